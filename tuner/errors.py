@@ -1,0 +1,53 @@
+"""The exceptions of the tool. A failed trial is a value (`tuner.trial.outcome`); a failed tool is one of these.
+
+TunerError                 exit code 1
+├── BadInputError          exit code 2: the user can mend it before anything is written
+├── MachineBusyError       exit code 1: another search is measuring on this machine
+└── BaselineError          exit code 1: a recommended setting does not run, so there is nothing to compare with
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TunerError(Exception):
+    """The tool cannot go on: `message` says what was found, `hint` what to do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class BadInputError(TunerError):
+    """What the user gave cannot be used."""
+
+    exit_code = 2
+
+
+class MachineBusyError(TunerError):
+    """Another process is measuring on this machine."""
+
+
+class BaselineError(TunerError):
+    """A baseline failed; `log` is the end of what its process printed."""
+
+    def __init__(self, message: str, hint: str = "", *, log: str = "") -> None:
+        super().__init__(message, hint)
+        self.log = log
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> BadInputError:
+    """Return the error for a name that does not exist, with the nearest names or all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if near:
+        return BadInputError(f"unknown {kind} '{name}'", f"did you mean {' or '.join(near)}?")
+    return BadInputError(f"unknown {kind} '{name}'", f"known: {', '.join(names) or 'none'}")

@@ -1,0 +1,259 @@
+"""A search as a user asks for it: everything resolved and checked first, then run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+from rich.console import Console
+
+from tuner.errors import BadInputError, unknown
+from tuner.identity import digest
+from tuner.machine.exclusive import measuring_alone
+from tuner.machine.host import Machine, detect
+from tuner.measure.finals import FinalsPlan
+from tuner.measure.objective import Objective
+from tuner.report import terminal
+from tuner.report.document import describe_host, describe_space, describe_workload
+from tuner.report.progress import Progress, header, widest_setting
+from tuner.runtime.probe import Runtime, probe
+from tuner.search.budget import make_budget, parse_duration
+from tuner.search.record import SCHEMA, Record, check_url, create_or_continue, now, open_storage
+from tuner.search.sampler import LatticeSampler
+from tuner.search.study import Plan, Study
+from tuner.space import spacefile
+from tuner.space.knob import knob
+from tuner.space.setting import scrub
+from tuner.space.space import Space, resolve
+from tuner.space.spacefile import SpaceFile
+from tuner.trial.exporting import export
+from tuner.trial.launcher import FreshLauncher, Target
+from tuner.workload import workload as workloads
+from tuner.workload.workload import Workload
+
+_MAX_PARALLEL_STARTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The options of a search as they were typed."""
+
+    workload: str
+    trials: int | None = None
+    time_budget: str | None = None
+    seed: int = 0
+    space: str = "cpu"
+    objective: str = "throughput"
+    batch_size: str | None = None
+    pins: list[str] = field(default_factory=list)
+    python: str | None = None
+    storage: str | None = None
+    threshold: float = 0.02
+    trial_timeout: str = "2m"
+    fresh: bool = False
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A request resolved on this machine."""
+
+    python: Path
+    env: dict[str, str]
+    ignored_variables: list[str]
+    machine: Machine
+    runtime: Runtime
+    workload: Workload
+    space: Space
+    objective: Objective
+
+    def described(self) -> dict[str, Any]:
+        """Return machine, runtime, workload and space as plain data."""
+        return describe_host(self.machine, self.runtime) | describe_workload(self.workload) | describe_space(self.space)
+
+    def study_stem(self, seed: int) -> str:
+        """Return the name of the study that this job continues: equal jobs have equal names."""
+        key = [
+            self.machine.id,
+            self.runtime.id,
+            self.workload.fingerprint,
+            self.space.fingerprint,
+            self.objective.value,
+            seed,
+        ]
+        return f"{self.workload.name}-{self.workload.mode}-{digest(key, length=8)}"
+
+
+def prepare(request: Request) -> Job:
+    """Resolve and check a request, the cheap checks first; raises BadInputError, and writes no result."""
+    objective = _objective(request.objective)
+    workload = workloads.load(request.workload)
+    machine = detect()
+    file = spacefile.read(request.space, machine)
+    pins = _pins(request.pins, machine)
+    batch_sizes = _batch_sizes(request.batch_size)
+    python = _interpreter(request.python)
+    env, ignored = scrub(os.environ)
+    env |= {"CUDA_VISIBLE_DEVICES": "-1"}  # the device is the CPU; a GPU build must not take the work away
+    runtime = probe(python, env)
+    return Job(
+        python=python,
+        env=env,
+        ignored_variables=ignored,
+        machine=machine,
+        runtime=runtime,
+        workload=workload,
+        space=_space(file, machine, runtime, workload, pins, batch_sizes, objective),
+        objective=objective,
+    )
+
+
+def run(request: Request, console: Console) -> tuple[Record | None, bool]:
+    """Run a search; returns its record and whether it was interrupted. Progress goes to `console`."""
+    started = time.monotonic()
+    budget = make_budget(request.trials, request.time_budget)
+    deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
+    storage_url = check_url(request.storage or "")
+    record: Record | None = None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        with measuring_alone(wait=request.wait, waiting=lambda line: console.print(f"waiting: {line}")):
+            job = prepare(request)
+            _introduce(job, console)
+            storage = open_storage(storage_url, create=True)
+            assert storage is not None  # create=True
+            sampler = LatticeSampler(job.space, seed=request.seed)
+            folder = export(job.workload, job.runtime, python=job.python, env=job.env)
+            record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
+            _remember(record, job, request)
+            progress = _progress(record, job, console)
+            try:
+                Study(
+                    record=record,
+                    space=job.space,
+                    launcher=FreshLauncher(
+                        target=Target(
+                            python=job.python,
+                            base_env=job.env,
+                            workload_path=job.workload.path,
+                            folder=folder,
+                            mode=job.workload.mode,
+                            deadline_s=deadline_s,
+                        )
+                    ),
+                    sampler=sampler,
+                    plan=Plan(
+                        objective=job.objective,
+                        threshold=request.threshold,
+                        finals=FinalsPlan(parallel=min(job.machine.usable_cpus, _MAX_PARALLEL_STARTS)),
+                    ),
+                    budget=budget,
+                    events=progress,
+                    seed=request.seed,
+                    started_s=started,
+                ).run()
+            finally:
+                progress.end()
+    except KeyboardInterrupt:
+        console.print("interrupted; every finished trial is kept, and the same command continues")
+        return record, True
+    return record, False
+
+
+def _introduce(job: Job, console: Console) -> None:
+    described = job.described()
+    for part in (terminal.host(described), "", terminal.knobs(described), "", terminal.baselines(described), ""):
+        console.print(part)
+    if job.ignored_variables:
+        console.print(f"not handed to the trials: {', '.join(job.ignored_variables)}, set in your environment")
+
+
+def _progress(record: Record, job: Job, console: Console) -> Progress:
+    done = len(record.trials())
+    verb = f"continuing with {done} trials" if done else "beginning"
+    progress = Progress(console, widest_setting([*job.space.points, *job.space.baselines.values()]))
+    progress.stage(
+        f"study {record.name}: {verb}; ratios are to tf-default at batch size {job.space.reference.batch_size}"
+    )
+    console.print(header(widest_setting(job.space.points)))
+    return progress
+
+
+def _remember(record: Record, job: Job, request: Request) -> None:
+    """Put into the record what the study is, once, and when it was last touched."""
+    if record.get("schema") is None:
+        record.put("objective", job.objective.value)
+        record.put("seed", request.seed)
+        record.put("described", job.described())
+        record.put("created", now())
+        record.put("schema", SCHEMA)
+    record.put("updated", now())
+
+
+def _space(
+    file: SpaceFile,
+    machine: Machine,
+    runtime: Runtime,
+    workload: Workload,
+    pins: dict[str, str],
+    batch_sizes: list[int] | None,
+    objective: Objective,
+) -> Space:
+    return resolve(
+        file,
+        machine=machine,
+        runtime=runtime,
+        workload=workload,
+        pins=pins,
+        batch_sizes=batch_sizes,
+        fixed_batch=objective is Objective.LATENCY,
+    )
+
+
+def _objective(text: str) -> Objective:
+    try:
+        return Objective(text)
+    except ValueError:
+        raise unknown("objective", text, list(Objective)) from None
+
+
+def _pins(texts: list[str], machine: Machine) -> dict[str, str]:
+    """Return the pins by knob; raises BadInputError for what no runtime could take."""
+    pins: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise BadInputError(f"--set {text}", "expected KNOB=VALUE, e.g. --set intra_op=2")
+        knob(name).parse(value, machine)
+        if name in pins and pins[name] != value:
+            raise BadInputError(f"--set {name} is given twice, {pins[name]} and {value}", "keep one of them")
+        pins[name] = value
+    return pins
+
+
+def _batch_sizes(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers, e.g. 1,2,4,8") from None
+    if min(sizes) < 1:
+        raise BadInputError(f"--batch-size is '{text}'", "expected numbers of at least 1")
+    return sizes
+
+
+def _interpreter(text: str | None) -> Path:
+    """Return the interpreter's path, its links left alone: a virtual environment is known by its own path."""
+    if text is None:
+        return Path(sys.executable)
+    found = shutil.which(text)
+    if found is None:
+        raise BadInputError(f"no interpreter at {text}", "give --python the path of a Python executable")
+    return Path(found).absolute()

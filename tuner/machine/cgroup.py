@@ -1,0 +1,123 @@
+"""The CPU quota and the memory limit that a container lays on this process, cgroup v1 and v2.
+
+Every group on the way up may carry a limit; the smallest one holds. Sources: the kernel's
+`Documentation/admin-guide/cgroup-v2.rst` (`cpu.max`, `memory.max`) and `cgroup-v1` (`cpu.cfs_quota_us`,
+`memory.limit_in_bytes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+_UNLIMITED_BYTES = 1 << 60  # v1 says "no limit" with a page-rounded 2**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the cgroups allow: `cpu_quota` in CPUs and `memory_bytes`; None is no limit."""
+
+    cpu_quota: float | None
+    memory_bytes: int | None
+
+
+def read_limits(root: Path = Path("/")) -> Limits:
+    """Return the tightest limits on the process whose `/proc/self` lies below `root`."""
+    quotas = [q for folder in _groups(root, "cpu") for q in _readings(folder, (_quota_v2, _quota_v1))]
+    limits = [m for folder in _groups(root, "memory") for m in _readings(folder, (_memory_v2, _memory_v1))]
+    return Limits(cpu_quota=min(quotas, default=None), memory_bytes=int(min(limits)) if limits else None)
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """Yield this process's group and its ancestors, up to the mount, in each hierarchy with `controller`."""
+    own = _own_paths(root)
+    for mount_root, mount_point, names in _mounts(root):
+        key = "" if names is None else controller
+        if names is not None and controller not in names:
+            continue
+        if key not in own:
+            continue
+        top = root / mount_point.relative_to("/")
+        below = _below(own[key], mount_root)
+        folder = top / below
+        if not folder.is_dir():  # a container sees its own group as the mount's top
+            folder = top
+        yield folder
+        while folder != top:
+            folder = folder.parent
+            yield folder
+
+
+def _below(group: PurePosixPath, mount_root: PurePosixPath) -> PurePosixPath:
+    """Return where `group` lies below a mount that shows the hierarchy from `mount_root` on."""
+    if ".." in group.parts:  # outside of the cgroup namespace: only the mount's top can be read
+        return PurePosixPath()
+    try:
+        return group.relative_to(mount_root)
+    except ValueError:
+        return group.relative_to("/")
+
+
+def _own_paths(root: Path) -> dict[str, PurePosixPath]:
+    """Return this process's group by controller; the v2 hierarchy has the empty name."""
+    paths: dict[str, PurePosixPath] = {}
+    for line in _lines(root / "proc/self/cgroup"):
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        for name in names.split(","):
+            paths[name] = PurePosixPath(path)
+    return paths
+
+
+def _mounts(root: Path) -> Iterator[tuple[PurePosixPath, PurePosixPath, frozenset[str] | None]]:
+    """Yield (root inside the hierarchy, mount point, v1 controllers or None for v2) of each cgroup mount."""
+    for line in _lines(root / "proc/self/mountinfo"):
+        before, _, after = line.partition(" - ")
+        fields, tail = before.split(), after.split()
+        if len(fields) < 5 or len(tail) < 3 or tail[0] not in ("cgroup", "cgroup2"):
+            continue
+        names = None if tail[0] == "cgroup2" else frozenset(tail[2].split(","))
+        yield PurePosixPath(fields[3]), PurePosixPath(fields[4]), names
+
+
+def _readings(folder: Path, readers: tuple[Callable[[Path], float | None], ...]) -> Iterator[float]:
+    for reader in readers:
+        value = reader(folder)
+        if value is not None:
+            yield value
+
+
+def _quota_v2(folder: Path) -> float | None:
+    quota, _, period = _first(folder / "cpu.max").partition(" ")
+    if not quota or quota == "max":
+        return None
+    return int(quota) / int(period or 100_000)
+
+
+def _quota_v1(folder: Path) -> float | None:
+    quota, period = _first(folder / "cpu.cfs_quota_us"), _first(folder / "cpu.cfs_period_us")
+    if not quota or int(quota) <= 0:
+        return None
+    return int(quota) / int(period or 100_000)
+
+
+def _memory_v2(folder: Path) -> float | None:
+    text = _first(folder / "memory.max")
+    return None if text in ("", "max") else float(text)
+
+
+def _memory_v1(folder: Path) -> float | None:
+    text = _first(folder / "memory.limit_in_bytes")
+    return float(text) if text and int(text) < _UNLIMITED_BYTES else None
+
+
+def _first(path: Path) -> str:
+    return next(iter(_lines(path)), "")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []

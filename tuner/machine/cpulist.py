@@ -1,0 +1,34 @@
+"""The kernel's two spellings of a set of CPUs: lists (`0-3,8`) and hexadecimal masks (`ff,00000000`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def parse_list(text: str) -> frozenset[int]:
+    """Return the CPUs of a list such as `0-3,8` or, with a stride, `0-62:2`; an empty text is the empty set."""
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        if not part:
+            continue
+        span, _, stride = part.partition(":")
+        first, _, last = span.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1, int(stride or 1)))
+    return frozenset(cpus)
+
+
+def parse_mask(text: str) -> frozenset[int]:
+    """Return the CPUs of a mask: groups of 32 bits in hexadecimal, the highest first."""
+    bits = int(text.strip().replace(",", "") or "0", 16)
+    return frozenset(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1)
+
+
+def format_list(cpus: Iterable[int]) -> str:
+    """Return the shortest list without strides: `{0, 1, 2, 5}` gives `0-2,5`."""
+    spans: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if spans and cpu == spans[-1][1] + 1:
+            spans[-1][1] = cpu
+        else:
+            spans.append([cpu, cpu])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

@@ -1,0 +1,69 @@
+"""The right to measure alone: two searches on one machine would spoil each other's timings.
+
+The right is an abstract Unix socket: the kernel gives it to one process, tells a second one who that is
+(SO_PEERCRED), and takes it back the moment its owner dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.errors import MachineBusyError
+
+_ADDRESS = "\0tftune-measuring"
+_POLL_S = 1.0
+
+
+@contextmanager
+def measuring_alone(
+    *, wait: bool = False, waiting: Callable[[str], None] = lambda _: None, address: str = _ADDRESS
+) -> Iterator[None]:
+    """Hold the machine's right to measure; raises MachineBusyError if another holds it and `wait` is false.
+
+    `waiting` is called once with one line when there is somebody to wait for.
+    """
+    right = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        told = False
+        while not _take(right, address):
+            line = f"another tftune is measuring on this machine{_holder(address)}"
+            if not wait:
+                raise MachineBusyError(line, "wait for it to end, or use --wait to queue behind it")
+            if not told:
+                waiting(line)
+                told = True
+            time.sleep(_POLL_S)
+        yield
+    finally:
+        right.close()
+
+
+def _take(right: socket.socket, address: str) -> bool:
+    try:
+        right.bind(address)
+    except OSError:
+        return False
+    right.listen()
+    return True
+
+
+def _holder(address: str) -> str:
+    """Return ` (process N: its command)`, as far as the kernel tells."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.setblocking(False)
+            probe.connect(address)
+            pid = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        except OSError:
+            return ""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return f" (process {pid})"
+    command = " ".join(word.decode(errors="replace") for word in words[1:] if word)
+    return f" (process {pid}: {command[:100]})"

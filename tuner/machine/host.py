@@ -1,0 +1,127 @@
+"""The machine as the rest of the program sees it: what this process may use of the host."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.identity import digest
+from tuner.machine.cgroup import read_limits
+from tuner.machine.cpulist import format_list, parse_list
+from tuner.machine.topology import Cache, Topology, read_topology
+
+_GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Topology and limits of a host, reduced to the affinity mask of this process.
+
+    `sockets`, `physical_cores`, `numa_nodes` and `logical_cpus` count what the mask lets through;
+    `online_cpus` is the host. `cpu_quota` (CPUs) and `memory_limit_bytes` are the container's, or None.
+    """
+
+    id: str
+    cpu_model: str
+    architecture: str
+    online_cpus: int
+    logical_cpus: int
+    physical_cores: int
+    threads_per_core: int
+    sockets: int
+    numa_nodes: dict[str, str]
+    """NUMA node -> its CPUs inside the mask, as a list such as `0-3`."""
+    affinity: str
+    cpu_quota: float | None
+    memory_bytes: int
+    memory_limit_bytes: int | None
+    caches: list[Cache] = field(default_factory=list)
+
+    @property
+    def usable_cpus(self) -> int:
+        """Return how many CPUs can be busy at once: the mask's, or the quota's where that is smaller."""
+        if self.cpu_quota is None:
+            return self.logical_cpus
+        return max(1, min(self.logical_cpus, math.ceil(self.cpu_quota)))
+
+    @property
+    def usable_cores(self) -> int:
+        """Return the physical cores that the mask and the quota leave."""
+        return min(self.physical_cores, self.usable_cpus)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the machine as plain data."""
+        return asdict(self)
+
+
+def detect(root: Path = Path("/")) -> Machine:
+    """Read the machine below `root`; raises TunerError where this is not Linux."""
+    if root == Path("/") and platform.system() != "Linux":
+        raise TunerError(
+            f"found {platform.system()}, expected Linux", "tftune reads /proc and /sys: run it on Linux or in a VM"
+        )
+    topology = read_topology(root)
+    mask = _affinity(root, topology)
+    limits = read_limits(root)
+    memory_bytes = _memory_bytes(root)
+    nodes = {str(n): format_list(cpus) for n, cpus in topology.nodes_of(mask).items()}
+    return Machine(
+        id=_identity(topology, mask, limits.cpu_quota, memory_bytes),
+        cpu_model=topology.model_name,
+        architecture=platform.machine() if root == Path("/") else "captured",
+        online_cpus=len(topology.cpus),
+        logical_cpus=len(mask),
+        physical_cores=topology.cores_of(mask),
+        threads_per_core=max(len(core & mask) for core in topology.cores),
+        sockets=topology.sockets_of(mask),
+        numa_nodes=nodes,
+        affinity=format_list(mask),
+        cpu_quota=limits.cpu_quota,
+        memory_bytes=memory_bytes,
+        memory_limit_bytes=limits.memory_bytes,
+        caches=list(topology.caches),
+    )
+
+
+def _affinity(root: Path, topology: Topology) -> frozenset[int]:
+    if root == Path("/"):
+        return frozenset(os.sched_getaffinity(0))
+    try:
+        status = (root / "proc/self/status").read_text()
+    except OSError:
+        return topology.cpus
+    for line in status.splitlines():
+        if line.startswith("Cpus_allowed_list:"):
+            return parse_list(line.partition(":")[2]) & topology.cpus or topology.cpus
+    return topology.cpus
+
+
+def _memory_bytes(root: Path) -> int:
+    try:
+        text = (root / "proc/meminfo").read_text()
+    except OSError:
+        return 0
+    for line in text.splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _identity(topology: Topology, mask: frozenset[int], quota: float | None, memory_bytes: int) -> str:
+    """Name the machine by what changes timings; memory to the GiB, as kernels reserve a little of it."""
+    return digest(
+        {
+            "model": topology.model_name,
+            "cores": [sorted(core) for core in topology.cores],
+            "sockets": topology.n_sockets,
+            "nodes": {str(n): sorted(c) for n, c in topology.nodes.items()},
+            "caches": [[c.name, c.size_bytes, c.n_instances] for c in topology.caches],
+            "mask": sorted(mask),
+            "quota": quota,
+            "memory_gib": round(memory_bytes / _GIB),
+        }
+    )

@@ -1,0 +1,1 @@
+"""Pairs, statistics, finals and verdicts."""

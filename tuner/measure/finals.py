@@ -1,0 +1,131 @@
+"""Finals: the incumbent against every distinct baseline, from fresh processes.
+
+A round starts one fresh process for each contender. They start in a random order, a few at a time, and are
+stopped as they become ready; then they are timed one at a time in a random order and back (ABC CBA), so that
+each contender meets the round's weather alike. The process is the unit of replication: a round gives one mean
+log rate per contender, however many slices that is the mean of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tuner.measure.objective import Objective
+from tuner.measure.statistics import Array
+from tuner.space.setting import Setting
+from tuner.trial.launcher import Launcher, Process
+from tuner.trial.outcome import Slice, TrialFailure
+
+SAME_BATCH = "@same-batch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A setting in the finals, under every name that it has; `env` applies it."""
+
+    names: tuple[str, ...]
+    setting: Setting
+    env: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalsPlan:
+    """`laps` there and back a round, slices of `slice_s`, at most `parallel` processes starting at once."""
+
+    slice_s: float = 0.5
+    laps: int = 2
+    parallel: int = 2
+    min_rounds: int = 3
+    max_rounds: int = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """The raw slices of each contender, by its first name; a contender that failed has its reason instead."""
+
+    slices: dict[str, list[Slice]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def timed_s(self) -> float:
+        """Return the time spent inside slices."""
+        return sum(s.elapsed_s for slices in self.slices.values() for s in slices)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Round:
+        """Return the round of a stored study."""
+        slices = {name: [Slice.from_dict(s) for s in rows] for name, rows in data["slices"].items()}
+        return cls(slices=slices, failures=dict(data["failures"]))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the round as plain data."""
+        return {
+            "slices": {name: [s.to_dict() for s in rows] for name, rows in self.slices.items()},
+            "failures": self.failures,
+        }
+
+
+def run_round(contenders: Sequence[Contender], launcher: Launcher, plan: FinalsPlan, rng: np.random.Generator) -> Round:
+    """Start, time and end one fresh process for each contender; a failure is kept with its reason."""
+    result = Round()
+    live: dict[str, Process] = {}
+    try:
+        _start_all(contenders, launcher, plan, rng, live, result)
+        for _ in range(plan.laps):
+            order = [str(name) for name in rng.permutation(sorted(live))]
+            for name in order + order[::-1]:
+                if name not in live:
+                    continue
+                try:
+                    live[name].resume()
+                    result.slices.setdefault(name, []).append(live[name].slice(plan.slice_s))
+                    live[name].pause()
+                except TrialFailure as failure:
+                    _fail(name, failure, live, result)
+    finally:
+        for process in live.values():
+            process.close()
+    return result
+
+
+def _start_all(
+    contenders: Sequence[Contender],
+    launcher: Launcher,
+    plan: FinalsPlan,
+    rng: np.random.Generator,
+    live: dict[str, Process],
+    result: Round,
+) -> None:
+    """Bring every contender to the ready state; nothing is being timed meanwhile."""
+    order = [contenders[i] for i in rng.permutation(len(contenders))]
+    for at in range(0, len(order), plan.parallel):
+        names = [contender.names[0] for contender in order[at : at + plan.parallel]]
+        for contender in order[at : at + plan.parallel]:
+            live[contender.names[0]] = launcher.launch(contender.setting, contender.env)
+        for name in names:
+            try:
+                live[name].ready()
+                live[name].pause()
+            except TrialFailure as failure:
+                _fail(name, failure, live, result)
+
+
+def _fail(name: str, failure: TrialFailure, live: dict[str, Process], result: Round) -> None:
+    live.pop(name).close()
+    result.slices.pop(name, None)
+    result.failures[name] = f"{failure.status}: {failure.message}"
+
+
+def table(rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective) -> tuple[list[str], Array]:
+    """Return (names, y): the contenders that every counted round has, and their mean log rates, shape (r, c).
+
+    A contender that failed in any round is left out, with no figure, rather than judged by fewer rounds.
+    """
+    batch = {contender.names[0]: contender.setting.batch_size for contender in contenders}
+    names = [name for name in batch if rounds and all(name in r.slices for r in rounds)]
+    y = [[np.mean([objective.log_rate(s, batch[name]) for s in r.slices[name]]) for name in names] for r in rounds]
+    return names, np.array(y, dtype=float).reshape(len(rounds), len(names))

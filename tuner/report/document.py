@@ -1,0 +1,197 @@
+"""The one description of a study that every report is drawn from, derived from the record alone.
+
+Its keys are the JSON contract; terminal tables read the same ones, so that the two cannot disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tuner.machine.host import Machine
+from tuner.measure import finals
+from tuner.measure.finals import SAME_BATCH, Contender, Round
+from tuner.measure.objective import Objective
+from tuner.measure.statistics import Estimate
+from tuner.measure.verdict import INCUMBENT, judge_all, recommend
+from tuner.runtime.probe import Runtime
+from tuner.search.record import Record, Trial
+from tuner.search.study import incumbent
+from tuner.space.baseline import BASELINES, DEFAULT
+from tuner.space.knob import KNOBS
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.trial.outcome import Status
+from tuner.workload.workload import Workload
+
+SCHEMA = 1
+
+Document = dict[str, Any]
+
+
+def describe_host(machine: Machine, runtime: Runtime) -> Document:
+    """Return the machine and the runtime."""
+    return {"machine": machine.to_dict() | {"usable_cpus": machine.usable_cpus}, "runtime": runtime.to_dict()}
+
+
+def describe_space(space: Space) -> Document:
+    """Return the knobs, on or off, and the baselines as resolved here."""
+    knobs: Document = {}
+    for name, knob in KNOBS.items():
+        common = {"variable": knob.variable, "meaning": knob.meaning}
+        if name in space.off:
+            knobs[name] = {"active": False, "reason": space.off[name], **common}
+        else:
+            knobs[name] = {"active": True, "values": list(space.domains[name]), **common}
+    sources = {baseline.name: baseline.source for baseline in BASELINES}
+    aliases = space.aliases()
+    baselines = {
+        name: {"setting": setting.to_dict(), "same_as": aliases[name], "source": sources[name]}
+        for name, setting in space.baselines.items()
+    }
+    return {"space": space.name, "points": len(space.points), "knobs": knobs, "baselines": baselines}
+
+
+def describe_workload(workload: Workload) -> Document:
+    """Return the workload."""
+    return {"workload": workload.to_dict()}
+
+
+def describe_study(record: Record) -> Document:
+    """Return the whole document of a study; parts that do not exist yet are null."""
+    trials = record.trials()
+    objective = Objective(record.get("objective", Objective.THROUGHPUT))
+    sessions = record.get("sessions", [])
+    last = sessions[-1] if sessions else {}
+    return {
+        "schema": SCHEMA,
+        "study": record.name,
+        "created": record.get("created"),
+        "objective": objective.value,
+        "seed": record.get("seed"),
+        **record.get("described", {}),
+        "trials": _count(trials),
+        "history": [trial_document(trial) for trial in trials],
+        "incumbent": _incumbent(trials),
+        **_finals(record, objective),
+        "ended_because": last.get("ended_because"),
+        "search_timed_share": last.get("search_timed_share"),
+        "wall_s": last.get("wall_s"),
+        "measured_s": last.get("measured_s"),
+    }
+
+
+def describe_line(record: Record) -> Document:
+    """Return the little that a list of studies shows of one."""
+    objective = Objective(record.get("objective", Objective.THROUGHPUT))
+    verdicts = _finals(record, objective)["verdicts"]
+    workload = record.get("described", {}).get("workload", {})
+    return {
+        "study": record.name,
+        "workload": workload.get("name"),
+        "mode": workload.get("mode"),
+        "trials": len(record.trials()),
+        "verdict": verdicts.get(DEFAULT) if verdicts else None,
+        "created": record.get("created"),
+        "updated": record.get("updated"),
+    }
+
+
+def _count(trials: Sequence[Trial]) -> Document:
+    """Return how many trials ended how; `ok` went to their end, `pruned` were cut short as hopeless."""
+    ok = sum(1 for t in trials if t.status is Status.OK and not t.pruned)
+    pruned = sum(1 for t in trials if t.pruned)
+    kinds = {s.value: sum(1 for t in trials if t.status is s) for s in Status if s is not Status.OK}
+    return {
+        "ok": ok,
+        "failed": len(trials) - ok - pruned,
+        "pruned": pruned,
+        "kinds": {k: n for k, n in kinds.items() if n},
+    }
+
+
+def _ratio(trial: Trial) -> Document:
+    if trial.log_ratio is None or trial.se is None:
+        return {"ratio": None, "low": None, "high": None}
+    estimate = Estimate(mean=trial.log_ratio, se=trial.se, n=0, df=trial.df)
+    low, high = estimate.interval()
+    return {"ratio": estimate.ratio, "low": _finite(low), "high": _finite(high)}
+
+
+def _finite(value: float | None) -> float | None:
+    """Return None for what JSON cannot say."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def trial_document(trial: Trial) -> Document:
+    """Return one trial, without its raw slices."""
+    return {
+        "number": trial.number,
+        "setting": trial.setting.to_dict(),
+        "baselines": list(trial.baselines),
+        "status": trial.status.value,
+        "pruned": trial.pruned,
+        "message": trial.message,
+        **_ratio(trial),
+        "timed_s": round(trial.timed_s, 3),
+        "wall_s": trial.wall_s,
+        "peak_memory_bytes": trial.peak_memory_bytes,
+    }
+
+
+def _incumbent(trials: Sequence[Trial]) -> Document | None:
+    best = incumbent(trials)
+    return None if best is None else {"setting": best.setting.to_dict(), **_ratio(best)}
+
+
+def _finals(record: Record, objective: Objective) -> Document:
+    data = record.get("finals")
+    if not data:
+        return {"verdicts": None, "recommended": None, "finals": None}
+    contenders = [
+        Contender(names=tuple(c["names"]), setting=Setting.of(c["setting"]), env=dict(c["env"]))
+        for c in data["contenders"]
+    ]
+    rounds = [Round.from_dict(r) for r in data["rounds"]]
+    names, y = finals.table(rounds, contenders, objective)
+    verdicts = judge_all(names, y, contenders, data["threshold"])
+    source = recommend(names, y, contenders, data["threshold"])
+    chosen = next(c for c in contenders if source in c.names)
+    unit = {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s"}[objective]
+    return {
+        "verdicts": {name: verdict.to_dict() for name, verdict in verdicts.items()},
+        "recommended": {
+            "source": source,
+            "setting": chosen.setting.to_dict(),
+            "env": _recommended_env(source, chosen),
+            "reason": _reason(source, verdicts),
+        },
+        "finals": {
+            "rounds": len(rounds),
+            "threshold": data["threshold"],
+            "unit": unit,
+            "rates": {name: math.exp(float(y[:, j].mean())) for j, name in enumerate(names)},
+            "names": {c.names[0]: list(c.names) for c in contenders},
+            "failures": {name: text for r in rounds for name, text in r.failures.items()},
+            "timed_s": round(sum(r.timed_s for r in rounds), 3),
+        },
+    }
+
+
+def _recommended_env(source: str, chosen: Contender) -> dict[str, str]:
+    """Return what to set: nothing at all for TensorFlow's default at the default batch size."""
+    return {} if source == DEFAULT else chosen.env
+
+
+def _reason(source: str, verdicts: Mapping[str, Any]) -> str:
+    against = verdicts.get(DEFAULT)
+    if source == DEFAULT:
+        if against is None or against.speedup is None:
+            return "keep tf-default: the finals could not be held"
+        return "keep tf-default: nothing beats it by more than the practical threshold"
+    if source == DEFAULT + SAME_BATCH:
+        return "the gain is the batch size's: TensorFlow's own threads do as well as the incumbent's"
+    if source == INCUMBENT:
+        return "better than tf-default in the finals"
+    return f"{source} is better than tf-default, and than the incumbent, in the finals"

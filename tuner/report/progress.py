@@ -1,0 +1,86 @@
+"""Progress for people: a line when something has ended, and nothing while something is being timed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from tuner.measure.finals import Round
+from tuner.report.document import trial_document
+from tuner.report.terminal import duration_text, setting_text, trial_row
+from tuner.search.record import Trial
+from tuner.space.setting import Setting
+
+_CLEAR_LINE = "\r\x1b[2K"
+
+
+class Progress:
+    """Writes the events of a study to a console; on a terminal, one line says what is being done."""
+
+    def __init__(self, console: Console, widest: int, *, quiet: bool = False) -> None:
+        """`widest` is the number of characters of the longest setting."""
+        self._console = console
+        self._widest = widest
+        self._quiet = quiet
+
+    def stage(self, text: str) -> None:
+        """Say that a phase begins."""
+        self._clear()
+        self._print(Text(text, style="bold"))
+
+    def trial_begins(self, number: int, setting: Setting, baselines: Sequence[str], left_s: float | None) -> None:
+        """Say which trial is under way, before anything of it is timed."""
+        left = f", {duration_text(left_s)} left" if left_s is not None else ""
+        name = f" ({', '.join(baselines)})" if baselines else ""
+        self._doing(f"trial {number}: {setting}{name} beside the reference{left} …")
+
+    def trial_ends(self, trial: Trial, incumbent: Trial | None) -> None:
+        """Print the trial's row: number, setting, ratio with its interval, time, what is to be said of it."""
+        self._clear()
+        best = incumbent is not None and incumbent.number == trial.number
+        cells = trial_row(trial_document(trial), incumbent=best)
+        widths = (3, self._widest, 20, 5, 0)
+        row = Text()
+        for cell, width in zip(cells, widths, strict=True):
+            text = cell if isinstance(cell, Text) else Text(cell)
+            text.pad_right(max(0, width - len(text)))
+            row.append_text(text).append("  ")
+        row.rstrip()
+        self._print(row)
+
+    def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
+        """Say that a round of the finals is done."""
+        failed = f", failed: {', '.join(round_.failures)}" if round_.failures else ""
+        left = f", {duration_text(left_s)} left" if left_s is not None else ""
+        self._clear()
+        self._print(Text(f"round {number}: {duration_text(round_.timed_s)} of slices{failed}{left}", style="dim"))
+        self._doing("the next round, or the verdicts …")
+
+    def end(self) -> None:
+        """Leave a clean line behind."""
+        self._clear()
+
+    def _doing(self, text: str) -> None:
+        if self._console.is_terminal and not self._quiet:
+            self._console.file.write(f"{_CLEAR_LINE}{text[: self._console.width - 1]}")
+            self._console.file.flush()
+
+    def _clear(self) -> None:
+        if self._console.is_terminal and not self._quiet:
+            self._console.file.write(_CLEAR_LINE)
+
+    def _print(self, text: Text) -> None:
+        if not self._quiet:
+            self._console.print(text, soft_wrap=True, highlight=False)
+
+
+def header(widest: int) -> Text:
+    """Return the heading of the rows that `trial_ends` prints."""
+    return Text(f"{'#':<3}  {'setting':<{widest}}  {'ratio [95 %]':<20}  timed", style="bold")
+
+
+def widest_setting(settings: Sequence[Setting]) -> int:
+    """Return the number of characters of the longest setting."""
+    return max((len(setting_text(setting.to_dict())) for setting in settings), default=0)

@@ -1,0 +1,240 @@
+"""Tables and lines for people, drawn with rich from the document; nothing here prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tuner.report.document import Document
+from tuner.report.emit import Format, emit
+from tuner.space.baseline import DEFAULT
+
+_GIB = 1024**3
+_STYLES = {"better": "green", "worse": "red", "no difference": "cyan", "undecided": "yellow"}
+
+
+def table(*headers: str, title: str | None = None) -> Table:
+    """Return an empty table in the house style; a header that begins with '>' is right-aligned."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for header in headers:
+        made.add_column(header.lstrip(">"), justify="right" if header.startswith(">") else "left", overflow="fold")
+    return made
+
+
+def setting_text(setting: Mapping[str, Any]) -> str:
+    """Return a setting as one would type it."""
+    return " ".join(f"{name}={value}" for name, value in setting.items())
+
+
+def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
+    """Return a ratio with its interval, to the digits that the interval leaves meaning."""
+    if ratio is None:
+        return "—"
+    if low is None or high is None:
+        return f"{ratio:.2f}"
+    digits = 3 if high - low < 0.02 else 2
+    return f"{ratio:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def duration_text(seconds: float | None) -> str:
+    """Return a duration as people say it."""
+    if seconds is None:
+        return "—"
+    whole = round(max(0.0, seconds))
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
+
+
+def host(document: Document) -> RenderableType:
+    """Return the machine and the runtime."""
+    machine, runtime = document["machine"], document["runtime"]
+    smt = f"{machine['threads_per_core']} threads a core" if machine["threads_per_core"] > 1 else "no SMT"
+    nodes = len(machine["numa_nodes"]) or 1
+    quota = "none" if machine["cpu_quota"] is None else f"{machine['cpu_quota']:g} CPUs"
+    limit = machine["memory_limit_bytes"]
+    rows = table("", "")
+    rows.show_header = False
+    rows.add_row(
+        "machine",
+        f"{machine['cpu_model']}: {_many(machine['physical_cores'], 'physical core')}, {smt}, "
+        f"{_many(machine['sockets'], 'socket')}, {_many(nodes, 'NUMA node')}",
+    )
+    rows.add_row(
+        "", f"CPUs in the affinity mask: {machine['affinity']} ({machine['logical_cpus']} of {machine['online_cpus']})"
+    )
+    rows.add_row("", f"CPU quota (cgroup): {quota}")
+    rows.add_row(
+        "",
+        f"memory: {machine['memory_bytes'] / _GIB:.1f} GiB" + (f", limited to {limit / _GIB:.1f} GiB" if limit else ""),
+    )
+    pool = {"threadpool": "Eigen thread pool", "openmp": "OpenMP", None: "off"}.get(
+        runtime["onednn_runtime"], runtime["onednn_runtime"]
+    )
+    onednn = f"oneDNN {runtime['onednn']} on {pool}" if runtime["onednn_runtime"] else "oneDNN off"
+    rows.add_row("runtime", f"TensorFlow {runtime['tensorflow']}, {onednn}, Python {runtime['python']}")
+    return rows
+
+
+def knobs(document: Document) -> RenderableType:
+    """Return the knobs with their values, or the reason why they are off."""
+    on = table(
+        "knob", "variable", "values", title=f"search space '{document['space']}': {document['points']:,} settings"
+    )
+    off: dict[str, list[str]] = {}
+    for name, knob in document["knobs"].items():
+        if knob["active"]:
+            on.add_row(name, knob["variable"], ", ".join(map(str, knob["values"])))
+        else:
+            off.setdefault(knob["reason"], []).append(name)
+    lines = [Text(f"off: {', '.join(names)}: {reason}", style="dim") for reason, names in off.items()]
+    return Group(on, *lines)
+
+
+def baselines(document: Document) -> RenderableType:
+    """Return the baselines as resolved here, each distinct setting once."""
+    shown = table("baseline", "setting", "the same here", title="baselines")
+    seen: set[str] = set()
+    for name, baseline in document["baselines"].items():
+        if name not in seen:
+            shown.add_row(name, setting_text(baseline["setting"]), ", ".join(baseline["same_as"]))
+            seen.update(baseline["same_as"])
+    return shown
+
+
+def trials(document: Document) -> RenderableType:
+    """Return the trials of a study."""
+    shown = table(">#", "setting", ">ratio to reference", ">timed", "", title=f"trials of {document['study']}")
+    best = document["incumbent"]
+    for row in document["history"]:
+        shown.add_row(*trial_row(row, incumbent=best is not None and row["setting"] == best["setting"]))
+    return shown
+
+
+def trial_row(row: Document, *, incumbent: bool) -> tuple[str | Text, ...]:
+    """Return the cells of one trial."""
+    notes = [", ".join(row["baselines"])] if row["baselines"] else []
+    if row["status"] != "ok":
+        return (
+            str(row["number"]),
+            setting_text(row["setting"]),
+            Text(row["status"], style="red"),
+            "",
+            Text(" ".join([*notes, row["message"]]), style="red"),
+        )
+    if row["pruned"]:
+        notes.append("cut short: hopeless")
+    if incumbent:
+        notes.append("incumbent")
+    return (
+        str(row["number"]),
+        setting_text(row["setting"]),
+        ratio_text(row["ratio"], row["low"], row["high"]),
+        f"{row['timed_s']:.0f} s",
+        Text("; ".join(notes), style="green" if incumbent else "dim"),
+    )
+
+
+def verdicts(document: Document) -> RenderableType:
+    """Return the finals: the incumbent against each distinct baseline."""
+    final = document["finals"]
+    if final is None:
+        return Text("no finals yet", style="yellow")
+    names: Mapping[str, Sequence[str]] = final["names"]
+    shown = table(
+        "incumbent against",
+        f">{final['unit']}",
+        ">speed-up [95 % interval]",
+        "verdict",
+        title=f"finals: {final['rounds']} rounds of fresh processes, practical threshold {100 * final['threshold']:g} %",
+    )
+    for first, all_names in names.items():
+        others = [name for name in all_names if name != "incumbent"]
+        rate = final["rates"].get(first)
+        figure = "—" if rate is None else f"{rate:.1f}"
+        if "incumbent" in all_names:
+            shown.add_row(Text(f"incumbent{_also(others)}", style="bold"), figure, "", "")
+            continue
+        verdict = document["verdicts"][first]
+        word = verdict["verdict"]
+        shown.add_row(
+            f"{first}{_also(others[1:])}",
+            figure,
+            ratio_text(verdict["speedup"], verdict["low"], verdict["high"]),
+            Text(word, style=_STYLES[word]),
+        )
+    failures = [Text(f"{name}: {text}", style="red") for name, text in final["failures"].items()]
+    return Group(shown, *failures)
+
+
+def recommendation(document: Document) -> RenderableType:
+    """Return the recommendation, its snippet, and the command that prints it again."""
+    advice = document["recommended"]
+    if advice is None:
+        return Text("no recommendation yet: run the same search again to continue", style="yellow")
+    verdict = document["verdicts"].get(DEFAULT)
+    lines = [
+        Text.assemble(("recommended: ", "bold"), setting_text(advice["setting"]), f"  ({advice['source']})"),
+        Text(advice["reason"]),
+    ]
+    if advice["source"] == "incumbent" and verdict:
+        figure = ratio_text(verdict["speedup"], verdict["low"], verdict["high"])
+        lines.append(Text(f"speed-up over {DEFAULT}: {figure}"))
+    snippet = emit(advice["env"], Format.SH, title=f"tftune, study {document['study']}")
+    return Group(
+        *lines,
+        Text(),
+        Text(snippet.rstrip(), style="green"),
+        Text(),
+        Text(f"again: tftune emit {document['study']} --format sh", style="dim"),
+    )
+
+
+def incumbent_line(document: Document) -> RenderableType:
+    """Return the best of the search, with its own, not yet confirmed, figure."""
+    best = document["incumbent"]
+    if best is None:
+        return Text("no trial gave a number yet", style="yellow")
+    return Text(
+        f"best in the search: {setting_text(best['setting'])}  {ratio_text(best['ratio'], best['low'], best['high'])}"
+    )
+
+
+def summary(document: Document) -> RenderableType:
+    """Return how the last run went."""
+    counted = document["trials"]
+    parts = [f"{counted['ok']} trials ok, {counted['pruned']} cut short, {counted['failed']} failed"]
+    if document["wall_s"] is not None:
+        parts.append(f"{duration_text(document['wall_s'])}, {duration_text(document['measured_s'])} of it measuring")
+    if document["search_timed_share"] is not None:
+        parts.append(f"{100 * document['search_timed_share']:.0f} % of the search inside timed slices")
+    if document["ended_because"]:
+        parts.append(f"search ended: {document['ended_because']}")
+    return Text("; ".join(parts), style="dim")
+
+
+def studies(rows: Sequence[Document]) -> RenderableType:
+    """Return the list of studies."""
+    shown = table("study", "workload", ">trials", ">speed-up over tf-default", "verdict", "created")
+    for row in rows:
+        verdict = row["verdict"]
+        word = verdict["verdict"] if verdict else "no finals"
+        shown.add_row(
+            row["study"],
+            f"{row['workload']} {row['mode']}",
+            str(row["trials"]),
+            ratio_text(verdict["speedup"], verdict["low"], verdict["high"]) if verdict else "—",
+            Text(word, style=_STYLES.get(word, "dim")),
+            str(row["created"]),
+        )
+    return shown
+
+
+def _also(names: Sequence[str]) -> str:
+    return f" (= {', '.join(names)})" if names else ""
+
+
+def _many(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"

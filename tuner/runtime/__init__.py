@@ -1,0 +1,1 @@
+"""The TensorFlow build inside the target interpreter."""

@@ -1,0 +1,172 @@
+"""Probing the TensorFlow build of an interpreter: asked, never inferred from a package's name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tuner.errors import BadInputError, TunerError
+from tuner.identity import digest
+from tuner.places import cache_dir
+
+_CHILD = Path(__file__).with_name("probe_child.py")
+_PROBE_TIMEOUT_S = 180.0
+_LOCATE_TIMEOUT_S = 30.0
+_LOCATE = """
+import importlib.util, json, os, sys
+spec = importlib.util.find_spec("tensorflow")
+origin = spec.origin if spec else None
+print(json.dumps({"executable": sys.executable, "prefix": sys.prefix, "version": sys.version, "origin": origin,
+                  "changed": os.stat(origin).st_mtime_ns if origin else None,
+                  "site_changed": os.stat(os.path.dirname(os.path.dirname(origin))).st_mtime_ns if origin else None}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """A TensorFlow build. `onednn_runtime` is `threadpool` (Eigen), `openmp`, or None where oneDNN is off."""
+
+    id: str
+    python: str
+    tensorflow: str
+    onednn: str | None
+    """oneDNN's version, as it says itself."""
+    onednn_runtime: str | None
+    onednn_threads: int | None
+    """Threads that oneDNN takes when nothing is set."""
+    isa: str | None
+    """The instruction set that oneDNN chose."""
+    openmp_libraries: list[str]
+    xla: bool
+    cuda: str | None
+    """The CUDA version of the build, None for a CPU build."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the runtime as plain data."""
+        return asdict(self)
+
+
+def probe(python: Path, env: dict[str, str]) -> Runtime:
+    """Return the runtime of an interpreter, from the cache if that environment has not changed.
+
+    `env` is the environment that trials start from. Raises BadInputError where there is no such interpreter,
+    it has no TensorFlow, or its TensorFlow does not import.
+    """
+    place = _locate(python, env)
+    switches = {key: env[key] for key in sorted(env) if key.startswith(("TF_ENABLE_ONEDNN", "LD_", "ONEDNN_", "DNNL_"))}
+    cached = cache_dir() / "runtimes" / f"{digest([place, switches, _CHILD.read_text()])}.json"
+    try:
+        return Runtime(**json.loads(cached.read_text()))
+    except (OSError, ValueError, TypeError):
+        pass
+    runtime = _ask(python, env)
+    _remember(cached, runtime)
+    return runtime
+
+
+def read_onednn(verbose: str) -> dict[str, str]:
+    """Return what oneDNN said of itself in ONEDNN_VERBOSE output: version, runtime, threads, isa; {} if nothing.
+
+    oneDNN before 3.0 begins its lines with `onednn_verbose,info,`, later ones with `onednn_verbose,v1,info,`.
+    """
+    patterns = {
+        "version": r"_verbose,(?:v\d+,)?info,oneDNN v([\w.]+)",
+        "runtime": r"_verbose,(?:v\d+,)?info,cpu,runtime:([\w ]+)",
+        "threads": r"_verbose,(?:v\d+,)?info,cpu,runtime:[\w ]+,nthr:(\d+)",
+        "isa": r"_verbose,(?:v\d+,)?info,cpu,isa:([^\n]+)",
+    }
+    found = {name: re.search(pattern, verbose) for name, pattern in patterns.items()}
+    return {name: match[1].strip() for name, match in found.items() if match}
+
+
+def _locate(python: Path, env: dict[str, str]) -> dict[str, object]:
+    """Ask the interpreter where its TensorFlow is, without importing it."""
+    try:
+        done = subprocess.run(
+            [str(python), "-c", _LOCATE],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=_LOCATE_TIMEOUT_S,
+            check=False,
+        )
+        place: dict[str, object] = json.loads(done.stdout)
+    except FileNotFoundError as error:
+        raise BadInputError(f"no interpreter at {python}", "give --python the path of a Python executable") from error
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise BadInputError(
+            f"{python} is not a Python interpreter that runs", "give --python a Python executable"
+        ) from error
+    if place.get("origin") is None:
+        raise BadInputError(
+            f"{python} has no TensorFlow",
+            f"install one there: {python} -m pip install tensorflow, or give --python another",
+        )
+    return place
+
+
+def _ask(python: Path, env: dict[str, str]) -> Runtime:
+    with tempfile.TemporaryDirectory(prefix="tftune-probe-") as folder:
+        out = Path(folder) / "facts.json"
+        try:
+            done = subprocess.run(
+                [str(python), str(_CHILD), str(out)],
+                env=env | {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_PROBE_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TunerError(
+                f"TensorFlow of {python} did not answer within {_PROBE_TIMEOUT_S:.0f} s",
+                "try: " + str(python) + " -c 'import tensorflow'",
+            ) from error
+        try:
+            facts = json.loads(out.read_text())
+        except (OSError, ValueError):
+            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+            facts = {"error": f"the interpreter ended with {done.returncode}: {last}"}
+    if "error" in facts:
+        raise BadInputError(
+            f"TensorFlow of {python} does not work: {' '.join(facts['error'].split())}",
+            "mend that environment, or give --python another",
+        )
+    return describe(facts, read_onednn(done.stdout))
+
+
+def describe(facts: dict[str, object], onednn: dict[str, str]) -> Runtime:
+    """Return the runtime for what the child found and what oneDNN said."""
+    runtime = onednn.get("runtime", "").lower()
+    fields: dict[str, object] = {
+        "python": facts["python"],
+        "tensorflow": facts["tensorflow"],
+        "onednn": onednn.get("version"),
+        "onednn_runtime": runtime or None,
+        "onednn_threads": int(onednn["threads"]) if "threads" in onednn else None,
+        "isa": onednn.get("isa"),
+        "openmp_libraries": facts["openmp_libraries"],
+        "xla": facts["xla"],
+        "cuda": facts["cuda"],
+    }
+    # Paths and the thread count that today's mask gives are not part of what the build is.
+    same = {key: value for key, value in fields.items() if key not in ("openmp_libraries", "onednn_threads")}
+    return Runtime(id=digest(same), **fields)  # type: ignore[arg-type]  # plain data from JSON
+
+
+def _remember(cached: Path, runtime: Runtime) -> None:
+    """Keep the answer; a cache that cannot be written only costs time."""
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        part = cached.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps(runtime.to_dict()))
+        part.replace(cached)
+    except OSError:
+        return

@@ -1,0 +1,1 @@
+"""Which setting comes next, and the record of all that came before."""

@@ -1,0 +1,266 @@
+"""The record: an Optuna study whose attributes hold everything that is known of a search.
+
+Optuna's own fields hold what its dashboard shows (parameters, value, state); the raw slices and the reason of
+each end are trial attributes, so that any statistic can be derived again. What a search needs to continue, and
+a report to be drawn, is read from here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.errors import BadInputError, TunerError, unknown
+from tuner.measure.finals import Round
+from tuner.measure.pair import Pair
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.trial.outcome import Status
+
+SCHEMA = 1
+_SQLITE = "sqlite:///"
+_OWNER = f"{socket.gethostname()}:{os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A finished trial. `log_ratio` and `se` are there if the status is ok; `pruned` if its pair was cut short."""
+
+    number: int
+    setting: Setting
+    status: Status
+    baselines: tuple[str, ...] = ()
+    log_ratio: float | None = None
+    se: float | None = None
+    df: float = 0.0
+    pruned: bool = False
+    message: str = ""
+    log: str = ""
+    pair: Pair | None = None
+    facts: dict[str, Any] | None = None
+    peak_memory_bytes: int | None = None
+    wall_s: float = 0.0
+
+    @property
+    def timed_s(self) -> float:
+        """Return the time spent inside slices."""
+        return self.pair.timed_s if self.pair else 0.0
+
+
+class Record:
+    """One study in a storage."""
+
+    def __init__(self, study: optuna.Study) -> None:
+        self.study = study
+
+    @property
+    def name(self) -> str:
+        """Return the study's name."""
+        return self.study.study_name
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a study attribute."""
+        return self.study.user_attrs.get(key, default)
+
+    def put(self, key: str, value: object) -> None:
+        """Store a study attribute, plain data."""
+        self.study.set_user_attr(key, value)
+
+    def trials(self) -> list[Trial]:
+        """Return the finished trials, in the order of their numbers; interrupted ones never happened."""
+        return trials_of(self.study)
+
+    def begin(self, distributions: Mapping[str, BaseDistribution]) -> tuple[optuna.Trial, Setting]:
+        """Ask Optuna for the next trial; its sampler says of which setting."""
+        trial = self.study.ask(fixed_distributions=dict(distributions))
+        trial.set_user_attr("owner", _OWNER)
+        return trial, Setting.of(trial.params)
+
+    def finish(self, running: optuna.Trial, trial: Trial) -> None:
+        """Store a finished trial, then tell Optuna: what is finished is complete, whenever we are killed."""
+        for key, value in _attributes(trial).items():
+            running.set_user_attr(key, value)
+        if trial.status is not Status.OK or trial.log_ratio is None:
+            self.study.tell(running, state=TrialState.FAIL)
+        elif trial.pruned:
+            running.report(trial.log_ratio, step=0)
+            self.study.tell(running, state=TrialState.PRUNED)
+        else:
+            self.study.tell(running, trial.log_ratio)
+
+    def abandon(self, number: int) -> None:
+        """Close a trial that did not come to its end: it says nothing about its setting."""
+        self.study.tell(number, state=TrialState.FAIL)
+
+    def abandon_stale(self) -> None:
+        """Close what a killed run of this host left open; whoever calls this holds the right to measure here."""
+        host = _OWNER.rpartition(":")[0]
+        for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if str(frozen.user_attrs.get("owner", _OWNER)).rpartition(":")[0] == host:
+                self.abandon(frozen.number)
+
+    def rounds(self) -> list[Round]:
+        """Return the rounds of the last finals."""
+        return [Round.from_dict(data) for data in self.get("finals", {}).get("rounds", [])]
+
+
+def trials_of(study: optuna.Study) -> list[Trial]:
+    """Return the finished trials of an Optuna study, as `Record.trials` does."""
+    states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+    return [_trial(t) for t in study.get_trials(deepcopy=False, states=states) if "status" in t.user_attrs]
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """Return the Optuna distribution of each knob: its values on the lattice and in the baselines."""
+    return {name: CategoricalDistribution(values) for name, values in space.choices().items()}
+
+
+def check_url(url: str) -> str:
+    """Return a storage URL that can be opened, or raise BadInputError; writes nothing.
+
+    A folder that does not exist is fine as long as it can be made.
+    """
+    if "://" not in url:
+        raise BadInputError(f"storage '{url}' is not a URL", f"write {_SQLITE}{url} for a file, or a database's URL")
+    if not url.startswith(_SQLITE):
+        return url
+    path = Path(url.removeprefix(_SQLITE))
+    if path.is_dir() or not path.name:
+        raise BadInputError(f"storage {url} names a folder", f"name a file, e.g. {_SQLITE}results/tftune.db")
+    if path.exists():
+        with path.open("rb") as file:
+            head = file.read(16)
+        if head and not head.startswith(b"SQLite format 3"):
+            raise BadInputError(f"{path} is not an SQLite database", "give --storage another file")
+        if not os.access(path, os.W_OK):
+            raise BadInputError(f"{path} cannot be written", "give --storage a file that can be")
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if not nearest.is_dir():
+        raise BadInputError(f"{nearest} is not a folder", "give --storage another file")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise BadInputError(
+            f"{nearest} cannot be written", "run tftune elsewhere, or give --storage a file that can be"
+        )
+    return url
+
+
+def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | None:
+    """Open a storage; None where there is none and `create` is false. Raises BadInputError with its own reason."""
+    check_url(url)
+    if url.startswith(_SQLITE):
+        path = Path(url.removeprefix(_SQLITE))
+        if not create and not path.exists():
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return optuna.storages.RDBStorage(url, engine_kwargs=_engine(url))
+    except Exception as error:  # SQLAlchemy, its drivers and Optuna each raise their own
+        first = str(error).strip().splitlines()[0]
+        raise BadInputError(
+            f"storage {url} cannot be opened: {first}", "check the URL and the database's driver"
+        ) from error
+
+
+def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:
+    """Return the study of that name, or the only one that begins with it; `last` is the newest."""
+    known = {s.study_name: s for s in optuna.get_all_study_summaries(storage=storage, include_best_trial=False)}
+    if wanted == "last" and known:
+        newest = max(known.values(), key=lambda s: (s.user_attrs.get("updated", ""), s.study_name))
+        return Record(optuna.load_study(study_name=newest.study_name, storage=storage))
+    matches = [wanted] if wanted in known else [name for name in known if name.startswith(wanted)]
+    if not matches:
+        raise unknown("study", wanted, known)
+    if len(matches) > 1:
+        raise BadInputError(
+            f"'{wanted}' begins the names of {len(matches)} studies", "give more of one: " + ", ".join(sorted(matches))
+        )
+    return Record(optuna.load_study(study_name=matches[0], storage=storage))
+
+
+def all_records(storage: optuna.storages.BaseStorage) -> list[Record]:
+    """Return every study of tftune in a storage, the oldest first."""
+    names = optuna.get_all_study_names(storage)
+    records = [Record(optuna.load_study(study_name=name, storage=storage)) for name in names]
+    return sorted((r for r in records if r.get("schema") is not None), key=lambda r: str(r.get("created")))
+
+
+def create_or_continue(
+    storage: optuna.storages.BaseStorage, stem: str, sampler: optuna.samplers.BaseSampler, *, fresh: bool
+) -> Record:
+    """Return the newest study named `stem`, `stem.2`, …; a new one if there is none or `fresh` is asked for."""
+    known = set(optuna.get_all_study_names(storage))
+    generation = 1
+    while _generation(stem, generation) in known:
+        generation += 1
+    exists = generation > 1
+    name = _generation(stem, generation if fresh or not exists else generation - 1)
+    study = optuna.create_study(
+        study_name=name, storage=storage, sampler=sampler, direction="maximize", load_if_exists=True
+    )
+    record = Record(study)
+    schema = record.get("schema")
+    if schema not in (None, SCHEMA):
+        raise TunerError(f"study {name} has format {schema}, this tftune writes {SCHEMA}", "use --fresh")
+    return record
+
+
+def now() -> str:
+    """Return the time of day for the record."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _generation(stem: str, generation: int) -> str:
+    return stem if generation == 1 else f"{stem}.{generation}"
+
+
+def _engine(url: str) -> dict[str, object]:
+    """Return engine options: wait for another writer of an SQLite file instead of failing."""
+    return {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+
+
+def _attributes(trial: Trial) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "status": trial.status.value,
+        "baselines": list(trial.baselines),
+        "setting": trial.setting.to_dict(),
+        "log_ratio": trial.log_ratio,
+        "se": trial.se,
+        "df": trial.df,
+        "pruned": trial.pruned,
+        "message": trial.message,
+        "log": trial.log,
+        "facts": trial.facts,
+        "peak_memory_bytes": trial.peak_memory_bytes,
+        "wall_s": round(trial.wall_s, 3),
+        "pair": trial.pair.to_dict() if trial.pair else None,
+    }
+    return {key: value for key, value in found.items() if value not in (None, "", [])}
+
+
+def _trial(frozen: FrozenTrial) -> Trial:
+    attrs = frozen.user_attrs
+    return Trial(
+        number=frozen.number,
+        setting=Setting.of(attrs["setting"]),
+        status=Status(attrs["status"]),
+        baselines=tuple(attrs.get("baselines", ())),
+        log_ratio=attrs.get("log_ratio"),
+        se=attrs.get("se"),
+        df=attrs.get("df", 0.0),
+        pruned=attrs.get("pruned", False),
+        message=attrs.get("message", ""),
+        log=attrs.get("log", ""),
+        pair=Pair.from_dict(attrs["pair"]) if "pair" in attrs else None,
+        facts=attrs.get("facts"),
+        peak_memory_bytes=attrs.get("peak_memory_bytes"),
+        wall_s=attrs.get("wall_s", 0.0),
+    )

@@ -1,0 +1,1 @@
+"""Knobs, settings, the search space they span on a machine, and the recommended baselines."""

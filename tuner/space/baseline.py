@@ -1,0 +1,86 @@
+"""The recommended settings that a winner has to beat, resolved on a machine.
+
+P physical cores, S sockets, both inside the affinity mask and the container's quota; L logical CPUs inside
+the mask. The rows contradict each other, and on small machines several are one setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuner.machine.host import Machine
+from tuner.space.knob import Value
+
+_COMPACT_SMT = "granularity=fine,compact,1,0"
+_COMPACT = "granularity=fine,compact"
+DEFAULT = "tf-default"
+INTEL = "intel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A named recommendation: `rule` gives the knobs it sets; TensorFlow's own default holds for the others."""
+
+    name: str
+    source: str
+    rule: Callable[[Machine], dict[str, Value]]
+
+
+def _tf_guide_mkl(machine: Machine) -> dict[str, Value]:
+    return {
+        "inter_op": machine.sockets,
+        "intra_op": machine.usable_cores,
+        "omp_num_threads": machine.usable_cores,
+        "kmp_blocktime": 0,
+        "kmp_affinity": _COMPACT_SMT,
+    }
+
+
+def _intel(machine: Machine) -> dict[str, Value]:
+    return {
+        "inter_op": machine.sockets,
+        "intra_op": max(1, machine.usable_cores // machine.sockets),
+        "omp_num_threads": machine.usable_cores,
+        "kmp_blocktime": 1,
+        "kmp_affinity": _COMPACT_SMT,
+    }
+
+
+def _intel_zoo(machine: Machine) -> dict[str, Value]:
+    return {
+        "inter_op": 2,
+        "intra_op": machine.usable_cores,
+        "omp_num_threads": machine.usable_cores,
+        "kmp_blocktime": 0,
+        "kmp_affinity": _COMPACT_SMT if machine.threads_per_core > 1 else _COMPACT,
+    }
+
+
+BASELINES: tuple[Baseline, ...] = (
+    Baseline(
+        name=DEFAULT,
+        source="TensorFlow source, process_util.cc and local_device.cc: one thread for each CPU of the affinity mask",
+        rule=lambda _: {},
+    ),
+    Baseline(
+        name="tf-guide",
+        source="TensorFlow performance guide, common alternative: both pools as large as the physical cores",
+        rule=lambda machine: {"inter_op": machine.usable_cores, "intra_op": machine.usable_cores},
+    ),
+    Baseline(
+        name="tf-guide-mkl",
+        source="TensorFlow performance guide, section on MKL",
+        rule=_tf_guide_mkl,
+    ),
+    Baseline(
+        name=INTEL,
+        source="Intel, Maximize TensorFlow Performance on CPU, December 2022",
+        rule=_intel,
+    ),
+    Baseline(
+        name="intel-zoo",
+        source="Intel reference models, general best practices for convolutional networks",
+        rule=_intel_zoo,
+    ),
+)

@@ -1,0 +1,155 @@
+"""Search-space files: TOML whose values are symbols of the machine, checked before anything is measured.
+
+schema = 1
+[knobs.intra_op]
+values = [1, "physical_cores"]          numbers, or expressions of the machine's symbols
+powers_of_2 = [1, "logical_cpus"]       all powers of 2 from the first to the second
+[knobs.kmp_affinity]
+choices = ["none", "compact"]           words, taken as they are
+[[constraints]]
+require = "inter_op * intra_op <= 2 * logical_cpus"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import BadInputError, unknown
+from tuner.identity import digest
+from tuner.machine.host import Machine
+from tuner.places import shipped
+from tuner.space.expression import Expression
+from tuner.space.knob import KNOBS, Knob, Value, knob
+
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceFile:
+    """A space file resolved on a machine: the domain of each knob it names, and the constraints."""
+
+    name: str
+    domains: dict[str, tuple[Value, ...]]
+    constraints: tuple[Expression, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a name for what the file asks for on this machine."""
+        return digest([sorted(self.domains.items()), [c.text for c in self.constraints]])
+
+
+def names() -> list[str]:
+    """Return the names of the spaces that the project ships."""
+    return sorted(path.stem for path in shipped("search_spaces").glob("*.toml"))
+
+
+def read(name: str, machine: Machine) -> SpaceFile:
+    """Read a shipped space or a path to a TOML file; raises BadInputError that names the file and the place."""
+    path = Path(name) if name.endswith(".toml") or "/" in name else shipped("search_spaces") / f"{name}.toml"
+    if not path.is_file():
+        if path.parent == shipped("search_spaces"):
+            raise unknown("search space", name, names())
+        raise BadInputError(f"no space file {name}", "give the path of a TOML file, or one of: " + ", ".join(names()))
+    try:
+        data = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path}: {error}", "mend the TOML there") from None
+    try:
+        return _resolve(path.stem, data, machine)
+    except BadInputError as error:
+        raise BadInputError(f"{path}: {error.message}", error.hint) from None
+
+
+def symbols(machine: Machine) -> dict[str, Value]:
+    """Return the symbols that a space file may speak of."""
+    return {
+        "sockets": machine.sockets,
+        "numa_nodes": max(1, len(machine.numa_nodes)),
+        "physical_cores": machine.physical_cores,
+        "logical_cpus": machine.logical_cpus,
+        "usable_cpus": machine.usable_cpus,
+    }
+
+
+def _resolve(name: str, data: Mapping[str, Any], machine: Machine) -> SpaceFile:
+    _only(data, ("schema", "knobs", "constraints"), "the file")
+    if data.get("schema") != _SCHEMA:
+        raise BadInputError(f"schema is {data.get('schema')!r}", f"expected schema = {_SCHEMA}")
+    knobs = data.get("knobs")
+    if not isinstance(knobs, dict) or not knobs:
+        raise BadInputError("no knobs", "expected at least one table [knobs.NAME]")
+    domains = {}
+    for knob_name, table in knobs.items():
+        if not isinstance(table, dict):
+            raise BadInputError(
+                f"knobs.{knob_name} is {table!r}", "expected a table with values, powers_of_2 or choices"
+            )
+        domains[knob_name] = _domain(knob(knob_name), table, machine)
+    return SpaceFile(name=name, domains=domains, constraints=tuple(_constraints(data, machine)))
+
+
+def _domain(of: Knob, table: Mapping[str, Any], machine: Machine) -> tuple[Value, ...]:
+    place = f"knobs.{of.name}"
+    _only(table, ("values", "powers_of_2") if of.numeric else ("choices",), place)
+    try:
+        if not of.numeric:
+            words = _list(table, "choices", place)
+            return tuple(dict.fromkeys(of.parse(str(word), machine) for word in words))
+        known = symbols(machine)
+        numbers = {of.check(_number(v, known), machine) for v in _list(table, "values", place)}
+        ends = [_number(v, known) for v in _list(table, "powers_of_2", place)]
+    except BadInputError as error:
+        raise BadInputError(f"{place}: {error.message}", error.hint) from None
+    if ends:
+        if len(ends) != 2 or not 1 <= ends[0] <= ends[1]:
+            raise BadInputError(f"{place}: powers_of_2 is {ends}", "expected [first, last] with 1 <= first <= last")
+        numbers |= {of.check(1 << p, machine) for p in range(ends[1].bit_length()) if ends[0] <= 1 << p <= ends[1]}
+    if not numbers:
+        raise BadInputError(f"{place} has no values", "give values, powers_of_2 or both")
+    return tuple(sorted(numbers))
+
+
+def _constraints(data: Mapping[str, Any], machine: Machine) -> list[Expression]:
+    rows = data.get("constraints", [])
+    if not isinstance(rows, list):
+        raise BadInputError("constraints is not a list of tables", "write [[constraints]] and require = '…'")
+    found = []
+    for row in rows:
+        if not isinstance(row, dict) or not isinstance(row.get("require"), str):
+            raise BadInputError(f"constraint {row!r}", 'expected require = "…"')
+        _only(row, ("require",), "a constraint")
+        expression = Expression(row["require"])
+        allowed = symbols(machine).keys() | KNOBS.keys()
+        for name in expression.names - allowed:
+            raise unknown("symbol", name, allowed)
+        found.append(expression)
+    return found
+
+
+def _number(value: object, known: Mapping[str, Value]) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        number = Expression(value).value(known)
+        if isinstance(number, int):
+            return number
+    raise BadInputError(f"value {value!r}", "expected a whole number or an expression such as 'physical_cores'")
+
+
+def _list(table: Mapping[str, Any], key: str, place: str) -> list[object]:
+    values = table.get(key, [])
+    if not isinstance(values, list):
+        raise BadInputError(f"{key} is {values!r}", "expected a list")
+    if key == "choices" and not values:
+        raise BadInputError(f"{place} has no choices", 'expected e.g. choices = ["none", "compact"]')
+    return values
+
+
+def _only(table: Mapping[str, Any], keys: tuple[str, ...], place: str) -> None:
+    for key in table:
+        if key not in keys:
+            raise BadInputError(f"unknown key '{key}' in {place}", f"expected {', '.join(keys)}")

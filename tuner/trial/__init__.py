@@ -1,0 +1,1 @@
+"""One setting in its own process: the wire protocol, the child, its guard and the launchers."""

@@ -1,0 +1,117 @@
+"""The guard: stands between the tuner and a trial's process, so that nothing outlives either.
+
+    guard.py LIFELINE_FD STATUS_FD COMMAND...
+
+It starts COMMAND in a session of its own and waits until that ends or until the lifeline pipe does, which is
+when the tuner closes it or dies, even by SIGKILL. Then it kills every descendant, those that changed session
+or lost their parent included (it is their subreaper), and writes how the command ended. Standard library only.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+def start(command: list[str], private: set[int]) -> int:
+    """Fork and execute `command` in a new session; `private` descriptors stay with the guard."""
+    guard = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != guard:  # the guard died before the line above
+            os._exit(1)
+        for descriptor in private:
+            os.close(descriptor)
+        # Let the kernel take the trial, not the tuner or the user's desktop, when memory runs out.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")
+        os.execvp(command[0], command)
+    except OSError as error:
+        os.write(2, f"cannot start {command[0]}: {error}\n".encode())
+    os._exit(127)
+
+
+def descendants(root: int) -> list[int]:
+    """Return the living processes below `root`; a subreaper's orphans are its children again."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(entry)] = int(fields[1])
+    below: list[int] = []
+    frontier = {root}
+    while frontier:
+        frontier = {pid for pid, parent in parents.items() if parent in frontier}
+        below.extend(frontier)
+    return below
+
+
+def kill_all(worker: int, ended: dict[str, object]) -> None:
+    """Kill and reap until no descendant is left."""
+    while True:
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            reap(worker, ended)
+        except ChildProcessError:
+            return
+        time.sleep(0.005)
+
+
+def reap(worker: int, ended: dict[str, object]) -> None:
+    """Reap every dead child, and fill `ended` when the worker is among them. ChildProcessError: none is left."""
+    while True:
+        pid, status, usage = os.wait4(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        if pid == worker:
+            ended["returncode"] = os.waitstatus_to_exitcode(status)
+            ended["peak_memory_bytes"] = usage.ru_maxrss * 1024
+            ended["cpu_s"] = usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    """Start, wait, clean up, tell."""
+    lifeline, status = int(sys.argv[1]), int(sys.argv[2])
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    wakeup_read, wakeup_write = os.pipe()
+    os.set_blocking(wakeup_write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakeup_write)
+    worker = start(sys.argv[3:], {lifeline, status, wakeup_read, wakeup_write})
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the tuner decides, through the lifeline
+        signal.signal(number, signal.SIG_IGN)
+    os.write(status, json.dumps({"pid": worker}).encode() + b"\n")
+    ended: dict[str, object] = {}
+    while not ended:
+        ready, _, _ = select.select([lifeline, wakeup_read], [], [])
+        if lifeline in ready:
+            break
+        os.read(wakeup_read, 4096)
+        with contextlib.suppress(ChildProcessError):
+            reap(worker, ended)
+    kill_all(worker, ended)
+    with contextlib.suppress(OSError):
+        os.write(status, json.dumps(ended).encode() + b"\n")
+
+
+main()

@@ -1,0 +1,107 @@
+"""What a trial's process reports, and the kinds of its end. What the child reports is what the store keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    """How a trial ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    """An exception in the workload."""
+    CRASHED = "crashed"
+    """The process ended or was killed."""
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    UNAPPLIED = "unapplied"
+    """The setting did not reach the runtime."""
+    INVALID = "invalid"
+    """The output was not finite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Steps that ran without a pause.
+
+    `start_s` is CLOCK_MONOTONIC, one clock for all processes of a host. `step_s` are the durations of the steps,
+    or of every k-th step of a slice of many.
+    """
+
+    start_s: float
+    elapsed_s: float
+    n_steps: int
+    step_s: tuple[float, ...]
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Slice:
+        """Return the slice of a child's report or of a stored trial."""
+        return cls(
+            start_s=data["start_s"],
+            elapsed_s=data["elapsed_s"],
+            n_steps=data["n_steps"],
+            step_s=tuple(data["step_s"]),
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the slice as plain data."""
+        return {
+            "start_s": round(self.start_s, 6),
+            "elapsed_s": round(self.elapsed_s, 7),
+            "n_steps": self.n_steps,
+            "step_s": list(self.step_s),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a process told when it was ready: the cost of each phase (s), its warm-up, its effective state."""
+
+    import_s: float
+    load_s: float
+    first_step_s: float
+    warm_up: Slice
+    effective: dict[str, Any]
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Facts:
+        """Return the facts of a `ready` report."""
+        return cls(
+            import_s=data["import_s"],
+            load_s=data["load_s"],
+            first_step_s=data["first_step_s"],
+            warm_up=Slice.from_dict(data["warm_up"]),
+            effective=data["effective"],
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the facts as plain data."""
+        return {
+            "import_s": round(self.import_s, 4),
+            "load_s": round(self.load_s, 4),
+            "first_step_s": round(self.first_step_s, 4),
+            "warm_up": self.warm_up.to_dict(),
+            "effective": self.effective,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a process ended: exit code (negative: signal), peak memory of this one process, CPU time."""
+
+    returncode: int | None
+    peak_memory_bytes: int | None
+    cpu_s: float | None
+
+
+class TrialFailure(Exception):  # noqa: N818  # a failure of the trial, not an error of the tool
+    """A trial's process did not do what was asked; the study turns it into a failed trial."""
+
+    def __init__(self, status: Status, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.log = log

@@ -1,0 +1,94 @@
+"""A machine that is a formula: processes without TensorFlow and time without waiting.
+
+It stands in for a real launcher where the logic around trials is tested or shown; real runs never touch it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tuner.space.setting import Setting
+from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
+
+
+@dataclass(kw_only=True)
+class ScriptedLauncher:
+    """Processes whose rate is `rate(setting)` items/s, times lognormal noise of standard deviation `noise`.
+
+    Besides its slices' noise each process is luckier or unluckier than its like (`process_noise`), and the whole
+    machine drifts by a sine of amplitude `drift` and period `drift_period_s`. `failures` says how a setting ends.
+    """
+
+    rate: Callable[[Setting], float]
+    noise: float = 0.0
+    process_noise: float = 0.0
+    drift: float = 0.0
+    drift_period_s: float = 120.0
+    start_s: float = 4.0
+    seed: int = 0
+    failures: Mapping[Setting, Status] = field(default_factory=dict)
+    clock_s: float = 0.0
+    launched: list[Setting] = field(default_factory=list)
+    live: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+
+    def launch(self, setting: Setting, env: Mapping[str, str]) -> ScriptedProcess:
+        """Return a process; `env` is not looked at."""
+        del env
+        self.launched.append(setting)
+        self.live += 1
+        return ScriptedProcess(self, setting)
+
+    def now(self) -> float:
+        """Return the scripted time."""
+        return self.clock_s
+
+    def weather(self) -> float:
+        """Return the factor on every rate at this moment."""
+        return math.exp(self.drift * math.sin(2 * math.pi * self.clock_s / self.drift_period_s))
+
+
+class ScriptedProcess:
+    """One scripted process."""
+
+    def __init__(self, host: ScriptedLauncher, setting: Setting) -> None:
+        self._host = host
+        self._setting = setting
+        self._luck = math.exp(host.rng.normal(0.0, host.process_noise))
+        self._closed = False
+
+    def ready(self) -> Facts:
+        """Take the start's time, or fail as scripted."""
+        self._host.clock_s += self._host.start_s
+        status = self._host.failures.get(self._setting)
+        if status is not None:
+            raise TrialFailure(status, f"scripted {status}", "scripted log")
+        return Facts(import_s=2.0, load_s=1.5, first_step_s=0.5, warm_up=self.slice(0.5), effective={})
+
+    def slice(self, duration_s: float) -> Slice:
+        """Take whole steps of scripted time."""
+        host = self._host
+        noise = math.exp(host.rng.normal(0.0, host.noise))
+        step_s = self._setting.batch_size / (host.rate(self._setting) * self._luck * host.weather() * noise)
+        n_steps = max(1, math.ceil(duration_s / step_s))
+        start_s, host.clock_s = host.clock_s, host.clock_s + n_steps * step_s
+        return Slice(start_s=start_s, elapsed_s=n_steps * step_s, n_steps=n_steps, step_s=(step_s,) * min(n_steps, 400))
+
+    def pause(self) -> None:
+        """Nothing runs in between."""
+
+    def resume(self) -> None:
+        """Nothing was stopped."""
+
+    def close(self) -> Exit:
+        """End the process."""
+        if not self._closed:
+            self._closed = True
+            self._host.live -= 1
+        return Exit(returncode=0, peak_memory_bytes=None, cpu_s=None)

@@ -1,0 +1,182 @@
+"""The child: loads one workload, times slices of steps on request, and tells what happened.
+
+Runs as a script in the target interpreter: standard library and TensorFlow only, Python 3.9.
+
+    worker.py COMMAND_FD REPORT_FD SPEC
+
+SPEC is a JSON object. Commands come and reports go as one JSON object a line, on pipes of their own; stdout
+and stderr belong to TensorFlow and are kept by the parent as evidence.
+
+    {"do": "export", ...}    writes the workload as a SavedModel, reports "exported"
+    {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
+        {"slice_s": s}       runs whole steps for at least s seconds, reports "slice"
+    any failure              reports "failure" with its kind: failed, oom or invalid
+"""
+
+import collections
+import importlib.util
+import json
+import os
+import sys
+import time
+import traceback
+
+MAX_STEP_TIMES = 400  # of one slice; a slice of more steps reports every k-th, so that a report stays small
+WARM_UP_S = 0.5  # after the first step, which traces and compiles
+CLOCK = time.perf_counter
+
+
+class InvalidOutput(Exception):
+    """The model computed something that is not a number."""
+
+
+def load_module(path):
+    """Execute a workload file; its folder is importable, so that it may stand beside other modules."""
+    sys.path.insert(0, os.path.dirname(path))
+    spec = importlib.util.spec_from_file_location("tftune_workload", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def export(spec):
+    """Write the model as a SavedModel with one signature, its batch size left open."""
+    import tensorflow as tf
+
+    workload = load_module(spec["workload"])
+    model = workload.build()
+    arguments = workload.inputs(2)
+
+    def call(*tensors):
+        given = tensors[0] if len(tensors) == 1 else list(tensors)
+        outputs = model(given, training=False) if isinstance(model, tf.keras.Model) else model(*tensors)
+        return {"output_%d" % i: tensor for i, tensor in enumerate(tf.nest.flatten(outputs))}
+
+    signature = [
+        tf.TensorSpec((None,) + array.shape[1:], array.dtype, name="input_%d" % i) for i, array in enumerate(arguments)
+    ]
+    module = tf.Module()
+    module.model = model
+    function = tf.function(call, input_signature=signature)
+    tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
+    return {"report": "exported"}
+
+
+def prepare(spec):
+    """Return (step, facts): `step()` runs the exported model once on inputs that are already there."""
+    started = CLOCK()
+    import tensorflow as tf
+
+    imported = CLOCK()
+    module = tf.saved_model.load(spec["folder"])
+    function = module.signatures[spec["mode"]]
+    arrays = load_module(spec["workload"]).inputs(spec["batch_size"])
+    tensors = {"input_%d" % i: tf.constant(array) for i, array in enumerate(arrays)}
+    loaded = CLOCK()
+
+    def step(_alive=module):
+        return function(**tensors)
+
+    check_finite(step())
+    first = CLOCK()
+    warm_up = time_slice(step, WARM_UP_S)
+    check_finite(warm_up.pop("outputs"))
+    facts = {
+        "import_s": imported - started,
+        "load_s": loaded - imported,
+        "first_step_s": first - loaded,
+        "warm_up": warm_up,
+        "effective": effective(),
+    }
+    return step, facts
+
+
+def time_slice(step, duration_s):
+    """Run whole steps until `duration_s` has passed; the clock is read once a step and nothing else is done."""
+    ends = []
+    start = CLOCK()
+    stop = start + duration_s
+    now = start
+    while now < stop:
+        outputs = step()
+        now = CLOCK()
+        ends.append(now)
+    times = [after - before for before, after in zip([start] + ends, ends)]
+    stride = -(-len(times) // MAX_STEP_TIMES)
+    return {
+        "start_s": start,
+        "elapsed_s": now - start,
+        "n_steps": len(times),
+        "step_s": [round(t, 7) for t in times[::stride]],
+        "outputs": outputs,
+    }
+
+
+def check_finite(outputs):
+    """Raise InvalidOutput if a floating-point output holds a NaN or an infinity."""
+    import numpy as np
+
+    for name, tensor in outputs.items():
+        array = tensor.numpy()
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise InvalidOutput("%s holds %d values that are not finite" % (name, (~np.isfinite(array)).sum()))
+
+
+def effective():
+    """Return what this process really looks like: its threads by name, and the CPUs they may run on."""
+    threads = collections.Counter()
+    masks = collections.Counter()
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open("/proc/self/task/%s/status" % task) as status:
+                fields = dict(line.split(":", 1) for line in status if ":" in line)
+        except OSError:  # a thread that ended in between
+            continue
+        threads[fields["Name"].strip()] += 1
+        masks[fields["Cpus_allowed_list"].strip()] += 1
+    return {"threads": dict(threads), "masks": dict(masks)}
+
+
+def failure(error):
+    """Return the report of an exception; its traceback goes to stderr, which is kept."""
+    traceback.print_exc()
+    out_of_memory = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+    kind = "oom" if out_of_memory else "invalid" if isinstance(error, InvalidOutput) else "failed"
+    message = " ".join(str(error).split())[:500]
+    return {"report": "failure", "kind": kind, "message": "%s: %s" % (type(error).__name__, message)}
+
+
+def serve(spec, commands, tell):
+    """Load, then obey until the parent closes the command pipe."""
+    step, facts = prepare(spec)
+    tell(dict(facts, report="ready"))
+    for line in commands:
+        timed = time_slice(step, json.loads(line)["slice_s"])
+        check_finite(timed.pop("outputs"))
+        tell(dict(timed, report="slice"))
+
+
+def main():
+    """Run what SPEC asks for."""
+    sys.path.pop(0)  # this script's folder belongs to the tuner; nothing may be imported from it
+    commands = os.fdopen(int(sys.argv[1]), "r")
+    reports = os.fdopen(int(sys.argv[2]), "w", buffering=1)
+    spec = json.loads(sys.argv[3])
+
+    def tell(report):
+        reports.write(json.dumps(report) + "\n")
+
+    try:
+        if spec["do"] == "export":
+            tell(export(spec))
+        else:
+            serve(spec, commands, tell)
+    except BaseException as error:
+        tell(failure(error))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # TensorFlow's own teardown takes time and tells nothing
+
+
+if __name__ == "__main__":
+    main()

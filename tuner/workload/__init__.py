@@ -1,0 +1,1 @@
+"""What is timed: finding a workload by name and exporting its model once."""

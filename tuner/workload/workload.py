@@ -1,0 +1,107 @@
+"""A workload: the thing that is timed, named and fingerprinted without running its file.
+
+A workload file is plain Python. Its first docstring line is the description, its upper-case constants are
+literals that this module reads from the syntax tree, and its functions import TensorFlow themselves:
+
+    ITEM = "image"            what one item of a batch is called
+    BATCH_SIZE = 8            the default batch size
+    def build(): ...          -> a Keras model or a callable, with seeded weights
+    def inputs(batch_size):   -> the arguments of one call, a tuple of NumPy arrays whose first axis is the batch
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import BadInputError, unknown
+from tuner.places import shipped
+
+_REQUIRED = ("build", "inputs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A model in a mode on a device. `fingerprint` changes when the file does."""
+
+    name: str
+    path: Path
+    description: str
+    mode: str
+    device: str
+    item: str
+    batch_size: int
+    fingerprint: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the workload as plain data, without the path, which is only this host's."""
+        return {
+            "name": self.name,
+            "mode": self.mode,
+            "device": self.device,
+            "fingerprint": self.fingerprint,
+            "description": self.description,
+            "item": self.item,
+            "batch_size": self.batch_size,
+        }
+
+
+def names() -> list[str]:
+    """Return the names of the workloads that the project ships."""
+    return sorted(path.stem for path in shipped("workloads").glob("*.py") if not path.stem.startswith("_"))
+
+
+def load(name: str, *, mode: str = "inference") -> Workload:
+    """Return the workload of a shipped name or of a path to a Python file; raises BadInputError."""
+    path = Path(name) if name.endswith(".py") or "/" in name else shipped("workloads") / f"{name}.py"
+    if not path.is_file():
+        if path.parent == shipped("workloads"):
+            raise unknown("workload", name, names())
+        raise BadInputError(
+            f"no workload file {name}", "give the path of a Python file, or one of: " + ", ".join(names())
+        )
+    source = path.read_bytes()
+    try:
+        tree = ast.parse(source, filename=str(path))
+    except SyntaxError as error:
+        raise BadInputError(f"{path}, line {error.lineno}: {error.msg}", "a workload file is valid Python") from error
+    constants = _constants(tree)
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for required in _REQUIRED:
+        if required not in functions:
+            raise BadInputError(
+                f"{path} defines no function {required}()", f"see {shipped('workloads') / 'resnet50.py'} for the form"
+            )
+    batch_size = constants.get("BATCH_SIZE", 1)
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise BadInputError(f"{path}: BATCH_SIZE is {batch_size!r}, expected a whole number of at least 1")
+    return Workload(
+        name=path.stem,
+        path=path.resolve(),
+        description=(ast.get_docstring(tree) or "").partition("\n")[0],
+        mode=mode,
+        device="cpu",
+        item=str(constants.get("ITEM", "item")),
+        batch_size=batch_size,
+        fingerprint=hashlib.sha256(mode.encode() + b"\0" + source).hexdigest()[:12],
+    )
+
+
+def _constants(tree: ast.Module) -> dict[str, object]:
+    """Return the module's upper-case names that are bound to literals."""
+    found: dict[str, object] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            target, value = node.target, node.value
+        else:
+            continue
+        if isinstance(target, ast.Name) and target.id.isupper():
+            try:
+                found[target.id] = ast.literal_eval(value)
+            except ValueError:
+                continue
+    return found
