@@ -23,6 +23,7 @@ from tuner.report import terminal
 from tuner.report.document import describe_host, describe_space, describe_workload
 from tuner.report.progress import Progress, header, widest_setting
 from tuner.runtime.probe import Runtime, probe
+from tuner.search.bench import BenchPlan
 from tuner.search.budget import make_budget, parse_duration
 from tuner.search.record import SCHEMA, Record, check_url, create_or_continue, now, open_storage
 from tuner.search.sampler import LatticeSampler
@@ -133,6 +134,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
             _remember(record, job, request)
             progress = _progress(record, job, console)
+            parallel = _parallel_starts(job.machine)
             try:
                 Study(
                     record=record,
@@ -149,14 +151,15 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                     ),
                     sampler=sampler,
                     plan=Plan(
-                        objective=job.objective,
+                        bench=BenchPlan(objective=job.objective, parallel=parallel + 1),
+                        finals=FinalsPlan(parallel=parallel),
                         threshold=request.threshold,
-                        finals=FinalsPlan(parallel=min(job.machine.usable_cpus, _MAX_PARALLEL_STARTS)),
+                        together=parallel,
                     ),
                     budget=budget,
                     events=progress,
                     seed=request.seed,
-                    started_s=started,
+                    began_s=started,
                 ).run()
             finally:
                 progress.end()
@@ -164,6 +167,11 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
         console.print("interrupted; every finished trial is kept, and the same command continues")
         return record, True
     return record, False
+
+
+def _parallel_starts(machine: Machine) -> int:
+    """Return how many processes may start at once: about one a CPU, as most of a start is one thread."""
+    return min(machine.usable_cpus, _MAX_PARALLEL_STARTS)
 
 
 def _introduce(job: Job, console: Console) -> None:

@@ -19,6 +19,7 @@ from tuner.measure.statistics import Array
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Launcher, Process
 from tuner.trial.outcome import Slice, TrialFailure
+from tuner.trial.starting import start_together
 
 SAME_BATCH = "@same-batch"
 
@@ -72,46 +73,34 @@ class Round:
 def run_round(contenders: Sequence[Contender], launcher: Launcher, plan: FinalsPlan, rng: np.random.Generator) -> Round:
     """Start, time and end one fresh process for each contender; a failure is kept with its reason."""
     result = Round()
+    order = [contenders[i] for i in rng.permutation(len(contenders))]
+    started = start_together(launcher, [(c.setting, c.env) for c in order], parallel=plan.parallel)
     live: dict[str, Process] = {}
+    for contender, start in zip(order, started, strict=True):
+        live[contender.names[0]] = start.process
+        if start.failure is not None:
+            _fail(contender.names[0], start.failure, live, result)
     try:
-        _start_all(contenders, launcher, plan, rng, live, result)
         for _ in range(plan.laps):
-            order = [str(name) for name in rng.permutation(sorted(live))]
-            for name in order + order[::-1]:
-                if name not in live:
-                    continue
-                try:
-                    live[name].resume()
-                    result.slices.setdefault(name, []).append(live[name].slice(plan.slice_s))
-                    live[name].pause()
-                except TrialFailure as failure:
-                    _fail(name, failure, live, result)
+            lap = [str(name) for name in rng.permutation(sorted(live))]
+            for name in lap + lap[::-1]:
+                if name in live:
+                    _time(name, plan.slice_s, live, result)
     finally:
         for process in live.values():
             process.close()
     return result
 
 
-def _start_all(
-    contenders: Sequence[Contender],
-    launcher: Launcher,
-    plan: FinalsPlan,
-    rng: np.random.Generator,
-    live: dict[str, Process],
-    result: Round,
-) -> None:
-    """Bring every contender to the ready state; nothing is being timed meanwhile."""
-    order = [contenders[i] for i in rng.permutation(len(contenders))]
-    for at in range(0, len(order), plan.parallel):
-        names = [contender.names[0] for contender in order[at : at + plan.parallel]]
-        for contender in order[at : at + plan.parallel]:
-            live[contender.names[0]] = launcher.launch(contender.setting, contender.env)
-        for name in names:
-            try:
-                live[name].ready()
-                live[name].pause()
-            except TrialFailure as failure:
-                _fail(name, failure, live, result)
+def _time(name: str, slice_s: float, live: dict[str, Process], result: Round) -> None:
+    """Time one slice of one contender, the others being stopped."""
+    process = live[name]
+    try:
+        process.resume()
+        result.slices.setdefault(name, []).append(process.slice(slice_s))
+        process.pause()
+    except TrialFailure as failure:
+        _fail(name, failure, live, result)
 
 
 def _fail(name: str, failure: TrialFailure, live: dict[str, Process], result: Round) -> None:

@@ -16,8 +16,8 @@ from tuner.measure.objective import Objective
 from tuner.measure.statistics import Estimate
 from tuner.measure.verdict import INCUMBENT, judge_all, recommend
 from tuner.runtime.probe import Runtime
+from tuner.search.bench import incumbent
 from tuner.search.record import Record, Trial
-from tuner.search.study import incumbent
 from tuner.space.baseline import BASELINES, DEFAULT
 from tuner.space.knob import KNOBS
 from tuner.space.setting import Setting

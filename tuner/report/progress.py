@@ -30,17 +30,16 @@ class Progress:
         self._clear()
         self._print(Text(text, style="bold"))
 
-    def trial_begins(self, number: int, setting: Setting, baselines: Sequence[str], left_s: float | None) -> None:
-        """Say which trial is under way, before anything of it is timed."""
+    def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
+        """Say which trials are under way, before anything of them is timed."""
         left = f", {duration_text(left_s)} left" if left_s is not None else ""
-        name = f" ({', '.join(baselines)})" if baselines else ""
-        self._doing(f"trial {number}: {setting}{name} beside the reference{left} …")
+        settings = " | ".join(str(trial.setting) for trial in trials)
+        self._doing(f"measuring beside the reference{left}: {settings} …")
 
-    def trial_ends(self, trial: Trial, incumbent: Trial | None) -> None:
+    def trial_ends(self, trial: Trial, best: Trial | None) -> None:
         """Print the trial's row: number, setting, ratio with its interval, time, what is to be said of it."""
         self._clear()
-        best = incumbent is not None and incumbent.number == trial.number
-        cells = trial_row(trial_document(trial), incumbent=best)
+        cells = trial_row(trial_document(trial), incumbent=best is not None and best.number == trial.number)
         widths = (3, self._widest, 20, 5, 0)
         row = Text()
         for cell, width in zip(cells, widths, strict=True):

@@ -148,7 +148,7 @@ def verdicts(document: Document) -> RenderableType:
         f">{final['unit']}",
         ">speed-up [95 % interval]",
         "verdict",
-        title=f"finals: {final['rounds']} rounds of fresh processes, practical threshold {100 * final['threshold']:g} %",
+        title=f"finals: {final['rounds']} rounds of fresh processes; {100 * final['threshold']:g} % matter in practice",
     )
     for first, all_names in names.items():
         others = [name for name in all_names if name != "incumbent"]

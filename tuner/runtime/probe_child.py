@@ -4,13 +4,15 @@ Runs there as a script: standard library and TensorFlow only, Python 3.9. oneDNN
 (ONEDNN_VERBOSE=1, set by the caller), at the first primitive; the caller reads that.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re
 import sys
 
 
-def openmp_libraries():
+def openmp_libraries() -> list[str]:
     """Return the paths of the OpenMP libraries that are mapped into this process."""
     pattern = re.compile(r"/lib(iomp5|gomp|omp)[^/]*\.so[^/]*$")
     with open("/proc/self/maps") as maps:
@@ -18,14 +20,14 @@ def openmp_libraries():
     return sorted(path for path in paths if pattern.search(path))
 
 
-def main():
+def main() -> None:
     """Import TensorFlow, run one convolution, describe the build."""
     try:
         import tensorflow as tf
 
         images, kernel = tf.ones((1, 16, 16, 8)), tf.ones((3, 3, 8, 8))
         tf.function(lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"))(images, kernel)
-        facts = {
+        facts: dict[str, object] = {
             "tensorflow": tf.__version__,
             "xla": bool(tf.test.is_built_with_xla()),
             "cuda": tf.sysconfig.get_build_info().get("cuda_version"),

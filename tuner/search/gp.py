@@ -36,12 +36,14 @@ _RESTARTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """A fitted process: θ = (ℓ, σ), the mean μ, and what predictions need of K."""
+    """A fitted process: θ = (ℓ, σ), the mean μ, the observations, and what predictions need of K."""
 
     lengthscales: Array
     amplitude: float
     mean: float
     X: Array
+    y: Array
+    v: Array
     L: Array
     alpha: Array
 
@@ -81,6 +83,8 @@ def condition(X: Array, y: Array, v: Array, lengthscales: Array, amplitude: floa
         amplitude=amplitude,
         mean=mean,
         X=X,
+        y=y,
+        v=v,
         L=L,
         alpha=np.asarray(cho_solve((L, True), y - mean)),
     )

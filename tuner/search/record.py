@@ -119,6 +119,11 @@ def trials_of(study: optuna.Study) -> list[Trial]:
     return [_trial(t) for t in study.get_trials(deepcopy=False, states=states) if "status" in t.user_attrs]
 
 
+def pending_of(study: optuna.Study) -> list[Setting]:
+    """Return the settings of the trials that are under way."""
+    return [Setting.of(t.params) for t in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)) if t.params]
+
+
 def distributions(space: Space) -> dict[str, BaseDistribution]:
     """Return the Optuna distribution of each knob: its values on the lattice and in the baselines."""
     return {name: CategoricalDistribution(values) for name, values in space.choices().items()}

@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial
 
 from tuner.measure.statistics import Array
 from tuner.search import gp
-from tuner.search.record import Trial, distributions, trials_of
+from tuner.search.record import Trial, distributions, pending_of, trials_of
 from tuner.space.knob import KNOBS, Value
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
@@ -45,16 +45,17 @@ class LatticeSampler(BaseSampler):
         self._space = space
         self._seed = seed
         self._encoding = Encoding(space.choices())
-        self._last: tuple[int, Proposal | None] | None = None
+        self._last: tuple[tuple[int, ...], Proposal | None] | None = None
 
     def propose(self, study: optuna.Study) -> Proposal | None:
         """Return the next setting for what the study knows now, or None if every setting was tried.
 
         The same knowledge gives the same proposal, so asking twice is harmless.
         """
-        trials = trials_of(study)
-        if self._last is None or self._last[0] != len(trials):
-            self._last = len(trials), self._propose(trials)
+        trials, pending = trials_of(study), pending_of(study)
+        knowledge = (len(trials), len(pending))
+        if self._last is None or self._last[0] != knowledge:
+            self._last = knowledge, self._propose(trials, pending)
         return self._last[1]
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -77,20 +78,20 @@ class LatticeSampler(BaseSampler):
         del study, trial, param_distribution
         return self._space.reference[param_name]
 
-    def _propose(self, trials: Sequence[Trial]) -> Proposal | None:
-        tried = {trial.setting for trial in trials}
+    def _propose(self, trials: Sequence[Trial], pending: Sequence[Setting]) -> Proposal | None:
+        tried = {trial.setting for trial in trials} | set(pending)
         # A baseline that failed stops the study, so where it is seen again its cause may have been mended.
-        measured = {trial.setting for trial in trials if trial.status is Status.OK}
+        measured = {trial.setting for trial in trials if trial.status is Status.OK} | set(pending)
         for setting in distinct(self._space.baselines.values()):
             if setting not in measured:
                 return Proposal(setting=setting, expected_gain=math.inf)
-        rng = np.random.default_rng([self._seed, len(trials)])
+        rng = np.random.default_rng([self._seed, len(trials), len(pending)])
         points = [point for point in self._space.points if point not in tried]
         if len(points) > _MAX_SCORED:
             points = [points[i] for i in rng.choice(len(points), _MAX_SCORED, replace=False)]
         if not points:
             return None
-        posterior = fit(trials, self._encoding, rng)
+        posterior = self._believe(trials, pending, rng)
         if posterior is None:
             return Proposal(setting=points[int(rng.integers(len(points)))], expected_gain=math.inf)
         mean, sd = gp.predict(posterior, self._encoding.encode(points))
@@ -99,6 +100,26 @@ class LatticeSampler(BaseSampler):
         # Equal points are taken in a random order, so that no corner of the lattice is favoured.
         chosen = int(np.lexsort((rng.random(len(points)), -gain))[0])
         return Proposal(setting=points[chosen], expected_gain=float(gain[chosen]))
+
+    def _believe(
+        self, trials: Sequence[Trial], pending: Sequence[Setting], rng: np.random.Generator
+    ) -> gp.Posterior | None:
+        """Return the process of the trials, in which those under way came out as expected; None without trials.
+
+        This "kriging believer" keeps settings that are started together apart: Ginsbourger et al. (2010),
+        Kriging is well-suited to parallelize optimization, section 4.2.
+        """
+        posterior = fit(trials, self._encoding, rng)
+        if posterior is None or not pending:
+            return posterior
+        x = self._encoding.encode(pending)
+        return gp.condition(
+            np.vstack([posterior.X, x]),
+            np.concatenate([posterior.y, gp.predict(posterior, x)[0]]),
+            np.concatenate([posterior.v, np.full(len(pending), _PROCESS_SD**2)]),
+            posterior.lengthscales,
+            posterior.amplitude,
+        )
 
 
 def fit(trials: Sequence[Trial], encoding: Encoding, rng: np.random.Generator) -> gp.Posterior | None:

@@ -26,10 +26,10 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
 _COMPARE: dict[type[ast.cmpop], Callable[[Value, Value], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,  # type: ignore[dict-item]  # both sides are numbers, or _compare has refused
-    ast.LtE: operator.le,  # type: ignore[dict-item]
-    ast.Gt: operator.gt,  # type: ignore[dict-item]
-    ast.GtE: operator.ge,  # type: ignore[dict-item]
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
 }
 _CALLS: dict[str, Callable[..., int]] = {"min": min, "max": max}
 

@@ -46,7 +46,8 @@ class Knob:
             return None
         if runtime.onednn_runtime is None:
             return "oneDNN is off in this build, as the probe saw, and no other TensorFlow operator uses OpenMP"
-        return f"oneDNN runs on TensorFlow's own Eigen thread pool (the probe saw runtime:{runtime.onednn_runtime}), not on OpenMP"
+        seen = f"the probe saw runtime:{runtime.onednn_runtime}"
+        return f"oneDNN runs on TensorFlow's own Eigen thread pool ({seen}), not on OpenMP"
 
     def parse(self, text: str, machine: Machine) -> Value:
         """Return the value that `text` spells; raises BadInputError with what was expected."""

@@ -15,7 +15,6 @@ import select
 import signal
 import sys
 import time
-from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -36,8 +35,8 @@ def start(command: list[str], private: set[int]) -> int:
         for descriptor in private:
             os.close(descriptor)
         # Let the kernel take the trial, not the tuner or the user's desktop, when memory runs out.
-        with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000")
         os.execvp(command[0], command)
     except OSError as error:
         os.write(2, f"cannot start {command[0]}: {error}\n".encode())

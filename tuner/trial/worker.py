@@ -13,6 +13,8 @@ and stderr belong to TensorFlow and are kept by the parent as evidence.
     any failure              reports "failure" with its kind: failed, oom or invalid
 """
 
+from __future__ import annotations
+
 import collections
 import importlib.util
 import json
@@ -20,26 +22,30 @@ import os
 import sys
 import time
 import traceback
+from typing import Any, Callable, Iterable
 
 MAX_STEP_TIMES = 400  # of one slice; a slice of more steps reports every k-th, so that a report stays small
 WARM_UP_S = 0.5  # after the first step, which traces and compiles
 CLOCK = time.perf_counter
 
+Report = dict[str, Any]
 
-class InvalidOutput(Exception):
+
+class InvalidOutputError(Exception):
     """The model computed something that is not a number."""
 
 
-def load_module(path):
+def load_module(path: str) -> Any:
     """Execute a workload file; its folder is importable, so that it may stand beside other modules."""
     sys.path.insert(0, os.path.dirname(path))
     spec = importlib.util.spec_from_file_location("tftune_workload", path)
+    assert spec is not None and spec.loader is not None  # a path that ends in .py has both
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def export(spec):
+def export(spec: Report) -> Report:
     """Write the model as a SavedModel with one signature, its batch size left open."""
     import tensorflow as tf
 
@@ -47,7 +53,7 @@ def export(spec):
     model = workload.build()
     arguments = workload.inputs(2)
 
-    def call(*tensors):
+    def call(*tensors: Any) -> Any:
         given = tensors[0] if len(tensors) == 1 else list(tensors)
         outputs = model(given, training=False) if isinstance(model, tf.keras.Model) else model(*tensors)
         return {"output_%d" % i: tensor for i, tensor in enumerate(tf.nest.flatten(outputs))}
@@ -62,7 +68,7 @@ def export(spec):
     return {"report": "exported"}
 
 
-def prepare(spec):
+def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
     """Return (step, facts): `step()` runs the exported model once on inputs that are already there."""
     started = CLOCK()
     import tensorflow as tf
@@ -74,7 +80,7 @@ def prepare(spec):
     tensors = {"input_%d" % i: tf.constant(array) for i, array in enumerate(arrays)}
     loaded = CLOCK()
 
-    def step(_alive=module):
+    def step(_alive: Any = module) -> Any:
         return function(**tensors)
 
     check_finite(step())
@@ -91,7 +97,7 @@ def prepare(spec):
     return step, facts
 
 
-def time_slice(step, duration_s):
+def time_slice(step: Callable[[], Any], duration_s: float) -> Report:
     """Run whole steps until `duration_s` has passed; the clock is read once a step and nothing else is done."""
     ends = []
     start = CLOCK()
@@ -112,20 +118,20 @@ def time_slice(step, duration_s):
     }
 
 
-def check_finite(outputs):
-    """Raise InvalidOutput if a floating-point output holds a NaN or an infinity."""
+def check_finite(outputs: Any) -> None:
+    """Raise InvalidOutputError if a floating-point output holds a NaN or an infinity."""
     import numpy as np
 
     for name, tensor in outputs.items():
         array = tensor.numpy()
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InvalidOutput("%s holds %d values that are not finite" % (name, (~np.isfinite(array)).sum()))
+            raise InvalidOutputError("%s holds %d values that are not finite" % (name, (~np.isfinite(array)).sum()))
 
 
-def effective():
+def effective() -> Report:
     """Return what this process really looks like: its threads by name, and the CPUs they may run on."""
-    threads = collections.Counter()
-    masks = collections.Counter()
+    threads: collections.Counter[str] = collections.Counter()
+    masks: collections.Counter[str] = collections.Counter()
     for task in os.listdir("/proc/self/task"):
         try:
             with open("/proc/self/task/%s/status" % task) as status:
@@ -137,16 +143,16 @@ def effective():
     return {"threads": dict(threads), "masks": dict(masks)}
 
 
-def failure(error):
+def failure(error: BaseException) -> Report:
     """Return the report of an exception; its traceback goes to stderr, which is kept."""
     traceback.print_exc()
     out_of_memory = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
-    kind = "oom" if out_of_memory else "invalid" if isinstance(error, InvalidOutput) else "failed"
+    kind = "oom" if out_of_memory else "invalid" if isinstance(error, InvalidOutputError) else "failed"
     message = " ".join(str(error).split())[:500]
     return {"report": "failure", "kind": kind, "message": "%s: %s" % (type(error).__name__, message)}
 
 
-def serve(spec, commands, tell):
+def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None]) -> None:
     """Load, then obey until the parent closes the command pipe."""
     step, facts = prepare(spec)
     tell(dict(facts, report="ready"))
@@ -156,14 +162,14 @@ def serve(spec, commands, tell):
         tell(dict(timed, report="slice"))
 
 
-def main():
+def main() -> None:
     """Run what SPEC asks for."""
     sys.path.pop(0)  # this script's folder belongs to the tuner; nothing may be imported from it
     commands = os.fdopen(int(sys.argv[1]), "r")
     reports = os.fdopen(int(sys.argv[2]), "w", buffering=1)
     spec = json.loads(sys.argv[3])
 
-    def tell(report):
+    def tell(report: Report) -> None:
         reports.write(json.dumps(report) + "\n")
 
     try:
