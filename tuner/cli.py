@@ -11,13 +11,13 @@ import typer
 
 from tuner import __version__
 from tuner.errors import BadInputError, BaselineError, TunerError
+from tuner.places import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from tuner.search.record import Record
 
-DEFAULT_STORAGE = "sqlite:///results/tftune.db"
 _INTERRUPTED = 130
 
 app = typer.Typer(
@@ -181,13 +181,13 @@ def inspect(
     json_: JsonOption = False,
 ) -> None:
     """Show the machine, the TensorFlow runtime, the knobs (on, or off and why) and the baselines."""
-    from tuner.job import Request, prepare
+    from tuner.job import Request, check, prepare
     from tuner.report import document, terminal
 
     request = Request(
         workload=workload, space=space, batch_size=batch_size, pins=pins or [], objective=objective, python=python
     )
-    job = prepare(request)
+    job = prepare(check(request))
     described = job.described()
     if json_:
         _print_json({"schema": document.SCHEMA, **described})
@@ -296,7 +296,7 @@ def _console(*, stderr: bool = False) -> Console:
 def _print(*parts: RenderableType) -> None:
     console = _console()
     for part in parts:
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, str))
 
 
 def _print_json(data: Any) -> None:

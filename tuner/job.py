@@ -19,13 +19,14 @@ from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import Machine, detect
 from tuner.measure.finals import FinalsPlan
 from tuner.measure.objective import Objective
+from tuner.places import DEFAULT_STORAGE
 from tuner.report import terminal
 from tuner.report.document import describe_host, describe_space, describe_workload
 from tuner.report.progress import Progress, header, widest_setting
 from tuner.runtime.probe import Runtime, probe
 from tuner.search.bench import BenchPlan
-from tuner.search.budget import make_budget, parse_duration
-from tuner.search.record import SCHEMA, Record, check_url, create_or_continue, now, open_storage
+from tuner.search.budget import Budget, make_budget, parse_duration
+from tuner.search.record import SCHEMA, Record, check_storage, create_or_continue, now, open_storage
 from tuner.search.sampler import LatticeSampler
 from tuner.search.study import Plan, Study
 from tuner.space import spacefile
@@ -54,11 +55,27 @@ class Request:
     batch_size: str | None = None
     pins: list[str] = field(default_factory=list)
     python: str | None = None
-    storage: str | None = None
+    storage: str = DEFAULT_STORAGE
     threshold: float = 0.02
     trial_timeout: str = "2m"
     fresh: bool = False
     wait: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A request whose words are all understood; nothing was started or written for it."""
+
+    machine: Machine
+    workload: Workload
+    file: SpaceFile
+    pins: dict[str, str]
+    batch_sizes: list[int] | None
+    objective: Objective
+    python: Path
+    budget: Budget
+    deadline_s: float
+    storage_url: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,43 +108,59 @@ class Job:
         return f"{self.workload.name}-{self.workload.mode}-{digest(key, length=8)}"
 
 
-def prepare(request: Request) -> Job:
-    """Resolve and check a request, the cheap checks first; raises BadInputError, and writes no result."""
-    objective = _objective(request.objective)
-    workload = workloads.load(request.workload)
+def check(request: Request) -> Checked:
+    """Understand a request, in milliseconds; raises BadInputError with what was found and what was expected."""
     machine = detect()
-    file = spacefile.read(request.space, machine)
-    pins = _pins(request.pins, machine)
-    batch_sizes = _batch_sizes(request.batch_size)
-    python = _interpreter(request.python)
+    return Checked(
+        budget=make_budget(request.trials, request.time_budget),
+        deadline_s=parse_duration(request.trial_timeout, option="--trial-timeout"),
+        objective=_objective(request.objective),
+        machine=machine,
+        workload=workloads.load(request.workload),
+        file=spacefile.read(request.space, machine),
+        pins=_pins(request.pins, machine),
+        batch_sizes=_batch_sizes(request.batch_size),
+        python=_interpreter(request.python),
+        storage_url=check_storage(request.storage),
+    )
+
+
+def prepare(checked: Checked) -> Job:
+    """Probe the runtime and resolve the space on it; raises BadInputError, and writes no result."""
     env, ignored = scrub(os.environ)
     env |= {"CUDA_VISIBLE_DEVICES": "-1"}  # the device is the CPU; a GPU build must not take the work away
-    runtime = probe(python, env)
+    runtime = probe(checked.python, env)
     return Job(
-        python=python,
+        python=checked.python,
         env=env,
         ignored_variables=ignored,
-        machine=machine,
+        machine=checked.machine,
         runtime=runtime,
-        workload=workload,
-        space=_space(file, machine, runtime, workload, pins, batch_sizes, objective),
-        objective=objective,
+        workload=checked.workload,
+        space=resolve(
+            checked.file,
+            machine=checked.machine,
+            runtime=runtime,
+            workload=checked.workload,
+            pins=checked.pins,
+            batch_sizes=checked.batch_sizes,
+            fixed_batch=checked.objective is Objective.LATENCY,
+        ),
+        objective=checked.objective,
     )
 
 
 def run(request: Request, console: Console) -> tuple[Record | None, bool]:
     """Run a search; returns its record and whether it was interrupted. Progress goes to `console`."""
-    started = time.monotonic()
-    budget = make_budget(request.trials, request.time_budget)
-    deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
-    storage_url = check_url(request.storage or "")
+    began_s = time.monotonic()
+    checked = check(request)
     record: Record | None = None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         with measuring_alone(wait=request.wait, waiting=lambda line: console.print(f"waiting: {line}")):
-            job = prepare(request)
+            job = prepare(checked)
             _introduce(job, console)
-            storage = open_storage(storage_url, create=True)
+            storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
             sampler = LatticeSampler(job.space, seed=request.seed)
             folder = export(job.workload, job.runtime, python=job.python, env=job.env)
@@ -146,7 +179,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                             workload_path=job.workload.path,
                             folder=folder,
                             mode=job.workload.mode,
-                            deadline_s=deadline_s,
+                            deadline_s=checked.deadline_s,
                         )
                     ),
                     sampler=sampler,
@@ -156,10 +189,10 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                         threshold=request.threshold,
                         together=parallel,
                     ),
-                    budget=budget,
+                    budget=checked.budget,
                     events=progress,
                     seed=request.seed,
-                    began_s=started,
+                    began_s=began_s,
                 ).run()
             finally:
                 progress.end()
@@ -202,26 +235,6 @@ def _remember(record: Record, job: Job, request: Request) -> None:
         record.put("created", now())
         record.put("schema", SCHEMA)
     record.put("updated", now())
-
-
-def _space(
-    file: SpaceFile,
-    machine: Machine,
-    runtime: Runtime,
-    workload: Workload,
-    pins: dict[str, str],
-    batch_sizes: list[int] | None,
-    objective: Objective,
-) -> Space:
-    return resolve(
-        file,
-        machine=machine,
-        runtime=runtime,
-        workload=workload,
-        pins=pins,
-        batch_sizes=batch_sizes,
-        fixed_batch=objective is Objective.LATENCY,
-    )
 
 
 def _objective(text: str) -> Objective:

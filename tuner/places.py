@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+DEFAULT_STORAGE = "sqlite:///results/tftune.db"
+"""Below the folder that tftune is run in, so that results lie beside the work they belong to."""
+
 _PACKAGE = Path(__file__).resolve().parent
 
 

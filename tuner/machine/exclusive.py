@@ -65,5 +65,6 @@ def _holder(address: str) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return f" (process {pid})"
-    command = " ".join(word.decode(errors="replace") for word in words[1:] if word)
+    # The first word is the interpreter; a newline inside a word must not break the one line.
+    command = " ".join(b" ".join(words[1:]).decode(errors="replace").split())
     return f" (process {pid}: {command[:100]})"

@@ -1,7 +1,9 @@
 """The pair: two live processes that take turns in slices, so that both see the same weather.
 
 The order is ABBA (reference, candidate, candidate, reference), which cancels a drift that is linear over a
-quad; the idle process is stopped, so that its spinning threads cannot interfere. One quad gives one log-ratio.
+quad, and BAAB in every other quad, so that both resume equally often: the first slice after a turn of the other
+was measured 0.2 to 1.0 % slower than the second. The idle process is stopped, so that its spinning threads cannot
+interfere. One quad gives one log-ratio.
 """
 
 from __future__ import annotations
@@ -81,9 +83,14 @@ def measure_pair(reference: Process, candidate: Process, plan: PairPlan, *, enou
     """
     pair = Pair()
     while pair.n_quads < plan.max_quads:
-        first = _reference_slices(reference, plan, 1)
-        pair.candidate.extend(_slices(candidate, plan, 2))
-        pair.reference.extend(first + _reference_slices(reference, plan, 1))
+        if pair.n_quads % 2 == 0:
+            before = _reference_slices(reference, plan, 1)
+            pair.candidate.extend(_slices(candidate, plan, 2))
+            pair.reference.extend(before + _reference_slices(reference, plan, 1))
+        else:
+            before = _slices(candidate, plan, 1)
+            pair.reference.extend(_reference_slices(reference, plan, 2))
+            pair.candidate.extend(before + _slices(candidate, plan, 1))
         if pair.n_quads >= plan.min_quads and enough(pair):
             break
     return pair

@@ -186,7 +186,7 @@ def recommendation(document: Document) -> RenderableType:
     return Group(
         *lines,
         Text(),
-        Text(snippet.rstrip(), style="green"),
+        Text(snippet.rstrip(), style="green", no_wrap=True, overflow="ignore"),
         Text(),
         Text(f"again: tftune emit {document['study']} --format sh", style="dim"),
     )
@@ -217,7 +217,8 @@ def summary(document: Document) -> RenderableType:
 
 def studies(rows: Sequence[Document]) -> RenderableType:
     """Return the list of studies."""
-    shown = table("study", "workload", ">trials", ">speed-up over tf-default", "verdict", "created")
+    shown = table("study", "workload", ">trials", ">against tf-default", "verdict", "created (UTC)")
+    shown.columns[0].no_wrap = True
     for row in rows:
         verdict = row["verdict"]
         word = verdict["verdict"] if verdict else "no finals"
@@ -227,7 +228,7 @@ def studies(rows: Sequence[Document]) -> RenderableType:
             str(row["trials"]),
             ratio_text(verdict["speedup"], verdict["low"], verdict["high"]) if verdict else "—",
             Text(word, style=_STYLES.get(word, "dim")),
-            str(row["created"]),
+            str(row["created"])[:16].replace("T", " "),
         )
     return shown
 

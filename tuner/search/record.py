@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import sqlalchemy
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
@@ -129,15 +131,21 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     return {name: CategoricalDistribution(values) for name, values in space.choices().items()}
 
 
-def check_url(url: str) -> str:
+def check_storage(url: str) -> str:
     """Return a storage URL that can be opened, or raise BadInputError; writes nothing.
 
     A folder that does not exist is fine as long as it can be made.
     """
     if "://" not in url:
         raise BadInputError(f"storage '{url}' is not a URL", f"write {_SQLITE}{url} for a file, or a database's URL")
-    if not url.startswith(_SQLITE):
-        return url
+    if url.startswith(_SQLITE):
+        _check_file(url)
+    else:
+        _connect(url)
+    return url
+
+
+def _check_file(url: str) -> None:
     path = Path(url.removeprefix(_SQLITE))
     if path.is_dir() or not path.name:
         raise BadInputError(f"storage {url} names a folder", f"name a file, e.g. {_SQLITE}results/tftune.db")
@@ -151,16 +159,34 @@ def check_url(url: str) -> str:
     nearest = next(parent for parent in path.absolute().parents if parent.exists())
     if not nearest.is_dir():
         raise BadInputError(f"{nearest} is not a folder", "give --storage another file")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise BadInputError(
-            f"{nearest} cannot be written", "run tftune elsewhere, or give --storage a file that can be"
-        )
-    return url
+    try:
+        tempfile.TemporaryDirectory(prefix=".tftune-", dir=nearest).cleanup()
+    except OSError as error:  # asking for the rights is not enough: some file systems refuse the superuser too
+        raise _not_writable(nearest) from error
+
+
+def _connect(url: str) -> None:
+    """Connect to a database once, and do nothing there."""
+    try:
+        engine = sqlalchemy.create_engine(url)
+        engine.connect().close()
+        engine.dispose()
+    except Exception as error:  # SQLAlchemy and each driver raise their own
+        raise _cannot_open(url, error) from error
+
+
+def _not_writable(folder: Path) -> BadInputError:
+    return BadInputError(f"{folder} cannot be written", "run tftune elsewhere, or give --storage a file that can be")
+
+
+def _cannot_open(url: str, error: Exception) -> BadInputError:
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return BadInputError(f"storage {url} cannot be opened: {first}", "check the URL and the database's driver")
 
 
 def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | None:
     """Open a storage; None where there is none and `create` is false. Raises BadInputError with its own reason."""
-    check_url(url)
+    check_storage(url)
     if url.startswith(_SQLITE):
         path = Path(url.removeprefix(_SQLITE))
         if not create and not path.exists():
@@ -169,10 +195,7 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
     try:
         return optuna.storages.RDBStorage(url, engine_kwargs=_engine(url))
     except Exception as error:  # SQLAlchemy, its drivers and Optuna each raise their own
-        first = str(error).strip().splitlines()[0]
-        raise BadInputError(
-            f"storage {url} cannot be opened: {first}", "check the URL and the database's driver"
-        ) from error
+        raise _cannot_open(url, error) from error
 
 
 def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:

@@ -55,9 +55,13 @@ def read(name: str, machine: Machine) -> SpaceFile:
             raise unknown("search space", name, names())
         raise BadInputError(f"no space file {name}", "give the path of a TOML file, or one of: " + ", ".join(names()))
     try:
-        data = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path}: {error}", "mend the TOML there") from None
+        text = path.read_text()
+        data = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{path} is not UTF-8 text: {error.reason}", "save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        end = f"at line {len(text.splitlines())}, the end of the file"
+        raise BadInputError(f"{path}: {str(error).replace('at end of document', end)}", "mend the TOML there") from None
     try:
         return _resolve(path.stem, data, machine)
     except BadInputError as error:

@@ -105,6 +105,7 @@ class ChildProcess:
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
         self._unread = b""
         self._exit: Exit | None = None
+        self._last_words = ""
         self._paused = False
         self._oom_kills = _oom_kills()
         command_read, self._commands = os.pipe()
@@ -179,6 +180,8 @@ class ChildProcess:
                 ended = {}
             for descriptor in (self._commands, self._reports, self._status):
                 os.close(descriptor)
+            self._last_words = self._read_log()
+            self._log.close()
             self._exit = Exit(
                 returncode=ended.get("returncode"),
                 peak_memory_bytes=ended.get("peak_memory_bytes"),
@@ -187,7 +190,10 @@ class ChildProcess:
         return self._exit
 
     def log_tail(self) -> str:
-        """Return the end of what the process printed."""
+        """Return the end of what the process printed so far."""
+        return self._read_log() if self._exit is None else self._last_words
+
+    def _read_log(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - _LOG_BYTES))
         return self._log.read().decode(errors="replace")

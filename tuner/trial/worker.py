@@ -64,6 +64,8 @@ def export(spec: Report) -> Report:
     module = tf.Module()
     module.model = model
     function = tf.function(call, input_signature=signature)
+    # A model that is a plain function shows its variables to nobody else.
+    module.used = list(function.get_concrete_function().graph.variables)
     tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
     return {"report": "exported"}
 

@@ -1,0 +1,173 @@
+"""Measure what the README promises of a search, and print it as the README's table.
+
+    python -m tests.benchmarks.run            everything, about 10 minutes
+    python -m tests.benchmarks.run pair help  only these parts
+
+Nothing else may run meanwhile. Targets: see TARGETS; a miss is printed as one, with its figure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.machine.exclusive import measuring_alone
+from tuner.machine.host import detect
+from tuner.measure.objective import Objective
+from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.measure.statistics import estimate, unpaired
+from tuner.runtime.probe import probe
+from tuner.space import spacefile
+from tuner.space.setting import scrub
+from tuner.space.space import resolve
+from tuner.trial.exporting import export
+from tuner.trial.launcher import FreshLauncher, Target
+from tuner.trial.starting import start_together
+from tuner.workload.workload import load
+
+TFTUNE = str(Path(sys.executable).with_name("tftune"))
+N_PAIRS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table."""
+
+    what: str
+    found: str
+    target: str
+    met: bool
+
+
+def search() -> Iterator[Figure]:
+    """The whole default job as a new user has it: no probe, no export and no study yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | {"TFTUNE_CACHE": f"{folder}/cache"}
+        began = time.monotonic()
+        first_row_s = math.inf
+        process = subprocess.Popen(
+            [TFTUNE, "search", "resnet50", "--json"],
+            cwd=folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("0 ") and first_row_s == math.inf:
+                first_row_s = time.monotonic() - began
+        document = json.load(process.stdout)
+        process.wait()
+        wall_s = time.monotonic() - began
+    counted = document["trials"]
+    trials = (
+        f"{counted['ok']} trials ok, {counted['pruned']} cut short, {document['finals']['rounds']} rounds of finals"
+    )
+    share = document["search_timed_share"]
+    yield Figure(f"the whole default job ({trials})", f"{wall_s:.0f} s", "at most 300 s", wall_s <= 300)
+    yield Figure(
+        "first baseline row on the screen, nothing cached", f"{first_row_s:.0f} s", "at most 45 s", first_row_s <= 45
+    )
+    yield Figure("share of the search inside timed slices", f"{100 * share:.0f} %", "at least 60 %", share >= 0.6)
+
+
+def pair() -> Iterator[Figure]:
+    """A against A, both TensorFlow's default, in fresh processes each time."""
+    machine = detect()
+    env, _ = scrub(os.environ)
+    env["CUDA_VISIBLE_DEVICES"] = "-1"
+    python = Path(sys.executable)
+    runtime, workload = probe(python, env), load("resnet50")
+    space = resolve(spacefile.read("cpu", machine), machine=machine, runtime=runtime, workload=workload)
+    folder = export(workload, runtime, python=python, env=env)
+    launcher = FreshLauncher(
+        target=Target(python=python, base_env=env, workload_path=workload.path, folder=folder, mode=workload.mode)
+    )
+    same = (space.reference, space.env(space.reference))
+    plan = PairPlan(min_quads=2, max_quads=99)
+    rows, cpu_s, timed_s = [], 0.0, 0.0
+    with measuring_alone():
+        for _ in range(N_PAIRS):
+            a, b = (started.process for started in start_together(launcher, [same, same], parallel=2))
+            cpu_before = time.process_time()
+            made = measure_pair(a, b, plan, enough=lambda p: p.timed_s * (1 + 1.3 / p.n_quads) > 25.0)
+            cpu_s += time.process_time() - cpu_before
+            timed_s += made.timed_s
+            a.close()
+            b.close()
+            rows.append((made, *_figures(made, same[0].batch_size)))
+    for made, paired, apart in rows:
+        low, high = (100 * (edge - 1) for edge in paired.interval())
+        print(
+            f"A against A: {100 * (paired.ratio - 1):+.2f} % [{low:+.2f}, {high:+.2f}], se {100 * paired.se:.2f} %, "
+            f"in {made.timed_s:.0f} s of slices; unpaired se {100 * apart.se:.2f} %",
+            file=sys.stderr,
+        )
+    worst = max(rows, key=lambda row: abs(row[1].mean))
+    noisiest = max(rows, key=lambda row: row[1].se)
+    longest = max(row[0].timed_s for row in rows)
+    median_se = statistics.median(row[1].se for row in rows)
+    median_apart = statistics.median(row[2].se for row in rows)
+    bias, se, load_share = abs(worst[1].ratio - 1), noisiest[1].se, cpu_s / timed_s
+    yield Figure(
+        f"A against A, mean ratio, worst of {N_PAIRS}", f"{worst[1].ratio:.4f}", "within 1 % of 1", bias <= 0.01
+    )
+    yield Figure(f"its standard error, worst of {N_PAIRS}", f"{100 * se:.2f} %", "at most 1 %", se <= 0.01)
+    yield Figure("time in slices for that", f"{longest:.0f} s", "at most 25 s", longest <= 25)
+    yield Figure(
+        "its standard error, median, beside the unpaired one of the same slices",
+        f"{100 * median_se:.2f} % and {100 * median_apart:.2f} %",
+        "",
+        True,
+    )
+    yield Figure(
+        "CPU time of the parent while slices are timed",
+        f"{100 * load_share:.2f} % of a core",
+        "at most 3 %",
+        load_share <= 0.03,
+    )
+
+
+def _figures(made: object, batch_size: int) -> tuple:
+    a = [Objective.THROUGHPUT.log_rate(s, batch_size) for s in made.reference]
+    b = [Objective.THROUGHPUT.log_rate(s, batch_size) for s in made.candidate]
+    return estimate(log_ratios(made, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size))), unpaired(a, b)
+
+
+def help_() -> Iterator[Figure]:
+    """The median of 11 runs, after one that warms the disk."""
+    times = []
+    for _ in range(12):
+        began = time.monotonic()
+        subprocess.run([TFTUNE, "--help"], stdout=subprocess.DEVNULL, check=True)
+        times.append(time.monotonic() - began)
+    median = statistics.median(times[1:])
+    yield Figure("`tftune --help`", f"{median:.2f} s", "at most 0.4 s", median <= 0.4)
+
+
+PARTS: dict[str, Callable[[], Iterator[Figure]]] = {"help": help_, "pair": pair, "search": search}
+
+
+def main(wanted: list[str]) -> None:
+    """Run the wanted parts and print the table."""
+    figures = [figure for part in wanted or PARTS for figure in PARTS[part]()]
+    machine = detect()
+    print(f"{machine.cpu_model}, {machine.physical_cores} cores, {machine.memory_bytes / 2**30:.0f} GiB\n")
+    print("| what | found | target | |\n| --- | --- | --- | --- |")
+    for figure in figures:
+        print(f"| {figure.what} | {figure.found} | {figure.target} | {'' if figure.met else '**missed**'} |")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,99 @@
+"""What the tests share: a made machine and runtime, the shipped workload, and one real target."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner.machine.host import Machine
+from tuner.runtime.probe import Runtime
+from tuner.space import spacefile
+from tuner.space.setting import Setting, scrub
+from tuner.space.space import Space, resolve
+from tuner.workload.workload import Workload, load
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the tests out of the user's cache, and the user's out of the tests."""
+    os.environ["TFTUNE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ.pop("TFTUNE_STORAGE", None)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    """Two sockets of 4 cores with 2 hardware threads each."""
+    return Machine(
+        id="made",
+        cpu_model="Made CPU",
+        architecture="x86_64",
+        online_cpus=16,
+        logical_cpus=16,
+        physical_cores=8,
+        threads_per_core=2,
+        sockets=2,
+        numa_nodes={"0": "0-3,8-11", "1": "4-7,12-15"},
+        affinity="0-15",
+        cpu_quota=None,
+        memory_bytes=64 << 30,
+        memory_limit_bytes=None,
+    )
+
+
+@pytest.fixture
+def stock() -> Runtime:
+    """A stock wheel, as the probe sees it."""
+    return Runtime(
+        id="stock",
+        python="3.11.7",
+        tensorflow="2.21.0",
+        onednn="3.7.3",
+        onednn_runtime="threadpool",
+        onednn_threads=16,
+        isa="AVX-512",
+        openmp_libraries=[],
+        xla=True,
+        cuda=None,
+    )
+
+
+@pytest.fixture
+def openmp(stock: Runtime) -> Runtime:
+    """An OpenMP build, as the probe sees it."""
+    return replace(stock, id="openmp", onednn_runtime="openmp")
+
+
+@pytest.fixture
+def resnet50() -> Workload:
+    """The shipped workload."""
+    return load("resnet50")
+
+
+@pytest.fixture
+def space(machine: Machine, stock: Runtime, resnet50: Workload) -> Space:
+    """The shipped CPU space on the made machine."""
+    return resolve(spacefile.read("cpu", machine), machine=machine, runtime=stock, workload=resnet50)
+
+
+@pytest.fixture(scope="session")
+def clean_env() -> dict[str, str]:
+    """The environment that trials start from."""
+    env, _ = scrub(os.environ)
+    return env | {"CUDA_VISIBLE_DEVICES": "-1"}
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """The interpreter that has TensorFlow: the one that runs the tests."""
+    return Path(sys.executable)
+
+
+def setting(**values: int | str) -> Setting:
+    """Return a setting, for short."""
+    return Setting.of(values)

@@ -1,0 +1,111 @@
+"""The command line: help, bad input, and the words of the README."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = ["search", "inspect", "list", "show", "emit"]
+
+
+def tftune(*args: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    command = [str(Path(sys.executable).with_name("tftune")), *args]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=env)
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    done = tftune("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert all(re.search(rf"\b{command}\b", done.stdout) for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example_and_is_in_the_readme(command: str, tmp_path: Path) -> None:
+    done = tftune(command, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "Example" in done.stdout
+    assert f"tftune {command}" in (ROOT / "README.md").read_text()
+
+
+BAD = [
+    (["search", "resnet5"], "did you mean resnet50?"),
+    (["search", "./none.py"], "no workload file"),
+    (["search", "resnet50", "--set", "intraop=1"], "unknown knob 'intraop'; did you mean intra_op"),
+    (["search", "resnet50", "--set", "intra_op"], "expected KNOB=VALUE"),
+    (["search", "resnet50", "--set", "intra_op=two"], "is not a whole number"),
+    (["search", "resnet50", "--set", "intra_op=0"], "is out of range"),
+    (["search", "resnet50", "--set", "intra_op=1", "--set", "intra_op=2"], "is given twice"),
+    (["search", "resnet50", "--set", "kmp_affinity=tight"], "is not an affinity"),
+    (["search", "resnet50", "--space", "cpus"], "unknown search space 'cpus'; did you mean cpu?"),
+    (["search", "resnet50", "--space", "none.toml"], "no space file none.toml"),
+    (["search", "resnet50", "--objective", "speed"], "unknown objective 'speed'"),
+    (["search", "resnet50", "--batch-size", "1,x"], "expected whole numbers"),
+    (["search", "resnet50", "--batch-size", "0"], "at least 1"),
+    (["search", "resnet50", "--trials", "0"], "expected at least 1"),
+    (["search", "resnet50", "--trials=-3"], "expected at least 1"),
+    (["search", "resnet50", "--time-budget", "0s"], "expected more than 0 s"),
+    (["search", "resnet50", "--time-budget=-5m"], "expected e.g. 90s, 5m or 1h"),
+    (["search", "resnet50", "--trial-timeout", "soon"], "--trial-timeout is 'soon'"),
+    (["search", "resnet50", "--python", "/nowhere/python"], "no interpreter at /nowhere/python"),
+    (["search", "resnet50", "--python", "/bin/ls"], "is not a Python interpreter"),
+    (["search", "resnet50", "--storage", "here.db"], "is not a URL"),
+    (["search", "resnet50", "--storage", "nosuch://x/y"], "cannot be opened"),
+    (["search", "resnet50", "--storage", "sqlite:////proc/none/x.db"], "cannot be written"),
+    (["show", "none"], "no study 'none'"),
+    (["emit", "none"], "no study 'none'"),
+    (["emit", "none", "--format", "yaml"], "unknown format 'yaml'"),
+    (["inspect", "resnet50", "--set", "nothing=1"], "unknown knob 'nothing'"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_bad_input_is_one_clear_line_exit_code_2_and_nothing_written(
+    args: list[str], message: str, tmp_path: Path
+) -> None:
+    done = tftune(*args, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interpreter_without_tensorflow(tmp_path: Path) -> None:
+    """A virtual environment with nothing in it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    work = tmp_path / "work"
+    work.mkdir()
+    done = tftune("search", "resnet50", "--python", str(tmp_path / "bare/bin/python"), cwd=work)
+    assert done.returncode == 2
+    assert "has no TensorFlow" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(work.iterdir()) == []
+
+
+def test_a_tensorflow_that_fails_to_import_is_told_in_its_own_words(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "broken")], check=True)
+    [site] = (tmp_path / "broken/lib").glob("python*/site-packages")
+    (site / "tensorflow").mkdir()
+    (site / "tensorflow/__init__.py").write_text("raise ImportError('libfoo.so.1: no such file')\n")
+    done = tftune("inspect", "--python", str(tmp_path / "broken/bin/python"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "libfoo.so.1: no such file" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_empty_storage_is_no_error(tmp_path: Path) -> None:
+    done = tftune("list", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "tftune search resnet50" in done.stdout
+    assert tftune("list", "--json", cwd=tmp_path).stdout == "[]\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version(tmp_path: Path) -> None:
+    assert re.fullmatch(r"tftune \d+\.\d+\.\d+\n", tftune("--version", cwd=tmp_path).stdout)

@@ -1,0 +1,80 @@
+"""The rooms of the house: a lower one never imports a higher one, and TensorFlow never enters the parent."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ORDER = [
+    "errors", "identity", "places",
+    "machine", "runtime", "workload", "space", "trial", "measure", "search", "report",
+    "job", "cli",
+]  # fmt: skip
+FILES = sorted((ROOT / "tuner").rglob("*.py"))
+CHILDREN = {"worker.py", "probe_child.py"}
+
+
+def rooms_imported(path: Path) -> set[str]:
+    """Return the rooms of tuner that a file imports, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tuner"):
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+    return found & set(ORDER)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_lower_room_never_imports_a_higher_one(path: Path) -> None:
+    room = path.relative_to(ROOT / "tuner").parts[0].removesuffix(".py")
+    if room == "__init__":
+        return
+    assert room in ORDER
+    assert all(ORDER.index(other) <= ORDER.index(room) for other in rooms_imported(path))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_stay_small_enough_to_hold_in_the_head(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 400
+
+
+def test_the_child_needs_nothing_but_the_standard_library_and_the_framework() -> None:
+    for path in FILES:
+        if path.name not in CHILDREN | {"guard.py"}:
+            continue
+        modules = {
+            name.partition(".")[0]
+            for node in ast.walk(ast.parse(path.read_text()))
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+        }
+        assert modules - set(sys.stdlib_module_names) <= {"tensorflow", "numpy"}, path
+
+
+def test_tensorflow_never_enters_the_parent() -> None:
+    modules = ", ".join(
+        str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
+        for path in FILES
+        if path.name not in CHILDREN | {"guard.py"}
+    )
+    code = f"import sys, {modules}; print('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "False\n"
+
+
+def test_the_command_line_imports_nothing_heavy_before_it_is_needed() -> None:
+    code = (
+        "import sys, tuner.cli; print(sorted({'numpy', 'scipy', 'optuna', 'pandas', 'sqlalchemy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n"

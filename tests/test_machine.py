@@ -1,0 +1,168 @@
+"""The machine reader against made trees and against captures of real machines, where it must agree with lscpu."""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trees import add_cgroup_v1, add_cgroup_v2, make_machine
+from tuner.machine.cgroup import read_limits
+from tuner.machine.cpulist import format_list, parse_list, parse_mask
+from tuner.machine.host import detect
+from tuner.machine.topology import read_topology
+
+CAPTURES = Path(__file__).parents[2] / "shared/data/machines"
+CAPTURED = sorted(path.name.removesuffix(".tar.gz") for path in CAPTURES.glob("*.tar.gz"))
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("0-3,8", {0, 1, 2, 3, 8}), ("0-6:2", {0, 2, 4, 6}), ("5", {5}), ("", set()), ("0-1\n", {0, 1})],
+)
+def test_cpu_lists(text: str, cpus: set[int]) -> None:
+    assert parse_list(text) == cpus
+
+
+def test_cpu_masks() -> None:
+    assert parse_mask("00000001,80000003") == {0, 1, 31, 32}
+    assert parse_mask("ff") == set(range(8))
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_formatting_a_list_is_undone_by_parsing_it(cpus: set[int]) -> None:
+    assert parse_list(format_list(cpus)) == cpus
+
+
+def test_two_sockets_with_numa_and_smt(tmp_path: Path) -> None:
+    root = make_machine(
+        tmp_path,
+        cores=[(0, 4), (1, 5), (2, 6), (3, 7)],
+        sockets=[(0, 1, 4, 5), (2, 3, 6, 7)],
+        nodes=[(0, 1, 4, 5), (2, 3, 6, 7)],
+    )
+    found = detect(root)
+    assert (found.sockets, found.physical_cores, found.logical_cpus, found.threads_per_core) == (2, 4, 8, 2)
+    assert found.numa_nodes == {"0": "0-1,4-5", "1": "2-3,6-7"}
+    assert found.cpu_quota is None
+    assert found.usable_cpus == 8
+
+
+def test_smt_off(tmp_path: Path) -> None:
+    found = detect(make_machine(tmp_path, cores=[(0,), (1,)], sockets=[(0, 1)]))
+    assert (found.physical_cores, found.logical_cpus, found.threads_per_core) == (2, 2, 1)
+
+
+def test_a_mask_hides_cores_sockets_and_nodes(tmp_path: Path) -> None:
+    root = make_machine(
+        tmp_path,
+        cores=[(0, 4), (1, 5), (2, 6), (3, 7)],
+        sockets=[(0, 1, 4, 5), (2, 3, 6, 7)],
+        nodes=[(0, 1, 4, 5), (2, 3, 6, 7)],
+        mask=(0, 1, 4),
+    )
+    found = detect(root)
+    assert (found.sockets, found.physical_cores, found.logical_cpus, found.online_cpus) == (1, 2, 3, 8)
+    assert found.numa_nodes == {"0": "0-1,4"}
+    assert found.threads_per_core == 2
+
+
+def test_the_id_is_stable_and_changes_with_what_changes_timings(tmp_path: Path) -> None:
+    plain = detect(make_machine(tmp_path / "a", cores=[(0,), (1,)], sockets=[(0, 1)]))
+    again = detect(make_machine(tmp_path / "b", cores=[(0,), (1,)], sockets=[(0, 1)], memory_kb=(16 << 20) - 900))
+    masked = detect(make_machine(tmp_path / "c", cores=[(0,), (1,)], sockets=[(0, 1)], mask=(0,)))
+    assert plain.id == again.id
+    assert plain.id != masked.id
+
+
+QUOTAS_V2 = [
+    ("/box", {"box/cpu.max": "150000 100000"}, "/", 1.5),
+    ("/box", {"box/cpu.max": "max 100000"}, "/", None),
+    ("/a/b", {"a/cpu.max": "50000 100000", "a/b/cpu.max": "400000 100000"}, "/", 0.5),
+    ("/", {"cpu.max": "200000 100000"}, "/", 2.0),  # a container with its own namespace
+    ("/docker/1", {"cpu.max": "100000 100000"}, "/docker/1", 1.0),  # the mount begins at the group
+    ("/../x", {"cpu.max": "100000 100000"}, "/", 1.0),  # outside of the namespace
+]
+
+
+@pytest.mark.parametrize(("group", "files", "mount_root", "quota"), QUOTAS_V2)
+def test_quota_v2(tmp_path: Path, group: str, files: dict[str, str], mount_root: str, quota: float | None) -> None:
+    add_cgroup_v2(tmp_path, group, files, mount_root=mount_root)
+    assert read_limits(tmp_path).cpu_quota == quota
+
+
+@pytest.mark.parametrize(
+    ("files", "mount_root", "quota"),
+    [
+        ({"cpu/box/cpu.cfs_quota_us": "50000", "cpu/box/cpu.cfs_period_us": "100000"}, "/", 0.5),
+        ({"cpu/box/cpu.cfs_quota_us": "-1", "cpu/box/cpu.cfs_period_us": "100000"}, "/", None),
+        ({"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "50000"}, "/box", 3.0),
+    ],
+)
+def test_quota_v1(tmp_path: Path, files: dict[str, str], mount_root: str, quota: float | None) -> None:
+    add_cgroup_v1(tmp_path, "/box", files, mount_root=mount_root)
+    assert read_limits(tmp_path).cpu_quota == quota
+
+
+def test_memory_limits(tmp_path: Path) -> None:
+    add_cgroup_v2(tmp_path / "two", "/box", {"box/memory.max": str(2 << 30)})
+    add_cgroup_v1(tmp_path / "one", "/box", {"memory/box/memory.limit_in_bytes": str(3 << 30)})
+    add_cgroup_v1(tmp_path / "none", "/box", {"memory/box/memory.limit_in_bytes": "9223372036854771712"})
+    assert read_limits(tmp_path / "two").memory_bytes == 2 << 30
+    assert read_limits(tmp_path / "one").memory_bytes == 3 << 30
+    assert read_limits(tmp_path / "none").memory_bytes is None
+
+
+@pytest.mark.parametrize(("quota", "usable"), [("50000", 1), ("150000", 2), ("400000", 2)])
+def test_a_quota_lowers_the_usable_cpus(tmp_path: Path, quota: str, usable: int) -> None:
+    make_machine(tmp_path, cores=[(0,), (1,)], sockets=[(0, 1)])
+    add_cgroup_v2(tmp_path, "/box", {"box/cpu.max": f"{quota} 100000"})
+    found = detect(tmp_path)
+    assert (found.logical_cpus, found.usable_cpus) == (2, usable)
+
+
+def test_this_machine_agrees_with_the_kernel() -> None:
+    found = detect()
+    assert found.logical_cpus == len(os.sched_getaffinity(0))
+    assert 1 <= found.sockets <= found.physical_cores <= found.online_cpus
+    assert found.memory_bytes > 0
+
+
+@pytest.mark.skipif(not CAPTURED, reason="the captures of real machines lie beside the checkout and are not there")
+def test_there_are_captures() -> None:
+    assert len(CAPTURED) >= 5
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_captures_agree_with_lscpu(name: str, tmp_path: Path) -> None:
+    with tarfile.open(CAPTURES / f"{name}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="fully_trusted")
+    found = read_topology(tmp_path / name)
+    said = (CAPTURES / f"{name}.lscpu.txt").read_text().partition("\n# ")[0]
+    assert found.cpus == parse_list(_said(said, "On-line CPU(s) list")[0])
+    threads, per_socket, sockets = (
+        [int(n) for n in _said(said, key)] for key in ("Thread(s) per core", "Core(s) per socket", "Socket(s)")
+    )
+    assert found.threads_per_core == max(threads)
+    assert found.n_sockets == max(sockets)
+    # A hybrid machine has a block for each core type; elsewhere there is one.
+    assert len(found.cores) == sum(c * s for c, s in zip(per_socket, sockets, strict=True))
+    nodes = {int(n): parse_list(cpus) for n, cpus in re.findall(r"NUMA node(\d+) CPU\(s\):\s*(\S+)", said)}
+    assert found.nodes == nodes
+    caches = {
+        cache: (int(float(size) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit]), int(n))
+        for cache, size, unit, n in re.findall(r"(L\w+) cache:\s*([\d.]+) (\w+) \((\d+) instance", said)
+    }
+    for cache in found.caches:
+        if cache.size_bytes is not None:
+            assert caches.pop(cache.name) == (cache.size_bytes * cache.n_instances, cache.n_instances)
+    assert not caches
+
+
+def _said(text: str, key: str) -> list[str]:
+    return re.findall(rf"^{re.escape(key)}:\s*(.+?)\s*$", text, flags=re.MULTILINE)

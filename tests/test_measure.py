@@ -1,0 +1,167 @@
+"""Pairs, finals, verdicts: the logic around timing, on a scripted machine."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.conftest import setting
+from tuner.measure.finals import Contender, FinalsPlan, run_round, table
+from tuner.measure.objective import Objective
+from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.measure.statistics import Estimate, estimate, unpaired
+from tuner.measure.verdict import Word, judge, judge_all, recommend
+from tuner.trial.outcome import Slice, Status, TrialFailure
+from tuner.trial.scripted import ScriptedLauncher
+
+A = setting(inter_op=2, intra_op=2, batch_size=8)
+B = setting(inter_op=1, intra_op=2, batch_size=8)
+RATES = {A: 20.0, B: 22.0}
+
+
+def pair_on(launcher: ScriptedLauncher, plan: PairPlan) -> Pair:
+    reference, candidate = launcher.launch(A, {}), launcher.launch(B, {})
+    return measure_pair(reference, candidate, plan, enough=lambda _: False)
+
+
+def test_a_pair_has_two_slices_of_each_a_quad_in_the_order_abba_and_back() -> None:
+    pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), PairPlan(max_quads=3))
+    order = sorted([(s.start_s, "A") for s in pair.reference] + [(s.start_s, "B") for s in pair.candidate])
+    assert "".join(name for _, name in order) == "ABBABAABABBA"
+    assert pair.n_quads == 3
+
+
+def test_without_noise_a_pair_gives_the_ratio_exactly() -> None:
+    pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), PairPlan())
+    x = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))
+    assert np.exp(x) == pytest.approx(np.full(6, 22 / 20))
+
+
+def test_pairing_cancels_drift_that_fools_the_unpaired_figure() -> None:
+    launcher = ScriptedLauncher(rate=lambda _: 20.0, drift=0.15, drift_period_s=60, noise=0.003)
+    pair = pair_on(launcher, PairPlan(max_quads=20))
+    a = [Objective.THROUGHPUT.log_rate(s, 8) for s in pair.reference]
+    b = [Objective.THROUGHPUT.log_rate(s, 8) for s in pair.candidate]
+    paired = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)))
+    assert abs(paired.mean) < 0.005
+    assert paired.se < unpaired(a, b).se / 5
+
+
+def test_a_pair_ends_when_there_is_enough() -> None:
+    launcher = ScriptedLauncher(rate=RATES.__getitem__)
+    reference, candidate = launcher.launch(A, {}), launcher.launch(B, {})
+    pair = measure_pair(reference, candidate, PairPlan(min_quads=2, max_quads=9), enough=lambda p: p.n_quads >= 1)
+    assert pair.n_quads == 2
+
+
+def test_latency_is_the_median_step_and_throughput_counts_what_elapsed() -> None:
+    slice_ = Slice(start_s=0, elapsed_s=2.0, n_steps=4, step_s=(0.4, 0.4, 0.4, 0.8))
+    assert math.exp(Objective.THROUGHPUT.log_rate(slice_, 8)) == pytest.approx(4 * 8 / 2.0)
+    assert math.exp(Objective.LATENCY.log_rate(slice_, 8)) == pytest.approx(1 / 0.4)
+
+
+class Dying:
+    """A process that fails at its n-th slice."""
+
+    def __init__(self, launcher: ScriptedLauncher, n: int) -> None:
+        self._process, self._left = launcher.launch(A, {}), n
+
+    def slice(self, duration_s: float) -> Slice:
+        self._left -= 1
+        if self._left < 0:
+            raise TrialFailure(Status.CRASHED, "killed")
+        return self._process.slice(duration_s)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._process, name)
+
+
+def test_the_one_that_died_is_to_blame() -> None:
+    launcher = ScriptedLauncher(rate=RATES.__getitem__)
+    with pytest.raises(ReferenceLost):
+        measure_pair(Dying(launcher, 3), launcher.launch(B, {}), PairPlan(), enough=lambda _: False)
+    with pytest.raises(TrialFailure):
+        measure_pair(launcher.launch(A, {}), Dying(launcher, 3), PairPlan(), enough=lambda _: False)
+
+
+def contenders() -> list[Contender]:
+    return [
+        Contender(names=("incumbent",), setting=B, env={}),
+        Contender(names=("tf-default", "tf-guide"), setting=A, env={}),
+        Contender(names=("intel",), setting=A.with_values(intra_op=1), env={}),
+    ]
+
+
+def test_a_round_times_each_contender_there_and_back_in_a_random_order() -> None:
+    launcher = ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
+    rng = np.random.default_rng(0)
+    rounds = [run_round(contenders(), launcher, FinalsPlan(laps=2), rng) for _ in range(8)]
+    assert launcher.live == 0
+    assert len(launcher.launched) == 8 * 3
+    assert all(len(slices) == 4 for r in rounds for slices in r.slices.values())
+    firsts = {min(r.slices, key=lambda name: r.slices[name][0].start_s) for r in rounds}
+    assert len(firsts) > 1
+
+
+def test_a_contender_that_fails_is_left_out_with_its_reason() -> None:
+    launcher = ScriptedLauncher(rate=lambda _: 20.0, failures={A.with_values(intra_op=1): Status.OOM})
+    made = run_round(contenders(), launcher, FinalsPlan(), np.random.default_rng(0))
+    assert made.failures == {"intel": "oom: scripted oom"}
+    names, y = table([made, made], contenders(), Objective.THROUGHPUT)
+    assert names == ["incumbent", "tf-default"]
+    verdicts = judge_all(names, y, contenders(), 0.02)
+    assert verdicts["intel"].word is Word.UNDECIDED
+    assert verdicts["intel"].speedup is None
+    assert launcher.live == 0
+
+
+@pytest.mark.parametrize(
+    ("mean", "se", "word"),
+    [
+        (0.05, 0.005, Word.BETTER),
+        (0.05, 0.05, Word.UNDECIDED),
+        (0.0, 0.004, Word.NO_DIFFERENCE),
+        (0.012, 0.002, Word.NO_DIFFERENCE),  # surely faster, surely not by what matters
+        (0.015, 0.004, Word.UNDECIDED),
+        (-0.05, 0.005, Word.WORSE),
+        (0.0, 0.02, Word.UNDECIDED),
+    ],
+)
+def test_verdicts(mean: float, se: float, word: Word) -> None:
+    assert judge(Estimate(mean=mean, se=se, n=5, df=12), 0.02).word is word
+
+
+def test_no_evidence_no_claim() -> None:
+    made = judge(Estimate(mean=0.5, se=math.inf, n=1, df=0), 0.02)
+    assert (made.word, made.speedup) == (Word.UNDECIDED, None)
+
+
+def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
+    """Return tight finals in which the named contenders have these log rates."""
+    names = list(gains)
+    jitter = np.random.default_rng(0).normal(0, 0.001, (5, len(names)))
+    y = jitter + np.array([gains[name] for name in names])
+    made = [
+        Contender(names=(name.replace("__", "@").replace("_", "-"),), setting=B.with_values(batch_size=1 + i), env={})
+        for i, name in enumerate(names)
+    ]
+    return [c.names[0] for c in made], y, made
+
+
+@pytest.mark.parametrize(
+    ("gains", "source"),
+    [
+        ({"incumbent": 0.10, "tf_default": 0.0, "intel": 0.05}, "incumbent"),
+        ({"incumbent": 0.01, "tf_default": 0.0, "intel": 0.0}, "tf-default"),
+        ({"incumbent": -0.1, "tf_default": 0.0, "intel": 0.0}, "tf-default"),
+        ({"incumbent": 0.05, "tf_default": 0.0, "intel": 0.15}, "intel"),
+        ({"incumbent": 0.10, "tf_default": 0.0, "tf_default__same_batch": 0.10}, "tf-default@same-batch"),
+        ({"incumbent": 0.10, "tf_default": 0.0, "tf_default__same_batch": 0.05}, "incumbent"),
+    ],
+)
+def test_recommendations(gains: dict[str, float], source: str) -> None:
+    names, y, made = finals_of(**gains)
+    names = [name.replace("same_batch", "same-batch") for name in names]
+    assert recommend(names, y, made, 0.02) == source

@@ -1,0 +1,404 @@
+"""The model, the sampler and the study loop; the whole pipeline on a scripted machine in about a second."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from scipy.stats import norm
+
+from tests.conftest import setting
+from tuner.errors import BadInputError, BaselineError, TunerError
+from tuner.measure.finals import Round
+from tuner.report.document import describe_study
+from tuner.search import gp
+from tuner.search.budget import Budget, make_budget, parse_duration
+from tuner.search.record import Record, Trial, check_storage, create_or_continue, find, open_storage
+from tuner.search.sampler import Encoding, LatticeSampler
+from tuner.search.study import Plan, Study, line_up
+from tuner.space.setting import Setting, distinct
+from tuner.space.space import Space
+from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.scripted import ScriptedLauncher
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+BEST = {"inter_op": 2, "intra_op": 8, "batch_size": 16}
+
+
+def surface(s: Setting) -> float:
+    """Return items/s: a smooth hill with its top at BEST, 30 % above the default."""
+    distance = sum((math.log2(int(s[k])) - math.log2(v)) ** 2 for k, v in BEST.items())
+    return 100 * math.exp(-0.03 * distance)
+
+
+class Log:
+    """Events, kept."""
+
+    def __init__(self) -> None:
+        self.trials: list[Trial] = []
+        self.stages: list[str] = []
+        self.rounds = 0
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
+        assert trials
+        assert left_s is None or left_s > -1000
+
+    def trial_ends(self, trial: Trial, best: Trial | None) -> None:
+        self.trials.append(trial)
+        assert best is None or best.status is Status.OK
+
+    def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
+        self.rounds = number
+
+
+def run(
+    space: Space,
+    launcher: ScriptedLauncher,
+    *,
+    folder: Path,
+    seed: int = 0,
+    budget: Budget | None = None,
+    fresh: bool = False,
+    plan: Plan | None = None,
+) -> tuple[Record, Log]:
+    """Run a scripted study in a real SQLite storage."""
+    storage = open_storage(f"sqlite:///{folder}/t.db", create=True)
+    assert storage is not None
+    sampler = LatticeSampler(space, seed=seed)
+    record = create_or_continue(storage, "made", sampler, fresh=fresh)
+    record.put("schema", 1)
+    record.put("seed", seed)
+    log = Log()
+    Study(
+        record=record,
+        space=space,
+        launcher=launcher,
+        sampler=sampler,
+        plan=plan or Plan(),
+        budget=budget or Budget(trials=30),
+        events=log,
+        seed=seed,
+    ).run()
+    return record, log
+
+
+def noisy(**changes: object) -> ScriptedLauncher:
+    """Return a machine with the noise of a shared virtual one."""
+    defaults = {"rate": surface, "noise": 0.02, "process_noise": 0.004, "drift": 0.1}
+    return ScriptedLauncher(**(defaults | changes))
+
+
+# ---- the model -----------------------------------------------------------------------------------------------
+
+
+def test_the_posterior_agrees_with_the_textbook_formula() -> None:
+    rng = np.random.default_rng(0)
+    X, Z, y, v = rng.random((7, 2)), rng.random((4, 2)), rng.normal(size=7), np.full(7, 0.01)
+    posterior = gp.condition(X, y, v, np.array([0.5, 0.8]), 0.7)
+    K, k = gp.matern(X, X, posterior.lengthscales, 0.7) + np.diag(v), gp.matern(X, Z, posterior.lengthscales, 0.7)
+    inverse = np.linalg.inv(K)
+    mean = posterior.mean + k.T @ inverse @ (y - posterior.mean)
+    sd = np.sqrt(0.7**2 - np.einsum("ij,ik,kj->j", k, inverse, k))
+    found_mean, found_sd = gp.predict(posterior, Z)
+    assert found_mean == pytest.approx(mean)
+    assert found_sd == pytest.approx(sd)
+
+
+def test_matern_at_one_lengthscale() -> None:
+    r = np.sqrt(5.0)
+    value = gp.matern(np.array([[0.0]]), np.array([[0.5]]), np.array([0.5]), 2.0)[0, 0]
+    assert value == pytest.approx(4 * (1 + r + 5 / 3) * np.exp(-r))
+
+
+@pytest.mark.parametrize(("mean", "sd", "best"), [(0.1, 0.2, 0.15), (0.3, 0.05, 0.1), (-1.0, 0.3, 0.0)])
+def test_expected_improvement_is_the_integral(mean: float, sd: float, best: float) -> None:
+    f = np.linspace(mean - 9 * sd, mean + 9 * sd, 200_001)
+    integral = np.trapezoid(np.maximum(f - best, 0) * norm.pdf(f, mean, sd), f)
+    assert gp.expected_improvement(np.array([mean]), np.array([sd]), best)[0] == pytest.approx(integral, abs=1e-7)
+
+
+def test_a_noisy_observation_is_believed_less() -> None:
+    X, y = np.array([[0.0], [1.0]]), np.array([0.0, 1.0])
+    sure = gp.predict(gp.condition(X, y, np.array([1e-6, 1e-6]), np.array([0.3]), 1.0), X)[0][1]
+    unsure = gp.predict(gp.condition(X, y, np.array([1e-6, 1.0]), np.array([0.3]), 1.0), X)[0][1]
+    assert abs(sure - 1) < 1e-3
+    assert unsure < 0.8
+
+
+def test_the_fit_finds_the_knob_that_matters() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.random((25, 2))
+    posterior = gp.fit(X, np.sin(5 * X[:, 0]) * 0.2, np.full(25, 1e-5), rng)
+    assert posterior.lengthscales[1] > 2 * posterior.lengthscales[0]
+
+
+def test_words_are_equally_far_apart_and_numbers_by_their_logarithm() -> None:
+    encoding = Encoding({"intra_op": (1, 3, 15), "kmp_affinity": ("compact", "none", "scatter")})
+    x = encoding.encode([setting(intra_op=n, kmp_affinity=w) for n, w in [(1, "none"), (3, "none"), (15, "compact")]])
+    assert x[:, 0] == pytest.approx([0, 1 / 3, 1])
+    assert np.linalg.norm(x[1, 1:] - x[2, 1:]) == pytest.approx(1)
+
+
+# ---- the study -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_search_comes_near_the_top_and_the_finals_say_so(tmp_path: Path, space: Space, seed: int) -> None:
+    launcher = noisy(seed=seed)
+    record, log = run(space, launcher, folder=tmp_path, seed=seed)
+    document = describe_study(record)
+    best = Setting.of(document["incumbent"]["setting"])
+    assert surface(best) > 0.97 * surface(Setting.of(BEST))
+    assert document["verdicts"]["tf-default"]["verdict"] == "better"
+    truth = surface(best) / surface(space.reference)
+    assert document["verdicts"]["tf-default"]["speedup"] == pytest.approx(truth, rel=0.03)
+    assert document["recommended"]["source"] == "incumbent"
+    assert launcher.live == 0
+    assert log.rounds == document["finals"]["rounds"]
+
+
+def test_the_baselines_come_first_and_no_setting_comes_twice(tmp_path: Path, space: Space) -> None:
+    record, log = run(space, noisy(), folder=tmp_path)
+    settings = [trial.setting for trial in log.trials]
+    baselines = distinct(space.baselines.values())
+    assert settings[: len(baselines)] == baselines
+    assert len(set(settings)) == len(settings)
+    assert all(trial.setting in set(space.points) | set(baselines) for trial in record.trials())
+
+
+def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -> None:
+    kept = 0
+    for seed in range(5):
+        launcher = ScriptedLauncher(rate=lambda _: 50.0, noise=0.02, process_noise=0.004, drift=0.1, seed=seed)
+        record, _ = run(space, launcher, folder=tmp_path, seed=seed, budget=Budget(trials=12), fresh=True)
+        kept += describe_study(record)["recommended"] == {
+            "source": "tf-default",
+            "setting": space.reference.to_dict(),
+            "env": {},
+            "reason": "keep tf-default: nothing beats it by more than the practical threshold",
+        }
+    assert kept == 5
+
+
+def test_losers_are_cut_short(tmp_path: Path, space: Space) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path)
+    document = describe_study(record)
+    assert document["trials"]["pruned"] > 0
+    pruned = [t for t in record.trials() if t.pruned]
+    whole = [t for t in record.trials() if t.status is Status.OK and not t.pruned]
+    assert max(t.pair.n_quads for t in pruned if t.pair) < max(t.pair.n_quads for t in whole if t.pair)
+
+
+def test_a_failing_setting_is_a_failed_trial_with_its_kind_and_log_and_is_not_suggested_again(
+    tmp_path: Path, space: Space
+) -> None:
+    bad = {p: Status.CRASHED for p in space.points if p["intra_op"] == 8 and p not in space.baselines.values()}
+    record, log = run(space, noisy(failures=bad), folder=tmp_path)
+    failed = [t for t in record.trials() if t.status is Status.CRASHED]
+    assert failed
+    assert all(t.log == "scripted log" and t.message == "scripted crashed" and t.log_ratio is None for t in failed)
+    assert len({t.setting for t in failed}) == len(failed)
+    assert describe_study(record)["trials"]["kinds"] == {"crashed": len(failed)}
+    assert len(log.trials) == 30 or "expected" in str(describe_study(record)["ended_because"])
+
+
+def test_a_failing_baseline_stops_the_study_with_its_log(tmp_path: Path, space: Space) -> None:
+    intel = space.baselines["intel"]
+    with pytest.raises(BaselineError, match="baseline intel") as caught:
+        run(space, noisy(failures={intel: Status.OOM}), folder=tmp_path)
+    assert caught.value.log == "scripted log"
+    record, _ = run(space, noisy(), folder=tmp_path)  # mended: the same study goes on
+    assert any(t.setting == intel and t.status is Status.OK for t in record.trials())
+
+
+def test_a_failing_reference_stops_the_study(tmp_path: Path, space: Space) -> None:
+    launcher = noisy(failures={space.reference: Status.FAILED})
+    with pytest.raises(BaselineError, match="the reference"):
+        run(space, launcher, folder=tmp_path)
+    assert launcher.live == 0
+
+
+def test_the_same_study_continues_and_fresh_begins_another(tmp_path: Path, space: Space) -> None:
+    first, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=8))
+    numbers = [t.number for t in first.trials()]
+    again, log = run(space, noisy(), folder=tmp_path, budget=Budget(trials=12))
+    assert again.name == first.name
+    assert [t.number for t in again.trials()][: len(numbers)] == numbers
+    assert len(again.trials()) == 12
+    assert len(log.trials) == 4
+    assert not {t.setting for t in log.trials} & {t.setting for t in again.trials()[: len(numbers)]}
+    other, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=8), fresh=True)
+    assert other.name == f"{first.name}.2"
+
+
+def test_equal_seeds_give_equal_searches(tmp_path: Path, space: Space) -> None:
+    runs = [run(space, noisy(), folder=tmp_path, budget=Budget(trials=12), fresh=True)[1] for _ in range(2)]
+    assert [t.setting for t in runs[0].trials] == [t.setting for t in runs[1].trials]
+
+
+def test_the_time_budget_is_kept(tmp_path: Path, space: Space) -> None:
+    launcher = noisy(start_s=3.0)
+    record, log = run(space, launcher, folder=tmp_path, budget=Budget(time_s=300))
+    assert launcher.clock_s <= 300
+    assert launcher.clock_s > 200 or "expected" in describe_study(record)["ended_because"]
+    assert log.rounds >= 2
+
+
+def test_a_lattice_that_is_used_up_ends_the_search(tmp_path: Path, space: Space) -> None:
+    small = Space(
+        name="small",
+        domains={"inter_op": (1, 2), "intra_op": (1,), "batch_size": (8,)},
+        off={},
+        points=(setting(inter_op=1, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=1, batch_size=8)),
+        baselines=space.baselines,
+    )
+    record, _ = run(small, noisy(), folder=tmp_path)
+    assert describe_study(record)["ended_because"] == "every setting of the search space was tried"
+
+
+def test_an_interrupted_run_keeps_what_is_finished_and_can_go_on(tmp_path: Path, space: Space) -> None:
+    class Interrupting(ScriptedLauncher):
+        def launch(self, setting: Setting, env: object) -> object:
+            if len(self.launched) == 7:
+                raise KeyboardInterrupt
+            return super().launch(setting, {})
+
+    launcher = Interrupting(rate=surface)
+    with pytest.raises(KeyboardInterrupt):
+        run(space, launcher, folder=tmp_path)
+    assert launcher.live == 0
+    record, log = run(space, noisy(), folder=tmp_path, budget=Budget(trials=10))
+    assert len(record.trials()) == 10
+    assert len(log.trials) < 10
+    assert not record.study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
+
+
+def test_a_reference_that_dies_is_renewed_and_the_trial_still_counts(tmp_path: Path, space: Space) -> None:
+    class Fragile(ScriptedLauncher):
+        killed = False
+
+        def launch(self, setting: Setting, env: object) -> object:
+            process = super().launch(setting, {})
+            if not self.killed and len(self.launched) == 1:
+                self.killed = True
+                calls = iter(range(100))
+                whole = process.slice
+
+                def slice_(duration_s: float) -> object:
+                    if next(calls) == 9:
+                        raise TrialFailure(Status.CRASHED, "somebody killed it")
+                    return whole(duration_s)
+
+                process.slice = slice_  # type: ignore[method-assign]
+            return process
+
+    record, _ = run(space, Fragile(rate=surface), folder=tmp_path, budget=Budget(trials=6))
+    assert [t.status for t in record.trials()] == [Status.OK] * 6
+
+
+def test_the_winner_at_another_batch_brings_the_same_batch_baselines(space: Space) -> None:
+    names = {n for c in line_up(setting(**BEST), space) for n in c.names}
+    assert names == {"incumbent", "tf-default@same-batch", "intel@same-batch", *space.baselines}
+    at_default = line_up(setting(inter_op=1, intra_op=8, batch_size=8), space)
+    assert not any("@" in n for c in at_default for n in c.names)
+    assert len({c.setting for c in at_default}) == len(at_default)
+
+
+def test_the_record_keeps_every_raw_slice(tmp_path: Path, space: Space) -> None:
+    record, log = run(space, noisy(), folder=tmp_path, budget=Budget(trials=6))
+    for stored, live in zip(record.trials(), log.trials, strict=True):
+        assert stored.pair is not None
+        assert live.pair is not None
+        assert [s.n_steps for s in stored.pair.candidate] == [s.n_steps for s in live.pair.candidate]
+        assert stored.pair.timed_s == pytest.approx(live.pair.timed_s, abs=1e-4)
+    storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=False)
+    assert storage is not None
+    plain = optuna.load_study(study_name=record.name, storage=storage)
+    assert plain.best_value == max(t.log_ratio for t in record.trials() if t.log_ratio is not None)
+
+
+def test_the_document_keeps_the_contract(tmp_path: Path, space: Space) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path)
+    document = json.loads(json.dumps(describe_study(record), allow_nan=False))
+    assert document["schema"] == 1
+    assert {"ok", "failed", "pruned"} <= document["trials"].keys()
+    assert document["incumbent"].keys() == {"setting", "ratio", "low", "high"}
+    for verdict in document["verdicts"].values():
+        assert verdict.keys() == {"speedup", "low", "high", "verdict"}
+    assert {"source", "setting", "env"} <= document["recommended"].keys()
+    assert document["measured_s"] <= document["wall_s"]
+    assert set(space.baselines) <= document["verdicts"].keys()
+
+
+# ---- budgets and storages ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("5m", 300), ("1.5h", 5400), ("1m30s", 90), ("300", 300), ("0.5m", 30)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5 m", "-5s", "0s", "m", "5d", "1e3", "nan"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(BadInputError, match="--time-budget"):
+        parse_duration(text)
+
+
+def test_budgets() -> None:
+    assert make_budget(None, None) == Budget(time_s=300)
+    assert make_budget(7, None) == Budget(trials=7)
+    assert make_budget(7, "1m") == Budget(trials=7, time_s=60)
+    with pytest.raises(BadInputError):
+        make_budget(0, None)
+
+
+def test_storages_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("this is not a database at all")
+    for url in (
+        "results.db",
+        "sqlite:///",
+        f"sqlite:///{tmp_path}",
+        f"sqlite:///{tmp_path}/text.db",
+        f"sqlite:///{tmp_path}/text.db/below.db",
+        "nosuch://host/db",
+        "postgresql://localhost:1/none",
+    ):
+        with pytest.raises(BadInputError):
+            check_storage(url)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.db"]
+
+
+def test_finding_studies(tmp_path: Path, space: Space) -> None:
+    assert open_storage(f"sqlite:///{tmp_path}/t.db", create=False) is None
+    run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
+    run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), fresh=True)
+    storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=False)
+    assert storage is not None
+    assert find(storage, "made").name == "made"
+    assert find(storage, "made.").name == "made.2"
+    with pytest.raises(BadInputError, match="begins the names of 2"):
+        find(storage, "mad")
+    with pytest.raises(BadInputError, match="unknown study"):
+        find(storage, "other")
+
+
+def test_a_study_without_a_number_says_so(tmp_path: Path, space: Space) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
+    assert storage is not None
+    record = create_or_continue(storage, "made", LatticeSampler(space, seed=0), fresh=False)
+    document = describe_study(record)
+    assert document["incumbent"] is None
+    assert document["verdicts"] is None
+    with pytest.raises(TunerError):
+        record.put("schema", 99)
+        create_or_continue(storage, "made", LatticeSampler(space, seed=0), fresh=False)

@@ -1,0 +1,209 @@
+"""Knobs, settings, expressions, space files and what they resolve to."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import DATA, setting
+from tuner.errors import BadInputError
+from tuner.machine.host import Machine
+from tuner.runtime.probe import Runtime
+from tuner.space import spacefile
+from tuner.space.expression import Expression
+from tuner.space.knob import KNOBS
+from tuner.space.setting import scrub
+from tuner.space.space import Space, resolve
+from tuner.workload.workload import Workload
+
+GOOD = sorted((DATA / "spaces/good").glob("*.toml"))
+BAD = sorted((DATA / "spaces/bad").glob("*.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2 + 3 * 4", 14),
+        ("-7 // 2", -4),
+        ("max(1, a // b)", 1),
+        ("a < b < 5", 1),
+        ("a >= b or word == 'x'", 1),
+        ("not a", 0),
+        ("min(a, b) % 2", 1),
+        ("word != 1", 1),
+    ],
+)
+def test_expressions(text: str, value: int) -> None:
+    assert Expression(text).value({"a": 1, "b": 3, "word": "x"}) == value
+
+
+@given(st.integers(-50, 50), st.integers(-50, 50), st.sampled_from(["+", "-", "*", "//", "%", "<", "<=", "==", "!="]))
+def test_expressions_agree_with_python(a: int, b: int, op: str) -> None:
+    text = f"({a}) {op} ({b})"
+    if b == 0 and op in ("//", "%"):
+        with pytest.raises(BadInputError, match="divides by zero"):
+            Expression(text).value({})
+    else:
+        assert Expression(text).value({}) == eval(compile(ast.parse(text, mode="eval"), "", "eval"))
+
+
+@pytest.mark.parametrize(
+    "text", ["a.b", "a[0]", "f(1)", "lambda: 1", "2 ** 9", "1.5", "'a' < 1", "[1]", "a := 1", "1 +", ""]
+)
+def test_nothing_else_is_an_expression(text: str) -> None:
+    with pytest.raises(BadInputError):
+        Expression(text).value({"a": 1})
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_good_files(path: Path, machine: Machine) -> None:
+    assert spacefile.read(str(path), machine).domains
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_bad_files_give_one_line_that_names_the_file_and_the_place(path: Path, machine: Machine) -> None:
+    expected = next(line for line in path.read_text().splitlines() if line.startswith("# expect: "))
+    with pytest.raises(BadInputError) as caught:
+        spacefile.read(str(path), machine)
+    assert expected.removeprefix("# expect: ") in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_forms_resolve(machine: Machine) -> None:
+    file = spacefile.read(str(DATA / "spaces/good/all_forms.toml"), machine)
+    assert file.domains["inter_op"] == (1, 2, 4)
+    assert file.domains["intra_op"] == (1, 2, 3, 4, 8, 16)
+    assert file.domains["kmp_affinity"] == ("none", "granularity=fine,compact,1,0")
+
+
+def test_every_shipped_space_says_what_it_is_for_and_resolves(
+    machine: Machine, stock: Runtime, openmp: Runtime, resnet50: Workload
+) -> None:
+    for name in spacefile.names():
+        file = spacefile.read(name, machine)
+        assert (Path("search_spaces") / f"{name}.toml").read_text().startswith("# ")
+        for runtime in (stock, openmp):
+            assert resolve(file, machine=machine, runtime=runtime, workload=resnet50).points
+
+
+def test_a_stock_wheel_switches_the_openmp_knobs_off_with_the_reason(space: Space) -> None:
+    assert set(space.off) == {"omp_num_threads", "kmp_affinity", "kmp_blocktime"}
+    assert all("runtime:threadpool" in reason and "\n" not in reason for reason in space.off.values())
+    assert list(space.domains) == ["inter_op", "intra_op", "batch_size"]
+
+
+def test_an_openmp_build_has_all_knobs(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
+    space = resolve(spacefile.read("cpu", machine), machine=machine, runtime=openmp, workload=resnet50)
+    assert space.off == {}
+    assert list(space.domains) == list(KNOBS)
+    zoo = space.baselines["intel-zoo"]
+    assert zoo["kmp_affinity"] == "granularity=fine,compact,1,0"
+    assert zoo["kmp_blocktime"] == 0
+    default = space.baselines["tf-default"]
+    assert (default["omp_num_threads"], default["kmp_blocktime"], default["kmp_affinity"]) == (16, 200, "none")
+
+
+def test_without_onednn_the_openmp_knobs_are_off_too(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+    off = replace(stock, onednn_runtime=None, onednn=None)
+    space = resolve(spacefile.read("cpu", machine), machine=machine, runtime=off, workload=resnet50)
+    assert "oneDNN is off" in space.off["omp_num_threads"]
+
+
+def test_baselines_by_the_book(space: Space) -> None:
+    """16 logical CPUs, 8 physical cores, 2 sockets: all five differ."""
+    threads = {name: (s["inter_op"], s["intra_op"]) for name, s in space.baselines.items()}
+    assert threads == {
+        "tf-default": (16, 16),
+        "tf-guide": (8, 8),
+        "tf-guide-mkl": (2, 8),
+        "intel": (2, 4),
+        "intel-zoo": (2, 8),
+    }
+    assert space.aliases()["intel-zoo"] == ["tf-guide-mkl"]
+    assert all(s.batch_size == 8 for s in space.baselines.values())
+
+
+def test_a_quota_counts_for_the_guides_and_not_for_the_default(
+    machine: Machine, stock: Runtime, resnet50: Workload
+) -> None:
+    boxed = replace(machine, cpu_quota=1.5)
+    space = resolve(spacefile.read("cpu", boxed), machine=boxed, runtime=stock, workload=resnet50)
+    assert space.baselines["tf-default"]["intra_op"] == 16  # TensorFlow does not see the quota
+    assert space.baselines["tf-guide"]["intra_op"] == 2
+
+
+def test_constraints_hold_everywhere_on_the_lattice(space: Space) -> None:
+    assert all(int(p["inter_op"]) * int(p["intra_op"]) <= 64 for p in space.points)
+    assert len(set(space.points)) == len(space.points)
+
+
+def test_constraints_on_knobs_that_are_off_do_not_bind(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+    file = spacefile.read(str(DATA / "spaces/good/all_forms.toml"), machine)
+    assert resolve(file, machine=machine, runtime=stock, workload=resnet50).points
+
+
+def test_pins_hold_the_search_and_not_the_baselines(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+    file = spacefile.read("cpu", machine)
+    space = resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"intra_op": "3"})
+    assert {p["intra_op"] for p in space.points} == {3}
+    assert space.baselines["tf-guide"]["intra_op"] == 8
+
+
+def test_a_pin_that_would_change_nothing_is_refused(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+    file = spacefile.read("cpu", machine)
+    with pytest.raises(BadInputError, match="would change nothing"):
+        resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"omp_num_threads": "4"})
+
+
+def test_chosen_batch_sizes_move_the_reference_to_the_nearest(
+    machine: Machine, stock: Runtime, resnet50: Workload
+) -> None:
+    file = spacefile.read("cpu", machine)
+    space = resolve(file, machine=machine, runtime=stock, workload=resnet50, batch_sizes=[1, 2, 4])
+    assert {p.batch_size for p in space.points} == {1, 2, 4}
+    assert space.reference.batch_size == 4
+
+
+def test_latency_fixes_the_batch_size(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+    file = spacefile.read("cpu", machine)
+    common = {"machine": machine, "runtime": stock, "workload": resnet50, "fixed_batch": True}
+    assert {p.batch_size for p in resolve(file, **common).points} == {8}
+    assert {p.batch_size for p in resolve(file, **common, batch_sizes=[1]).points} == {1}
+    with pytest.raises(BadInputError, match="several batch sizes"):
+        resolve(file, **common, batch_sizes=[1, 2])
+
+
+def test_an_empty_lattice_is_refused(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+    file = spacefile.read("cpu", machine)
+    with pytest.raises(BadInputError, match="no setting of 'cpu'"):
+        resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"inter_op": "128", "intra_op": "64"})
+
+
+def test_the_default_runs_with_nothing_set(space: Space) -> None:
+    assert space.env(space.reference) == {"TFTUNE_BATCH_SIZE": "8"}
+    assert space.env(space.reference.with_values(batch_size=32)) == {"TFTUNE_BATCH_SIZE": "32"}
+    tuned = setting(inter_op=1, intra_op=4, batch_size=8)
+    assert space.env(tuned) == {
+        "TF_NUM_INTEROP_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "4",
+        "TFTUNE_BATCH_SIZE": "8",
+    }
+
+
+def test_inherited_variables_do_not_reach_a_trial() -> None:
+    env, dropped = scrub({"PATH": "/bin", "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "true", "HOME": "/"})
+    assert env == {"PATH": "/bin", "HOME": "/"}
+    assert dropped == ["OMP_NUM_THREADS", "OMP_PROC_BIND"]
+
+
+def test_settings_are_values() -> None:
+    a, b = setting(intra_op=2, inter_op=1, batch_size=8), setting(batch_size=8, inter_op=1, intra_op=2)
+    assert a == b
+    assert hash(a) == hash(b)
+    assert str(a) == "inter_op=1 intra_op=2 batch_size=8"

@@ -1,0 +1,325 @@
+"""The real thing: TensorFlow in real processes, the shipped workload, and the ways in which one can go wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import setting
+from tests.test_processes import gone, wait_until
+from tuner.errors import TunerError
+from tuner.measure.objective import Objective
+from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.measure.statistics import estimate
+from tuner.runtime.probe import Runtime, describe, probe, read_onednn
+from tuner.space.setting import Setting
+from tuner.trial.exporting import cached_folder, export
+from tuner.trial.launcher import FreshLauncher, Target
+from tuner.trial.outcome import Status, TrialFailure
+from tuner.workload.workload import Workload, load
+
+pytestmark = pytest.mark.tensorflow
+
+ONE_THREAD = setting(inter_op=1, intra_op=1, batch_size=8)
+ALL_THREADS = setting(inter_op=1, intra_op=len(os.sched_getaffinity(0)), batch_size=8)
+
+# A model small enough to come up in the time that TensorFlow needs to be imported.
+MODEL = """
+'''A product with a fixed matrix.'''
+import os, signal, subprocess, sys, time
+BATCH_SIZE = 8
+def build():
+    import tensorflow as tf
+    w = tf.Variable(tf.ones((64, 64)))
+    return lambda x: tf.linalg.matmul(x, w)
+def inputs(batch_size):
+    import numpy as np
+    if batch_size == 2:  # the export
+        return (np.ones((2, 64), np.float32),)
+    {body}
+    return (np.ones((batch_size, 64), np.float32),)
+"""
+
+
+@pytest.fixture(scope="module")
+def runtime(python: Path, clean_env: dict[str, str]) -> Runtime:
+    """The runtime of this interpreter, probed for real."""
+    return probe(python, clean_env)
+
+
+@pytest.fixture(scope="module")
+def resnet_launcher(python: Path, clean_env: dict[str, str], runtime: Runtime) -> FreshLauncher:
+    """A launcher of the shipped workload, exported for real."""
+    workload = load("resnet50")
+    folder = export(workload, runtime, python=python, env=clean_env)
+    return FreshLauncher(target=target(workload, folder, python, clean_env))
+
+
+def target(workload: Workload, folder: Path, python: Path, env: dict[str, str], deadline_s: float = 120.0) -> Target:
+    return Target(
+        python=python,
+        base_env=env,
+        workload_path=workload.path,
+        folder=folder,
+        mode=workload.mode,
+        deadline_s=deadline_s,
+    )
+
+
+def test_the_probe_asks_onednn_itself(runtime: Runtime, python: Path, clean_env: dict[str, str]) -> None:
+    assert runtime.tensorflow.startswith("2.")
+    assert runtime.onednn_runtime in ("threadpool", "openmp", None)
+    assert runtime.onednn_runtime is None or runtime.onednn_threads == len(os.sched_getaffinity(0))
+    began = time.monotonic()
+    assert probe(python, clean_env) == runtime
+    assert time.monotonic() - began < 1.0  # from the cache
+
+
+def test_what_onednn_says_is_read_in_both_of_its_spellings() -> None:
+    new = (
+        "onednn_verbose,v1,info,oneDNN v3.7.3 (commit N/A)\n"
+        "onednn_verbose,v1,info,cpu,runtime:threadpool,nthr:2\n"
+        "onednn_verbose,v1,info,cpu,isa:Intel AVX-512 with Intel DL Boost\n"
+    )
+    old = (
+        "onednn_verbose,info,oneDNN v2.7.3 (commit 6dbeffbae1f23cbbeae17adb7b5b13f1f37c080e)\n"
+        "onednn_verbose,info,cpu,runtime:OpenMP,nthr:2\n"
+        "onednn_verbose,info,cpu,isa:Intel AVX2\n"
+    )
+    assert read_onednn(new)["runtime"] == "threadpool"
+    assert read_onednn(old) == {"version": "2.7.3", "runtime": "OpenMP", "threads": "2", "isa": "Intel AVX2"}
+    assert read_onednn("nothing") == {}
+    facts = {"python": "3.11.7", "tensorflow": "2.14.0", "openmp_libraries": [], "xla": True, "cuda": None}
+    assert describe(facts, read_onednn(old)).onednn_runtime == "openmp"
+    assert describe(facts, {}).onednn_runtime is None
+
+
+def test_the_export_is_made_once_and_loaded_with_its_numbers(resnet_launcher: FreshLauncher, runtime: Runtime) -> None:
+    assert cached_folder(load("resnet50"), runtime) == resnet_launcher.target.folder
+    assert (resnet_launcher.target.folder / "saved_model.pb").is_file()
+    process = resnet_launcher.launch(ONE_THREAD, ONE_THREAD.env())
+    facts = process.ready()
+    timed = process.slice(0.5)
+    ended = process.close()
+    assert timed.elapsed_s >= 0.5
+    assert timed.n_steps == len(timed.step_s)
+    assert sum(timed.step_s) == pytest.approx(timed.elapsed_s, rel=1e-3)
+    assert facts.effective["threads"].get("tf_Compute", 1) == 1
+    assert (ended.peak_memory_bytes or 0) > 300 << 20
+
+
+def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) -> None:
+    """One thread against all of them: on two or more CPUs the difference is far beyond any noise."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU has no second thread to compare with")
+    a = resnet_launcher.launch(ONE_THREAD, ONE_THREAD.env())
+    b = resnet_launcher.launch(ALL_THREADS, ALL_THREADS.env())
+    for process in (a, b):
+        process.ready()
+        process.pause()
+    pair = measure_pair(a, b, PairPlan(min_quads=3, max_quads=3), enough=lambda _: True)
+    found = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)))
+    assert found.ratio > 1.2
+    a.close()
+    b.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", Status.CRASHED, "SIGSEGV"),
+        ("sys.exit(5)", Status.FAILED, "SystemExit: 5"),
+        ("raise RuntimeError('no data')", Status.FAILED, "RuntimeError: no data"),
+        ("time.sleep(600)", Status.TIMEOUT, "within"),
+        ("return (np.full((batch_size, 64), np.nan, np.float32),)", Status.INVALID, "not finite"),
+        ("return (np.ones((1 << 45, 64), np.float32),)", Status.OOM, "allocate"),
+    ],
+)
+def test_bad_workloads_end_as_what_they_are(
+    tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Runtime, body: str, status: Status, message: str
+) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(MODEL.format(body=body))
+    workload = load(str(path))
+    folder = export(workload, runtime, python=python, env=clean_env)
+    deadline = 15.0 if status is Status.TIMEOUT else 120.0
+    launcher = FreshLauncher(target=target(workload, folder, python, clean_env, deadline))
+    process = launcher.launch(ALL_THREADS, ALL_THREADS.env())
+    with pytest.raises(TrialFailure) as caught:
+        process.ready()
+        process.slice(0.1)
+    assert caught.value.status is status, caught.value.message
+    assert message in caught.value.message
+    assert gone(process.pid)
+
+
+def test_a_model_that_cannot_be_built_is_told_with_its_own_message(
+    tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Runtime
+) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("def build(): raise ValueError('no such layer')\ndef inputs(batch_size): return ()\n")
+    workload = load(str(path))
+    with pytest.raises(TunerError, match="no such layer"):
+        export(workload, runtime, python=python, env=clean_env)
+    assert not cached_folder(workload, runtime).exists()
+
+
+# ---- the whole command ---------------------------------------------------------------------------------------
+
+
+def tftune(*args: str, cwd: Path) -> subprocess.Popen[str]:
+    """Start the command as a user does, in a session of its own so that Ctrl-C can be sent to it."""
+    command = [str(Path(sys.executable).with_name("tftune")), *args]
+    return subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=400)
+    return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    """A real search of resnet50 with a small budget."""
+    cwd = tmp_path_factory.mktemp("search")
+    code, out, err = finished(
+        tftune("search", "resnet50", "--space", "quick", "--trials", "3", "--time-budget", "2m", "--json", cwd=cwd)
+    )
+    assert code == 0, err
+    return cwd, json.loads(out)
+
+
+def test_a_real_search_keeps_the_contract(searched: tuple[Path, dict]) -> None:
+    cwd, document = searched
+    assert document["schema"] == 1
+    assert document["workload"]["name"] == "resnet50"
+    assert document["machine"]["logical_cpus"] == len(os.sched_getaffinity(0))
+    assert document["knobs"]["intra_op"]["active"]
+    if document["runtime"]["onednn_runtime"] == "threadpool":
+        assert "Eigen" in document["knobs"]["omp_num_threads"]["reason"]
+    assert document["history"][0]["baselines"][0] == "tf-default"
+    default = document["history"][0]
+    assert default["low"] < 1.05
+    assert default["high"] > 0.95
+    assert set(document["verdicts"]) >= {"tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo"}
+    assert all(math.isfinite(rate) and rate > 1 for rate in document["finals"]["rates"].values())
+    assert document["finals"]["rounds"] >= 2
+    assert document["wall_s"] <= 120
+    assert (cwd / "results/tftune.db").is_file()
+
+
+def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) -> None:
+    cwd, document = searched
+    study = document["study"]
+    code, out, _ = finished(tftune("list", "--json", cwd=cwd))
+    assert (code, [row["study"] for row in json.loads(out)]) == (0, [study])
+    code, out, _ = finished(tftune("show", study, "--json", cwd=cwd))
+    assert code == 0
+    assert json.loads(out)["verdicts"] == document["verdicts"]
+    code, out, _ = finished(tftune("show", "last", cwd=cwd))
+    assert code == 0
+    assert "intel" in out
+    code, out, _ = finished(tftune("emit", study, "--format", "json", cwd=cwd))
+    assert (code, json.loads(out)) == (0, document["recommended"]["env"])
+
+
+def test_the_same_command_again_continues_and_holds_fresh_finals(searched: tuple[Path, dict]) -> None:
+    cwd, document = searched
+    process = tftune(
+        "search", "resnet50", "--space", "quick", "--trials", "3", "--time-budget", "2m", "--json", cwd=cwd
+    )
+    code, out, _ = finished(process)
+    again = json.loads(out)
+    assert (code, again["study"]) == (0, document["study"])
+    tried = document["history"]
+    assert again["history"][: len(tried)] == tried
+    assert len(again["history"]) <= 3
+    assert again["ended_because"] == "the study has 3 trials" or len(tried) < 3
+
+
+def begin(cwd: Path, *more: str) -> tuple[subprocess.Popen[str], set[int]]:
+    """Start a search and wait until its first trial is in the storage; return it and its living descendants."""
+    process = tftune("search", "resnet50", "--storage", "sqlite:///t.db", *more, cwd=cwd)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("0 "):
+            break
+    children = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
+    assert len(children) >= 4  # the reference and a candidate, each behind its guard
+    return process, children
+
+
+def stored(cwd: Path) -> dict:
+    code, out, err = finished(tftune("show", "last", "--storage", "sqlite:///t.db", "--json", cwd=cwd))
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_kill_9_loses_no_finished_trial_leaves_no_process_and_the_next_run_continues(tmp_path: Path) -> None:
+    process, children = begin(tmp_path)
+    process.kill()
+    process.communicate()
+    assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
+    before = stored(tmp_path)
+    assert [row["status"] for row in before["history"]] == ["ok"]
+    again, _ = begin_again(tmp_path)
+    again.send_signal(signal.SIGINT)
+    code, _, _ = finished(again)
+    assert code == 130
+    after = stored(tmp_path)
+    assert after["study"] == before["study"]
+    assert after["history"][0] == before["history"][0]
+    assert len(after["history"]) > 1
+
+
+def begin_again(cwd: Path) -> tuple[subprocess.Popen[str], list[str]]:
+    """Start the same search and wait for its first new row."""
+    process = tftune("search", "resnet50", "--storage", "sqlite:///t.db", cwd=cwd)
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if line[:1].isdigit():
+            break
+    assert any("continuing with 1 trial" in line for line in lines)
+    return process, lines
+
+
+def test_ctrl_c_ends_at_once_and_tells_what_is_known(tmp_path: Path) -> None:
+    process, children = begin(tmp_path, "--json")
+    second = tftune("search", "resnet50", "--storage", "sqlite:///other.db", cwd=tmp_path)
+    code, _, err = finished(second)
+    assert code == 1
+    assert f"process {process.pid}" in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "other.db").exists()
+    process.send_signal(signal.SIGINT)
+    code, out, _ = finished(process)
+    assert code == 130
+    assert all(gone(pid) for pid in children)
+    document = json.loads(out)
+    assert document["trials"]["ok"] >= 1
+    assert document["verdicts"] is None
+
+
+def test_settings_of_a_search_reach_the_process(searched: tuple[Path, dict]) -> None:
+    """The thread counts that TensorFlow shows by name are those of the setting."""
+    cwd, document = searched
+    import optuna
+
+    study = optuna.load_study(study_name=document["study"], storage=f"sqlite:///{cwd}/results/tftune.db")
+    for trial in study.trials:
+        if "facts" in trial.user_attrs:
+            threads = trial.user_attrs["facts"]["effective"]["threads"]
+            assert threads["tf_Compute"] == Setting.of(trial.params)["inter_op"]
