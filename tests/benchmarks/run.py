@@ -101,7 +101,7 @@ def pair() -> Iterator[Figure]:
         for _ in range(N_PAIRS):
             a, b = (started.process for started in start_together(launcher, [same, same], parallel=2))
             cpu_before = time.process_time()
-            made = measure_pair(a, b, plan, enough=lambda p: p.timed_s * (1 + 1.3 / p.n_quads) > 25.0)
+            made = measure_pair(a, b, plan, enough=lambda p: p.timed_s * (1 + 1.1 / p.n_quads) > 25.0)
             cpu_s += time.process_time() - cpu_before
             timed_s += made.timed_s
             a.close()
