@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+
+from tuner.errors import BadInputError
+from tuner.machine.host import Machine
+from tuner.search.record import check_storage
+from tuner.space import spacefile
+from tuner.workload.workload import load
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = ["search", "inspect", "list", "show", "emit"]
@@ -57,6 +66,11 @@ BAD = [
     (["search", "resnet50", "--storage", "here.db"], "is not a URL"),
     (["search", "resnet50", "--storage", "nosuch://x/y"], "cannot be opened"),
     (["search", "resnet50", "--storage", "sqlite:////proc/none/x.db"], "cannot be written"),
+    (["search", "resnet50", "--seed", "-1"], "'--seed': Input should be greater than or equal to 0"),
+    (["search", "resnet50", "--trials", "many"], "'--trials': Input should be a valid integer"),
+    (["search", "resnet50", "--bogus"], "No such option: --bogus"),
+    (["search"], "Missing argument"),
+    (["serch"], "No such command 'serch'"),
     (["show", "none"], "no study 'none'"),
     (["emit", "none"], "no study 'none'"),
     (["emit", "none", "--format", "yaml"], "unknown format 'yaml'"),
@@ -105,6 +119,48 @@ def test_an_empty_storage_is_no_error(tmp_path: Path) -> None:
     assert "tftune search resnet50" in done.stdout
     assert tftune("list", "--json", cwd=tmp_path).stdout == "[]\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bare_command_shows_its_help(tmp_path: Path) -> None:
+    done = tftune(cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "search" in done.stdout
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    done = tftune("search", "resnet50", cwd=tmp_path, env=os.environ | {"TFTUNE_CACHE": "/proc/none"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "TFTUNE_CACHE" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--space", "--storage", "workload"])
+def test_files_that_may_not_be_read(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The superuser may read everything, so the refusal is made here."""
+    path = tmp_path / {"--space": "s.toml", "--storage": "s.db", "workload": "w.py"}[option]
+    path.write_text("")
+    for method in ("open", "read_text", "read_bytes"):
+        monkeypatch.setattr(Path, method, _refuse)
+    with pytest.raises(BadInputError):
+        if option == "--space":
+            spacefile.read(str(path), detect_made())
+        elif option == "--storage":
+            check_storage(f"sqlite:///{path}")
+        else:
+            load(str(path))
+
+
+def _refuse(*_args: object, **_options: object) -> NoReturn:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def detect_made() -> Machine:
+    """A machine that needs no file to be read."""
+    return Machine(
+        id="made", cpu_model="", architecture="", online_cpus=1, logical_cpus=1, physical_cores=1, threads_per_core=1,
+        sockets=1, numa_nodes={}, affinity="0", cpu_quota=None, memory_bytes=0, memory_limit_bytes=None,
+    )  # fmt: skip
 
 
 def test_the_version(tmp_path: Path) -> None:

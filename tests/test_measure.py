@@ -13,6 +13,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, estimate, unpaired
 from tuner.measure.verdict import Word, judge, judge_all, recommend
+from tuner.space.setting import Setting
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
 
@@ -115,6 +116,34 @@ def test_a_contender_that_fails_is_left_out_with_its_reason() -> None:
     assert verdicts["intel"].word is Word.UNDECIDED
     assert verdicts["intel"].speedup is None
     assert launcher.live == 0
+
+
+def test_one_bad_start_costs_a_round_and_not_the_contender() -> None:
+    launcher = ScriptedLauncher(rate=lambda _: 20.0)
+    rng = np.random.default_rng(0)
+    rounds = [run_round(contenders(), launcher, FinalsPlan(), rng) for _ in range(3)]
+    del rounds[1].slices["incumbent"]
+    names, y = table(rounds, contenders(), Objective.THROUGHPUT)
+    assert names == ["incumbent", "tf-default", "intel"]
+    assert y.shape == (2, 3)
+
+
+@pytest.mark.parametrize("resident", [1, 2, 3])
+def test_contenders_that_memory_does_not_hold_come_in_groups(resident: int) -> None:
+    most = 0
+
+    class Counting(ScriptedLauncher):
+        def launch(self, setting: Setting, env: object) -> object:
+            nonlocal most
+            process = super().launch(setting, {})
+            most = max(most, self.live)
+            return process
+
+    made = run_round(
+        contenders(), Counting(rate=lambda _: 20.0), FinalsPlan(resident=resident), np.random.default_rng(0)
+    )
+    assert most == resident
+    assert {name: len(slices) for name, slices in made.slices.items()} == {"incumbent": 4, "tf-default": 4, "intel": 4}
 
 
 @pytest.mark.parametrize(

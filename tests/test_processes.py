@@ -153,7 +153,8 @@ def test_a_long_report_arrives_whole(child: MakeChild) -> None:
 def test_a_paused_process_does_nothing(child: MakeChild, tmp_path: Path) -> None:
     counter = tmp_path / "count"
     process = child(
-        f"tell(READY)\nn = 0\nwhile True:\n    n += 1\n    open({str(counter)!r}, 'w').write(str(n))\n    time.sleep(0.01)"
+        "tell(READY)\nn = 0\nwhile True:\n    n += 1\n"
+        f"    open({str(counter)!r}, 'w').write(str(n))\n    time.sleep(0.01)"
     )
     process.ready()
     assert wait_until(lambda: counter.exists() and counter.read_text() not in ("", "0"))
@@ -169,13 +170,12 @@ def test_a_paused_process_does_nothing(child: MakeChild, tmp_path: Path) -> None
     assert gone(process.pid)
 
 
-def test_the_exit_tells_peak_memory_and_cpu_time_of_this_process(child: MakeChild) -> None:
+def test_the_exit_tells_the_peak_memory_of_this_process(child: MakeChild) -> None:
     process = child("block = bytearray(200 << 20)\ntell(READY)\ntime.sleep(60)")
     process.ready()
     ended = process.close()
     assert ended.returncode == -signal.SIGKILL
     assert 200 << 20 < (ended.peak_memory_bytes or 0) < 300 << 20
-    assert (ended.cpu_s or 0) > 0
     assert process.close() == ended
 
 

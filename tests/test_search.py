@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +14,23 @@ from scipy.stats import norm
 
 from tests.conftest import setting
 from tuner.errors import BadInputError, BaselineError, TunerError
+from tuner.machine.host import Machine
 from tuner.measure.finals import Round
+from tuner.measure.objective import Objective
 from tuner.report.document import describe_study
+from tuner.runtime.probe import Runtime
 from tuner.search import gp
+from tuner.search.bench import BenchPlan
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.record import Record, Trial, check_storage, create_or_continue, find, open_storage
 from tuner.search.sampler import Encoding, LatticeSampler
 from tuner.search.study import Plan, Study, line_up
+from tuner.space import spacefile
 from tuner.space.setting import Setting, distinct
-from tuner.space.space import Space
+from tuner.space.space import Space, resolve
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
+from tuner.workload.workload import Workload
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 BEST = {"inter_op": 2, "intra_op": 8, "batch_size": 16}
@@ -51,7 +57,7 @@ class Log:
         assert trials
         assert left_s is None or left_s > -1000
 
-    def trial_ends(self, trial: Trial, best: Trial | None) -> None:
+    def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
         self.trials.append(trial)
         assert best is None or best.status is Status.OK
 
@@ -183,7 +189,7 @@ def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -
             "source": "tf-default",
             "setting": space.reference.to_dict(),
             "env": {},
-            "reason": "keep tf-default: nothing beats it by more than the practical threshold",
+            "reason": "keep tf-default: nothing was shown to beat it by more than the practical threshold",
         }
     assert kept == 5
 
@@ -323,6 +329,81 @@ def test_the_record_keeps_every_raw_slice(tmp_path: Path, space: Space) -> None:
     assert storage is not None
     plain = optuna.load_study(study_name=record.name, storage=storage)
     assert plain.best_value == max(t.log_ratio for t in record.trials() if t.log_ratio is not None)
+
+
+def test_a_kill_while_a_trial_is_being_stored_leaves_it_unfinished_or_whole(tmp_path: Path, space: Space) -> None:
+    """Cut the storing of a trial after each of its attributes in turn; the next run must go on and measure it."""
+
+    class Killed(BaseException):
+        pass
+
+    for cut in range(1, 14):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        written = 0
+        whole = optuna.Trial.set_user_attr
+
+        def set_user_attr(
+            self: optuna.Trial, key: str, value: object, cut: int = cut, whole: Callable[..., None] = whole
+        ) -> None:
+            nonlocal written
+            if key != "owner":
+                written += 1
+                if written > 13 + cut:  # in the second trial
+                    raise Killed
+            whole(self, key, value)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(optuna.Trial, "set_user_attr", set_user_attr)
+            patch.setattr(Record, "abandon", lambda *_: None)  # a killed process cleans nothing up
+            patch.setattr(Record, "put", lambda *_: None)
+            with pytest.raises(Killed):
+                run(space, ScriptedLauncher(rate=surface), folder=folder, budget=Budget(trials=4))
+        record, _ = run(space, ScriptedLauncher(rate=surface), folder=folder, budget=Budget(trials=5))
+        trials = record.trials()
+        assert len(trials) == 5
+        assert all(t.pair is not None and t.log_ratio is not None for t in trials)
+        assert {t.setting for t in trials} >= set(space.baselines.values())
+        assert not record.study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
+
+
+def test_earlier_finals_stay_until_new_ones_can_stand_in_for_them(tmp_path: Path, space: Space) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=8))
+    before = describe_study(record)["verdicts"]
+
+    class Interrupting(ScriptedLauncher):
+        def launch(self, setting: Setting, env: object) -> object:
+            if len(self.launched) == 9:  # in the second round
+                raise KeyboardInterrupt
+            return super().launch(setting, {})
+
+    with pytest.raises(KeyboardInterrupt):
+        run(space, Interrupting(rate=surface), folder=tmp_path, budget=Budget(trials=8))
+    assert describe_study(record)["verdicts"] == before
+
+
+def test_latency_compares_median_steps_at_one_batch_size(
+    tmp_path: Path, machine: Machine, stock: Runtime, resnet50: Workload
+) -> None:
+    file = spacefile.read("cpu", machine)
+    fixed = resolve(file, machine=machine, runtime=stock, workload=resnet50, fixed_batch=True)
+    plan = Plan(bench=BenchPlan(objective=Objective.LATENCY))
+    record, _ = run(fixed, noisy(), folder=tmp_path, plan=plan)
+    best = Setting.of(describe_study(record)["incumbent"]["setting"])
+    assert best.batch_size == 8
+    assert surface(best) > 0.95 * max(surface(p) for p in fixed.points)
+
+
+def test_what_a_pin_rules_out_is_compared_with_and_not_chosen(
+    tmp_path: Path, machine: Machine, stock: Runtime, resnet50: Workload
+) -> None:
+    file = spacefile.read("cpu", machine)
+    pinned = resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"intra_op": "1"})
+    record, _ = run(pinned, noisy(), folder=tmp_path, budget=Budget(trials=8))
+    document = describe_study(record)
+    assert document["incumbent"]["setting"]["intra_op"] == 1
+    assert document["recommended"]["source"] in ("incumbent", "tf-default", "tf-default@same-batch")
+    assert "intel" in document["verdicts"]
 
 
 def test_the_document_keeps_the_contract(tmp_path: Path, space: Space) -> None:

@@ -139,6 +139,11 @@ def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) ->
         ("os.kill(os.getpid(), signal.SIGSEGV)", Status.CRASHED, "SIGSEGV"),
         ("sys.exit(5)", Status.FAILED, "SystemExit: 5"),
         ("raise RuntimeError('no data')", Status.FAILED, "RuntimeError: no data"),
+        (
+            "import tensorflow as tf; tf.config.threading.set_inter_op_parallelism_threads(7)",
+            Status.UNAPPLIED,
+            "sets 7",
+        ),
         ("time.sleep(600)", Status.TIMEOUT, "within"),
         ("return (np.full((batch_size, 64), np.nan, np.float32),)", Status.INVALID, "not finite"),
         ("return (np.ones((1 << 45, 64), np.float32),)", Status.OOM, "allocate"),
@@ -311,6 +316,62 @@ def test_ctrl_c_ends_at_once_and_tells_what_is_known(tmp_path: Path) -> None:
     document = json.loads(out)
     assert document["trials"]["ok"] >= 1
     assert document["verdicts"] is None
+
+
+def test_a_workload_that_fails_stops_the_study_with_the_end_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(
+        MODEL.format(body="print('no licence', flush=True); raise RuntimeError('no data')")
+    )
+    code, out, err = finished(tftune("search", "./bad.py", cwd=tmp_path))
+    last = err.strip().splitlines()[-1]
+    assert (code, out) == (1, "")
+    assert last.startswith("tftune: the reference (tf-default) failed: RuntimeError: no data (line ")
+    assert "no licence" in err
+    again, _, _ = finished(tftune("show", "last", cwd=tmp_path))
+    assert again == 0
+
+
+def test_a_model_that_cannot_be_built_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def build(): raise ValueError('no such layer')\ndef inputs(n): return ()\n")
+    code, _, err = finished(tftune("search", "./bad.py", cwd=tmp_path))
+    assert code == 2
+    assert "ValueError: no such layer (line 1 of bad.py)" in err.strip().splitlines()[-1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.py"]
+
+
+def test_kill_9_in_the_probe_leaves_no_process(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    command = [str(Path(sys.executable).with_name("tftune")), "search", "resnet50"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"TFTUNE_CACHE": str(cache)})
+
+    def probing() -> list[int]:
+        children = psutil.Process(process.pid).children(recursive=True)
+        return [c.pid for c in children if any("probe_child" in word for word in c.cmdline())]
+
+    assert wait_until(lambda: bool(probing()), 20.0)
+    time.sleep(0.5)
+    children = probing()
+    process.kill()
+    process.wait()
+    assert children
+    assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
+
+
+def test_a_real_quota_is_seen(tmp_path: Path) -> None:
+    group = Path("/sys/fs/cgroup/cpu") / f"tftune-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "cpu.cfs_quota_us").write_text("150000")
+    except OSError as error:
+        pytest.skip(f"making a cgroup needs the rights, and cgroup v1: {error}")
+    try:
+        script = f"echo $$ > {group}/cgroup.procs && exec {Path(sys.executable).with_name('tftune')} inspect --json"
+        done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+        document = json.loads(done.stdout)
+        assert document["machine"]["cpu_quota"] == 1.5
+        assert document["baselines"]["tf-default"]["setting"]["intra_op"] == len(os.sched_getaffinity(0))
+    finally:
+        group.rmdir()
 
 
 def test_settings_of_a_search_reach_the_process(searched: tuple[Path, dict]) -> None:

@@ -35,6 +35,20 @@ def test_the_fingerprint_follows_the_file(tmp_path: Path) -> None:
     assert load(str(path)).fingerprint != first
 
 
+def test_the_fingerprint_follows_the_modules_beside_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("from net.blocks import make\nimport numpy\n" + BODY)
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net/__init__.py").write_text("")
+    (tmp_path / "net/blocks.py").write_text("import mine\nfrom layers import x\n")
+    (tmp_path / "layers.py").write_text("x = 1\n")
+    first = load(str(path)).fingerprint
+    (tmp_path / "other.py").write_text("x = 1\n")
+    assert load(str(path)).fingerprint == first
+    (tmp_path / "layers.py").write_text("x = 2\n")
+    assert load(str(path)).fingerprint != first
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -42,6 +56,7 @@ def test_the_fingerprint_follows_the_file(tmp_path: Path) -> None:
         ("./nowhere.py", None, "no workload file ./nowhere.py"),
         ("bad.py", "def build(:\n", "bad.py, line 1:"),
         ("bad.py", "def build(): pass\n", "defines no function inputs()"),
+        ("bad.py", "\0", "bad.py"),
         ("bad.py", "BATCH_SIZE = 0\n" + BODY, "BATCH_SIZE is 0"),
         ("bad.py", "BATCH_SIZE = 'x'\n" + BODY, "BATCH_SIZE is 'x'"),
     ],

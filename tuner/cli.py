@@ -144,12 +144,12 @@ def search(
     )
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     record, interrupted = run(request, _console(stderr=True))
-    _report_search(record, json_=json_)
+    _report_search(record, storage, json_=json_)
     if interrupted:
         raise typer.Exit(_INTERRUPTED)
 
 
-def _report_search(record: Record | None, *, json_: bool) -> None:
+def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
     from tuner.report import terminal
     from tuner.report.document import describe_study
 
@@ -164,7 +164,7 @@ def _report_search(record: Record | None, *, json_: bool) -> None:
             "",
             terminal.verdicts(document),
             "",
-            terminal.recommendation(document),
+            terminal.recommendation(document, storage),
             "",
             terminal.summary(document),
         )
@@ -233,7 +233,7 @@ def show(study: StudyArgument = "last", storage: StorageOption = DEFAULT_STORAGE
         "",
         terminal.verdicts(document),
         "",
-        terminal.recommendation(document),
+        terminal.recommendation(document, storage),
         "",
         terminal.summary(document),
     )
@@ -307,9 +307,10 @@ def _print_json(data: Any) -> None:
 
 def main() -> NoReturn:
     """Run the command; every failure of the tool ends in one clear line and its exit code."""
-    code = 0
     try:
-        app()
+        code = app(standalone_mode=False) or 0
+    except typer.TyperException as error:
+        code = _usage(error)
     except BaselineError as error:
         sys.stderr.write(f"{error.log.rstrip()}\n" if error.log else "")
         code = _fail(error)
@@ -317,9 +318,21 @@ def main() -> NoReturn:
         code = _fail(error)
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
+        code = 0
+    except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     sys.exit(code)
+
+
+def _usage(error: typer.TyperException) -> int:
+    """Say in one line what is wrong with the options; a bare command shows its help instead."""
+    context = getattr(error, "ctx", None)
+    message = getattr(error, "format_message", error.__str__)()
+    if context is not None and not sys.argv[1:]:
+        sys.stdout.write(context.get_help() + "\n")
+        return 0
+    command = context.command_path if context is not None else "tftune"
+    return _fail(BadInputError(" ".join(message.split()).rstrip("."), f"see {command} --help"))
 
 
 def _fail(error: TunerError) -> int:

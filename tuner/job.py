@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import psutil
+from optuna.exceptions import StorageInternalError
 from rich.console import Console
+from sqlalchemy.exc import SQLAlchemyError
 
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, TunerError, unknown
 from tuner.identity import digest
 from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import Machine, detect
 from tuner.measure.finals import FinalsPlan
 from tuner.measure.objective import Objective
-from tuner.places import DEFAULT_STORAGE
+from tuner.places import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.report import terminal
 from tuner.report.document import describe_host, describe_space, describe_workload
 from tuner.report.progress import Progress, header, widest_setting
@@ -40,6 +43,7 @@ from tuner.workload import workload as workloads
 from tuner.workload.workload import Workload
 
 _MAX_PARALLEL_STARTS = 4
+_TIMING_PREFIXES = ("LD_", "MALLOC_", "TCMALLOC_", "TF_", "XLA_", "ONEDNN_", "DNNL_", "GLIBC_TUNABLES")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +95,19 @@ class Job:
     space: Space
     objective: Objective
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the inherited variables that change timings without being knobs: part of what the study is."""
+        return {
+            name: value
+            for name, value in sorted(self.env.items())
+            if name.startswith(_TIMING_PREFIXES) and not name.startswith("TF_CPP_")
+        }
+
     def described(self) -> dict[str, Any]:
         """Return machine, runtime, workload and space as plain data."""
-        return describe_host(self.machine, self.runtime) | describe_workload(self.workload) | describe_space(self.space)
+        host = describe_host(self.machine, self.runtime) | {"environment": self.environment}
+        return host | describe_workload(self.workload) | describe_space(self.space)
 
     def study_stem(self, seed: int) -> str:
         """Return the name of the study that this job continues: equal jobs have equal names."""
@@ -103,6 +117,7 @@ class Job:
             self.workload.fingerprint,
             self.space.fingerprint,
             self.objective.value,
+            self.environment,
             seed,
         ]
         return f"{self.workload.name}-{self.workload.mode}-{digest(key, length=8)}"
@@ -121,7 +136,7 @@ def check(request: Request) -> Checked:
         pins=_pins(request.pins, machine),
         batch_sizes=_batch_sizes(request.batch_size),
         python=_interpreter(request.python),
-        storage_url=check_storage(request.storage),
+        storage_url=_storage(request.storage),
     )
 
 
@@ -152,18 +167,18 @@ def prepare(checked: Checked) -> Job:
 
 def run(request: Request, console: Console) -> tuple[Record | None, bool]:
     """Run a search; returns its record and whether it was interrupted. Progress goes to `console`."""
-    began_s = time.monotonic()
     checked = check(request)
     record: Record | None = None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         with measuring_alone(wait=request.wait, waiting=lambda line: console.print(f"waiting: {line}")):
+            began_s = time.monotonic()  # a queue before this does not count
             job = prepare(checked)
             _introduce(job, console)
+            folder = export(job.workload, job.runtime, python=job.python, env=job.env)
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
             sampler = LatticeSampler(job.space, seed=request.seed)
-            folder = export(job.workload, job.runtime, python=job.python, env=job.env)
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
             _remember(record, job, request)
             progress = _progress(record, job, console)
@@ -188,6 +203,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                         finals=FinalsPlan(parallel=parallel),
                         threshold=request.threshold,
                         together=parallel,
+                        free_memory_bytes=lambda: _free_memory_bytes(job.machine),
                     ),
                     budget=checked.budget,
                     events=progress,
@@ -196,6 +212,9 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                 ).run()
             finally:
                 progress.end()
+    except (SQLAlchemyError, StorageInternalError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise TunerError(f"the storage failed: {first}", "what it holds is kept; mend it and run again") from error
     except KeyboardInterrupt:
         console.print("interrupted; every finished trial is kept, and the same command continues")
         return record, True
@@ -205,6 +224,12 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
 def _parallel_starts(machine: Machine) -> int:
     """Return how many processes may start at once: about one a CPU, as most of a start is one thread."""
     return min(machine.usable_cpus, _MAX_PARALLEL_STARTS)
+
+
+def _free_memory_bytes(machine: Machine) -> int:
+    """Return the memory that processes may still take, at most nine tenths of the container's limit."""
+    free = int(psutil.virtual_memory().available)
+    return free if machine.memory_limit_bytes is None else min(free, int(0.9 * machine.memory_limit_bytes))
 
 
 def _introduce(job: Job, console: Console) -> None:
@@ -218,11 +243,12 @@ def _introduce(job: Job, console: Console) -> None:
 def _progress(record: Record, job: Job, console: Console) -> Progress:
     done = len(record.trials())
     verb = f"continuing with {done} trials" if done else "beginning"
-    progress = Progress(console, widest_setting([*job.space.points, *job.space.baselines.values()]))
+    widest = widest_setting([*job.space.points, *job.space.baselines.values()])
+    progress = Progress(console, widest)
     progress.stage(
         f"study {record.name}: {verb}; ratios are to tf-default at batch size {job.space.reference.batch_size}"
     )
-    console.print(header(widest_setting(job.space.points)))
+    console.print(header(widest))
     return progress
 
 
@@ -268,6 +294,12 @@ def _batch_sizes(text: str | None) -> list[int] | None:
     if min(sizes) < 1:
         raise BadInputError(f"--batch-size is '{text}'", "expected numbers of at least 1")
     return sizes
+
+
+def _storage(url: str) -> str:
+    """Return the storage's URL if it and the cache can be written."""
+    check_writable(cache_dir(), "set TFTUNE_CACHE to a folder that can be")
+    return check_storage(url)
 
 
 def _interpreter(text: str | None) -> Path:

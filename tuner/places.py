@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
+
+from tuner.errors import BadInputError
 
 DEFAULT_STORAGE = "sqlite:///results/tftune.db"
 """Below the folder that tftune is run in, so that results lie beside the work they belong to."""
@@ -21,5 +24,20 @@ def cache_dir() -> Path:
     """Return the folder for what can be made again (`TFTUNE_CACHE`, else the XDG cache folder)."""
     chosen = os.environ.get("TFTUNE_CACHE")
     if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tftune"
+        return Path(chosen).absolute()
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "tftune"
+    except RuntimeError as error:
+        raise BadInputError(f"no home folder for the cache: {error}", "set TFTUNE_CACHE to a folder") from error
+
+
+def check_writable(folder: Path, hint: str) -> None:
+    """Raise BadInputError where `folder` cannot be written or made; leaves nothing behind.
+
+    Asking for the rights is not enough: some file systems refuse the superuser too.
+    """
+    try:
+        nearest = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+        tempfile.TemporaryDirectory(prefix=".tftune-", dir=nearest).cleanup()
+    except OSError as error:
+        raise BadInputError(f"{folder} cannot be written: {error.strerror}", hint) from error

@@ -89,7 +89,7 @@ def detect(root: Path = Path("/")) -> Machine:
 
 def _affinity(root: Path, topology: Topology) -> frozenset[int]:
     if root == Path("/"):
-        return frozenset(os.sched_getaffinity(0))
+        return frozenset(os.sched_getaffinity(0)) & topology.cpus or topology.cpus
     try:
         status = (root / "proc/self/status").read_text()
     except OSError:

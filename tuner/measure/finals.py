@@ -26,20 +26,47 @@ SAME_BATCH = "@same-batch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A setting in the finals, under every name that it has; `env` applies it."""
+    """A setting in the finals, under every name that it has; `env` applies it.
+
+    One that is not `eligible`, such as a baseline that a `--set` rules out, is compared with and not recommended.
+    """
 
     names: tuple[str, ...]
     setting: Setting
     env: dict[str, str]
+    eligible: bool = True
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Contender:
+        """Return the contender of a stored study."""
+        return cls(
+            names=tuple(data["names"]),
+            setting=Setting.of(data["setting"]),
+            env=dict(data["env"]),
+            eligible=data["eligible"],
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the contender as plain data."""
+        return {
+            "names": list(self.names),
+            "setting": self.setting.to_dict(),
+            "env": self.env,
+            "eligible": self.eligible,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalsPlan:
-    """`laps` there and back a round, slices of `slice_s`, at most `parallel` processes starting at once."""
+    """`laps` there and back a round, slices of `slice_s`.
+
+    At most `parallel` processes start at once, and at most `resident` live at once.
+    """
 
     slice_s: float = 0.5
     laps: int = 2
     parallel: int = 2
+    resident: int = 12
     min_rounds: int = 3
     max_rounds: int = 12
 
@@ -71,12 +98,24 @@ class Round:
 
 
 def run_round(contenders: Sequence[Contender], launcher: Launcher, plan: FinalsPlan, rng: np.random.Generator) -> Round:
-    """Start, time and end one fresh process for each contender; a failure is kept with its reason."""
+    """Start, time and end one fresh process for each contender; a failure is kept with its reason.
+
+    Where memory does not hold them all, they come in groups, in a random order like everything else.
+    """
     result = Round()
     order = [contenders[i] for i in rng.permutation(len(contenders))]
-    started = start_together(launcher, [(c.setting, c.env) for c in order], parallel=plan.parallel)
+    for at in range(0, len(order), plan.resident):
+        _run_group(order[at : at + plan.resident], launcher, plan, rng, result)
+    return result
+
+
+def _run_group(
+    group: Sequence[Contender], launcher: Launcher, plan: FinalsPlan, rng: np.random.Generator, result: Round
+) -> None:
+    """Time the contenders that live together."""
+    started = start_together(launcher, [(c.setting, c.env) for c in group], parallel=plan.parallel)
     live: dict[str, Process] = {}
-    for contender, start in zip(order, started, strict=True):
+    for contender, start in zip(group, started, strict=True):
         live[contender.names[0]] = start.process
         if start.failure is not None:
             _fail(contender.names[0], start.failure, live, result)
@@ -89,7 +128,6 @@ def run_round(contenders: Sequence[Contender], launcher: Launcher, plan: FinalsP
     finally:
         for process in live.values():
             process.close()
-    return result
 
 
 def _time(name: str, slice_s: float, live: dict[str, Process], result: Round) -> None:
@@ -110,11 +148,13 @@ def _fail(name: str, failure: TrialFailure, live: dict[str, Process], result: Ro
 
 
 def table(rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective) -> tuple[list[str], Array]:
-    """Return (names, y): the contenders that every counted round has, and their mean log rates, shape (r, c).
+    """Return (names, y): contenders, and their mean log rates in the complete rounds, shape (r, c).
 
-    A contender that failed in any round is left out, with no figure, rather than judged by fewer rounds.
+    A contender that failed in half of the rounds or more is left out, with no figure; a round in which any other
+    failed does not count. So one bad start costs a round, and a setting that does not run costs only itself.
     """
     batch = {contender.names[0]: contender.setting.batch_size for contender in contenders}
-    names = [name for name in batch if rounds and all(name in r.slices for r in rounds)]
-    y = [[np.mean([objective.log_rate(s, batch[name]) for s in r.slices[name]]) for name in names] for r in rounds]
-    return names, np.array(y, dtype=float).reshape(len(rounds), len(names))
+    names = [name for name in batch if 2 * sum(name in r.slices for r in rounds) > len(rounds)]
+    whole = [r for r in rounds if all(name in r.slices for name in names)]
+    y = [[np.mean([objective.log_rate(s, batch[name]) for s in r.slices[name]]) for name in names] for r in whole]
+    return names, np.array(y, dtype=float).reshape(len(whole), len(names))

@@ -73,7 +73,7 @@ def judge_all(names: Sequence[str], y: Array, contenders: Sequence[Contender], t
     for contender in contenders:
         if contender is winner:
             verdict = SAME
-        elif contender.names[0] in column and winner.names[0] in column:
+        elif len(y) and contender.names[0] in column and winner.names[0] in column:
             verdict = judge(contrast(y, column[contender.names[0]], column[winner.names[0]]), threshold)
         else:
             verdict = UNMEASURED
@@ -92,7 +92,12 @@ def recommend(names: Sequence[str], y: Array, contenders: Sequence[Contender], t
     Among those that are better, the incumbent, unless a simpler one does as well: the default threads at the
     winner's batch size when there is no difference between the two; or unless a baseline beat it.
     """
-    column = {name: names.index(c.names[0]) for c in contenders for name in c.names if c.names[0] in names}
+    column = {
+        name: names.index(c.names[0])
+        for c in contenders
+        for name in c.names
+        if c.eligible and c.names[0] in names and len(y)
+    }
     if DEFAULT not in column or INCUMBENT not in column:
         return DEFAULT
 

@@ -20,7 +20,6 @@ from tuner.search.bench import incumbent
 from tuner.search.record import Record, Trial
 from tuner.space.baseline import BASELINES, DEFAULT
 from tuner.space.knob import KNOBS
-from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
@@ -149,10 +148,7 @@ def _finals(record: Record, objective: Objective) -> Document:
     data = record.get("finals")
     if not data:
         return {"verdicts": None, "recommended": None, "finals": None}
-    contenders = [
-        Contender(names=tuple(c["names"]), setting=Setting.of(c["setting"]), env=dict(c["env"]))
-        for c in data["contenders"]
-    ]
+    contenders = [Contender.from_dict(c) for c in data["contenders"]]
     rounds = [Round.from_dict(r) for r in data["rounds"]]
     names, y = finals.table(rounds, contenders, objective)
     verdicts = judge_all(names, y, contenders, data["threshold"])
@@ -169,9 +165,10 @@ def _finals(record: Record, objective: Objective) -> Document:
         },
         "finals": {
             "rounds": len(rounds),
+            "incumbent": next(c for c in contenders if INCUMBENT in c.names).setting.to_dict(),
             "threshold": data["threshold"],
             "unit": unit,
-            "rates": {name: math.exp(float(y[:, j].mean())) for j, name in enumerate(names)},
+            "rates": {name: math.exp(float(y[:, j].mean())) for j, name in enumerate(names) if len(y)},
             "names": {c.names[0]: list(c.names) for c in contenders},
             "failures": {name: text for r in rounds for name, text in r.failures.items()},
             "timed_s": round(sum(r.timed_s for r in rounds), 3),
@@ -189,7 +186,7 @@ def _reason(source: str, verdicts: Mapping[str, Any]) -> str:
     if source == DEFAULT:
         if against is None or against.speedup is None:
             return "keep tf-default: the finals could not be held"
-        return "keep tf-default: nothing beats it by more than the practical threshold"
+        return "keep tf-default: nothing was shown to beat it by more than the practical threshold"
     if source == DEFAULT + SAME_BATCH:
         return "the gain is the batch size's: TensorFlow's own threads do as well as the incumbent's"
     if source == INCUMBENT:

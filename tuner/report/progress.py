@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tuner.measure.finals import Round
 from tuner.report.document import trial_document
-from tuner.report.terminal import duration_text, setting_text, trial_row
+from tuner.report.terminal import clock_text, duration_text, setting_text, trial_row
 from tuner.search.record import Trial
 from tuner.space.setting import Setting
 
@@ -19,11 +19,10 @@ _CLEAR_LINE = "\r\x1b[2K"
 class Progress:
     """Writes the events of a study to a console; on a terminal, one line says what is being done."""
 
-    def __init__(self, console: Console, widest: int, *, quiet: bool = False) -> None:
+    def __init__(self, console: Console, widest: int) -> None:
         """`widest` is the number of characters of the longest setting."""
         self._console = console
         self._widest = widest
-        self._quiet = quiet
 
     def stage(self, text: str) -> None:
         """Say that a phase begins."""
@@ -36,11 +35,12 @@ class Progress:
         settings = " | ".join(str(trial.setting) for trial in trials)
         self._doing(f"measuring beside the reference{left}: {settings} …")
 
-    def trial_ends(self, trial: Trial, best: Trial | None) -> None:
-        """Print the trial's row: number, setting, ratio with its interval, time, what is to be said of it."""
+    def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
+        """Print the trial's row: number, setting, ratio with its interval, time in slices, time left, notes."""
         self._clear()
         cells = trial_row(trial_document(trial), incumbent=best is not None and best.number == trial.number)
-        widths = (3, self._widest, 20, 5, 0)
+        cells = (*cells[:4], "" if left_s is None else clock_text(left_s), *cells[4:])
+        widths = (3, self._widest, 20, 5, 5, 0)
         row = Text()
         for cell, width in zip(cells, widths, strict=True):
             text = cell if isinstance(cell, Text) else Text(cell)
@@ -62,22 +62,21 @@ class Progress:
         self._clear()
 
     def _doing(self, text: str) -> None:
-        if self._console.is_terminal and not self._quiet:
+        if self._console.is_terminal:
             self._console.file.write(f"{_CLEAR_LINE}{text[: self._console.width - 1]}")
             self._console.file.flush()
 
     def _clear(self) -> None:
-        if self._console.is_terminal and not self._quiet:
+        if self._console.is_terminal:
             self._console.file.write(_CLEAR_LINE)
 
     def _print(self, text: Text) -> None:
-        if not self._quiet:
-            self._console.print(text, soft_wrap=True, highlight=False)
+        self._console.print(text, soft_wrap=True, highlight=False)
 
 
 def header(widest: int) -> Text:
     """Return the heading of the rows that `trial_ends` prints."""
-    return Text(f"{'#':<3}  {'setting':<{widest}}  {'ratio [95 %]':<20}  timed", style="bold")
+    return Text(f"{'#':<3}  {'setting':<{widest}}  {'ratio [95 %]':<20}  {'timed':<5}  left", style="bold")
 
 
 def widest_setting(settings: Sequence[Setting]) -> int:

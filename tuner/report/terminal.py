@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tuner.places import DEFAULT_STORAGE
 from tuner.report.document import Document
 from tuner.report.emit import Format, emit
 from tuner.space.baseline import DEFAULT
@@ -46,6 +48,12 @@ def duration_text(seconds: float | None) -> str:
         return "—"
     whole = round(max(0.0, seconds))
     return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
+
+
+def clock_text(seconds: float) -> str:
+    """Return a duration as a clock shows it, `4:05`."""
+    whole = round(max(0.0, seconds))
+    return f"{whole // 60}:{whole % 60:02d}"
 
 
 def host(document: Document) -> RenderableType:
@@ -165,12 +173,15 @@ def verdicts(document: Document) -> RenderableType:
             ratio_text(verdict["speedup"], verdict["low"], verdict["high"]),
             Text(word, style=_STYLES[word]),
         )
-    failures = [Text(f"{name}: {text}", style="red") for name, text in final["failures"].items()]
-    return Group(shown, *failures)
+    notes = [Text(f"{name}: {text}", style="red") for name, text in final["failures"].items()]
+    best = document["incumbent"]
+    if best is not None and best["setting"] != final["incumbent"]:
+        notes.append(Text("the search has another incumbent since: continue it for new finals", style="yellow"))
+    return Group(shown, *notes)
 
 
-def recommendation(document: Document) -> RenderableType:
-    """Return the recommendation, its snippet, and the command that prints it again."""
+def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> RenderableType:
+    """Return the recommendation, its snippet, and the command that prints it again from `storage`."""
     advice = document["recommended"]
     if advice is None:
         return Text("no recommendation yet: run the same search again to continue", style="yellow")
@@ -182,13 +193,16 @@ def recommendation(document: Document) -> RenderableType:
     if advice["source"] == "incumbent" and verdict:
         figure = ratio_text(verdict["speedup"], verdict["low"], verdict["high"])
         lines.append(Text(f"speed-up over {DEFAULT}: {figure}"))
+    again = f"tftune emit {document['study']} --format sh"
+    if storage != DEFAULT_STORAGE:
+        again += f" --storage {shlex.quote(storage)}"
     snippet = emit(advice["env"], Format.SH, title=f"tftune, study {document['study']}")
     return Group(
         *lines,
         Text(),
         Text(snippet.rstrip(), style="green", no_wrap=True, overflow="ignore"),
         Text(),
-        Text(f"again: tftune emit {document['study']} --format sh", style="dim"),
+        Text(f"again: {again}", style="dim", no_wrap=True, overflow="ignore"),
     )
 
 

@@ -59,7 +59,7 @@ def probe(python: Path, env: dict[str, str]) -> Runtime:
     """
     place = _locate(python, env)
     switches = {key: env[key] for key in sorted(env) if key.startswith(("TF_ENABLE_ONEDNN", "LD_", "ONEDNN_", "DNNL_"))}
-    cached = cache_dir() / "runtimes" / f"{digest([place, switches, _CHILD.read_text()])}.json"
+    cached = cache_dir() / "runtimes" / f"{digest([place, switches, _cpu(), _CHILD.read_text()])}.json"
     try:
         return Runtime(**json.loads(cached.read_text()))
     except (OSError, ValueError, TypeError):
@@ -82,6 +82,13 @@ def read_onednn(verbose: str) -> dict[str, str]:
     }
     found = {name: re.search(pattern, verbose) for name, pattern in patterns.items()}
     return {name: match[1].strip() for name, match in found.items() if match}
+
+
+def _cpu() -> list[object]:
+    """Return what oneDNN's choices depend on: the instruction sets, and the CPUs it may use."""
+    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return [flags, sorted(os.sched_getaffinity(0))]
 
 
 def _locate(python: Path, env: dict[str, str]) -> dict[str, object]:
@@ -115,7 +122,7 @@ def _ask(python: Path, env: dict[str, str]) -> Runtime:
         out = Path(folder) / "facts.json"
         try:
             done = subprocess.run(
-                [str(python), str(_CHILD), str(out)],
+                [str(python), str(_CHILD), str(out), str(os.getpid())],
                 env=env | {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -1,11 +1,14 @@
-"""Look at TensorFlow from inside the target interpreter and write what is there as JSON to argv[1].
+"""Look at TensorFlow from inside the target interpreter and write what is there as JSON to OUT.
 
-Runs there as a script: standard library and TensorFlow only, Python 3.9. oneDNN describes itself on stdout
+    probe_child.py OUT PARENT_PID
+
+Runs as a script: standard library and TensorFlow only, Python 3.9. oneDNN describes itself on stdout
 (ONEDNN_VERBOSE=1, set by the caller), at the first primitive; the caller reads that.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -22,6 +25,9 @@ def openmp_libraries() -> list[str]:
 
 def main() -> None:
     """Import TensorFlow, run one convolution, describe the build."""
+    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: nothing outlives the tuner
+    if os.getppid() != int(sys.argv[2]):
+        os._exit(1)
     try:
         import tensorflow as tf
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +23,28 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.errors import BadInputError, TunerError, unknown
 from tuner.measure.finals import Round
 from tuner.measure.pair import Pair
+from tuner.places import check_writable
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Status
 
 SCHEMA = 1
 _SQLITE = "sqlite:///"
+_STALE = timedelta(minutes=30)
 _OWNER = f"{socket.gethostname()}:{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A finished trial. `log_ratio` and `se` are there if the status is ok; `pruned` if its pair was cut short."""
+    """A finished trial. `log_ratio` and `se` are there if the status is ok; `pruned` if its pair was cut short.
+
+    A setting that is not `on_lattice` is a baseline that the search may compare with but not choose.
+    """
 
     number: int
     setting: Setting
     status: Status
+    on_lattice: bool = True
     baselines: tuple[str, ...] = ()
     log_ratio: float | None = None
     se: float | None = None
@@ -107,7 +112,11 @@ class Record:
         """Close what a killed run of this host left open; whoever calls this holds the right to measure here."""
         host = _OWNER.rpartition(":")[0]
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if str(frozen.user_attrs.get("owner", _OWNER)).rpartition(":")[0] == host:
+            owner = str(frozen.user_attrs.get("owner", _OWNER)).rpartition(":")[0]
+            began = frozen.datetime_start
+            # A container that is started again has another name; nothing runs for this long.
+            old = began is None or datetime.now() - began > _STALE
+            if owner == host or old:
                 self.abandon(frozen.number)
 
     def rounds(self) -> list[Round]:
@@ -118,12 +127,15 @@ class Record:
 def trials_of(study: optuna.Study) -> list[Trial]:
     """Return the finished trials of an Optuna study, as `Record.trials` does."""
     states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+    # The status is written last: without it a trial was never finished.
     return [_trial(t) for t in study.get_trials(deepcopy=False, states=states) if "status" in t.user_attrs]
 
 
 def pending_of(study: optuna.Study) -> list[Setting]:
-    """Return the settings of the trials that are under way."""
-    return [Setting.of(t.params) for t in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)) if t.params]
+    """Return the settings of the trials that are under way, as far as they are known."""
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    # The owner is written once all parameters are.
+    return [Setting.of(t.params) for t in running if "owner" in t.user_attrs]
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
@@ -131,21 +143,24 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     return {name: CategoricalDistribution(values) for name, values in space.choices().items()}
 
 
-def check_storage(url: str) -> str:
+def check_storage(url: str, *, create: bool = True) -> str:
     """Return a storage URL that can be opened, or raise BadInputError; writes nothing.
 
-    A folder that does not exist is fine as long as it can be made.
+    With `create`, a folder that does not exist is fine as long as it can be made; without, nothing need be writable.
     """
     if "://" not in url:
         raise BadInputError(f"storage '{url}' is not a URL", f"write {_SQLITE}{url} for a file, or a database's URL")
     if url.startswith(_SQLITE):
-        _check_file(url)
+        try:
+            _check_file(url, create=create)
+        except OSError as error:
+            raise _cannot_open(url, error) from error
     else:
         _connect(url)
     return url
 
 
-def _check_file(url: str) -> None:
+def _check_file(url: str, *, create: bool) -> None:
     path = Path(url.removeprefix(_SQLITE))
     if path.is_dir() or not path.name:
         raise BadInputError(f"storage {url} names a folder", f"name a file, e.g. {_SQLITE}results/tftune.db")
@@ -154,15 +169,10 @@ def _check_file(url: str) -> None:
             head = file.read(16)
         if head and not head.startswith(b"SQLite format 3"):
             raise BadInputError(f"{path} is not an SQLite database", "give --storage another file")
-        if not os.access(path, os.W_OK):
+        if create and not os.access(path, os.W_OK):
             raise BadInputError(f"{path} cannot be written", "give --storage a file that can be")
-    nearest = next(parent for parent in path.absolute().parents if parent.exists())
-    if not nearest.is_dir():
-        raise BadInputError(f"{nearest} is not a folder", "give --storage another file")
-    try:
-        tempfile.TemporaryDirectory(prefix=".tftune-", dir=nearest).cleanup()
-    except OSError as error:  # asking for the rights is not enough: some file systems refuse the superuser too
-        raise _not_writable(nearest) from error
+    if create:
+        check_writable(path.parent, "run tftune elsewhere, or give --storage another file")
 
 
 def _connect(url: str) -> None:
@@ -175,10 +185,6 @@ def _connect(url: str) -> None:
         raise _cannot_open(url, error) from error
 
 
-def _not_writable(folder: Path) -> BadInputError:
-    return BadInputError(f"{folder} cannot be written", "run tftune elsewhere, or give --storage a file that can be")
-
-
 def _cannot_open(url: str, error: Exception) -> BadInputError:
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return BadInputError(f"storage {url} cannot be opened: {first}", "check the URL and the database's driver")
@@ -186,7 +192,7 @@ def _cannot_open(url: str, error: Exception) -> BadInputError:
 
 def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | None:
     """Open a storage; None where there is none and `create` is false. Raises BadInputError with its own reason."""
-    check_storage(url)
+    check_storage(url, create=create)
     if url.startswith(_SQLITE):
         path = Path(url.removeprefix(_SQLITE))
         if not create and not path.exists():
@@ -200,7 +206,8 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
 
 def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:
     """Return the study of that name, or the only one that begins with it; `last` is the newest."""
-    known = {s.study_name: s for s in optuna.get_all_study_summaries(storage=storage, include_best_trial=False)}
+    summaries = optuna.get_all_study_summaries(storage=storage, include_best_trial=False)
+    known = {s.study_name: s for s in summaries if "schema" in s.user_attrs}  # a team's storage may hold others too
     if wanted == "last" and known:
         newest = max(known.values(), key=lambda s: (s.user_attrs.get("updated", ""), s.study_name))
         return Record(optuna.load_study(study_name=newest.study_name, storage=storage))
@@ -257,7 +264,7 @@ def _engine(url: str) -> dict[str, object]:
 
 def _attributes(trial: Trial) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "status": trial.status.value,
+        "on_lattice": trial.on_lattice,
         "baselines": list(trial.baselines),
         "setting": trial.setting.to_dict(),
         "log_ratio": trial.log_ratio,
@@ -270,6 +277,7 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         "peak_memory_bytes": trial.peak_memory_bytes,
         "wall_s": round(trial.wall_s, 3),
         "pair": trial.pair.to_dict() if trial.pair else None,
+        "status": trial.status.value,  # last: it says that the others are there
     }
     return {key: value for key, value in found.items() if value not in (None, "", [])}
 
@@ -280,6 +288,7 @@ def _trial(frozen: FrozenTrial) -> Trial:
         number=frozen.number,
         setting=Setting.of(attrs["setting"]),
         status=Status(attrs["status"]),
+        on_lattice=attrs["on_lattice"],
         baselines=tuple(attrs.get("baselines", ())),
         log_ratio=attrs.get("log_ratio"),
         se=attrs.get("se"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -34,7 +34,8 @@ class Plan:
     """How a study is measured.
 
     `threshold` is the practical one (0.02 is 2 %); `together` trials are started at once; a search ends when the
-    next trial is expected to gain less than `least_gain` (log-ratio).
+    next trial is expected to gain less than `least_gain` (log-ratio); `free_memory_bytes` tells how much memory is
+    left for processes, None if that is not known.
     """
 
     bench: BenchPlan = field(default_factory=BenchPlan)
@@ -42,6 +43,7 @@ class Plan:
     threshold: float = 0.02
     together: int = 2
     least_gain: float = 0.001
+    free_memory_bytes: Callable[[], int | None] = lambda: None
 
 
 class Events(Protocol):
@@ -53,7 +55,7 @@ class Events(Protocol):
     def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
         """The processes of these trials are about to be started."""
 
-    def trial_ends(self, trial: Trial, best: Trial | None) -> None:
+    def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
         """A trial is in the record; `best` is the incumbent now."""
 
     def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
@@ -87,6 +89,7 @@ class Study:
         self._seed = seed
         self._bench = Bench(space, launcher, plan.bench)
         self._time = Countdown(launcher, launcher.now() if began_s is None else began_s, budget.time_s)
+        self._lattice = set(space.points)
         self._done: list[Trial] = []
         self._search_s = 0.0
         self._rounds: list[Round] = []
@@ -117,7 +120,13 @@ class Study:
             while len(asked) < self._plan.together and not self._over(len(asked)):
                 running, setting = self._record.begin(distributions(self._space))
                 names = tuple(name for name, baseline in self._space.baselines.items() if baseline == setting)
-                trial = Trial(number=running.number, setting=setting, status=Status.OK, baselines=names)
+                trial = Trial(
+                    number=running.number,
+                    setting=setting,
+                    status=Status.OK,
+                    on_lattice=setting in self._lattice,
+                    baselines=names,
+                )
                 asked.append((running, trial))
         except BaseException:
             self._abandon(asked)
@@ -131,7 +140,7 @@ class Study:
             for done in self._bench.measure([trial for _, trial in asked], self._record.trials):
                 self._record.finish(waiting.pop(0)[0], done)
                 self._done.append(done)
-                self._events.trial_ends(done, incumbent(self._record.trials()))
+                self._events.trial_ends(done, incumbent(self._record.trials()), self._time.left_s())
                 if done.baselines and done.status is not Status.OK:
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
@@ -192,13 +201,22 @@ class Study:
         contenders = line_up(best.setting, self._space)
         rng = np.random.default_rng([self._seed, len(self._record.get("sessions", []))])
         self._events.stage(f"finals: {len(contenders)} settings, fresh processes, rounds in random order")
+        plan = replace(self._plan.finals, resident=self._resident())
         longest = 0.0
         while not self._finals_over(contenders, longest):
             began = self._launcher.now()
-            self._rounds.append(finals.run_round(contenders, self._launcher, self._plan.finals, rng))
+            self._rounds.append(finals.run_round(contenders, self._launcher, plan, rng))
             longest = max(longest, self._launcher.now() - began)
             self._keep_finals(contenders)
             self._events.round_ends(len(self._rounds), self._rounds[-1], self._time.left_s())
+
+    def _resident(self) -> int:
+        """Return how many processes fit into the memory, as the trials' peaks tell."""
+        peaks = [t.peak_memory_bytes for t in self._record.trials() if t.peak_memory_bytes]
+        free = self._plan.free_memory_bytes()
+        if not peaks or free is None:
+            return self._plan.finals.resident
+        return max(1, min(self._plan.finals.resident, int(free / max(peaks))))
 
     def _finals_over(self, contenders: Sequence[Contender], round_s: float) -> bool:
         plan, n = self._plan.finals, len(self._rounds)
@@ -211,13 +229,16 @@ class Study:
         return decided(judge_all(names, y, contenders, self._plan.threshold))
 
     def _keep_finals(self, contenders: Sequence[Contender]) -> None:
-        """Store the finals so far; half of them are worth more than none if this run is killed."""
+        """Store the finals so far; half of them are worth more than none if this run is killed.
+
+        Earlier finals stay until these can stand in for them: one round alone decides nothing.
+        """
+        if len(self._rounds) == 1 and self._record.get("finals"):
+            return
         self._record.put(
             "finals",
             {
-                "contenders": [
-                    {"names": list(c.names), "setting": c.setting.to_dict(), "env": c.env} for c in contenders
-                ],
+                "contenders": [c.to_dict() for c in contenders],
                 "rounds": [round_.to_dict() for round_ in self._rounds],
                 "threshold": self._plan.threshold,
             },
@@ -245,11 +266,17 @@ def line_up(best: Setting, space: Space) -> list[Contender]:
     if best.batch_size != space.reference.batch_size:
         for name in (DEFAULT, INTEL):
             named[name + SAME_BATCH] = space.baselines[name].with_values(batch_size=best.batch_size)
-    return [
-        Contender(
-            names=tuple(name for name, other in named.items() if other == setting),
-            setting=setting,
-            env=space.env(setting),
+    lattice = set(space.points)
+    contenders = []
+    for setting in distinct(named.values()):
+        names = tuple(name for name, other in named.items() if other == setting)
+        is_default = any(name.removesuffix(SAME_BATCH) == DEFAULT for name in names)
+        contenders.append(
+            Contender(
+                names=names,
+                setting=setting,
+                env=space.env(setting),
+                eligible=is_default or setting in lattice,
+            )
         )
-        for setting in distinct(named.values())
-    ]
+    return contenders

@@ -75,7 +75,7 @@ BASELINES: tuple[Baseline, ...] = (
     ),
     Baseline(
         name=INTEL,
-        source="Intel, Maximize TensorFlow Performance on CPU, December 2022",
+        source="Intel, Maximize TensorFlow Performance on CPU, December 2022; its thread settings only",
         rule=_intel,
     ),
     Baseline(

@@ -38,7 +38,7 @@ class Knob:
     numeric: bool
     minimum: int = 1
     openmp_only: bool = False
-    default: Callable[[Machine, int], Value]
+    default: Callable[[Machine, Runtime, int], Value]
 
     def reason_off(self, runtime: Runtime) -> str | None:
         """Return why the knob cannot act on `runtime`, or None if it can."""
@@ -82,6 +82,14 @@ class Knob:
         return f"a whole number from {self.minimum} to {self.maximum(machine)}"
 
 
+def _default_inter_op(machine: Machine, runtime: Runtime) -> int:
+    """Return TensorFlow's own choice: one a CPU, or 2 in an OpenMP build, whose operators take all CPUs themselves.
+
+    Source: process_util.cc, NumInterOpThreadsFromSessionOptions: max(⌈CPUs / OpenMP threads⌉, 2) there.
+    """
+    return 2 if runtime.onednn_runtime == "openmp" else machine.logical_cpus
+
+
 KNOBS: dict[str, Knob] = {
     knob.name: knob
     for knob in (
@@ -90,14 +98,14 @@ KNOBS: dict[str, Knob] = {
             variable="TF_NUM_INTEROP_THREADS",
             meaning="operators that may run at once",
             numeric=True,
-            default=lambda machine, _: machine.logical_cpus,
+            default=lambda machine, runtime, _: _default_inter_op(machine, runtime),
         ),
         Knob(
             name="intra_op",
             variable="TF_NUM_INTRAOP_THREADS",
             meaning="threads inside one operator (the Eigen pool)",
             numeric=True,
-            default=lambda machine, _: machine.logical_cpus,
+            default=lambda machine, *_: machine.logical_cpus,
         ),
         Knob(
             name="omp_num_threads",
@@ -105,7 +113,7 @@ KNOBS: dict[str, Knob] = {
             meaning="threads of oneDNN's operators in an OpenMP build",
             numeric=True,
             openmp_only=True,
-            default=lambda machine, _: machine.logical_cpus,
+            default=lambda machine, *_: machine.logical_cpus,
         ),
         Knob(
             name="kmp_affinity",
@@ -113,7 +121,7 @@ KNOBS: dict[str, Knob] = {
             meaning="which CPU each OpenMP thread is bound to",
             numeric=False,
             openmp_only=True,
-            default=lambda _machine, _batch: "none",
+            default=lambda *_: "none",
         ),
         Knob(
             name="kmp_blocktime",
@@ -122,20 +130,33 @@ KNOBS: dict[str, Knob] = {
             numeric=True,
             minimum=0,
             openmp_only=True,
-            default=lambda _machine, _batch: 200,
+            default=lambda *_: 200,
         ),
         Knob(
             name="batch_size",
             variable="TFTUNE_BATCH_SIZE",
             meaning="items per step",
             numeric=True,
-            default=lambda _machine, batch_size: batch_size,
+            default=lambda _machine, _runtime, batch_size: batch_size,
         ),
     )
 }
 
-FOREIGN_VARIABLES = ("KMP_SETTINGS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_DYNAMIC", "OMP_THREAD_LIMIT")
-"""Variables that act on the same pools as the knobs and so would falsify a trial when inherited."""
+FOREIGN_VARIABLES = (
+    "KMP_SETTINGS",
+    "KMP_LIBRARY",
+    "KMP_HW_SUBSET",
+    "OMP_PROC_BIND",
+    "OMP_PLACES",
+    "OMP_DYNAMIC",
+    "OMP_THREAD_LIMIT",
+    "OMP_WAIT_POLICY",
+    "GOMP_CPU_AFFINITY",
+    "GOMP_SPINCOUNT",
+    "ONEDNN_VERBOSE",
+    "DNNL_VERBOSE",
+)
+"""Variables that act on the same pools as the knobs, or slow a step down, and so would falsify a trial."""
 
 
 def knob(name: str) -> Knob:

@@ -42,7 +42,8 @@ class Space:
     @property
     def fingerprint(self) -> str:
         """Return a name that changes with anything the space holds."""
-        return digest([str(point) for point in self.points] + [str(s) for s in self.baselines.values()])
+        points = [str(point) for point in self.points]
+        return digest([points, [str(s) for s in self.baselines.values()], list(self.choices().items())])
 
     def aliases(self) -> dict[str, list[str]]:
         """Return, for each baseline, the other names whose setting is the same here."""
@@ -99,7 +100,7 @@ def resolve(
             if name in pins:
                 raise BadInputError(f"{name}={pins[name]} would change nothing: {reason}", "leave it out")
             continue
-        domains[name] = file.domains.get(name, (each.default(machine, workload.batch_size),))
+        domains[name] = file.domains.get(name, (each.default(machine, runtime, workload.batch_size),))
     for name, text in pins.items():
         domains[knob(name).name] = (knob(name).parse(text, machine),)
     if batch_sizes:
@@ -118,7 +119,9 @@ def resolve(
         domains=domains,
         off=off,
         points=_lattice(file, domains, machine),
-        baselines={each.name: _baseline(each.rule(machine), domains, machine, default_batch) for each in BASELINES},
+        baselines={
+            each.name: _baseline(each.rule(machine), domains, machine, runtime, default_batch) for each in BASELINES
+        },
     )
 
 
@@ -130,9 +133,13 @@ def _default_batch(domains: Mapping[str, tuple[Value, ...]], workload: Workload,
 
 
 def _baseline(
-    rule: Mapping[str, Value], domains: Mapping[str, tuple[Value, ...]], machine: Machine, batch: int
+    rule: Mapping[str, Value],
+    domains: Mapping[str, tuple[Value, ...]],
+    machine: Machine,
+    runtime: Runtime,
+    batch_size: int,
 ) -> Setting:
-    defaults = {name: KNOBS[name].default(machine, batch) for name in domains}
+    defaults = {name: KNOBS[name].default(machine, runtime, batch_size) for name in domains}
     return Setting.of(defaults | {name: value for name, value in rule.items() if name in domains})
 
 

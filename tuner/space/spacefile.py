@@ -12,6 +12,7 @@ require = "inter_op * intra_op <= 2 * logical_cpus"
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError, unknown
-from tuner.identity import digest
 from tuner.machine.host import Machine
 from tuner.places import shipped
 from tuner.space.expression import Expression
@@ -36,11 +36,6 @@ class SpaceFile:
     domains: dict[str, tuple[Value, ...]]
     constraints: tuple[Expression, ...]
 
-    @property
-    def fingerprint(self) -> str:
-        """Return a name for what the file asks for on this machine."""
-        return digest([sorted(self.domains.items()), [c.text for c in self.constraints]])
-
 
 def names() -> list[str]:
     """Return the names of the spaces that the project ships."""
@@ -50,7 +45,7 @@ def names() -> list[str]:
 def read(name: str, machine: Machine) -> SpaceFile:
     """Read a shipped space or a path to a TOML file; raises BadInputError that names the file and the place."""
     path = Path(name) if name.endswith(".toml") or "/" in name else shipped("search_spaces") / f"{name}.toml"
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113  # pathlib's raises where a folder may not be entered
         if path.parent == shipped("search_spaces"):
             raise unknown("search space", name, names())
         raise BadInputError(f"no space file {name}", "give the path of a TOML file, or one of: " + ", ".join(names()))
@@ -59,6 +54,8 @@ def read(name: str, machine: Machine) -> SpaceFile:
         data = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise BadInputError(f"{path} is not UTF-8 text: {error.reason}", "save it as UTF-8") from None
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror}", "give --space another file") from None
     except tomllib.TOMLDecodeError as error:
         end = f"at line {len(text.splitlines())}, the end of the file"
         raise BadInputError(f"{path}: {str(error).replace('at end of document', end)}", "mend the TOML there") from None

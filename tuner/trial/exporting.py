@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tuner.errors import BadInputError, TunerError
+from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.places import cache_dir
 from tuner.runtime.probe import Runtime
@@ -17,7 +17,6 @@ from tuner.workload.workload import Workload
 
 _FORMAT = 1  # raise it when the worker writes something else
 _EXPORT_TIMEOUT_S = 600.0
-_LAST_LINES = 12
 
 
 def cached_folder(workload: Workload, runtime: Runtime) -> Path:
@@ -30,7 +29,7 @@ def export(workload: Workload, runtime: Runtime, *, python: Path, env: dict[str,
     """Return the folder of the exported workload, making it if need be.
 
     The export appears under its name all at once, so that two processes may make it at the same time. Raises
-    BadInputError where the workload's own code fails, TunerError where the cache cannot be written.
+    BadInputError where the cache cannot be written or the workload's own code fails, in its own words.
     """
     folder = cached_folder(workload, runtime)
     if folder.is_dir():
@@ -62,9 +61,8 @@ def _write(workload: Workload, folder: Path, *, python: Path, env: dict[str, str
     try:
         process.report("exported")
     except TrialFailure as failure:
-        last = "\n".join(failure.log.strip().splitlines()[-_LAST_LINES:])
-        raise TunerError(
-            f"workload '{workload.name}' cannot be exported: {failure.message}", f"see {workload.path}\n{last}"
+        raise BadInputError(
+            f"workload '{workload.name}' cannot be exported: {failure.message}", f"mend {workload.path}"
         ) from failure
     finally:
         process.close()

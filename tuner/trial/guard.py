@@ -85,7 +85,6 @@ def reap(worker: int, ended: dict[str, object]) -> None:
         if pid == worker:
             ended["returncode"] = os.waitstatus_to_exitcode(status)
             ended["peak_memory_bytes"] = usage.ru_maxrss * 1024
-            ended["cpu_s"] = usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:

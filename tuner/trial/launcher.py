@@ -104,7 +104,9 @@ class ChildProcess:
         self._deadline_s = deadline_s
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
         self._unread = b""
+        self._launched_s = time.monotonic()
         self._exit: Exit | None = None
+        self._lifeline_cut = False
         self._last_words = ""
         self._paused = False
         self._oom_kills = _oom_kills()
@@ -129,11 +131,16 @@ class ChildProcess:
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        self.pid = int(self._read_status()["pid"])
+        try:
+            self.pid = int(self._read_status()["pid"])
+        except TrialFailure as failure:
+            raise TunerError(
+                f"cannot start a process: {failure.message}", "the limit on processes or on memory may be reached"
+            ) from failure
 
     def ready(self) -> Facts:
-        """Wait for the `ready` report."""
-        return Facts.from_dict(self.report("ready"))
+        """Wait for the `ready` report; the deadline counts from the launch."""
+        return Facts.from_dict(self.report("ready", since_s=self._launched_s))
 
     def slice(self, duration_s: float) -> Slice:
         """Ask for a slice and sleep until its report comes."""
@@ -141,9 +148,12 @@ class ChildProcess:
             os.write(self._commands, json.dumps({"slice_s": duration_s}).encode() + b"\n")
         return Slice.from_dict(self.report("slice"))
 
-    def report(self, kind: str) -> dict[str, Any]:
-        """Return the next report, which has to be of that kind; raises TrialFailure for anything else."""
-        line = self._read_line(time.monotonic() + self._deadline_s)
+    def report(self, kind: str, *, since_s: float | None = None) -> dict[str, Any]:
+        """Return the next report, which has to be of that kind; raises TrialFailure for anything else.
+
+        It has to come before the deadline, counted from `since_s` or from now.
+        """
+        line = self._read_line((time.monotonic() if since_s is None else since_s) + self._deadline_s)
         try:
             report: dict[str, Any] = json.loads(line)
             found = report["report"]
@@ -169,8 +179,10 @@ class ChildProcess:
 
     def close(self) -> Exit:
         """Cut the lifeline: the guard kills the worker with all its descendants and tells how it ended."""
-        if self._exit is None:
+        if not self._lifeline_cut:  # an interruption below must not close the same descriptor twice
+            self._lifeline_cut = True
             os.close(self._lifeline)
+        if self._exit is None:
             try:
                 ended = self._read_status()
                 self._guard.wait(_GUARD_TIMEOUT_S)
@@ -182,11 +194,7 @@ class ChildProcess:
                 os.close(descriptor)
             self._last_words = self._read_log()
             self._log.close()
-            self._exit = Exit(
-                returncode=ended.get("returncode"),
-                peak_memory_bytes=ended.get("peak_memory_bytes"),
-                cpu_s=ended.get("cpu_s"),
-            )
+            self._exit = Exit(returncode=ended.get("returncode"), peak_memory_bytes=ended.get("peak_memory_bytes"))
         return self._exit
 
     def log_tail(self) -> str:

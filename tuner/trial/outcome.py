@@ -18,7 +18,7 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
     OOM = "oom"
     UNAPPLIED = "unapplied"
-    """The setting did not reach the runtime."""
+    """The setting did not reach the runtime: the workload itself overrides it."""
     INVALID = "invalid"
     """The output was not finite."""
 
@@ -90,11 +90,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a process ended: exit code (negative: signal), peak memory of this one process, CPU time."""
+    """How a process ended: exit code (negative: signal), and the peak memory of this one process."""
 
     returncode: int | None
     peak_memory_bytes: int | None
-    cpu_s: float | None
 
 
 class TrialFailure(Exception):  # noqa: N818  # a failure of the trial, not an error of the tool

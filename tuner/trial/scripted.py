@@ -91,4 +91,4 @@ class ScriptedProcess:
         if not self._closed:
             self._closed = True
             self._host.live -= 1
-        return Exit(returncode=0, peak_memory_bytes=None, cpu_s=None)
+        return Exit(returncode=0, peak_memory_bytes=None)

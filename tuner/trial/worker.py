@@ -10,7 +10,7 @@ and stderr belong to TensorFlow and are kept by the parent as evidence.
     {"do": "export", ...}    writes the workload as a SavedModel, reports "exported"
     {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
         {"slice_s": s}       runs whole steps for at least s seconds, reports "slice"
-    any failure              reports "failure" with its kind: failed, oom or invalid
+    any failure              reports "failure" with its kind: failed, oom, invalid or unapplied
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ WARM_UP_S = 0.5  # after the first step, which traces and compiles
 CLOCK = time.perf_counter
 
 Report = dict[str, Any]
+
+
+class UnappliedError(Exception):
+    """The setting does not hold in this process."""
 
 
 class InvalidOutputError(Exception):
@@ -87,6 +91,7 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
 
     check_finite(step())
     first = CLOCK()
+    check_applied(tf.config.threading)
     warm_up = time_slice(step, WARM_UP_S)
     check_finite(warm_up.pop("outputs"))
     facts = {
@@ -130,6 +135,17 @@ def check_finite(outputs: Any) -> None:
             raise InvalidOutputError("%s holds %d values that are not finite" % (name, (~np.isfinite(array)).sum()))
 
 
+def check_applied(threading: Any) -> None:
+    """Raise UnappliedError if the workload chose thread counts itself: TensorFlow then ignores the variables."""
+    for knob, chosen in (
+        ("INTEROP", threading.get_inter_op_parallelism_threads()),
+        ("INTRAOP", threading.get_intra_op_parallelism_threads()),
+    ):
+        variable = "TF_NUM_%s_THREADS" % knob
+        if chosen and str(chosen) != os.environ.get(variable):
+            raise UnappliedError("the workload itself sets %d threads, so that %s has no effect" % (chosen, variable))
+
+
 def effective() -> Report:
     """Return what this process really looks like: its threads by name, and the CPUs they may run on."""
     threads: collections.Counter[str] = collections.Counter()
@@ -145,13 +161,20 @@ def effective() -> Report:
     return {"threads": dict(threads), "masks": dict(masks)}
 
 
-def failure(error: BaseException) -> Report:
-    """Return the report of an exception; its traceback goes to stderr, which is kept."""
+def failure(error: BaseException, workload: str) -> Report:
+    """Return the report of an exception, with the line of the workload that it came from.
+
+    Its traceback goes to stderr, which is kept.
+    """
     traceback.print_exc()
-    out_of_memory = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
-    kind = "oom" if out_of_memory else "invalid" if isinstance(error, InvalidOutputError) else "failed"
-    message = " ".join(str(error).split())[:500]
-    return {"report": "failure", "kind": kind, "message": "%s: %s" % (type(error).__name__, message)}
+    kinds = {"MemoryError": "oom", "ResourceExhaustedError": "oom"}
+    kinds.update({"InvalidOutputError": "invalid", "UnappliedError": "unapplied"})
+    name = type(error).__name__
+    message = "%s: %s" % (name, " ".join(str(error).split())[:500])
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == workload]
+    if frames:
+        message += " (line %d of %s)" % (frames[-1].lineno or 0, os.path.basename(workload))
+    return {"report": "failure", "kind": kinds.get(name, "failed"), "message": message}
 
 
 def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None]) -> None:
@@ -180,7 +203,7 @@ def main() -> None:
         else:
             serve(spec, commands, tell)
     except BaseException as error:
-        tell(failure(error))
+        tell(failure(error, spec["workload"]))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # TensorFlow's own teardown takes time and tells nothing

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ _REQUIRED = ("build", "inputs")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A model in a mode on a device. `fingerprint` changes when the file does."""
+    """A model in a mode on a device. `fingerprint` changes when the file does, or one that it imports beside it."""
 
     name: str
     path: Path
@@ -56,17 +57,18 @@ def names() -> list[str]:
 def load(name: str, *, mode: str = "inference") -> Workload:
     """Return the workload of a shipped name or of a path to a Python file; raises BadInputError."""
     path = Path(name) if name.endswith(".py") or "/" in name else shipped("workloads") / f"{name}.py"
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113  # pathlib's raises where a folder may not be entered
         if path.parent == shipped("workloads"):
             raise unknown("workload", name, names())
         raise BadInputError(
             f"no workload file {name}", "give the path of a Python file, or one of: " + ", ".join(names())
         )
-    source = path.read_bytes()
     try:
-        tree = ast.parse(source, filename=str(path))
+        tree = ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
         raise BadInputError(f"{path}, line {error.lineno}: {error.msg}", "a workload file is valid Python") from error
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"{path} cannot be read: {error}", "a workload file is Python source") from error
     constants = _constants(tree)
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     for required in _REQUIRED:
@@ -85,8 +87,41 @@ def load(name: str, *, mode: str = "inference") -> Workload:
         device="cpu",
         item=str(constants.get("ITEM", "item")),
         batch_size=batch_size,
-        fingerprint=hashlib.sha256(mode.encode() + b"\0" + source).hexdigest()[:12],
+        fingerprint=_fingerprint(path, mode),
     )
+
+
+def _fingerprint(path: Path, mode: str) -> str:
+    """Return a name for the mode and the text of the file and of all that it imports from its own folder."""
+    texts: dict[Path, bytes] = {}
+    waiting = [path]
+    while waiting:
+        file = waiting.pop()
+        if file in texts:
+            continue
+        texts[file] = file.read_bytes()
+        try:
+            tree = ast.parse(texts[file])
+        except (SyntaxError, ValueError):  # the import will tell, where it is run
+            continue
+        for module in _imported(tree):
+            stem = path.parent.joinpath(*module.split("."))
+            waiting += [near for near in (stem.with_suffix(".py"), stem / "__init__.py") if near.is_file()]
+    mark = hashlib.sha256(mode.encode())
+    for file in sorted(texts):
+        mark.update(b"\0" + texts[file])
+    return mark.hexdigest()[:12]
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """Return the names that may be modules in a file's imports, parents included."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {".".join(name.split(".")[:depth]) for name in found for depth in range(1, name.count(".") + 2)}
 
 
 def _constants(tree: ast.Module) -> dict[str, object]:
