@@ -14,7 +14,7 @@ import pytest
 
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
-from tuner.search.record import check_storage
+from tuner.search.storage import check_storage
 from tuner.space import spacefile
 from tuner.workload.workload import load
 

@@ -22,8 +22,9 @@ from tuner.runtime.probe import Runtime
 from tuner.search import gp
 from tuner.search.bench import BenchPlan
 from tuner.search.budget import Budget, make_budget, parse_duration
-from tuner.search.record import Record, Trial, check_storage, create_or_continue, find, open_storage
+from tuner.search.record import Record, Trial
 from tuner.search.sampler import Encoding, LatticeSampler
+from tuner.search.storage import check_storage, create_or_continue, find, open_storage
 from tuner.search.study import Plan, Study, line_up
 from tuner.space import spacefile
 from tuner.space.setting import Setting, distinct

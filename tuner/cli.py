@@ -36,7 +36,7 @@ def _complete_workload(incomplete: str) -> list[str]:
 
 
 def _complete_study(incomplete: str) -> list[str]:
-    from tuner.search.record import all_records, open_storage
+    from tuner.search.storage import all_records, open_storage
 
     storage = open_storage(DEFAULT_STORAGE, create=False)
     found = [] if storage is None else [record.name for record in all_records(storage)]
@@ -124,7 +124,8 @@ def search(
 
     The same command again continues the same study. What is found is kept as it comes: Ctrl-C loses nothing.
     """
-    from tuner.job import Request, run
+    from tuner.job.request import Request
+    from tuner.job.run import run
 
     request = Request(
         workload=workload,
@@ -181,7 +182,8 @@ def inspect(
     json_: JsonOption = False,
 ) -> None:
     """Show the machine, the TensorFlow runtime, the knobs (on, or off and why) and the baselines."""
-    from tuner.job import Request, check, prepare
+    from tuner.job.job import prepare
+    from tuner.job.request import Request, check
     from tuner.report import document, terminal
 
     request = Request(
@@ -200,7 +202,7 @@ def list_(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = False) -
     """List the studies of a storage, the oldest first."""
     from tuner.report import terminal
     from tuner.report.document import describe_line
-    from tuner.search.record import all_records, open_storage
+    from tuner.search.storage import all_records, open_storage
 
     opened = open_storage(storage, create=False)
     rows = [] if opened is None else [describe_line(record) for record in all_records(opened)]
@@ -264,7 +266,7 @@ def emit(
 
 
 def _find(study: str, storage: str) -> Record:
-    from tuner.search.record import find, open_storage
+    from tuner.search.storage import find, open_storage
 
     opened = open_storage(storage, create=False)
     if opened is None:

@@ -1,0 +1,96 @@
+"""A job: a request resolved on this machine and on the target interpreter's TensorFlow."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.identity import digest
+from tuner.job.request import Checked
+from tuner.machine.host import Machine
+from tuner.measure.objective import Objective
+from tuner.report.document import describe_host, describe_space, describe_workload
+from tuner.runtime.probe import Runtime, probe
+from tuner.space.setting import scrub
+from tuner.space.space import Space, resolve
+from tuner.workload.workload import Workload
+
+# TensorFlow's own, oneDNN's, XLA's and the allocators'. Not all of TF_*: Terraform keeps its secrets there.
+_TIMING_PREFIXES = (
+    "LD_",
+    "GLIBC_TUNABLES",
+    "MALLOC_",
+    "TCMALLOC_",
+    "ONEDNN_",
+    "DNNL_",
+    "XLA_",
+    "TF_DISABLE_",
+    "TF_ENABLE_",
+    "TF_MKL_",
+    "TF_ONEDNN_",
+    "TF_XLA_",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A request resolved on this machine."""
+
+    python: Path
+    env: dict[str, str]
+    ignored_variables: list[str]
+    machine: Machine
+    runtime: Runtime
+    workload: Workload
+    space: Space
+    objective: Objective
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the inherited variables that change timings without being knobs: part of what the study is."""
+        return {name: value for name, value in sorted(self.env.items()) if name.startswith(_TIMING_PREFIXES)}
+
+    def described(self) -> dict[str, Any]:
+        """Return machine, runtime, workload and space as plain data."""
+        host = describe_host(self.machine, self.runtime) | {"environment": self.environment}
+        return host | describe_workload(self.workload) | describe_space(self.space)
+
+    def study_stem(self, seed: int) -> str:
+        """Return the name of the study that this job continues: equal jobs have equal names."""
+        key = [
+            self.machine.id,
+            self.runtime.id,
+            self.workload.fingerprint,
+            self.space.fingerprint,
+            self.objective.value,
+            self.environment,
+            seed,
+        ]
+        return f"{self.workload.name}-{self.workload.mode}-{digest(key, length=8)}"
+
+
+def prepare(checked: Checked) -> Job:
+    """Probe the runtime and resolve the space on it; raises BadInputError, and writes no result."""
+    env, ignored = scrub(os.environ)
+    env |= {"CUDA_VISIBLE_DEVICES": "-1"}  # the device is the CPU; a GPU build must not take the work away
+    runtime = probe(checked.python, env)
+    return Job(
+        python=checked.python,
+        env=env,
+        ignored_variables=ignored,
+        machine=checked.machine,
+        runtime=runtime,
+        workload=checked.workload,
+        space=resolve(
+            checked.file,
+            machine=checked.machine,
+            runtime=runtime,
+            workload=checked.workload,
+            pins=checked.pins,
+            batch_sizes=checked.batch_sizes,
+            fixed_batch=checked.objective is Objective.LATENCY,
+        ),
+        objective=checked.objective,
+    )

@@ -1,0 +1,122 @@
+"""A request: the options of a search as they were typed, and what they mean."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.errors import BadInputError, unknown
+from tuner.machine.host import Machine, detect
+from tuner.measure.objective import Objective
+from tuner.places import DEFAULT_STORAGE, cache_dir, check_writable
+from tuner.search.budget import Budget, make_budget, parse_duration
+from tuner.search.storage import check_storage
+from tuner.space import spacefile
+from tuner.space.knob import knob
+from tuner.space.spacefile import SpaceFile
+from tuner.workload import workload as workloads
+from tuner.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The options of a search as they were typed."""
+
+    workload: str
+    trials: int | None = None
+    time_budget: str | None = None
+    seed: int = 0
+    space: str = "cpu"
+    objective: str = "throughput"
+    batch_size: str | None = None
+    pins: list[str] = field(default_factory=list)
+    python: str | None = None
+    storage: str = DEFAULT_STORAGE
+    threshold: float = 0.02
+    trial_timeout: str = "2m"
+    fresh: bool = False
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A request whose words are all understood; nothing was started or written for it."""
+
+    machine: Machine
+    workload: Workload
+    file: SpaceFile
+    pins: dict[str, str]
+    batch_sizes: list[int] | None
+    objective: Objective
+    python: Path
+    budget: Budget
+    deadline_s: float
+    storage_url: str
+
+
+def check(request: Request) -> Checked:
+    """Understand a request, in milliseconds; raises BadInputError with what was found and what was expected."""
+    machine = detect()
+    return Checked(
+        budget=make_budget(request.trials, request.time_budget),
+        deadline_s=parse_duration(request.trial_timeout, option="--trial-timeout"),
+        objective=_objective(request.objective),
+        machine=machine,
+        workload=workloads.load(request.workload),
+        file=spacefile.read(request.space, machine),
+        pins=_pins(request.pins, machine),
+        batch_sizes=_batch_sizes(request.batch_size),
+        python=_interpreter(request.python),
+        storage_url=_storage(request.storage),
+    )
+
+
+def _objective(text: str) -> Objective:
+    try:
+        return Objective(text)
+    except ValueError:
+        raise unknown("objective", text, list(Objective)) from None
+
+
+def _pins(texts: list[str], machine: Machine) -> dict[str, str]:
+    """Return the pins by knob; raises BadInputError for what no runtime could take."""
+    pins: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise BadInputError(f"--set {text}", "expected KNOB=VALUE, e.g. --set intra_op=2")
+        knob(name).parse(value, machine)
+        if name in pins and pins[name] != value:
+            raise BadInputError(f"--set {name} is given twice, {pins[name]} and {value}", "keep one of them")
+        pins[name] = value
+    return pins
+
+
+def _batch_sizes(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers, e.g. 1,2,4,8") from None
+    if min(sizes) < 1:
+        raise BadInputError(f"--batch-size is '{text}'", "expected numbers of at least 1")
+    return sizes
+
+
+def _storage(url: str) -> str:
+    """Return the storage's URL if it and the cache can be written."""
+    check_writable(cache_dir(), "set TFTUNE_CACHE to a folder that can be")
+    return check_storage(url)
+
+
+def _interpreter(text: str | None) -> Path:
+    """Return the interpreter's path, its links left alone: a virtual environment is known by its own path."""
+    if text is None:
+        return Path(sys.executable)
+    found = shutil.which(text)
+    if found is None:
+        raise BadInputError(f"no interpreter at {text}", "give --python the path of a Python executable")
+    return Path(found).absolute()

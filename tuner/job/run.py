@@ -1,0 +1,127 @@
+"""Running a search: the only place where machine, storage, study and console meet."""
+
+from __future__ import annotations
+
+import time
+
+import optuna
+import psutil
+from optuna.exceptions import StorageInternalError
+from rich.console import Console
+from sqlalchemy.exc import SQLAlchemyError
+
+from tuner.errors import TunerError
+from tuner.job.job import Job, prepare
+from tuner.job.request import Request, check
+from tuner.machine.exclusive import measuring_alone
+from tuner.machine.host import Machine
+from tuner.measure.finals import FinalsPlan
+from tuner.report import terminal
+from tuner.report.progress import Progress, header, widest_setting
+from tuner.search.bench import BenchPlan
+from tuner.search.record import SCHEMA, Record, now
+from tuner.search.sampler import LatticeSampler
+from tuner.search.storage import create_or_continue, open_storage
+from tuner.search.study import Plan, Study
+from tuner.trial.exporting import export
+from tuner.trial.launcher import FreshLauncher, Target
+
+_MAX_PARALLEL_STARTS = 4
+
+
+def run(request: Request, console: Console) -> tuple[Record | None, bool]:
+    """Run a search; returns its record and whether it was interrupted. Progress goes to `console`."""
+    checked = check(request)
+    record: Record | None = None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        with measuring_alone(wait=request.wait, waiting=lambda line: console.print(f"waiting: {line}")):
+            began_s = time.monotonic()  # a queue before this does not count
+            job = prepare(checked)
+            _introduce(job, console)
+            folder = export(job.workload, job.runtime, python=job.python, env=job.env)
+            storage = open_storage(checked.storage_url, create=True)
+            assert storage is not None  # create=True
+            sampler = LatticeSampler(job.space, seed=request.seed)
+            record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
+            _remember(record, job, request)
+            progress = _progress(record, job, console)
+            parallel = _parallel_starts(job.machine)
+            try:
+                Study(
+                    record=record,
+                    space=job.space,
+                    launcher=FreshLauncher(
+                        target=Target(
+                            python=job.python,
+                            base_env=job.env,
+                            workload_path=job.workload.path,
+                            folder=folder,
+                            mode=job.workload.mode,
+                            deadline_s=checked.deadline_s,
+                        )
+                    ),
+                    sampler=sampler,
+                    plan=Plan(
+                        bench=BenchPlan(objective=job.objective, parallel=parallel + 1),
+                        finals=FinalsPlan(parallel=parallel),
+                        threshold=request.threshold,
+                        together=parallel,
+                        free_memory_bytes=lambda: _free_memory_bytes(job.machine),
+                    ),
+                    budget=checked.budget,
+                    events=progress,
+                    seed=request.seed,
+                    began_s=began_s,
+                ).run()
+            finally:
+                progress.end()
+    except (SQLAlchemyError, StorageInternalError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise TunerError(f"the storage failed: {first}", "what it holds is kept; mend it and run again") from error
+    except KeyboardInterrupt:
+        console.print("interrupted; every finished trial is kept, and the same command continues")
+        return record, True
+    return record, False
+
+
+def _parallel_starts(machine: Machine) -> int:
+    """Return how many processes may start at once: about one a CPU, as most of a start is one thread."""
+    return min(machine.usable_cpus, _MAX_PARALLEL_STARTS)
+
+
+def _free_memory_bytes(machine: Machine) -> int:
+    """Return the memory that processes may still take, at most nine tenths of the container's limit."""
+    free = int(psutil.virtual_memory().available)
+    return free if machine.memory_limit_bytes is None else min(free, int(0.9 * machine.memory_limit_bytes))
+
+
+def _introduce(job: Job, console: Console) -> None:
+    described = job.described()
+    for part in (terminal.host(described), "", terminal.knobs(described), "", terminal.baselines(described), ""):
+        console.print(part)
+    if job.ignored_variables:
+        console.print(f"not handed to the trials: {', '.join(job.ignored_variables)}, set in your environment")
+
+
+def _progress(record: Record, job: Job, console: Console) -> Progress:
+    done = len(record.trials())
+    verb = f"continuing with {done} trials" if done else "beginning"
+    widest = widest_setting([*job.space.points, *job.space.baselines.values()])
+    progress = Progress(console, widest)
+    progress.stage(
+        f"study {record.name}: {verb}; ratios are to tf-default at batch size {job.space.reference.batch_size}"
+    )
+    console.print(header(widest))
+    return progress
+
+
+def _remember(record: Record, job: Job, request: Request) -> None:
+    """Put into the record what the study is, once, and when it was last touched."""
+    if record.get("schema") is None:
+        record.put("objective", job.objective.value)
+        record.put("seed", request.seed)
+        record.put("described", job.described())
+        record.put("created", now())
+        record.put("schema", SCHEMA)
+    record.put("updated", now())

@@ -1,0 +1,129 @@
+"""Storages: opening a database for studies, and finding studies in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import optuna
+import sqlalchemy
+
+from tuner.errors import BadInputError, TunerError, unknown
+from tuner.places import check_writable
+from tuner.search.record import SCHEMA, Record
+
+_SQLITE = "sqlite:///"
+
+
+def check_storage(url: str, *, create: bool = True) -> str:
+    """Return a storage URL that can be opened, or raise BadInputError; writes nothing.
+
+    With `create`, a folder that does not exist is fine as long as it can be made; without, nothing need be writable.
+    """
+    if "://" not in url:
+        raise BadInputError(f"storage '{url}' is not a URL", f"write {_SQLITE}{url} for a file, or a database's URL")
+    if url.startswith(_SQLITE):
+        try:
+            _check_file(url, create=create)
+        except OSError as error:
+            raise _cannot_open(url, error) from error
+    else:
+        _connect(url)
+    return url
+
+
+def _check_file(url: str, *, create: bool) -> None:
+    path = Path(url.removeprefix(_SQLITE))
+    if path.is_dir() or not path.name:
+        raise BadInputError(f"storage {url} names a folder", f"name a file, e.g. {_SQLITE}results/tftune.db")
+    if path.exists():
+        with path.open("rb") as file:
+            head = file.read(16)
+        if head and not head.startswith(b"SQLite format 3"):
+            raise BadInputError(f"{path} is not an SQLite database", "give --storage another file")
+        if create and not os.access(path, os.W_OK):
+            raise BadInputError(f"{path} cannot be written", "give --storage a file that can be")
+    if create:
+        check_writable(path.parent, "run tftune elsewhere, or give --storage another file")
+
+
+def _connect(url: str) -> None:
+    """Connect to a database once, and do nothing there."""
+    try:
+        engine = sqlalchemy.create_engine(url)
+        engine.connect().close()
+        engine.dispose()
+    except Exception as error:  # SQLAlchemy and each driver raise their own
+        raise _cannot_open(url, error) from error
+
+
+def _cannot_open(url: str, error: Exception) -> BadInputError:
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return BadInputError(f"storage {url} cannot be opened: {first}", "check the URL and the database's driver")
+
+
+def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | None:
+    """Open a storage; None where there is none and `create` is false. Raises BadInputError with its own reason."""
+    check_storage(url, create=create)
+    if url.startswith(_SQLITE):
+        path = Path(url.removeprefix(_SQLITE))
+        if not create and not path.exists():
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return optuna.storages.RDBStorage(url, engine_kwargs=_engine(url))
+    except Exception as error:  # SQLAlchemy, its drivers and Optuna each raise their own
+        raise _cannot_open(url, error) from error
+
+
+def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:
+    """Return the study of that name, or the only one that begins with it; `last` is the newest."""
+    summaries = optuna.get_all_study_summaries(storage=storage, include_best_trial=False)
+    known = {s.study_name: s for s in summaries if "schema" in s.user_attrs}  # a team's storage may hold others too
+    if wanted == "last" and known:
+        newest = max(known.values(), key=lambda s: (s.user_attrs.get("updated", ""), s.study_name))
+        return Record(optuna.load_study(study_name=newest.study_name, storage=storage))
+    matches = [wanted] if wanted in known else [name for name in known if name.startswith(wanted)]
+    if not matches:
+        raise unknown("study", wanted, known)
+    if len(matches) > 1:
+        raise BadInputError(
+            f"'{wanted}' begins the names of {len(matches)} studies", "give more of one: " + ", ".join(sorted(matches))
+        )
+    return Record(optuna.load_study(study_name=matches[0], storage=storage))
+
+
+def all_records(storage: optuna.storages.BaseStorage) -> list[Record]:
+    """Return every study of tftune in a storage, the oldest first."""
+    names = optuna.get_all_study_names(storage)
+    records = [Record(optuna.load_study(study_name=name, storage=storage)) for name in names]
+    return sorted((r for r in records if r.get("schema") is not None), key=lambda r: str(r.get("created")))
+
+
+def create_or_continue(
+    storage: optuna.storages.BaseStorage, stem: str, sampler: optuna.samplers.BaseSampler, *, fresh: bool
+) -> Record:
+    """Return the newest study named `stem`, `stem.2`, …; a new one if there is none or `fresh` is asked for."""
+    known = set(optuna.get_all_study_names(storage))
+    generation = 1
+    while _generation(stem, generation) in known:
+        generation += 1
+    exists = generation > 1
+    name = _generation(stem, generation if fresh or not exists else generation - 1)
+    study = optuna.create_study(
+        study_name=name, storage=storage, sampler=sampler, direction="maximize", load_if_exists=True
+    )
+    record = Record(study)
+    schema = record.get("schema")
+    if schema not in (None, SCHEMA):
+        raise TunerError(f"study {name} has format {schema}, this tftune writes {SCHEMA}", "use --fresh")
+    return record
+
+
+def _generation(stem: str, generation: int) -> str:
+    return stem if generation == 1 else f"{stem}.{generation}"
+
+
+def _engine(url: str) -> dict[str, object]:
+    """Return engine options: wait for another writer of an SQLite file instead of failing."""
+    return {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
