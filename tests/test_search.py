@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -405,6 +406,15 @@ def test_what_a_pin_rules_out_is_compared_with_and_not_chosen(
     assert document["incumbent"]["setting"]["intra_op"] == 1
     assert document["recommended"]["source"] in ("incumbent", "tf-default", "tf-default@same-batch")
     assert "intel" in document["verdicts"]
+
+
+def test_a_baseline_outside_of_the_lattice_may_win(tmp_path: Path, space: Space) -> None:
+    narrow = replace(space, points=tuple(p for p in space.points if p["inter_op"] == 1))
+    launcher = noisy(rate=lambda s: 130.0 if s == space.baselines["intel"] else 100.0)
+    record, _ = run(narrow, launcher, folder=tmp_path, budget=Budget(trials=8))
+    document = describe_study(record)
+    assert document["incumbent"]["setting"] == space.baselines["intel"].to_dict()
+    assert document["recommended"]["setting"] == space.baselines["intel"].to_dict()
 
 
 def test_the_document_keeps_the_contract(tmp_path: Path, space: Space) -> None:

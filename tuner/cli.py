@@ -100,7 +100,11 @@ def search(
     ] = None,
     time_budget: Annotated[
         str | None,
-        typer.Option("--time-budget", metavar="TIME", help="Such as 90s or 5m, in all; 5m if no budget is given."),
+        typer.Option(
+            "--time-budget",
+            metavar="TIME",
+            help="Such as 90s or 5m; 5m if no budget is given. The baselines and 2 rounds of finals run in any case.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sampler and of the order of the finals.")] = 0,
     space: SpaceOption = "cpu",

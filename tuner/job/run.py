@@ -112,7 +112,7 @@ def _progress(record: Record, job: Job, console: Console) -> Progress:
     progress.stage(
         f"study {record.name}: {verb}; ratios are to tf-default at batch size {job.space.reference.batch_size}"
     )
-    console.print(header(widest))
+    console.print(header(widest), soft_wrap=True)
     return progress
 
 

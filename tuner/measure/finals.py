@@ -28,7 +28,7 @@ SAME_BATCH = "@same-batch"
 class Contender:
     """A setting in the finals, under every name that it has; `env` applies it.
 
-    One that is not `eligible`, such as a baseline that a `--set` rules out, is compared with and not recommended.
+    One that is not `eligible` is a baseline that a `--set` rules out: compared with, and not recommended.
     """
 
     names: tuple[str, ...]

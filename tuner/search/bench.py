@@ -176,9 +176,9 @@ class Bench:
 def incumbent(trials: Sequence[Trial]) -> Trial | None:
     """Return the best trial: the largest mean log-ratio among those whose pair ran its course.
 
-    A baseline outside of the lattice, such as one that a `--set` rules out, is compared with and not chosen.
+    A baseline that a `--set` rules out is compared with and not chosen.
     """
-    good = [t for t in trials if t.status is Status.OK and t.log_ratio is not None and not t.pruned and t.on_lattice]
+    good = [t for t in trials if t.status is Status.OK and t.log_ratio is not None and not t.pruned and t.eligible]
     return max(good, key=lambda t: t.log_ratio or 0.0, default=None)
 
 

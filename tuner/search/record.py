@@ -33,13 +33,13 @@ _OWNER = f"{socket.gethostname()}:{os.getpid()}"
 class Trial:
     """A finished trial. `log_ratio` and `se` are there if the status is ok; `pruned` if its pair was cut short.
 
-    A setting that is not `on_lattice` is a baseline that the search may compare with but not choose.
+    A trial that is not `eligible` is a baseline that a pin rules out: compared with, and not chosen.
     """
 
     number: int
     setting: Setting
     status: Status
-    on_lattice: bool = True
+    eligible: bool = True
     baselines: tuple[str, ...] = ()
     log_ratio: float | None = None
     se: float | None = None
@@ -145,7 +145,7 @@ def now() -> str:
 
 def _attributes(trial: Trial) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "on_lattice": trial.on_lattice,
+        "eligible": trial.eligible,
         "baselines": list(trial.baselines),
         "setting": trial.setting.to_dict(),
         "log_ratio": trial.log_ratio,
@@ -169,7 +169,7 @@ def _trial(frozen: FrozenTrial) -> Trial:
         number=frozen.number,
         setting=Setting.of(attrs["setting"]),
         status=Status(attrs["status"]),
-        on_lattice=attrs["on_lattice"],
+        eligible=attrs["eligible"],
         baselines=tuple(attrs.get("baselines", ())),
         log_ratio=attrs.get("log_ratio"),
         se=attrs.get("se"),

@@ -89,7 +89,6 @@ class Study:
         self._seed = seed
         self._bench = Bench(space, launcher, plan.bench)
         self._time = Countdown(launcher, launcher.now() if began_s is None else began_s, budget.time_s)
-        self._lattice = set(space.points)
         self._done: list[Trial] = []
         self._search_s = 0.0
         self._rounds: list[Round] = []
@@ -124,7 +123,7 @@ class Study:
                     number=running.number,
                     setting=setting,
                     status=Status.OK,
-                    on_lattice=setting in self._lattice,
+                    eligible=self._space.allows(setting),
                     baselines=names,
                 )
                 asked.append((running, trial))
@@ -266,7 +265,6 @@ def line_up(best: Setting, space: Space) -> list[Contender]:
     if best.batch_size != space.reference.batch_size:
         for name in (DEFAULT, INTEL):
             named[name + SAME_BATCH] = space.baselines[name].with_values(batch_size=best.batch_size)
-    lattice = set(space.points)
     contenders = []
     for setting in distinct(named.values()):
         names = tuple(name for name, other in named.items() if other == setting)
@@ -276,7 +274,7 @@ def line_up(best: Setting, space: Space) -> list[Contender]:
                 names=names,
                 setting=setting,
                 env=space.env(setting),
-                eligible=is_default or setting in lattice,
+                eligible=is_default or space.allows(setting),
             )
         )
     return contenders

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
@@ -24,7 +24,7 @@ class Space:
     """A resolved search space.
 
     `points` are the settings that may be suggested; `baselines` the named recommendations, which need not lie
-    on the lattice; `off` the knobs that stay out, each with its reason. `reference` is TensorFlow's default at
+    on the lattice; `off` the knobs that stay out, each with its reason; `pins` what the user holds. `reference` is TensorFlow's default at
     the default batch size: what every trial is measured against.
     """
 
@@ -33,6 +33,11 @@ class Space:
     off: dict[str, str]
     points: tuple[Setting, ...]
     baselines: dict[str, Setting]
+    pins: dict[str, Value] = field(default_factory=dict)
+
+    def allows(self, setting: Setting) -> bool:
+        """Return whether a setting keeps to the pins, and so may be chosen; baselines need not."""
+        return all(setting[name] == value for name, value in self.pins.items())
 
     @property
     def reference(self) -> Setting:
@@ -119,6 +124,7 @@ def resolve(
         domains=domains,
         off=off,
         points=_lattice(file, domains, machine),
+        pins={name: domains[name][0] for name in pins},
         baselines={
             each.name: _baseline(each.rule(machine), domains, machine, runtime, default_batch) for each in BASELINES
         },
