@@ -24,8 +24,7 @@ class Space:
     """A resolved search space.
 
     `points` are the settings that may be suggested; `baselines` the named recommendations, which need not lie
-    on the lattice; `off` the knobs that stay out, each with its reason; `pins` what the user holds. `reference` is TensorFlow's default at
-    the default batch size: what every trial is measured against.
+    on the lattice; `off` the knobs that stay out, each with its reason; `pins` what the user holds.
     """
 
     name: str
