@@ -163,5 +163,23 @@ def detect_made() -> Machine:
     )  # fmt: skip
 
 
+def test_an_unusable_stdout_is_one_line(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [str(Path(sys.executable).with_name("tftune")), "list"]
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    closed = subprocess.run(
+        ["sh", "-c", f"{command[0]} list --json >&-"], cwd=tmp_path, stderr=subprocess.PIPE, check=False
+    )
+    assert (closed.returncode, closed.stderr) == (0, b"")
+
+
+def test_inspect_needs_no_place_to_write() -> None:
+    done = tftune("inspect", "--json", cwd=Path("/proc"))
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_version(tmp_path: Path) -> None:
     assert re.fullmatch(r"tftune \d+\.\d+\.\d+\n", tftune("--version", cwd=tmp_path).stdout)

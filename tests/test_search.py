@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -468,6 +470,18 @@ def test_storages_that_cannot_be(tmp_path: Path) -> None:
         with pytest.raises(BadInputError):
             check_storage(url)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.db"]
+
+
+def test_reading_verbs_write_nothing_into_anything(tmp_path: Path) -> None:
+    (tmp_path / "empty.db").write_bytes(b"")
+    with closing(sqlite3.connect(tmp_path / "foreign.db")) as foreign:
+        foreign.execute("CREATE TABLE foo (x)")
+        foreign.commit()
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for url in ("empty.db", "foreign.db", "none.db"):
+        assert open_storage(f"sqlite:///{tmp_path}/{url}", create=False) is None
+        assert open_storage(f"sqlite+pysqlite:///{tmp_path}/{url}", create=False) is None
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_finding_studies(tmp_path: Path, space: Space) -> None:

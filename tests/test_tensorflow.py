@@ -147,6 +147,7 @@ def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) ->
         ("time.sleep(600)", Status.TIMEOUT, "within"),
         ("return (np.full((batch_size, 64), np.nan, np.float32),)", Status.INVALID, "not finite"),
         ("return (np.ones((1 << 45, 64), np.float32),)", Status.OOM, "allocate"),
+        ("return {'x': np.ones((8, 64), np.float32)}", Status.FAILED, "returned dict, expected a tuple"),
     ],
 )
 def test_bad_workloads_end_as_what_they_are(
@@ -165,6 +166,55 @@ def test_bad_workloads_end_as_what_they_are(
     assert caught.value.status is status, caught.value.message
     assert message in caught.value.message
     assert gone(process.pid)
+
+
+def test_odd_but_good_workloads_run(tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Runtime) -> None:
+    """A name that is a pattern, a dataclass, a bare array, a bfloat16 output; and a cache that lost a file."""
+    path = tmp_path / "[odd] name.py"
+    path.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "@dataclass\nclass Size:\n    n: int = 16\n"
+        "def build():\n    import tensorflow as tf\n"
+        "    return lambda x: tf.cast(x @ tf.ones((Size().n, 4)), tf.bfloat16)\n"
+        "def inputs(batch_size):\n    import numpy as np\n    return np.ones((batch_size, Size().n), np.float32)\n"
+    )
+    workload = load(str(path))
+    folder = export(workload, runtime, python=python, env=clean_env)
+    (folder / "saved_model.pb").unlink()
+    assert export(workload, runtime, python=python, env=clean_env) == folder
+    process = FreshLauncher(target=target(workload, folder, python, clean_env)).launch(ALL_THREADS, ALL_THREADS.env())
+    process.ready()
+    assert process.slice(0.1).n_steps > 10
+    process.close()
+
+
+def test_nan_in_a_narrow_type_is_seen(
+    tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Runtime
+) -> None:
+    path = tmp_path / "nan.py"
+    path.write_text(
+        "def build():\n    import tensorflow as tf\n    return lambda x: tf.cast(tf.math.log(x - 2), tf.bfloat16)\n"
+        "def inputs(batch_size):\n    import numpy as np\n    return np.ones((batch_size, 4), np.float32)\n"
+    )
+    workload = load(str(path))
+    folder = export(workload, runtime, python=python, env=clean_env)
+    process = FreshLauncher(target=target(workload, folder, python, clean_env)).launch(ALL_THREADS, ALL_THREADS.env())
+    with pytest.raises(TrialFailure) as caught:
+        process.ready()
+    assert caught.value.status is Status.INVALID
+
+
+def test_sigterm_ends_a_search_even_where_ctrl_c_is_ignored(tmp_path: Path) -> None:
+    """A script's background job inherits an ignored SIGINT."""
+    command = [str(Path(sys.executable).with_name("tftune")), "search", "resnet50", "--json"]
+    process = subprocess.Popen(
+        ["sh", "-c", 'trap "" INT; exec "$0" "$@"', *command], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert wait_until(lambda: len(psutil.Process(process.pid).children()) > 0, 20.0)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert json.loads(out)["schema"] == 1
 
 
 def test_a_model_that_cannot_be_built_is_told_with_its_own_message(

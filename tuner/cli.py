@@ -147,23 +147,26 @@ def search(
         fresh=fresh,
         wait=wait,
     )
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupt)
     record, interrupted = run(request, _console(stderr=True))
     _report_search(record, storage, json_=json_)
     if interrupted:
         raise typer.Exit(_INTERRUPTED)
 
 
+def _interrupt(*_: object) -> NoReturn:
+    """End as Ctrl-C does; a process in the background of a script has no handler of SIGINT to borrow."""
+    raise KeyboardInterrupt
+
+
 def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
     from tuner.report import terminal
-    from tuner.report.document import describe_study
+    from tuner.report.document import NO_STUDY, describe_study
 
-    if record is None:
-        return
-    document = describe_study(record)
     if json_:
-        _print_json(document)
-    else:
+        _print_json(NO_STUDY if record is None else describe_study(record))
+    elif record is not None:
+        document = describe_study(record)
         _print(
             terminal.incumbent_line(document),
             "",
@@ -193,7 +196,7 @@ def inspect(
     request = Request(
         workload=workload, space=space, batch_size=batch_size, pins=pins or [], objective=objective, python=python
     )
-    job = prepare(check(request))
+    job = prepare(check(request, stores=False))
     described = job.described()
     if json_:
         _print_json({"schema": document.SCHEMA, **described})
@@ -313,6 +316,8 @@ def _print_json(data: Any) -> None:
 
 def main() -> NoReturn:
     """Run the command; every failure of the tool ends in one clear line and its exit code."""
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # for the rest of the process
     try:
         code = app(standalone_mode=False) or 0
     except typer.TyperException as error:
@@ -327,6 +332,9 @@ def main() -> NoReturn:
         code = 0
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter tries again at its end
+        code = _fail(TunerError(f"the system refused: {error}", "free space, or check the place named"))
     sys.exit(code)
 
 

@@ -56,8 +56,11 @@ class Checked:
     storage_url: str
 
 
-def check(request: Request) -> Checked:
-    """Understand a request, in milliseconds; raises BadInputError with what was found and what was expected."""
+def check(request: Request, *, stores: bool = True) -> Checked:
+    """Understand a request, in milliseconds; raises BadInputError with what was found and what was expected.
+
+    A request that `stores` nothing needs no place to write.
+    """
     machine = detect()
     return Checked(
         budget=make_budget(request.trials, request.time_budget),
@@ -69,7 +72,7 @@ def check(request: Request) -> Checked:
         pins=_pins(request.pins, machine),
         batch_sizes=_batch_sizes(request.batch_size),
         python=_interpreter(request.python),
-        storage_url=_storage(request.storage),
+        storage_url=_storage(request.storage) if stores else request.storage,
     )
 
 

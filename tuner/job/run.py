@@ -77,8 +77,8 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             finally:
                 progress.end()
     except (SQLAlchemyError, StorageInternalError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise TunerError(f"the storage failed: {first}", "what it holds is kept; mend it and run again") from error
+        first = str(error.__cause__ or error).strip().splitlines()[0]
+        raise TunerError(f"the storage failed: {first}", "mend it, then run again to continue") from error
     except KeyboardInterrupt:
         console.print("interrupted; every finished trial is kept, and the same command continues")
         return record, True

@@ -28,6 +28,9 @@ SCHEMA = 1
 
 Document = dict[str, Any]
 
+NO_STUDY: Document = {"schema": SCHEMA, "study": None, "incumbent": None, "verdicts": None, "recommended": None}
+"""The document of a search that was interrupted before it had a study."""
+
 
 def describe_host(machine: Machine, runtime: Runtime) -> Document:
     """Return the machine and the runtime."""

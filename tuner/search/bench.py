@@ -44,10 +44,14 @@ class BenchPlan:
 class Bench:
     """Measures trials; holds the reference process between them."""
 
-    def __init__(self, space: Space, launcher: Launcher, plan: BenchPlan) -> None:
+    def __init__(
+        self, space: Space, launcher: Launcher, plan: BenchPlan, *, hurried: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`hurried` tells that time is short: pairs then end with their fewest quads."""
         self._space = space
         self._launcher = launcher
         self._plan = plan
+        self._hurried = hurried
         self._reference: Process | None = None
         self.start_s = 0.0
         """How long the last start of processes took."""
@@ -152,6 +156,7 @@ class Bench:
             return (
                 estimate.se <= self._plan.target_se
                 or self._hopeless(estimate, known)
+                or self._hurried()
                 or pair.timed_s * (1 + 1 / pair.n_quads) > self._plan.max_pair_s
             )
 

@@ -22,18 +22,27 @@ def check_storage(url: str, *, create: bool = True) -> str:
     """
     if "://" not in url:
         raise BadInputError(f"storage '{url}' is not a URL", f"write {_SQLITE}{url} for a file, or a database's URL")
-    if url.startswith(_SQLITE):
-        try:
-            _check_file(url, create=create)
-        except OSError as error:
-            raise _cannot_open(url, error) from error
-    else:
+    file = _sqlite_file(url)
+    if file is None:
         _connect(url)
+        return url
+    try:
+        _check_file(url, file, create=create)
+    except OSError as error:
+        raise _cannot_open(url, error) from error
     return url
 
 
-def _check_file(url: str, *, create: bool) -> None:
-    path = Path(url.removeprefix(_SQLITE))
+def _sqlite_file(url: str) -> Path | None:
+    """Return the file of an SQLite URL, whatever its driver; None for other databases."""
+    try:
+        parsed = sqlalchemy.make_url(url)
+    except sqlalchemy.exc.ArgumentError as error:
+        raise _cannot_open(url, error) from error
+    return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
+
+
+def _check_file(url: str, path: Path, *, create: bool) -> None:
     if path.is_dir() or not path.name:
         raise BadInputError(f"storage {url} names a folder", f"name a file, e.g. {_SQLITE}results/tftune.db")
     if path.exists():
@@ -65,15 +74,28 @@ def _cannot_open(url: str, error: Exception) -> BadInputError:
 def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | None:
     """Open a storage; None where there is none and `create` is false. Raises BadInputError with its own reason."""
     check_storage(url, create=create)
-    if url.startswith(_SQLITE):
-        path = Path(url.removeprefix(_SQLITE))
-        if not create and not path.exists():
-            return None
-        path.parent.mkdir(parents=True, exist_ok=True)
+    file = _sqlite_file(url)
+    if file is not None and create:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    if not create and not _holds_studies(url, file):
+        return None
     try:
         return optuna.storages.RDBStorage(url, engine_kwargs=_engine(url))
     except Exception as error:  # SQLAlchemy, its drivers and Optuna each raise their own
         raise _cannot_open(url, error) from error
+
+
+def _holds_studies(url: str, file: Path | None) -> bool:
+    """Return whether Optuna's tables are there; opening them otherwise would make them."""
+    if file is not None and not file.exists():
+        return False
+    try:
+        engine = sqlalchemy.create_engine(url)
+        found = sqlalchemy.inspect(engine).has_table("studies")
+        engine.dispose()
+    except Exception as error:  # SQLAlchemy and each driver raise their own
+        raise _cannot_open(url, error) from error
+    return found
 
 
 def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:

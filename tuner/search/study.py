@@ -87,7 +87,9 @@ class Study:
         self._budget = budget
         self._events = events
         self._seed = seed
-        self._bench = Bench(space, launcher, plan.bench)
+        self._bench = Bench(
+            space, launcher, plan.bench, hurried=lambda: self._time.is_short_of(self._finals_reserve_s())
+        )
         self._time = Countdown(launcher, launcher.now() if began_s is None else began_s, budget.time_s)
         self._done: list[Trial] = []
         self._search_s = 0.0
@@ -228,11 +230,11 @@ class Study:
         return decided(judge_all(names, y, contenders, self._plan.threshold))
 
     def _keep_finals(self, contenders: Sequence[Contender]) -> None:
-        """Store the finals so far; half of them are worth more than none if this run is killed.
+        """Store the finals so far, from the second round on: one alone decides nothing.
 
-        Earlier finals stay until these can stand in for them: one round alone decides nothing.
+        A killed run keeps what it had, and earlier finals stay until these can stand in for them.
         """
-        if len(self._rounds) == 1 and self._record.get("finals"):
+        if len(self._rounds) < 2:
             return
         self._record.put(
             "finals",

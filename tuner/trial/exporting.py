@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from tuner.errors import BadInputError
@@ -15,14 +18,18 @@ from tuner.trial.launcher import ChildProcess
 from tuner.trial.outcome import TrialFailure
 from tuner.workload.workload import Workload
 
-_FORMAT = 1  # raise it when the worker writes something else
+_FORMAT = 2  # raise it when the worker writes something else
 _EXPORT_TIMEOUT_S = 600.0
+_MANIFEST = "tftune.json"
+_PART = ".part-"
 
 
 def cached_folder(workload: Workload, runtime: Runtime) -> Path:
     """Return where the export of a workload by a TensorFlow version lies, whether it is there or not."""
     key = digest([_FORMAT, workload.fingerprint, runtime.tensorflow])
-    return cache_dir() / "exports" / f"{workload.name}-{workload.mode}-{key}"
+    # TensorFlow takes the path for a pattern: no character of one may be in it.
+    name = re.sub(r"[^\w.-]", "_", workload.name)
+    return cache_dir() / "exports" / f"{name}-{workload.mode}-{key}"
 
 
 def export(workload: Workload, runtime: Runtime, *, python: Path, env: dict[str, str]) -> Path:
@@ -32,11 +39,12 @@ def export(workload: Workload, runtime: Runtime, *, python: Path, env: dict[str,
     BadInputError where the cache cannot be written or the workload's own code fails, in its own words.
     """
     folder = cached_folder(workload, runtime)
-    if folder.is_dir():
+    if _is_whole(folder):
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        _sweep(folder.parent)
+        part = Path(tempfile.mkdtemp(prefix=_PART, dir=folder.parent))
     except OSError as error:
         raise BadInputError(
             f"cannot write the cache {cache_dir()}: {error.strerror}",
@@ -44,15 +52,39 @@ def export(workload: Workload, runtime: Runtime, *, python: Path, env: dict[str,
         ) from error
     try:
         _write(workload, part, python=python, env=env)
+        (part / _MANIFEST).write_text(json.dumps(_sizes(part)))
         os.chmod(part, 0o755)  # noqa: PTH101  # mkdtemp's 0700 would hide it from a shared cache
+        if not _is_whole(folder):
+            shutil.rmtree(folder, ignore_errors=True)
         try:
             part.rename(folder)
         except OSError:
-            if not folder.is_dir():
+            if not _is_whole(folder):  # another process was not faster
                 raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return folder
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Return the size in bytes of each file of an export, by its path in it."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != _MANIFEST]
+    return {str(path.relative_to(folder)): path.stat().st_size for path in files}
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether an export is there as it was made: a cache may be cleaned in parts."""
+    try:
+        return bool(json.loads((folder / _MANIFEST).read_text()) == _sizes(folder))
+    except (OSError, ValueError):
+        return False
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed exports left behind."""
+    for part in parent.glob(f"{_PART}*"):
+        if time.time() - part.stat().st_mtime > 2 * _EXPORT_TIMEOUT_S:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def _write(workload: Workload, folder: Path, *, python: Path, env: dict[str, str]) -> None:

@@ -42,11 +42,24 @@ class InvalidOutputError(Exception):
 def load_module(path: str) -> Any:
     """Execute a workload file; its folder is importable, so that it may stand beside other modules."""
     sys.path.insert(0, os.path.dirname(path))
-    spec = importlib.util.spec_from_file_location("tftune_workload", path)
+    # Under its own name, so that what it pickles can be read by the processes that it starts.
+    name = os.path.splitext(os.path.basename(path))[0]
+    name = "tftune_workload" if name in sys.modules else name
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # a path that ends in .py has both
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def arguments_of(workload: Any, batch_size: int) -> tuple[Any, ...]:
+    """Return the arrays of one call; a single array may come without its tuple."""
+    given = workload.inputs(batch_size)
+    arrays = (given,) if hasattr(given, "dtype") else given
+    if not isinstance(arrays, (tuple, list)) or not all(hasattr(array, "dtype") for array in arrays):
+        raise TypeError("inputs() returned %s, expected a tuple of NumPy arrays" % type(given).__name__)
+    return tuple(arrays)
 
 
 def export(spec: Report) -> Report:
@@ -55,7 +68,7 @@ def export(spec: Report) -> Report:
 
     workload = load_module(spec["workload"])
     model = workload.build()
-    arguments = workload.inputs(2)
+    arguments = arguments_of(workload, 2)
 
     def call(*tensors: Any) -> Any:
         given = tensors[0] if len(tensors) == 1 else list(tensors)
@@ -81,7 +94,7 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
 
     imported = CLOCK()
     # First the workload's own code: what it sets of TensorFlow has to be in force before anything runs.
-    arrays = load_module(spec["workload"]).inputs(spec["batch_size"])
+    arrays = arguments_of(load_module(spec["workload"]), spec["batch_size"])
     module = tf.saved_model.load(spec["folder"])
     function = module.signatures[spec["mode"]]
     tensors = {"input_%d" % i: tf.constant(array) for i, array in enumerate(arrays)}
@@ -131,8 +144,11 @@ def check_finite(outputs: Any) -> None:
     import numpy as np
 
     for name, tensor in outputs.items():
-        array = tensor.numpy()
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+            continue
+        # NumPy knows no bfloat16; every narrow type fits into these.
+        array = tensor.numpy().astype("complex128" if tensor.dtype.is_complex else "float64")
+        if not np.isfinite(array).all():
             raise InvalidOutputError("%s holds %d values that are not finite" % (name, (~np.isfinite(array)).sum()))
 
 

@@ -66,8 +66,9 @@ def load(name: str, *, mode: str = "inference") -> Workload:
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
-        raise BadInputError(f"{path}, line {error.lineno}: {error.msg}", "a workload file is valid Python") from error
-    except (OSError, ValueError) as error:
+        line = f", line {error.lineno}" if error.lineno else ""
+        raise BadInputError(f"{path}{line}: {error.msg}", "a workload file is valid Python") from error
+    except (OSError, ValueError, MemoryError, RecursionError) as error:
         raise BadInputError(f"{path} cannot be read: {error}", "a workload file is Python source") from error
     constants = _constants(tree)
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -102,7 +103,7 @@ def _fingerprint(path: Path, mode: str) -> str:
         texts[file] = file.read_bytes()
         try:
             tree = ast.parse(texts[file])
-        except (SyntaxError, ValueError):  # the import will tell, where it is run
+        except (SyntaxError, ValueError, MemoryError, RecursionError):  # the import will tell, where it is run
             continue
         for module in _imported(tree):
             stem = path.parent.joinpath(*module.split("."))
