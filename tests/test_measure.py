@@ -140,7 +140,7 @@ def test_contenders_that_memory_does_not_hold_come_in_groups(resident: int) -> N
             return process
 
     made = run_round(
-        contenders(), Counting(rate=lambda _: 20.0), FinalsPlan(resident=resident), np.random.default_rng(0)
+        contenders(), Counting(rate=lambda _: 20.0), FinalsPlan(resident=resident, laps=2), np.random.default_rng(0)
     )
     assert most == resident
     assert {name: len(slices) for name, slices in made.slices.items()} == {"incumbent": 4, "tf-default": 4, "intel": 4}

@@ -63,12 +63,16 @@ class FinalsPlan:
     At most `parallel` processes start at once, and at most `resident` live at once.
     """
 
-    slice_s: float = 0.5
-    laps: int = 2
+    slice_s: float = 1.2
+    laps: int = 1
     parallel: int = 2
     resident: int = 12
     min_rounds: int = 3
     max_rounds: int = 12
+
+    def slice_for(self, step_s: float) -> float:
+        """Return how long a slice lasts on average when a step takes `step_s`: it ends with a whole step."""
+        return max(step_s, self.slice_s + step_s / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

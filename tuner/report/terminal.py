@@ -135,7 +135,7 @@ def trial_row(row: Document, *, incumbent: bool) -> tuple[str | Text, ...]:
     if row["pruned"]:
         notes.append("cut short: hopeless")
     if incumbent:
-        notes.append("incumbent")
+        notes.insert(0, "incumbent")
     return (
         str(row["number"]),
         setting_text(row["setting"]),

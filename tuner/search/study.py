@@ -186,12 +186,18 @@ class Study:
         return sum(recent) / len(recent) if recent else 0.0
 
     def _finals_reserve_s(self) -> float:
-        """Return the time that the fewest rounds need, and no more than the finals' share of the budget."""
-        plan = self._plan.finals
-        n = len(distinct(self._space.baselines.values())) + 2
-        starts = math.ceil(n / plan.parallel) * self._bench.start_s
-        slice_s = max(plan.slice_s, self._bench.step_s) + self._bench.step_s / 2
-        needed = plan.min_rounds * (starts + 2 * plan.laps * n * slice_s)
+        """Return the time that the fewest rounds need, and no more than the finals' share of the budget.
+
+        It counts on three contenders at the incumbent's batch size where that is not the default: see `line_up`.
+        """
+        plan, best = self._plan.finals, incumbent(self._record.trials())
+        n_default = len(distinct(self._space.baselines.values()))
+        moved = best is not None and best.setting.batch_size != self._space.reference.batch_size
+        n_best = 3 if moved else 1
+        starts = math.ceil((n_default + n_best) / plan.parallel) * self._bench.start_s
+        default_s = n_default * plan.slice_for(self._bench.step_s)
+        best_s = n_best * plan.slice_for(_step_s(best) if best else self._bench.step_s)
+        needed = plan.min_rounds * (starts + 2 * plan.laps * (default_s + best_s))
         return needed if self._budget.time_s is None else min(needed, _FINALS_SHARE * self._budget.time_s)
 
     def _finals(self) -> None:
@@ -255,6 +261,13 @@ class Study:
             "ended_because": self._ended_because,
         }
         self._record.put("sessions", [*self._record.get("sessions", []), session])
+
+
+def _step_s(trial: Trial) -> float:
+    """Return about how long a step of a measured trial takes."""
+    assert trial.pair is not None  # an incumbent has one
+    last = trial.pair.candidate[-1]
+    return last.elapsed_s / last.n_steps
 
 
 def line_up(best: Setting, space: Space) -> list[Contender]:
