@@ -1,9 +1,9 @@
 """The pair: two live processes that take turns in slices, so that both see the same weather.
 
 The order is ABBA (reference, candidate, candidate, reference), which cancels a drift that is linear over a
-quad, and BAAB in every other quad, so that both resume equally often: the first slice after a turn of the other
-was measured 0.2 to 1.0 % slower than the second. The idle process is stopped, so that its spinning threads cannot
-interfere. One quad gives one log-ratio.
+quad, and BAAB in every other quad, so that both resume equally often: the first slice after a turn of the other is
+a little slower than the second. The idle process is stopped, so that its spinning threads cannot interfere. One
+quad gives one log-ratio.
 """
 
 from __future__ import annotations
