@@ -16,10 +16,12 @@ import pytest
 from scipy.stats import norm
 
 from tests.conftest import setting
+from tuner import cli
 from tuner.errors import BadInputError, BaselineError, TunerError
 from tuner.machine.host import Machine
 from tuner.measure.finals import Round
 from tuner.measure.objective import Objective
+from tuner.report import terminal
 from tuner.report.document import describe_study
 from tuner.runtime.probe import Runtime
 from tuner.search import gp
@@ -320,6 +322,21 @@ def test_the_winner_at_another_batch_brings_the_same_batch_baselines(space: Spac
     at_default = line_up(setting(inter_op=1, intra_op=8, batch_size=8), space)
     assert not any("@" in n for c in at_default for n in c.names)
     assert len({c.setting for c in at_default}) == len(at_default)
+
+
+def test_what_is_to_be_pasted_is_neither_wrapped_nor_cut(
+    tmp_path: Path, space: Space, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path)
+    env = record.get("finals")
+    for contender in env["contenders"]:
+        contender["env"]["KMP_AFFINITY"] = "granularity=fine,proclist=[0-3,8-11],explicit,verbose"
+    record.put("finals", env)
+    monkeypatch.setenv("COLUMNS", "40")
+    cli._print(*terminal.recommendation(describe_study(record), f"sqlite:///{tmp_path}/t.db"))
+    printed = capsys.readouterr().out.splitlines()
+    assert "export KMP_AFFINITY='granularity=fine,proclist=[0-3,8-11],explicit,verbose'" in printed
+    assert f"again: tftune emit made --format sh --storage sqlite:///{tmp_path}/t.db" in printed
 
 
 def test_the_record_keeps_every_raw_slice(tmp_path: Path, space: Space) -> None:

@@ -172,7 +172,7 @@ def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
             "",
             terminal.verdicts(document),
             "",
-            terminal.recommendation(document, storage),
+            *terminal.recommendation(document, storage),
             "",
             terminal.summary(document),
         )
@@ -242,7 +242,7 @@ def show(study: StudyArgument = "last", storage: StorageOption = DEFAULT_STORAGE
         "",
         terminal.verdicts(document),
         "",
-        terminal.recommendation(document, storage),
+        *terminal.recommendation(document, storage),
         "",
         terminal.summary(document),
     )
@@ -303,9 +303,11 @@ def _console(*, stderr: bool = False) -> Console:
 
 
 def _print(*parts: RenderableType) -> None:
+    from rich.text import Text
+
     console = _console()
     for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str))
+        console.print(part, soft_wrap=isinstance(part, str | Text))
 
 
 def _print_json(data: Any) -> None:

@@ -180,11 +180,14 @@ def verdicts(document: Document) -> RenderableType:
     return Group(shown, *notes)
 
 
-def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> RenderableType:
-    """Return the recommendation, its snippet, and the command that prints it again from `storage`."""
+def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
+    """Return the recommendation, its snippet, and the command that prints it again from `storage`.
+
+    What is to be pasted comes as plain texts, which may neither be wrapped nor cut: print them as they are.
+    """
     advice = document["recommended"]
     if advice is None:
-        return Text("no recommendation yet: run the same search again to continue", style="yellow")
+        return [Text("no recommendation yet: run the same search again to continue", style="yellow")]
     verdict = document["verdicts"].get(DEFAULT)
     lines = [
         Text.assemble(("recommended: ", "bold"), setting_text(advice["setting"]), f"  ({advice['source']})"),
@@ -197,13 +200,13 @@ def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> Render
     if storage != DEFAULT_STORAGE:
         again += f" --storage {shlex.quote(storage)}"
     snippet = emit(advice["env"], Format.SH, title=f"tftune, study {document['study']}")
-    return Group(
-        *lines,
+    return [
+        Group(*lines),
         Text(),
-        Text(snippet.rstrip(), style="green", no_wrap=True, overflow="ignore"),
+        Text(snippet.rstrip(), style="green"),
         Text(),
-        Text(f"again: {again}", style="dim", no_wrap=True, overflow="ignore"),
-    )
+        Text(f"again: {again}", style="dim"),
+    ]
 
 
 def incumbent_line(document: Document) -> RenderableType:
