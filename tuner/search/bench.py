@@ -58,17 +58,17 @@ class Bench:
         self.step_s = 0.0
         """About how long a step of the reference takes."""
 
-    def measure(self, asked: Sequence[Trial], history: Callable[[], Sequence[Trial]]) -> Iterator[Trial]:
+    def measure(self, asked: Sequence[Trial], known: Sequence[Trial]) -> Iterator[Trial]:
         """Yield each asked trial with its result, good or bad, in turn.
 
         `asked` trials have a number and a setting; they are started together, then measured one after another
-        while the others are stopped. `history` gives the finished trials at any moment, these included.
+        while the others are stopped. `known` are the finished trials; the caller adds each yielded one to them.
         """
         began = self._launcher.now()
         started = self._start(asked)
         try:
             for trial, start in zip(asked, started, strict=True):
-                done = self._run(trial, start, history)
+                done = self._run(trial, start, known)
                 now = self._launcher.now()
                 yield replace(done, wall_s=now - began)
                 began = self._launcher.now()
@@ -113,18 +113,20 @@ class Bench:
         self._reference = start.process
         self.step_s = start.facts.warm_up.elapsed_s / start.facts.warm_up.n_steps
 
-    def _run(self, trial: Trial, start: Started, history: Callable[[], Sequence[Trial]]) -> Trial:
+    def _run(self, trial: Trial, start: Started, known: Sequence[Trial]) -> Trial:
         """Pair a started process with the reference; a reference that dies is renewed once."""
         if start.facts is None:
             assert start.failure is not None  # Started has one of the two
             return _failed(trial, start.failure)
-        known = history()
+        sd, best = self._quad_sd(known), incumbent(known)
         for attempt in (1, 2):
             if self._reference is None:
                 self._start([])
             assert self._reference is not None  # _start adopts one or raises
             try:
-                pair = measure_pair(self._reference, start.process, self._plan.pair, enough=self._enough(trial, known))
+                pair = measure_pair(
+                    self._reference, start.process, self._plan.pair, enough=self._enough(trial, sd, best)
+                )
             except TrialFailure as failure:
                 return _failed(trial, failure)
             except ReferenceLost as lost:
@@ -137,42 +139,44 @@ class Bench:
                     ) from lost
                 continue
             self.step_s = pair.reference[-1].elapsed_s / pair.reference[-1].n_steps
-            estimate = self._estimate(trial, pair, known)
+            estimate = self._estimate(trial, pair, sd)
             return replace(
                 trial,
                 log_ratio=estimate.mean,
                 se=estimate.se,
                 df=estimate.df,
-                pruned=pair.n_quads < self._plan.pair.max_quads and self._hopeless(estimate, known),
+                pruned=pair.n_quads < self._plan.pair.max_quads and self._hopeless(estimate, best),
                 pair=pair,
                 facts=start.facts.to_dict(),
                 peak_memory_bytes=start.process.close().peak_memory_bytes,
             )
         raise AssertionError("the second attempt returns or raises")
 
-    def _enough(self, trial: Trial, known: Sequence[Trial]) -> Callable[[Pair], bool]:
+    def _enough(self, trial: Trial, sd: float, best: Trial | None) -> Callable[[Pair], bool]:
         def enough(pair: Pair) -> bool:
-            estimate = self._estimate(trial, pair, known)
+            estimate = self._estimate(trial, pair, sd)
             return (
                 estimate.se <= self._plan.target_se
-                or self._hopeless(estimate, known)
+                or self._hopeless(estimate, best)
                 or self._hurried()
                 or pair.timed_s * (1 + 1 / pair.n_quads) > self._plan.max_pair_s
             )
 
         return enough
 
-    def _estimate(self, trial: Trial, pair: Pair, known: Sequence[Trial]) -> Estimate:
-        groups = [list(self._log_ratios(other, other.pair)) for other in known if other.pair]
-        sd = pooled_sd(groups, prior_sd=_PRIOR_SD, prior_df=_PRIOR_DF)
+    def _quad_sd(self, known: Sequence[Trial]) -> float:
+        """Return what a quad's log-ratio scatters by in this study so far."""
+        groups = [self._log_ratios(other, other.pair) for other in known if other.pair]
+        return pooled_sd(groups, prior_sd=_PRIOR_SD, prior_df=_PRIOR_DF)
+
+    def _estimate(self, trial: Trial, pair: Pair, sd: float) -> Estimate:
         return moderated(self._log_ratios(trial, pair), prior_sd=sd, prior_df=_PRIOR_DF)
 
     def _log_ratios(self, trial: Trial, pair: Pair) -> Sequence[float]:
         batch_sizes = (trial.setting.batch_size, self._space.reference.batch_size)
         return [float(x) for x in log_ratios(pair, self._plan.objective, batch_sizes=batch_sizes)]
 
-    def _hopeless(self, estimate: Estimate, known: Sequence[Trial]) -> bool:
-        best = incumbent(known)
+    def _hopeless(self, estimate: Estimate, best: Trial | None) -> bool:
         if best is None or best.log_ratio is None or best.se is None:
             return False
         return estimate.mean + self._plan.hopeless_se * math.hypot(estimate.se, best.se) < best.log_ratio

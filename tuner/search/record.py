@@ -18,7 +18,6 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.measure.finals import Round
 from tuner.measure.pair import Pair
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -113,10 +112,6 @@ class Record:
             old = began is None or datetime.now() - began > _STALE
             if owner == host or old:
                 self.abandon(frozen.number)
-
-    def rounds(self) -> list[Round]:
-        """Return the rounds of the last finals."""
-        return [Round.from_dict(data) for data in self.get("finals", {}).get("rounds", [])]
 
 
 def trials_of(study: optuna.Study) -> list[Trial]:

@@ -91,7 +91,10 @@ class Study:
             space, launcher, plan.bench, hurried=lambda: self._time.is_short_of(self._finals_reserve_s())
         )
         self._time = Countdown(launcher, launcher.now() if began_s is None else began_s, budget.time_s)
+        self._trials: list[Trial] = []
+        """The finished trials, of earlier runs too: read once, as no other run may measure meanwhile."""
         self._done: list[Trial] = []
+        """Those of this run."""
         self._search_s = 0.0
         self._rounds: list[Round] = []
         self._ended_because = ""
@@ -99,6 +102,7 @@ class Study:
     def run(self) -> None:
         """Search, then hold the finals; raises BaselineError where a recommended setting does not run."""
         self._record.abandon_stale()
+        self._trials = self._record.trials()
         try:
             self._search()
             self._finals()
@@ -138,10 +142,11 @@ class Study:
         waiting = list(asked)
         try:
             self._events.trials_begin([trial for _, trial in asked], self._time.left_s())
-            for done in self._bench.measure([trial for _, trial in asked], self._record.trials):
+            for done in self._bench.measure([trial for _, trial in asked], self._trials):
                 self._record.finish(waiting.pop(0)[0], done)
+                self._trials.append(done)
                 self._done.append(done)
-                self._events.trial_ends(done, incumbent(self._record.trials()), self._time.left_s())
+                self._events.trial_ends(done, incumbent(self._trials), self._time.left_s())
                 if done.baselines and done.status is not Status.OK:
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
@@ -166,7 +171,7 @@ class Study:
             return True
         if proposal.setting in self._space.baselines.values():
             return False
-        trials = self._record.trials()
+        trials = self._trials
         if self._budget.trials is not None and len(trials) + n_asked >= self._budget.trials:
             self._ended_because = f"the study has {len(trials)} trials"
             return True
@@ -190,7 +195,7 @@ class Study:
 
         It counts on three contenders at the incumbent's batch size where that is not the default: see `line_up`.
         """
-        plan, best = self._plan.finals, incumbent(self._record.trials())
+        plan, best = self._plan.finals, incumbent(self._trials)
         n_default = len(distinct(self._space.baselines.values()))
         moved = best is not None and best.setting.batch_size != self._space.reference.batch_size
         n_best = 3 if moved else 1
@@ -202,7 +207,7 @@ class Study:
 
     def _finals(self) -> None:
         """Hold rounds until every verdict is decided or the time is used up, but not fewer than the plan's."""
-        best = incumbent(self._record.trials())
+        best = incumbent(self._trials)
         if best is None:
             raise TunerError("no trial gave a number", "`tftune show` has the reason of each")
         contenders = line_up(best.setting, self._space)
@@ -219,7 +224,7 @@ class Study:
 
     def _resident(self) -> int:
         """Return how many processes fit into the memory, as the trials' peaks tell."""
-        peaks = [t.peak_memory_bytes for t in self._record.trials() if t.peak_memory_bytes]
+        peaks = [t.peak_memory_bytes for t in self._trials if t.peak_memory_bytes]
         free = self._plan.free_memory_bytes()
         if not peaks or free is None:
             return self._plan.finals.resident
