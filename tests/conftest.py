@@ -55,11 +55,15 @@ def stock() -> Runtime:
         tensorflow="2.21.0",
         onednn="3.7.3",
         onednn_runtime="threadpool",
+        onednn_why="on by default on a CPU with avx512_vnni",
         onednn_threads=16,
         isa="AVX-512",
         openmp_libraries=[],
         xla=True,
         cuda=None,
+        refused=None,
+        cpus=16,
+        observations=[],
     )
 
 

@@ -18,12 +18,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tuner.trial.launcher import ChildProcess
+from tuner.trial.fresh import interpreter
 from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.process import ChildProcess
 
 READY = {
     "report": "ready",
     "import_s": 1,
+    "context_at_s": 1,
     "load_s": 1,
     "first_step_s": 1,
     "warm_up": {"start_s": 0, "elapsed_s": 1, "n_steps": 1, "step_s": [1]},
@@ -31,7 +33,7 @@ READY = {
 }
 PRELUDE = f"""#!{sys.executable}
 import json, os, signal, subprocess, sys, time
-commands, reports = int(sys.argv[2]), int(sys.argv[3])
+commands, reports = int(sys.argv[3]), int(sys.argv[4])
 def tell(report): os.write(reports, (json.dumps(report) + "\\n").encode())
 READY = {READY!r}
 """
@@ -46,7 +48,7 @@ def child(tmp_path: Path) -> MakeChild:
         script = tmp_path / "interpreter"
         script.write_text(PRELUDE + body)
         script.chmod(0o755)
-        return ChildProcess(script, dict(os.environ), {"do": "time"}, deadline_s)
+        return ChildProcess(interpreter(script, dict(os.environ), {"do": "time"}), deadline_s)
 
     return make
 
@@ -94,7 +96,7 @@ def test_bad_ends(child: MakeChild, body: str, status: Status, message: str) -> 
 
 
 def test_an_interpreter_that_cannot_start_is_a_crash_with_the_reason(tmp_path: Path) -> None:
-    process = ChildProcess(tmp_path / "nowhere", dict(os.environ), {}, 20.0)
+    process = ChildProcess(interpreter(tmp_path / "nowhere", dict(os.environ), {}), 20.0)
     with pytest.raises(TrialFailure, match="exit code 127") as caught:
         process.ready()
     assert "cannot start" in caught.value.log
@@ -202,8 +204,9 @@ def test_a_death_between_slices_is_told_at_the_next(child: MakeChild) -> None:
 TUNER = """
 import json, os, sys, time
 from pathlib import Path
-from tuner.trial.launcher import ChildProcess
-process = ChildProcess(Path(sys.argv[1]), dict(os.environ), {}, 60.0)
+from tuner.trial.fresh import interpreter
+from tuner.trial.process import ChildProcess
+process = ChildProcess(interpreter(Path(sys.argv[1]), dict(os.environ), {}), 60.0)
 print(json.dumps([os.getpid(), process._guard.pid, process.pid, *process.ready().effective["pids"]]), flush=True)
 if sys.argv[2] == "paused":
     process.pause()

@@ -24,7 +24,8 @@ from tuner.measure.statistics import estimate
 from tuner.runtime.probe import Runtime, describe, probe, read_onednn
 from tuner.space.setting import Setting
 from tuner.trial.exporting import cached_folder, export
-from tuner.trial.launcher import FreshLauncher, Target
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Target
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.workload.workload import Workload, load
 
@@ -398,8 +399,10 @@ def test_kill_9_in_the_probe_leaves_no_process(tmp_path: Path) -> None:
     def probing() -> list[int]:
         found = []
         for child in psutil.Process(process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile: the interpreter asked before the probe
-                found += [child.pid] if any("probe_child" in word for word in child.cmdline()) else []
+            with contextlib.suppress(
+                psutil.NoSuchProcess
+            ):  # it ended meanwhile: the interpreter asked before the probe
+                found += [child.pid] if any(word == "probe" for word in child.cmdline()) else []
         return found
 
     assert wait_until(lambda: bool(probing()), 20.0)

@@ -122,6 +122,14 @@ def search(
     ] = "2m",
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin a new study instead of continuing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Queue behind another search on this machine.")] = False,
+    launcher: Annotated[
+        str,
+        typer.Option(
+            "--launcher",
+            metavar="fork|fresh",
+            help="Begin trials as forks of one imported TensorFlow, or as fresh interpreters (as finals always are).",
+        ),
+    ] = "fork",
     json_: JsonOption = False,
 ) -> None:
     """Search for the best setting, then prove it against the recommended ones.
@@ -146,6 +154,7 @@ def search(
         trial_timeout=trial_timeout,
         fresh=fresh,
         wait=wait,
+        launcher=launcher,
     )
     signal.signal(signal.SIGTERM, _interrupt)
     record, interrupted = run(request, _console(stderr=True))

@@ -20,6 +20,11 @@ def shipped(folder: str) -> Path:
     return inside if inside.is_dir() else _PACKAGE.parent / folder
 
 
+def child(name: str) -> Path:
+    """Return the script of that name among those that run outside of the tuner's own process."""
+    return _PACKAGE / "child" / f"{name}.py"
+
+
 def cache_dir() -> Path:
     """Return the folder for what can be made again (`TFTUNE_CACHE`, else the XDG cache folder)."""
     chosen = os.environ.get("TFTUNE_CACHE")

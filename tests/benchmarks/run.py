@@ -30,7 +30,8 @@ from tuner.space import spacefile
 from tuner.space.setting import scrub
 from tuner.space.space import resolve
 from tuner.trial.exporting import export
-from tuner.trial.launcher import FreshLauncher, Target
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Target
 from tuner.trial.starting import start_together
 from tuner.workload.workload import load
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.identity import digest
+from tuner.job.affinity import Affinities
 from tuner.job.request import Checked
 from tuner.machine.host import Machine
+from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.objective import Objective
 from tuner.report.document import describe_host, describe_space, describe_workload
 from tuner.runtime.probe import Runtime, probe
-from tuner.space.setting import scrub
+from tuner.space.setting import Setting, scrub
 from tuner.space.space import Space, resolve
+from tuner.trial.audit import Expected, audit, unapplied
+from tuner.trial.outcome import Facts
 from tuner.workload.workload import Workload
 
 # TensorFlow's own, oneDNN's, XLA's and the allocators'. Not all of TF_*: Terraform keeps its secrets there.
@@ -46,6 +51,7 @@ class Job:
     workload: Workload
     space: Space
     objective: Objective
+    affinities: Affinities
 
     @property
     def environment(self) -> dict[str, str]:
@@ -56,6 +62,15 @@ class Job:
         """Return machine, runtime, workload and space as plain data."""
         host = describe_host(self.machine, self.runtime) | {"environment": self.environment}
         return host | describe_workload(self.workload) | describe_space(self.space)
+
+    def applied(self, setting: Setting, env: Mapping[str, str], facts: Facts) -> str | None:
+        """Return why a setting does not hold in a process that is ready, None if nothing speaks against it."""
+        return unapplied(audit(setting, env, facts.effective, self.expected))
+
+    @property
+    def expected(self) -> Expected:
+        """Return what processes are compared with."""
+        return Expected(pools=self.runtime.pools, libraries=self.affinities.libraries, binding=self.affinities.binding)
 
     def study_stem(self, seed: int) -> str:
         """Return the name of the study that this job continues: equal jobs have equal names."""
@@ -76,7 +91,11 @@ def prepare(checked: Checked) -> Job:
     env, ignored = scrub(os.environ)
     env |= {"CUDA_VISIBLE_DEVICES": "-1"}  # the device is the CPU; a GPU build must not take the work away
     runtime = probe(checked.python, env)
-    return Job(
+    if runtime.openmp_library is not None:
+        env |= {"KMP_SETTINGS": "1"}  # the library tells its settings, once; the audit reads them
+    libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
+    affinities = Affinities(machine=checked.machine, runtime=runtime, libraries=libraries)
+    job = Job(
         python=checked.python,
         env=env,
         ignored_variables=ignored,
@@ -91,6 +110,12 @@ def prepare(checked: Checked) -> Job:
             pins=checked.pins,
             batch_sizes=checked.batch_sizes,
             fixed_batch=checked.objective is Objective.LATENCY,
+            inherited=env,
+            libraries=libraries,
+            same_affinity=affinities.same(),
         ),
         objective=checked.objective,
+        affinities=affinities,
     )
+    affinities.check(job.space)
+    return job

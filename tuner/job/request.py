@@ -14,10 +14,12 @@ from tuner.places import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.storage import check_storage
 from tuner.space import spacefile
-from tuner.space.knob import knob
+from tuner.space.catalogue import knob
 from tuner.space.spacefile import SpaceFile
 from tuner.workload import workload as workloads
 from tuner.workload.workload import Workload
+
+LAUNCHERS = ("fork", "fresh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class Request:
     trial_timeout: str = "2m"
     fresh: bool = False
     wait: bool = False
+    launcher: str = "fork"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,8 @@ def check(request: Request, *, stores: bool = True) -> Checked:
     A request that `stores` nothing needs no place to write.
     """
     machine = detect()
+    if request.launcher not in LAUNCHERS:
+        raise unknown("launcher", request.launcher, LAUNCHERS)
     return Checked(
         budget=make_budget(request.trials, request.time_budget),
         deadline_s=parse_duration(request.trial_timeout, option="--trial-timeout"),

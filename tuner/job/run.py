@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import optuna
@@ -12,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
-from tuner.job.request import Request, check
+from tuner.job.request import Checked, Request, check
 from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import Machine
 from tuner.measure.finals import FinalsPlan
@@ -23,8 +24,10 @@ from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import create_or_continue, open_storage
 from tuner.search.study import Plan, Study
-from tuner.trial.exporting import export
-from tuner.trial.launcher import FreshLauncher, Target
+from tuner.trial.exporting import cached_folder, export
+from tuner.trial.forking import ForkLauncher
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Target
 
 _MAX_PARALLEL_STARTS = 4
 
@@ -35,11 +38,19 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
     record: Record | None = None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        with measuring_alone(wait=request.wait, waiting=lambda line: console.print(f"waiting: {line}")):
+        with (
+            measuring_alone(wait=request.wait, waiting=lambda line: console.print(f"waiting: {line}")),
+            contextlib.ExitStack() as cleanup,
+        ):
             began_s = time.monotonic()  # a queue before this does not count
             job = prepare(checked)
             _introduce(job, console)
-            folder = export(job.workload, job.runtime, python=job.python, env=job.env)
+            target = _target(job, checked)
+            fresh, forks = FreshLauncher(target=target), ForkLauncher(target, told=console.print)
+            cleanup.callback(forks.close)
+            if request.launcher == "fork":
+                forks.warm()  # it comes up while the model is exported
+            export(job.workload, job.runtime, python=job.python, env=job.env)
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
             sampler = LatticeSampler(job.space, seed=request.seed)
@@ -51,16 +62,8 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                 Study(
                     record=record,
                     space=job.space,
-                    launcher=FreshLauncher(
-                        target=Target(
-                            python=job.python,
-                            base_env=job.env,
-                            workload_path=job.workload.path,
-                            folder=folder,
-                            mode=job.workload.mode,
-                            deadline_s=checked.deadline_s,
-                        )
-                    ),
+                    launcher=fresh if request.launcher == "fresh" else forks,
+                    finals_launcher=fresh,
                     sampler=sampler,
                     plan=Plan(
                         bench=BenchPlan(objective=job.objective, parallel=parallel + 1),
@@ -83,6 +86,18 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
         console.print("interrupted; every finished trial is kept, and the same command continues")
         return record, True
     return record, False
+
+
+def _target(job: Job, checked: Checked) -> Target:
+    return Target(
+        python=job.python,
+        base_env=job.env,
+        workload_path=job.workload.path,
+        folder=cached_folder(job.workload, job.runtime),
+        mode=job.workload.mode,
+        deadline_s=checked.deadline_s,
+        applied=job.applied,
+    )
 
 
 def _parallel_starts(machine: Machine) -> int:

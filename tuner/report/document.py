@@ -19,7 +19,7 @@ from tuner.runtime.probe import Runtime
 from tuner.search.bench import incumbent
 from tuner.search.record import Record, Trial
 from tuner.space.baseline import BASELINES, DEFAULT
-from tuner.space.knob import KNOBS
+from tuner.space.catalogue import KNOBS
 from tuner.space.space import Space
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
@@ -44,8 +44,10 @@ def describe_space(space: Space) -> Document:
         common = {"variable": knob.variable, "meaning": knob.meaning}
         if name in space.off:
             knobs[name] = {"active": False, "reason": space.off[name], **common}
-        else:
+        elif name in space.domains:
             knobs[name] = {"active": True, "values": list(space.domains[name]), **common}
+            if name in space.dropped:
+                knobs[name]["dropped"] = space.dropped[name]
     sources = {baseline.name: baseline.source for baseline in BASELINES}
     aliases = space.aliases()
     baselines = {

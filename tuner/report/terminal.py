@@ -83,6 +83,10 @@ def host(document: Document) -> RenderableType:
     )
     onednn = f"oneDNN {runtime['onednn']} on {pool}" if runtime["onednn_runtime"] else "oneDNN off"
     rows.add_row("runtime", f"TensorFlow {runtime['tensorflow']}, {onednn}, Python {runtime['python']}")
+    rows.add_row("", f"oneDNN: {runtime['onednn_why']}")
+    extras = [f"XLA {'yes' if runtime['xla'] else 'no'}", f"CUDA {runtime['cuda'] or 'no'}"]
+    rows.add_row("", ", ".join(extras))
+    rows.add_row("", f"OpenMP libraries loaded: {', '.join(runtime['openmp_libraries']) or 'none'}")
     return rows
 
 
@@ -98,6 +102,9 @@ def knobs(document: Document) -> RenderableType:
         else:
             off.setdefault(knob["reason"], []).append(name)
     lines = [Text(f"off: {', '.join(names)}: {reason}", style="dim") for reason, names in off.items()]
+    for name, knob in document["knobs"].items():
+        if "dropped" in knob:
+            lines.append(Text(f"left out of {name}: {knob['dropped']}", style="dim"))
     return Group(on, *lines)
 
 

@@ -7,16 +7,21 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import BadInputError, TunerError
 from tuner.identity import digest
-from tuner.places import cache_dir
+from tuner.places import cache_dir, child
+from tuner.runtime import reach
+from tuner.runtime.reach import Observation, Pools, Reach
 
-_CHILD = Path(__file__).with_name("probe_child.py")
 _PROBE_TIMEOUT_S = 180.0
 _LOCATE_TIMEOUT_S = 30.0
+# On Linux and x86, TensorFlow turns oneDNN on by itself where the CPU has one of these.
+_ONEDNN_FLAGS = ("avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16")
 _LOCATE = """
 import importlib.util, json, os, sys
 spec = importlib.util.find_spec("tensorflow")
@@ -37,6 +42,8 @@ class Runtime:
     onednn: str | None
     """oneDNN's version, as it says itself."""
     onednn_runtime: str | None
+    onednn_why: str
+    """Why oneDNN is on or off."""
     onednn_threads: int | None
     """Threads that oneDNN takes when nothing is set."""
     isa: str | None
@@ -45,6 +52,35 @@ class Runtime:
     xla: bool
     cuda: str | None
     """The CUDA version of the build, None for a CPU build."""
+    refused: str | None
+    """Why no process can be forked after TensorFlow's import, None if it can."""
+    cpus: int
+    """The CPUs of the affinity mask under which the experiments ran."""
+    observations: list[Observation]
+    """The raw experiments; see `tuner.runtime.reach`."""
+
+    @property
+    def pools(self) -> Pools | None:
+        """Return how TensorFlow's context starts threads."""
+        return reach.pools(self.observations)
+
+    @property
+    def defaults(self) -> dict[str, int | str]:
+        """Return what this runtime was seen to take when nothing is set, by knob."""
+        return reach.defaults(self.observations, cpus=self.cpus)
+
+    @property
+    def reach(self) -> dict[str, Reach]:
+        """Return which variables reach this runtime, with the evidence."""
+        return reach.reach(self.observations)
+
+    @property
+    def openmp_library(self) -> str | None:
+        """Return the path of the OpenMP library that the operators use, None where they use none."""
+        if self.onednn_runtime != "openmp" or not self.openmp_libraries:
+            return None
+        used = [path for path in self.openmp_libraries if "/libiomp" in path or "/libomp" in path]
+        return (used or self.openmp_libraries)[0]
 
     def to_dict(self) -> dict[str, object]:
         """Return the runtime as plain data."""
@@ -59,7 +95,7 @@ def probe(python: Path, env: dict[str, str]) -> Runtime:
     """
     place = _locate(python, env)
     switches = {key: env[key] for key in sorted(env) if key.startswith(("TF_ENABLE_ONEDNN", "LD_", "ONEDNN_", "DNNL_"))}
-    cached = cache_dir() / "runtimes" / f"{digest([place, switches, _cpu(), _CHILD.read_text()])}.json"
+    cached = cache_dir() / "runtimes" / f"{digest([place, switches, _cpu(), *_sources()])}.json"
     try:
         return Runtime(**json.loads(cached.read_text()))
     except (OSError, ValueError, TypeError):
@@ -84,11 +120,20 @@ def read_onednn(verbose: str) -> dict[str, str]:
     return {name: match[1].strip() for name, match in found.items() if match}
 
 
+def _cpu_flags() -> list[str]:
+    """Return the instruction sets of the CPU, as the kernel names them."""
+    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "").split()
+
+
 def _cpu() -> list[object]:
     """Return what oneDNN's choices depend on: the instruction sets, and the CPUs it may use."""
-    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return [flags, sorted(os.sched_getaffinity(0))]
+    return [_cpu_flags(), sorted(os.sched_getaffinity(0))]
+
+
+def _sources() -> list[str]:
+    """Return the code that looks: another look may see something else."""
+    return [child(name).read_text() for name in ("probe", "effective", "forkserver")]
 
 
 def _locate(python: Path, env: dict[str, str]) -> dict[str, object]:
@@ -122,7 +167,7 @@ def _ask(python: Path, env: dict[str, str]) -> Runtime:
         out = Path(folder) / "facts.json"
         try:
             done = subprocess.run(
-                [str(python), str(_CHILD), str(out), str(os.getpid())],
+                [str(python), str(child("boot")), "probe", str(out), str(os.getpid())],
                 env=env | {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -146,26 +191,45 @@ def _ask(python: Path, env: dict[str, str]) -> Runtime:
             f"TensorFlow of {python} does not work: {' '.join(facts['error'].split())}",
             "mend that environment, or give --python another",
         )
-    return describe(facts, read_onednn(done.stdout))
+    return describe(facts, read_onednn(done.stdout), switches=env, flags=_cpu_flags())
 
 
-def describe(facts: dict[str, object], onednn: dict[str, str]) -> Runtime:
-    """Return the runtime for what the child found and what oneDNN said."""
+def describe(
+    facts: dict[str, Any], onednn: dict[str, str], *, switches: Mapping[str, str], flags: Sequence[str]
+) -> Runtime:
+    """Return the runtime for what the child found and what oneDNN said, given the variables and the CPU's flags."""
     runtime = onednn.get("runtime", "").lower()
     fields: dict[str, object] = {
         "python": facts["python"],
         "tensorflow": facts["tensorflow"],
         "onednn": onednn.get("version"),
         "onednn_runtime": runtime or None,
+        "onednn_why": _why(runtime, switches, flags),
         "onednn_threads": int(onednn["threads"]) if "threads" in onednn else None,
         "isa": onednn.get("isa"),
         "openmp_libraries": facts["openmp_libraries"],
         "xla": facts["xla"],
         "cuda": facts["cuda"],
+        "refused": facts["refused"],
+        "cpus": len(os.sched_getaffinity(0)),
+        "observations": facts["observations"],
     }
-    # Paths and the thread count that today's mask gives are not part of what the build is.
-    same = {key: value for key, value in fields.items() if key not in ("openmp_libraries", "onednn_threads")}
+    # Paths, and what today's mask gives, are not part of what the build is.
+    today = ("openmp_libraries", "onednn_threads", "onednn_why", "cpus", "observations", "refused")
+    same = {key: value for key, value in fields.items() if key not in today}
     return Runtime(id=digest(same), **fields)  # type: ignore[arg-type]  # plain data from JSON
+
+
+def _why(runtime: str, switches: Mapping[str, str], flags: Sequence[str]) -> str:
+    """Return why oneDNN is on or off. Source: TensorFlow, tsl/util/onednn_env_vars and port.cc."""
+    if "TF_ENABLE_ONEDNN_OPTS" in switches:
+        return f"TF_ENABLE_ONEDNN_OPTS={switches['TF_ENABLE_ONEDNN_OPTS']} is set"
+    if runtime == "openmp":
+        return "on in an OpenMP build"
+    found = [flag for flag in _ONEDNN_FLAGS if flag in flags]
+    if runtime:
+        return f"on by default on a CPU with {found[0]}" if found else "on in this build"
+    return f"{found[0]} would turn it on, but no operator used it" if found else "off by default on this CPU"
 
 
 def _remember(cached: Path, runtime: Runtime) -> None:

@@ -20,7 +20,8 @@ from optuna.trial import FrozenTrial
 from tuner.measure.statistics import Array
 from tuner.search import gp
 from tuner.search.record import Trial, distributions, pending_of, trials_of
-from tuner.space.knob import KNOBS, Value
+from tuner.space.catalogue import KNOBS
+from tuner.space.knob import Value
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.trial.outcome import Status

@@ -71,6 +71,7 @@ class Study:
         record: Record,
         space: Space,
         launcher: Launcher,
+        finals_launcher: Launcher | None = None,
         sampler: LatticeSampler,
         plan: Plan,
         budget: Budget,
@@ -78,10 +79,14 @@ class Study:
         seed: int,
         began_s: float | None = None,
     ) -> None:
-        """`began_s`, on the launcher's clock, is when the time budget began; now if not given."""
+        """`began_s`, on the launcher's clock, is when the time budget began; now if not given.
+
+        The finals' processes come from `finals_launcher`, from `launcher` if there is none.
+        """
         self._record = record
         self._space = space
         self._launcher = launcher
+        self._finals_launcher = finals_launcher or launcher
         self._sampler = sampler
         self._plan = plan
         self._budget = budget
@@ -199,7 +204,8 @@ class Study:
         n_default = len(distinct(self._space.baselines.values()))
         moved = best is not None and best.setting.batch_size != self._space.reference.batch_size
         n_best = 3 if moved else 1
-        starts = math.ceil((n_default + n_best) / plan.parallel) * self._bench.start_s
+        start_s = self._bench.start_s + self._launcher.head_start_s()
+        starts = math.ceil((n_default + n_best) / plan.parallel) * start_s
         default_s = n_default * plan.slice_for(self._bench.step_s)
         best_s = n_best * plan.slice_for(_step_s(best) if best else self._bench.step_s)
         needed = plan.min_rounds * (starts + 2 * plan.laps * (default_s + best_s))
@@ -217,7 +223,7 @@ class Study:
         longest = 0.0
         while not self._finals_over(contenders, longest):
             began = self._launcher.now()
-            self._rounds.append(finals.run_round(contenders, self._launcher, plan, rng))
+            self._rounds.append(finals.run_round(contenders, self._finals_launcher, plan, rng))
             longest = max(longest, self._launcher.now() - began)
             self._keep_finals(contenders)
             self._events.round_ends(len(self._rounds), self._rounds[-1], self._time.left_s())

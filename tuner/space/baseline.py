@@ -14,6 +14,8 @@ from tuner.space.knob import Value
 
 _COMPACT_SMT = "granularity=fine,compact,1,0"
 _COMPACT = "granularity=fine,compact"
+# The same in OpenMP's own words, for spaces that speak those: one thread a core, neighbours beside each other.
+_PORTABLE: dict[str, Value] = {"omp_proc_bind": "close", "omp_places": "cores"}
 DEFAULT = "tf-default"
 INTEL = "intel"
 
@@ -34,6 +36,7 @@ def _tf_guide_mkl(machine: Machine) -> dict[str, Value]:
         "omp_num_threads": machine.usable_cores,
         "kmp_blocktime": 0,
         "kmp_affinity": _COMPACT_SMT,
+        **_PORTABLE,
     }
 
 
@@ -44,6 +47,10 @@ def _intel(machine: Machine) -> dict[str, Value]:
         "omp_num_threads": machine.usable_cores,
         "kmp_blocktime": 1,
         "kmp_affinity": _COMPACT_SMT,
+        **_PORTABLE,
+        "onednn": 1,
+        "onednn_allocator": 1,
+        "malloc": "tcmalloc",
     }
 
 
@@ -54,6 +61,7 @@ def _intel_zoo(machine: Machine) -> dict[str, Value]:
         "omp_num_threads": machine.usable_cores,
         "kmp_blocktime": 0,
         "kmp_affinity": _COMPACT_SMT if machine.threads_per_core > 1 else _COMPACT,
+        **_PORTABLE,
     }
 
 
@@ -75,7 +83,7 @@ BASELINES: tuple[Baseline, ...] = (
     ),
     Baseline(
         name=INTEL,
-        source="Intel, Maximize TensorFlow Performance on CPU, December 2022; its thread settings only",
+        source="Intel, Maximize TensorFlow Performance on CPU, 12/2022; oneDNN and allocators where the space has them",
         rule=_intel,
     ),
     Baseline(

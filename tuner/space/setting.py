@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from tuner.space.knob import FOREIGN_VARIABLES, KNOBS, Value
+from tuner.space.catalogue import FOREIGN_VARIABLES, KNOBS, PRELOAD
+from tuner.space.knob import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,17 @@ class Setting:
         """Return the values by knob."""
         return dict(self.items)
 
-    def env(self) -> dict[str, str]:
-        """Return the environment variables that apply the setting, the batch size's included."""
-        return {KNOBS[name].variable: str(value) for name, value in self.items}
+    def env(self, libraries: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+        """Return the environment variables that apply the setting, the batch size's included.
+
+        `libraries` are the paths of those that can be preloaded, by the value that asks for one.
+        """
+        env: dict[str, str] = {}
+        for name, value in self.items:
+            for variable, text in KNOBS[name].env(value, libraries).items():
+                both = variable == PRELOAD and variable in env
+                env[variable] = f"{env[variable]}:{text}" if both else text
+        return env
 
 
 def scrub(env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -53,7 +63,7 @@ def scrub(env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     A trial's setting is all that may act on it: an OMP_NUM_THREADS left over in the caller's shell would
     falsify every trial alike, and the comparison with the defaults first of all.
     """
-    reserved = {knob.variable for knob in KNOBS.values()} | set(FOREIGN_VARIABLES)
+    reserved = {knob.variable for knob in KNOBS.values() if not knob.early} | set(FOREIGN_VARIABLES)
     return {k: v for k, v in env.items() if k not in reserved}, sorted(reserved & set(env))
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.machine.host import Machine
 from tuner.runtime.probe import Runtime
 from tuner.space.baseline import BASELINES, DEFAULT
-from tuner.space.knob import KNOBS, Value, knob
+from tuner.space.catalogue import EXCLUSIVE, KNOBS, PRELOAD, knob
+from tuner.space.knob import Value
 from tuner.space.setting import Setting
 from tuner.space.spacefile import SpaceFile, symbols
 from tuner.workload.workload import Workload
@@ -24,7 +26,8 @@ class Space:
     """A resolved search space.
 
     `points` are the settings that may be suggested; `baselines` the named recommendations, which need not lie
-    on the lattice; `off` the knobs that stay out, each with its reason; `pins` what the user holds.
+    on the lattice; `off` the knobs that stay out and `dropped` the values of others that do, each with its reason;
+    `pins` what the user holds; `libraries` the paths of what can be preloaded, by the value that asks for it.
     """
 
     name: str
@@ -33,6 +36,8 @@ class Space:
     points: tuple[Setting, ...]
     baselines: dict[str, Setting]
     pins: dict[str, Value] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)
 
     def allows(self, setting: Setting) -> bool:
         """Return whether a setting keeps to the pins, and so may be chosen; baselines need not."""
@@ -63,7 +68,12 @@ class Space:
         """
         if setting.without("batch_size") == self.reference.without("batch_size"):
             return Setting.of({"batch_size": setting.batch_size}).env()
-        return setting.env()
+        unset = [
+            name
+            for name, value in setting.items
+            if (KNOBS[name].early or name == "cpus") and value == self.reference[name]
+        ]
+        return Setting(tuple(item for item in setting.items if item[0] not in unset)).env(self.libraries)
 
     def choices(self) -> dict[str, tuple[Value, ...]]:
         """Return every value that a knob takes on the lattice or in a baseline, in order."""
@@ -87,26 +97,29 @@ def resolve(
     pins: Mapping[str, str] | None = None,
     batch_sizes: Sequence[int] | None = None,
     fixed_batch: bool = False,
+    inherited: Mapping[str, str] = MappingProxyType({}),
+    libraries: Mapping[str, str] = MappingProxyType({}),
+    same_affinity: Callable[[str], str] = lambda value: value,
 ) -> Space:
     """Resolve a space file; raises BadInputError for a pin that cannot be or a lattice that is empty.
 
     `pins` hold a knob at one value; `batch_sizes` replace the file's; `fixed_batch` keeps the batch size at the
-    default (of `batch_sizes` if given, else of the workload), as a search for latency must. Knobs that the file
-    leaves out, and that act on the runtime, stay at TensorFlow's default.
+    default (of `batch_sizes` if given, else of the workload), as a search for latency must. Core knobs that the file
+    leaves out, and that act on the runtime, stay at TensorFlow's default. `inherited` are the variables that every
+    trial has anyway, `libraries` what can be preloaded here; `same_affinity` gives one spelling for all affinities
+    that bind alike on this machine.
     """
     pins = dict(pins or {})
     domains: dict[str, tuple[Value, ...]] = {}
-    off: dict[str, str] = {}
+    off = _off(file, pins, runtime, inherited)
     for name, each in KNOBS.items():
-        reason = each.reason_off(runtime)
-        if reason:
-            off[name] = reason
-            if name in pins:
-                raise BadInputError(f"{name}={pins[name]} would change nothing: {reason}", "leave it out")
-            continue
-        domains[name] = file.domains.get(name, (each.default(machine, runtime, workload.batch_size),))
+        if name not in off and (each.core or name in file.domains or name in pins):
+            domains[name] = file.domains.get(name, (each.default(machine, runtime, workload.batch_size),))
     for name, text in pins.items():
         domains[knob(name).name] = (knob(name).parse(text, machine),)
+    dropped = _drop_what_is_missing(domains, pins, libraries)
+    if "kmp_affinity" in domains:
+        domains["kmp_affinity"] = tuple(dict.fromkeys(same_affinity(str(value)) for value in domains["kmp_affinity"]))
     if batch_sizes:
         if "batch_size" in pins:
             raise BadInputError("both --batch-size and --set batch_size are given", "keep one of them")
@@ -122,10 +135,13 @@ def resolve(
         name=file.name,
         domains=domains,
         off=off,
+        dropped=dropped,
+        libraries={value: path for value, path in libraries.items() if any(value in d for d in domains.values())},
         points=_lattice(file, domains, machine),
         pins={name: domains[name][0] for name in pins},
         baselines={
-            each.name: _baseline(each.rule(machine), domains, machine, runtime, default_batch) for each in BASELINES
+            each.name: _baseline(each.rule(machine), domains, machine, runtime, default_batch, same_affinity)
+            for each in BASELINES
         },
     )
 
@@ -143,9 +159,47 @@ def _baseline(
     machine: Machine,
     runtime: Runtime,
     batch_size: int,
+    same_affinity: Callable[[str], str],
 ) -> Setting:
-    defaults = {name: KNOBS[name].default(machine, runtime, batch_size) for name in domains}
-    return Setting.of(defaults | {name: value for name, value in rule.items() if name in domains})
+    values = {name: KNOBS[name].default(machine, runtime, batch_size) for name in domains}
+    for name, value in rule.items():
+        # A library that is not installed cannot be recommended.
+        if name in domains and (KNOBS[name].variable != PRELOAD or value in domains[name]):
+            values[name] = same_affinity(str(value)) if name == "kmp_affinity" else value
+    return Setting.of(values)
+
+
+def _off(file: SpaceFile, pins: Mapping[str, str], runtime: Runtime, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the knobs that stay out, with the reason; raises BadInputError where one of them is pinned."""
+    named = file.domains.keys() | pins.keys()
+    off = {}
+    for name, each in KNOBS.items():
+        reason = each.reason_off(runtime, inherited) if each.core or name in named else None
+        rivals = [rival for rival in EXCLUSIVE.get(name, ()) if rival in named]
+        if reason is None and rivals:
+            reason = f"{rivals[0]} is another spelling of the same, which it would override"
+        if reason is not None:
+            off[name] = reason
+    for name in pins:
+        if name in off:
+            raise BadInputError(f"{name}={pins[name]} would change nothing: {off[name]}", "leave it out")
+    return off
+
+
+def _drop_what_is_missing(
+    domains: dict[str, tuple[Value, ...]], pins: Mapping[str, str], libraries: Mapping[str, str]
+) -> dict[str, str]:
+    """Take values out of `domains` whose library is not installed; return the reason for each knob concerned."""
+    dropped = {}
+    for name in [name for name in domains if KNOBS[name].variable == PRELOAD]:
+        missing = [value for value in domains[name] if value != KNOBS[name].words[0] and value not in libraries]
+        if missing:
+            reason = f"{', '.join(map(str, missing))}: no such library is installed here"
+            if name in pins:
+                raise BadInputError(f"{name}={pins[name]}: no such library is installed here", "install it first")
+            domains[name] = tuple(value for value in domains[name] if value not in missing) or (KNOBS[name].words[0],)
+            dropped[name] = reason
+    return dropped
 
 
 def _lattice(file: SpaceFile, domains: Mapping[str, tuple[Value, ...]], machine: Machine) -> tuple[Setting, ...]:

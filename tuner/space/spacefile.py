@@ -5,7 +5,8 @@ schema = 1
 values = [1, "physical_cores"]          numbers, or expressions of the machine's symbols
 powers_of_2 = [1, "logical_cpus"]       all powers of 2 from the first to the second
 [knobs.kmp_affinity]
-choices = ["none", "compact"]           words, taken as they are
+choices = ["granularity=fine,compact"]  words, taken as they are
+presets = ["none", "compact", "one_node"]  words that depend on the machine; see tuner.space.preset
 [[constraints]]
 require = "inter_op * intra_op <= 2 * logical_cpus"
 """
@@ -22,8 +23,10 @@ from typing import Any
 from tuner.errors import BadInputError, unknown
 from tuner.machine.host import Machine
 from tuner.places import shipped
+from tuner.space.catalogue import KNOBS, knob
 from tuner.space.expression import Expression
-from tuner.space.knob import KNOBS, Knob, Value, knob
+from tuner.space.knob import Knob, Value
+from tuner.space.preset import expand
 
 _SCHEMA = 1
 
@@ -87,7 +90,7 @@ def _resolve(name: str, data: Mapping[str, Any], machine: Machine) -> SpaceFile:
     for knob_name, table in knobs.items():
         if not isinstance(table, dict):
             raise BadInputError(
-                f"knobs.{knob_name} is {table!r}", "expected a table with values, powers_of_2 or choices"
+                f"knobs.{knob_name} is {table!r}", "expected a table with values, powers_of_2, choices or presets"
             )
         domains[knob_name] = _domain(knob(knob_name), table, machine)
     return SpaceFile(name=name, domains=domains, constraints=tuple(_constraints(data, machine)))
@@ -95,14 +98,17 @@ def _resolve(name: str, data: Mapping[str, Any], machine: Machine) -> SpaceFile:
 
 def _domain(of: Knob, table: Mapping[str, Any], machine: Machine) -> tuple[Value, ...]:
     place = f"knobs.{of.name}"
-    _only(table, ("values", "powers_of_2") if of.numeric else ("choices",), place)
+    _only(table, ("values", "powers_of_2") if of.numeric else ("choices", "presets"), place)
     try:
         if not of.numeric:
-            words = _list(table, "choices", place)
-            return tuple(dict.fromkeys(of.parse(str(word), machine) for word in words))
+            words = [str(word) for word in _list(table, "choices")]
+            words += expand(of.name, _list(table, "presets"), machine) if "presets" in table else []
+            if not words:
+                raise BadInputError("no choices", 'give e.g. choices = ["none"]')
+            return tuple(dict.fromkeys(of.parse(word, machine) for word in words))
         known = symbols(machine)
-        numbers = {of.check(_number(v, known), machine) for v in _list(table, "values", place)}
-        ends = [_number(v, known) for v in _list(table, "powers_of_2", place)]
+        numbers = {of.check(_number(v, known), machine) for v in _list(table, "values")}
+        ends = [_number(v, known) for v in _list(table, "powers_of_2")]
     except BadInputError as error:
         raise BadInputError(f"{place}: {error.message}", error.hint) from None
     if ends:
@@ -141,12 +147,10 @@ def _number(value: object, known: Mapping[str, Value]) -> int:
     raise BadInputError(f"value {value!r}", "expected a whole number or an expression such as 'physical_cores'")
 
 
-def _list(table: Mapping[str, Any], key: str, place: str) -> list[object]:
+def _list(table: Mapping[str, Any], key: str) -> list[object]:
     values = table.get(key, [])
     if not isinstance(values, list):
         raise BadInputError(f"{key} is {values!r}", "expected a list")
-    if key == "choices" and not values:
-        raise BadInputError(f"{place} has no choices", 'expected e.g. choices = ["none", "compact"]')
     return values
 
 

@@ -14,11 +14,12 @@ from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.places import cache_dir
 from tuner.runtime.probe import Runtime
-from tuner.trial.launcher import ChildProcess
+from tuner.trial.fresh import interpreter
 from tuner.trial.outcome import TrialFailure
+from tuner.trial.process import ChildProcess
 from tuner.workload.workload import Workload
 
-_FORMAT = 2  # raise it when the worker writes something else
+_FORMAT = 3  # raise it when the worker writes something else
 _EXPORT_TIMEOUT_S = 600.0
 _MANIFEST = "tftune.json"
 _PART = ".part-"
@@ -89,7 +90,7 @@ def _sweep(parent: Path) -> None:
 
 def _write(workload: Workload, folder: Path, *, python: Path, env: dict[str, str]) -> None:
     spec = {"do": "export", "workload": str(workload.path), "folder": str(folder), "mode": workload.mode}
-    process = ChildProcess(python, env, spec, _EXPORT_TIMEOUT_S)
+    process = ChildProcess(interpreter(python, env, spec), _EXPORT_TIMEOUT_S)
     try:
         process.report("exported")
     except TrialFailure as failure:

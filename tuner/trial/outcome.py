@@ -18,7 +18,7 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
     OOM = "oom"
     UNAPPLIED = "unapplied"
-    """The setting did not reach the runtime: the workload itself overrides it."""
+    """A knob of the setting did not take effect in the process."""
     INVALID = "invalid"
     """The output was not finite."""
 
@@ -61,6 +61,8 @@ class Facts:
     """What a process told when it was ready: the cost of each phase (s), its warm-up, its effective state."""
 
     import_s: float
+    context_s: float
+    """From the request to a TensorFlow context that is ready; the import is part of it."""
     load_s: float
     first_step_s: float
     warm_up: Slice
@@ -71,6 +73,7 @@ class Facts:
         """Return the facts of a `ready` report."""
         return cls(
             import_s=data["import_s"],
+            context_s=data["context_s"],
             load_s=data["load_s"],
             first_step_s=data["first_step_s"],
             warm_up=Slice.from_dict(data["warm_up"]),
@@ -81,6 +84,7 @@ class Facts:
         """Return the facts as plain data."""
         return {
             "import_s": round(self.import_s, 4),
+            "context_s": round(self.context_s, 4),
             "load_s": round(self.load_s, 4),
             "first_step_s": round(self.first_step_s, 4),
             "warm_up": self.warm_up.to_dict(),

@@ -49,6 +49,10 @@ class ScriptedLauncher:
         """Return the scripted time."""
         return self.clock_s
 
+    def head_start_s(self) -> float:
+        """Return zero."""
+        return 0.0
+
     def weather(self) -> float:
         """Return the factor on every rate at this moment."""
         return math.exp(self.drift * math.sin(2 * math.pi * self.clock_s / self.drift_period_s))
@@ -69,7 +73,7 @@ class ScriptedProcess:
         status = self._host.failures.get(self._setting)
         if status is not None:
             raise TrialFailure(status, f"scripted {status}", "scripted log")
-        return Facts(import_s=2.0, load_s=1.5, first_step_s=0.5, warm_up=self.slice(0.5), effective={})
+        return Facts(import_s=2.0, context_s=2.5, load_s=1.5, first_step_s=0.5, warm_up=self.slice(0.5), effective={})
 
     def slice(self, duration_s: float) -> Slice:
         """Take whole steps of scripted time."""

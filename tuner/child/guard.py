@@ -1,11 +1,13 @@
 """The guard: stands between the tuner and a trial's process, so that nothing outlives either.
 
-    guard.py LIFELINE_FD STATUS_FD COMMAND...
+    guard LIFELINE_FD STATUS_FD COMMAND...
 
 It starts COMMAND in a session of its own and waits until that ends or until the lifeline pipe does, which is
 when the tuner closes it or dies, even by SIGKILL. Then it kills every descendant, those that changed session
 or lost their parent included (it is their subreaper), and writes how the command ended. Standard library only.
 """
+
+from __future__ import annotations
 
 import contextlib
 import ctypes
@@ -13,16 +15,16 @@ import json
 import os
 import select
 import signal
-import sys
 import time
+from typing import Callable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def start(command: list[str], private: set[int]) -> int:
-    """Fork and execute `command` in a new session; `private` descriptors stay with the guard."""
+def start(run: Callable[[], object], private: set[int]) -> int:
+    """Fork a worker that calls `run` in a new session; `private` descriptors stay with the guard."""
     guard = os.getpid()
     pid = os.fork()
     if pid:
@@ -32,14 +34,16 @@ def start(command: list[str], private: set[int]) -> int:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guard:  # the guard died before the line above
             os._exit(1)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in private:
             os.close(descriptor)
         # Let the kernel take the trial, not the tuner or the user's desktop, when memory runs out.
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write("1000")
-        os.execvp(command[0], command)
+        run()
     except OSError as error:
-        os.write(2, f"cannot start {command[0]}: {error}\n".encode())
+        os.write(2, f"cannot start: {error}\n".encode())
     os._exit(127)
 
 
@@ -87,18 +91,19 @@ def reap(worker: int, ended: dict[str, object]) -> None:
             ended["peak_memory_bytes"] = usage.ru_maxrss * 1024
 
 
-def main() -> None:
-    """Start, wait, clean up, tell."""
-    lifeline, status = int(sys.argv[1]), int(sys.argv[2])
+def watch(lifeline: int, status: int, run: Callable[[], object], theirs: frozenset[int] = frozenset()) -> None:
+    """Start a worker, wait, clean up, tell; `theirs` are descriptors that only the worker keeps."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     wakeup_read, wakeup_write = os.pipe()
     os.set_blocking(wakeup_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakeup_write)
-    worker = start(sys.argv[3:], {lifeline, status, wakeup_read, wakeup_write})
+    worker = start(run, {lifeline, status, wakeup_read, wakeup_write})
+    for descriptor in theirs:
+        os.close(descriptor)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the tuner decides, through the lifeline
         signal.signal(number, signal.SIG_IGN)
-    os.write(status, json.dumps({"pid": worker}).encode() + b"\n")
+    os.write(status, json.dumps({"pid": worker, "guard": os.getpid()}).encode() + b"\n")
     ended: dict[str, object] = {}
     while not ended:
         ready, _, _ = select.select([lifeline, wakeup_read], [], [])
@@ -112,4 +117,14 @@ def main() -> None:
         os.write(status, json.dumps(ended).encode() + b"\n")
 
 
-main()
+def main(arguments: list[str]) -> None:
+    """Guard a command."""
+    lifeline, status, *command = arguments
+
+    def execute() -> None:
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, command[0]) from error
+
+    watch(int(lifeline), int(status), execute)

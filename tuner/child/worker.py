@@ -1,8 +1,6 @@
 """The child: loads one workload, times slices of steps on request, and tells what happened.
 
-Runs as a script in the target interpreter: standard library and TensorFlow only, Python 3.9.
-
-    worker.py COMMAND_FD REPORT_FD SPEC
+    worker COMMAND_FD REPORT_FD SPEC
 
 SPEC is a JSON object. Commands come and reports go as one JSON object a line, on pipes of their own; stdout
 and stderr belong to TensorFlow and are kept by the parent as evidence.
@@ -10,12 +8,11 @@ and stderr belong to TensorFlow and are kept by the parent as evidence.
     {"do": "export", ...}    writes the workload as a SavedModel, reports "exported"
     {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
         {"slice_s": s}       runs whole steps for at least s seconds, reports "slice"
-    any failure              reports "failure" with its kind: failed, oom, invalid or unapplied
+    any failure              reports "failure" with its kind: failed, oom or invalid
 """
 
 from __future__ import annotations
 
-import collections
 import importlib.util
 import json
 import os
@@ -24,15 +21,13 @@ import time
 import traceback
 from typing import Any, Callable, Iterable
 
+from . import effective
+
 MAX_STEP_TIMES = 400  # of one slice; a slice of more steps reports every k-th, so that a report stays small
 WARM_UP_S = 0.5  # after the first step, which traces and compiles
 CLOCK = time.perf_counter
 
 Report = dict[str, Any]
-
-
-class UnappliedError(Exception):
-    """The setting does not hold in this process."""
 
 
 class InvalidOutputError(Exception):
@@ -78,12 +73,16 @@ def export(spec: Report) -> Report:
     signature = [
         tf.TensorSpec((None,) + array.shape[1:], array.dtype, name="input_%d" % i) for i, array in enumerate(arguments)
     ]
-    module = tf.Module()
-    module.model = model
     function = tf.function(call, input_signature=signature)
-    # A model that is a plain function shows its variables to nobody else.
+    # Only what the function uses is saved: through the model's layers every variable would be kept, and be loaded
+    # in every trial, a second time. A model with more than variables (a lookup table) has to be saved whole.
+    module = tf.Module()
     module.used = list(function.get_concrete_function().graph.variables)
-    tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
+    try:
+        tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
+    except AssertionError:
+        module.model = model
+        tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
     return {"report": "exported"}
 
 
@@ -92,9 +91,12 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
     started = CLOCK()
     import tensorflow as tf
 
-    imported = CLOCK()
+    imported, alone = CLOCK(), effective.threads()
     # First the workload's own code: what it sets of TensorFlow has to be in force before anything runs.
     arrays = arguments_of(load_module(spec["workload"]), spec["batch_size"])
+    before = effective.threads()
+    tf.constant(0.0)  # creates the context, and TensorFlow's pools with it
+    context, after = CLOCK(), effective.threads()
     module = tf.saved_model.load(spec["folder"])
     function = module.signatures[spec["mode"]]
     tensors = {"input_%d" % i: tf.constant(array) for i, array in enumerate(arrays)}
@@ -105,15 +107,15 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
 
     check_finite(step())
     first = CLOCK()
-    check_applied(tf.config.threading)
     warm_up = time_slice(step, WARM_UP_S)
     check_finite(warm_up.pop("outputs"))
     facts = {
         "import_s": imported - started,
-        "load_s": loaded - imported,
+        "context_at_s": context,
+        "load_s": loaded - context,
         "first_step_s": first - loaded,
         "warm_up": warm_up,
-        "effective": effective(),
+        "effective": effective.state(alone, before, after, tf.config.threading),
     }
     return step, facts
 
@@ -152,40 +154,13 @@ def check_finite(outputs: Any) -> None:
             raise InvalidOutputError("%s holds %d values that are not finite" % (name, (~np.isfinite(array)).sum()))
 
 
-def check_applied(threading: Any) -> None:
-    """Raise UnappliedError if the workload chose thread counts itself: TensorFlow then ignores the variables."""
-    for knob, chosen in (
-        ("INTEROP", threading.get_inter_op_parallelism_threads()),
-        ("INTRAOP", threading.get_intra_op_parallelism_threads()),
-    ):
-        variable = "TF_NUM_%s_THREADS" % knob
-        if chosen and str(chosen) != os.environ.get(variable):
-            raise UnappliedError("the workload itself sets %d threads, so that %s has no effect" % (chosen, variable))
-
-
-def effective() -> Report:
-    """Return what this process really looks like: its threads by name, and the CPUs they may run on."""
-    threads: collections.Counter[str] = collections.Counter()
-    masks: collections.Counter[str] = collections.Counter()
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open("/proc/self/task/%s/status" % task) as status:
-                fields = dict(line.split(":", 1) for line in status if ":" in line)
-        except OSError:  # a thread that ended in between
-            continue
-        threads[fields["Name"].strip()] += 1
-        masks[fields["Cpus_allowed_list"].strip()] += 1
-    return {"threads": dict(threads), "masks": dict(masks)}
-
-
 def failure(error: BaseException, workload: str) -> Report:
     """Return the report of an exception, with the line of the workload that it came from.
 
     Its traceback goes to stderr, which is kept.
     """
     traceback.print_exc()
-    kinds = {"MemoryError": "oom", "ResourceExhaustedError": "oom"}
-    kinds.update({"InvalidOutputError": "invalid", "UnappliedError": "unapplied"})
+    kinds = {"MemoryError": "oom", "ResourceExhaustedError": "oom", "InvalidOutputError": "invalid"}
     name = type(error).__name__
     message = "%s: %s" % (name, " ".join(str(error).split())[:500])
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == workload]
@@ -204,17 +179,23 @@ def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None])
         tell(dict(timed, report="slice"))
 
 
-def main() -> None:
-    """Run what SPEC asks for."""
-    sys.path.pop(0)  # this script's folder belongs to the tuner; nothing may be imported from it
-    commands = os.fdopen(int(sys.argv[1]), "r")
-    reports = os.fdopen(int(sys.argv[2]), "w", buffering=1)
-    spec = json.loads(sys.argv[3])
+def keep_to(cpus: str) -> None:
+    """Let this process run on the CPUs of a list such as 0-3,8 only, as `taskset -c` does."""
+    ends = [[int(end) for end in part.split("-")] for part in cpus.split(",")]
+    os.sched_setaffinity(0, [cpu for end in ends for cpu in range(end[0], end[-1] + 1)])
+
+
+def run(command_fd: int, report_fd: int, spec: Report) -> None:
+    """Do what `spec` asks for, and end the process."""
+    commands = os.fdopen(command_fd, "r")
+    reports = os.fdopen(report_fd, "w", buffering=1)
 
     def tell(report: Report) -> None:
         reports.write(json.dumps(report) + "\n")
 
     try:
+        if "TFTUNE_CPUS" in os.environ:
+            keep_to(os.environ["TFTUNE_CPUS"])
         if spec["do"] == "export":
             tell(export(spec))
         else:
@@ -226,5 +207,6 @@ def main() -> None:
     os._exit(0)  # TensorFlow's own teardown takes time and tells nothing
 
 
-if __name__ == "__main__":
-    main()
+def main(arguments: list[str]) -> None:
+    """Run as a fresh interpreter."""
+    run(int(arguments[0]), int(arguments[1]), json.loads(arguments[2]))

@@ -1,0 +1,41 @@
+"""What the benchmarks share: a figure of the table, and a job that is ready to launch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.job.job import Job, prepare
+from tuner.job.request import Request, check
+from tuner.trial.exporting import export
+from tuner.trial.launcher import Target
+
+OPENMP_PYTHON = os.environ.get("TFTUNE_OPENMP_PYTHON", ".openmp/bin/python")
+BUILDS = {"stock": sys.executable, "OpenMP": OPENMP_PYTHON}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table."""
+
+    what: str
+    found: str
+    target: str
+    met: bool
+
+
+def job_on(python: str, workload: str = "resnet50") -> tuple[Job, Target]:
+    """Return a job on an interpreter, its model exported, and the target of its processes."""
+    job = prepare(check(Request(workload=workload, python=python), stores=False))
+    folder = export(job.workload, job.runtime, python=job.python, env=job.env)
+    target = Target(
+        python=Path(job.python),
+        base_env=job.env,
+        workload_path=job.workload.path,
+        folder=folder,
+        mode=job.workload.mode,
+        applied=job.applied,
+    )
+    return job, target

@@ -1,0 +1,141 @@
+"""What a process really looks like: its threads and their CPUs, its libraries, its OpenMP library's own words.
+
+Everything here only looks: no call into an OpenMP library, which would make the calling thread one of its own and
+bind it, and no verbose mode of oneDNN, which would slow every step down.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+Threads = Dict[str, Tuple[str, str]]
+"""Thread id -> (name, CPUs that it may run on, as the kernel lists them)."""
+
+_OPENMP = re.compile(r"/lib(iomp5|gomp|omp)[^/]*\.so[^/]*$")
+_MALLOC = re.compile(r"/lib(jemalloc|tcmalloc)[^/]*\.so[^/]*$")
+_LOG_BYTES = 1 << 20
+
+
+def threads() -> Threads:
+    """Return the threads of this process."""
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open("/proc/self/task/%s/status" % task) as status:
+                fields = dict(line.split(":", 1) for line in status if ":" in line)
+        except OSError:  # a thread that ended in between
+            continue
+        found[task] = (fields["Name"].strip(), fields["Cpus_allowed_list"].strip())
+    return found
+
+
+def count(of: Iterable[str]) -> Dict[str, int]:
+    """Return how often each string occurs."""
+    return dict(collections.Counter(of))
+
+
+def names(found: Threads, without: Threads) -> Dict[str, int]:
+    """Return the number of threads by name, those in `without` left out."""
+    return count(name for task, (name, _) in found.items() if task not in without)
+
+
+def masks(found: Threads, without: Threads) -> Dict[str, int]:
+    """Return the number of threads by the CPUs that they may run on, those in `without` left out."""
+    return count(mask for task, (_, mask) in found.items() if task not in without)
+
+
+def mapped() -> List[str]:
+    """Return the paths of the files that are mapped into this process."""
+    with open("/proc/self/maps") as maps:
+        return sorted({line.split(None, 5)[5].strip() for line in maps if len(line.split(None, 5)) > 5})
+
+
+def openmp_libraries() -> List[str]:
+    """Return the paths of the OpenMP libraries that are mapped into this process."""
+    return [path for path in mapped() if _OPENMP.search(path)]
+
+
+def malloc_libraries() -> List[str]:
+    """Return the paths of the replacements of malloc that are mapped into this process."""
+    return [path for path in mapped() if _MALLOC.search(path)]
+
+
+def live() -> Optional[str]:
+    """Return why this process is no good as a template to be forked after TensorFlow's import, or None."""
+    from tensorflow.python.eager import context
+
+    current = context._context
+    if current is not None and getattr(current, "_initialized", True):
+        return "importing TensorFlow there already creates its context"
+    if any("/libcuda.so" in path for path in mapped()):
+        return "importing TensorFlow there already loads the CUDA driver"
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            opened = os.readlink("/proc/self/fd/" + descriptor)
+        except OSError:
+            continue
+        if opened.startswith("/dev/nvidia"):
+            return "importing TensorFlow there already opens " + opened
+    return None
+
+
+def own_log() -> str:
+    """Return the beginning of what this process printed on stderr, "" where that cannot be read back."""
+    try:
+        return os.pread(2, _LOG_BYTES, 0).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def openmp_words(log: str) -> Dict[str, Any]:
+    """Return what an OpenMP library printed: its warnings, and its settings if KMP_SETTINGS=1 made it tell them."""
+    warnings = re.findall(r"^OMP: Warning #\d+: (.*)$", log, re.MULTILINE)
+    _, _, block = log.partition("Effective settings:")
+    settings = dict(re.findall(r"^ {3}(?:\[\w+\] )?((?:KMP|OMP)_\w+)='?([^'\n]*)'?$", block, re.MULTILINE))
+    wanted = ("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_BLOCKTIME", "KMP_AFFINITY")
+    return {"warnings": warnings, "settings": {name: settings[name] for name in wanted if name in settings}}
+
+
+def onednn_is_on() -> Optional[bool]:
+    """Return whether TensorFlow hands operators to oneDNN, None where it does not tell."""
+    try:
+        from tensorflow.python.util import _pywrap_util_port
+
+        return bool(_pywrap_util_port.IsMklEnabled())
+    except (ImportError, AttributeError):
+        return None
+
+
+def state(alone: Threads, before: Threads, after: Threads, threading: Any) -> Dict[str, Any]:
+    """Return the effective state of a process that has run its first steps.
+
+    `alone` are the threads after TensorFlow's import, `before` and `after` those around the creation of its
+    context; `threading` is `tf.config.threading`.
+    """
+    now, log = threads(), own_log()
+    return {
+        "mask": alone[str(os.getpid())][1],
+        "threads": names(now, {}),
+        "masks": masks(now, {}),
+        "context": {
+            # What a workload's own code started could be taken for TensorFlow's threads.
+            "created": len(after) - len(before) if set(before) == set(alone) else None,
+            "names": names(after, before),
+        },
+        "pools": {
+            "interpreter": masks({t: now[t] for t in before if t in now}, {}),
+            "tensorflow": masks({t: now[t] for t in after if t in now}, before),
+            "later": masks(now, after),
+        },
+        "getters": {
+            "inter_op": threading.get_inter_op_parallelism_threads(),
+            "intra_op": threading.get_intra_op_parallelism_threads(),
+        },
+        "openmp": dict(openmp_words(log), libraries=openmp_libraries()),
+        "malloc": malloc_libraries(),
+        "onednn": onednn_is_on(),
+        "xla": "Compiled cluster using XLA" in log,
+    }

@@ -1,0 +1,130 @@
+"""Look at TensorFlow from inside the target interpreter and write what is there as JSON to OUT.
+
+    probe OUT PARENT_PID
+
+oneDNN describes itself on stdout at its first primitive (ONEDNN_VERBOSE=1, set by the caller). So each experiment
+runs in a fork with a stdout of its own: the variables are set, a context is created, a convolution runs, and
+what came of it is told. Nothing is timed here, so that asking the OpenMP library itself does no harm.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+import signal
+import sys
+import tempfile
+from typing import Any, Callable, Dict, List, Optional
+
+from . import effective, forkserver
+
+TIMEOUT_S = 60.0
+LOW = {
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "KMP_BLOCKTIME": "0",
+    "KMP_AFFINITY": "none",
+}
+FIRST_CPU = min(os.sched_getaffinity(0))
+# One variable away from LOW each; the first is what TensorFlow does by itself.
+EXPERIMENTS: List[Optional[Dict[str, str]]] = [
+    None,
+    {},
+    {"TF_NUM_INTEROP_THREADS": "3"},
+    {"TF_NUM_INTRAOP_THREADS": "3"},
+    {"OMP_NUM_THREADS": "3"},
+    {"KMP_BLOCKTIME": "77"},
+    {"KMP_AFFINITY": "granularity=fine,proclist=[%d],explicit" % FIRST_CPU},
+]
+
+
+def convolve(inside: Callable[[], Any]) -> None:
+    """Run a convolution, and call `inside` on a thread that operators run on."""
+    import tensorflow as tf
+
+    images, kernel = tf.ones((1, 16, 16, 8)), tf.ones((3, 3, 8, 8))
+
+    def call(x: Any) -> Any:
+        inside()
+        return x
+
+    step = tf.function(lambda x, k: tf.numpy_function(call, [tf.nn.conv2d(x, k, 1, "SAME")], tf.float32))
+    for _ in range(2):
+        step(images, kernel)
+
+
+def ask_openmp() -> Optional[Dict[str, Any]]:
+    """Return what the OpenMP library says on this thread, None where there is none of Intel's or LLVM's."""
+    for path in effective.openmp_libraries():
+        library = ctypes.CDLL(path)
+        if hasattr(library, "kmp_get_blocktime"):
+            return {
+                "max_threads": library.omp_get_max_threads(),
+                "blocktime_ms": library.kmp_get_blocktime(),
+                "cpus": sorted(os.sched_getaffinity(0)),
+            }
+    return None
+
+
+def observe(changes: Optional[Dict[str, str]]) -> Dict[str, Any]:
+    """Set the variables, create the context, run, and tell; in a fork."""
+    variables = {} if changes is None else dict(LOW, **changes)
+    os.environ.update(variables)
+    with tempfile.TemporaryFile() as out:
+        os.dup2(out.fileno(), 1)
+        before = effective.threads()
+        import tensorflow as tf
+
+        tf.constant(0.0)
+        after = effective.threads()
+        said: List[Any] = []
+        convolve(lambda: said.append(ask_openmp()))
+        out.seek(0)
+        lines = out.read().decode(errors="replace").splitlines()
+    return {
+        "changes": changes,
+        "created": len(after) - len(before),
+        "names": effective.names(after, before),
+        "onednn": "\n".join(line for line in lines if ",info," in line),
+        "openmp": said[-1] if said else None,
+    }
+
+
+def describe() -> Dict[str, Any]:
+    """Return what TensorFlow, its libraries and the experiments tell."""
+    import tensorflow as tf
+
+    refused = effective.live()
+    observations = []
+    if refused is None:
+        asked = [functools.partial(observe, changes) for changes in EXPERIMENTS]
+        observations = [forkserver.in_a_fork(ask, TIMEOUT_S) for ask in asked]
+    convolve(lambda: None)
+    return {
+        "tensorflow": tf.__version__,
+        "xla": bool(tf.test.is_built_with_xla()),
+        "cuda": tf.sysconfig.get_build_info().get("cuda_version"),
+        "openmp_libraries": effective.openmp_libraries(),
+        "enabled": effective.onednn_is_on(),
+        "observations": [observation for observation in observations if observation is not None],
+        "refused": refused,
+    }
+
+
+def main(arguments: List[str]) -> None:
+    """Import TensorFlow, look, write."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing outlives the tuner
+    if os.getppid() != int(arguments[1]):
+        os._exit(1)
+    try:
+        facts = describe()
+    except BaseException as error:
+        facts = {"error": "%s: %s" % (type(error).__name__, error)}
+    facts["python"] = "%d.%d.%d" % sys.version_info[:3]
+    with open(arguments[0], "w") as out:
+        json.dump(facts, out)
+    sys.stdout.flush()
+    os._exit(0)

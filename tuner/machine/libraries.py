@@ -1,0 +1,44 @@
+"""Shared libraries of this machine that can be preloaded into a trial."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.metadata
+import re
+import subprocess
+from pathlib import Path
+
+INTEL_OPENMP = "intel-openmp"
+PRELOADABLE = (INTEL_OPENMP, "jemalloc", "tcmalloc")
+_MALLOCS = {"jemalloc": ("jemalloc",), "tcmalloc": ("tcmalloc_minimal", "tcmalloc")}
+_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/opt/conda/lib")
+
+
+def find_library(name: str) -> Path | None:
+    """Return the path of `intel-openmp` (the package's libiomp5), `jemalloc` or `tcmalloc`; None if not installed."""
+    if name == INTEL_OPENMP:
+        return intel_openmp()
+    return next((path for stem in _MALLOCS[name] if (path := _installed(stem)) is not None), None)
+
+
+def intel_openmp() -> Path | None:
+    """Return the libiomp5 that the intel-openmp package brings to the tuner's own environment."""
+    try:
+        files = importlib.metadata.files(INTEL_OPENMP) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = [Path(str(file.locate())).resolve() for file in files if file.name == "libiomp5.so"]
+    return next((path for path in found if path.is_file()), None)
+
+
+def _installed(stem: str) -> Path | None:
+    """Return the library that the loader would take for a name, by its full path."""
+    soname = ctypes.util.find_library(stem)
+    if soname is None:
+        return next((path for folder in _FOLDERS for path in sorted(Path(folder).glob(f"lib{stem}.so*"))), None)
+    try:
+        known = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        known = ""
+    match = re.search(rf"{re.escape(soname)} .*=> (\S+)", known)
+    return Path(match[1]) if match else None

@@ -1,0 +1,76 @@
+"""Asking a real OpenMP library, in a child and without TensorFlow, what it makes of its variables."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.places import child
+
+_TIMEOUT_S = 30.0
+_REJECTED = re.compile(r"invalid|ignor|no valid|not using|not supported|unsupported|syntax", re.IGNORECASE)
+VARIABLES = ("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME")
+"""The variables that a library is asked about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """The CPUs of each thread, by its number, and what the library had to complain of."""
+
+    cpus: tuple[tuple[int, ...], ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def places(self) -> frozenset[tuple[int, ...]]:
+        """Return the distinct sets of CPUs that threads are bound to."""
+        return frozenset(self.cpus)
+
+    def binds(self, allowed: int) -> bool:
+        """Return whether any thread is kept to fewer than all `allowed` CPUs."""
+        return any(len(cpus) < allowed for cpus in self.cpus)
+
+
+def bind(library: Path, env: Mapping[str, str], *, n_threads: int) -> Binding:
+    """Return where `library` binds `n_threads` threads under the OMP and KMP variables of `env`.
+
+    Raises TunerError where the library cannot be loaded or asked.
+    """
+    asked = tuple(sorted((name, env[name]) for name in VARIABLES if name in env))
+    return _bind(library, asked, n_threads, frozenset(os.sched_getaffinity(0)))
+
+
+@functools.cache
+def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, _mask: frozenset[int]) -> Binding:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(child("boot")), "binding", str(library), str(n_threads)],
+            env=dict(env) | {"KMP_WARNINGS": "true"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        cpus = json.loads(done.stdout.strip().splitlines()[-1])["cpus"]
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError, KeyError) as error:
+        raise TunerError(f"the OpenMP library {library} cannot be asked: {error}", "is it a library?") from error
+    return Binding(cpus=tuple(tuple(each) for each in cpus), warnings=complaints(done.stderr))
+
+
+def complaints(log: str) -> tuple[str, ...]:
+    """Return the warnings and errors that an OpenMP library printed, without their numbers."""
+    return tuple(re.findall(r"^(?:OMP: (?:Warning|Error) #\d+|libgomp): (.*)$", log, re.MULTILINE))
+
+
+def rejections(warnings: Iterable[str]) -> list[str]:
+    """Return the warnings that say that a value was not taken; others only tell what a value was taken for."""
+    return [line for line in warnings if _REJECTED.search(line)]

@@ -1,0 +1,109 @@
+"""What the probe's experiments say: which variables reach the runtime, and what it does when nothing is set.
+
+An observation is a fork of the target interpreter in which one variable was moved away from a low value (or, for
+`changes` = None, in which nothing was set): the threads that the creation of TensorFlow's context started, what
+oneDNN said of itself, and what the OpenMP library said on a thread that operators run on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Observation = dict[str, Any]
+
+_FAR = 2  # the experiments move a thread count from 1 to 3
+INTER, INTRA, OMP = "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"
+BLOCKTIME, AFFINITY = "KMP_BLOCKTIME", "KMP_AFFINITY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Whether a variable reaches a runtime (None: unknown), and the evidence in one line."""
+
+    answer: bool | None
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """How TensorFlow's context starts threads: inter_op + intra_op + `others`; `inter_name` is the first pool's."""
+
+    others: int
+    inter_name: str | None
+
+
+def pools(observations: Sequence[Observation]) -> Pools | None:
+    """Return how many threads the pools have, None where the counts do not follow the variables one to one."""
+    low, inter, intra = (_find(observations, changes) for changes in ({}, {INTER: "3"}, {INTRA: "3"}))
+    if low is None or inter is None or intra is None:
+        return None
+    if inter["created"] - low["created"] != _FAR or intra["created"] - low["created"] != _FAR:
+        return None
+    grown = [name for name, n in inter["names"].items() if n - low["names"].get(name, 0) == _FAR]
+    still = [name for name in grown if intra["names"].get(name) == low["names"].get(name)]
+    return Pools(others=low["created"] - 2, inter_name=still[0] if len(still) == 1 else None)
+
+
+def defaults(observations: Sequence[Observation], *, cpus: int) -> dict[str, int | str]:
+    """Return what the runtime takes when nothing is set, by knob, as far as it was seen; `cpus` are in the mask."""
+    found: dict[str, int | str] = {}
+    unset, shape = _find(observations, None), pools(observations)
+    if unset is None:
+        return found
+    if shape is not None:
+        both = unset["created"] - shape.others
+        inter = unset["names"].get(shape.inter_name) if shape.inter_name else both - cpus
+        if inter and 0 < inter < both:
+            found |= {"inter_op": inter, "intra_op": both - inter}
+    if unset["openmp"]:
+        found |= {"omp_num_threads": unset["openmp"]["max_threads"], "kmp_blocktime": unset["openmp"]["blocktime_ms"]}
+    return found
+
+
+def reach(observations: Sequence[Observation]) -> dict[str, Reach]:
+    """Return, for each variable of the experiments, whether it reaches the runtime."""
+    low = _find(observations, {})
+    if low is None:
+        return {}
+    found = {}
+    for observation in observations:
+        for variable, value in (observation["changes"] or {}).items():
+            found[variable] = _judge(variable, value, low, observation)
+    return found
+
+
+def onednn_threads(observation: Observation) -> int | None:
+    """Return the thread count that oneDNN told."""
+    match = re.search(r"nthr:(\d+)", observation["onednn"])
+    return int(match[1]) if match else None
+
+
+def _find(observations: Sequence[Observation], changes: dict[str, str] | None) -> Observation | None:
+    return next((o for o in observations if o["changes"] == changes), None)
+
+
+def _judge(variable: str, value: str, low: Observation, high: Observation) -> Reach:
+    if variable in (INTER, INTRA):
+        more = high["created"] - low["created"]
+        evidence = f"1 and {value}: TensorFlow's context starts {low['created']} and {high['created']} threads"
+        return Reach(answer=None if more not in (0, _FAR) else more == _FAR, evidence=evidence)
+    if variable == OMP:
+        a, b = onednn_threads(low), onednn_threads(high)
+        if a is None or b is None:
+            return Reach(answer=False, evidence="oneDNN ran nothing, and no other TensorFlow operator uses OpenMP")
+        return Reach(answer=a != b, evidence=f"1 and {value}: oneDNN takes {a} and {b} threads")
+    if low["openmp"] is None or high["openmp"] is None:
+        return Reach(answer=False, evidence="no OpenMP library that reads KMP variables is loaded")
+    if variable == BLOCKTIME:
+        a, b = low["openmp"]["blocktime_ms"], high["openmp"]["blocktime_ms"]
+        return Reach(answer=a != b, evidence=f"0 and {value}: the OpenMP library says {a} and {b} ms")
+    a, b = low["openmp"]["cpus"], high["openmp"]["cpus"]
+    evidence = f"none and {value.rpartition(',')[2]}: operators run on CPUs {_list(a)} and {_list(b)}"
+    return Reach(answer=a != b if len(a) > 1 else None, evidence=evidence)
+
+
+def _list(cpus: Sequence[int]) -> str:
+    return ",".join(map(str, cpus)) if len(cpus) <= 4 else f"{cpus[0]}…{cpus[-1]} ({len(cpus)})"

@@ -1,0 +1,220 @@
+"""Forked processes: one interpreter imports TensorFlow, and each trial begins as a fork of it.
+
+A fork skips the seconds that an interpreter and TensorFlow's import take, and is otherwise a process like a fresh
+one: same worker, same guard, same protocol, its variables set before TensorFlow's context is created. Variables that
+are read earlier, when the interpreter starts or while TensorFlow is imported, select another server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from typing import IO
+
+from tuner.errors import TunerError
+from tuner.places import child
+from tuner.space.catalogue import EARLY_VARIABLES
+from tuner.space.setting import Setting
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Target
+from tuner.trial.process import ChildProcess, Ends, GuardLost
+
+_HELLO_TIMEOUT_S = 120.0
+_MAX_SERVERS = 3  # each keeps an imported TensorFlow in memory
+_MAX_MESSAGE_BYTES = 1 << 16
+
+
+class ServerLost(Exception):  # noqa: N818  # a state of the launcher, not an error of the tool
+    """The server is gone."""
+
+
+class ForkLauncher:
+    """Forks trials from one server for each set of early variables; falls back to fresh interpreters, saying so."""
+
+    def __init__(self, target: Target, *, told: Callable[[str], None]) -> None:
+        """`told` is called with one line when something has to be said: a fallback, a restart."""
+        self._target = target
+        self._told = told
+        self._fresh = FreshLauncher(target=target)
+        self._servers: dict[tuple[tuple[str, str], ...], Server] = {}
+        self._restarted: set[tuple[tuple[str, str], ...]] = set()
+        self._refusals: set[str] = set()
+
+    def launch(self, setting: Setting, env: Mapping[str, str]) -> ChildProcess:
+        """Fork a process with the setting's variables; raises TunerError where the server dies a second time."""
+        early = tuple(sorted((name, value) for name, value in env.items() if name in EARLY_VARIABLES))
+        late = {name: value for name, value in env.items() if name not in EARLY_VARIABLES}
+        while True:
+            server = self._server(early)
+            refused = server.refused
+            if refused is not None:
+                self._tell_once(f"trials start as fresh interpreters: {refused}")
+                return self._fresh.launch(setting, env)
+            try:
+                return self._fork(server, setting, env, late)
+            except ServerLost:
+                self._bury(early, server)
+
+    def now(self) -> float:
+        """Return the monotonic clock."""
+        return time.monotonic()
+
+    def head_start_s(self) -> float:
+        """Return how long the servers took to import TensorFlow, once for all trials."""
+        return max((server.import_s for server in self._servers.values() if not server.refused), default=0.0)
+
+    def warm(self) -> None:
+        """Start the server for settings without early variables, and do not wait for it."""
+        self._servers[()] = Server(self._target, {})
+
+    def close(self) -> None:
+        """End the servers; processes that were forked from them are not touched."""
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
+
+    def servers(self) -> list[Server]:
+        """Return the living servers."""
+        return list(self._servers.values())
+
+    def _fork(self, server: Server, setting: Setting, env: Mapping[str, str], late: Mapping[str, str]) -> ChildProcess:
+        try:
+            return ChildProcess(
+                lambda ends: server.fork(ends, {"spec": self._target.spec(setting), "env": dict(late)}),
+                self._target.deadline_s,
+                applied=lambda facts: self._target.applied(setting, env, facts),
+            )
+        except GuardLost:
+            if server.ended():
+                raise ServerLost from None
+            raise
+
+    def _server(self, early: tuple[tuple[str, str], ...]) -> Server:
+        """Return the server for these early variables; the least recently used makes room for a new one."""
+        server = self._servers.pop(early, None)
+        if server is None:
+            while len(self._servers) >= _MAX_SERVERS:
+                self._servers.pop(next(iter(self._servers))).close()
+            server = Server(self._target, dict(early))
+        self._servers[early] = server
+        return server
+
+    def _bury(self, early: tuple[tuple[str, str], ...], server: Server) -> None:
+        """Take a dead server away; the next launch starts another, once."""
+        del self._servers[early]
+        log = server.close()
+        if early in self._restarted:
+            raise TunerError(
+                "the fork server died twice", "run with --launcher fresh; the end of its log:\n" + log[-2000:]
+            )
+        self._restarted.add(early)
+        self._told(f"the fork server died ({server.end()}) and is started again")
+
+    def _tell_once(self, line: str) -> None:
+        if line not in self._refusals:
+            self._refusals.add(line)
+            self._told(line)
+
+
+class Server:
+    """One fork server and the channel to it; it comes up by itself, and is waited for when it is first asked."""
+
+    def __init__(self, target: Target, early: Mapping[str, str]) -> None:
+        self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [str(target.python), str(child("boot")), "forkserver", str(theirs.fileno()), str(os.getpid())]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                env=target.base_env | dict(early),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._channel.close()
+            raise TunerError(f"cannot start a fork server: {error}", "free memory or processes") from error
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
+        self.import_s = 0.0
+        """How long TensorFlow's import took."""
+        self._began_s = time.monotonic()
+        self._told: dict[str, str | None] | None = None
+
+    @property
+    def refused(self) -> str | None:
+        """Return why it cannot serve, None if it can; waits until it has come up."""
+        if self._told is None:
+            self._told = self._hello()
+        return self._told["refused"]
+
+    def fork(self, ends: Ends, request: Mapping[str, object]) -> ForkedGuard:
+        """Ask for a fork; raises ServerLost where nobody is there to ask."""
+        message = json.dumps(request).encode()
+        if len(message) > _MAX_MESSAGE_BYTES:
+            raise TunerError(f"a request of {len(message)} bytes is too long", "shorten the variables of the setting")
+        try:
+            socket.send_fds(self._channel, [message], list(ends))
+        except (BrokenPipeError, ConnectionError) as error:
+            raise ServerLost from error
+        return ForkedGuard()
+
+    def ended(self) -> bool:
+        """Return whether the process is gone, or goes within the moment that a dying process takes."""
+        try:
+            self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def end(self) -> str:
+        """Return how the process ended."""
+        code = self._process.returncode
+        return f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name
+
+    def close(self) -> str:
+        """End the server and return what it printed; may be called twice."""
+        self._channel.close()
+        try:
+            self._process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._log.closed:
+            return ""
+        self._log.seek(0)
+        log = self._log.read().decode(errors="replace")
+        self._log.close()
+        return log
+
+    def _hello(self) -> dict[str, str | None]:
+        """Wait until TensorFlow is imported; a server that cannot even do that leaves it to fresh interpreters."""
+        left_s = self._began_s + _HELLO_TIMEOUT_S - time.monotonic()
+        ready, _, _ = select.select([self._channel], [], [], max(0.0, left_s))
+        message = b""
+        with contextlib.suppress(ConnectionError):
+            message = self._channel.recv(_MAX_MESSAGE_BYTES) if ready else b""
+        if not message:
+            return {"refused": "the fork server did not come up"}
+        told = json.loads(message)
+        self.import_s = float(told["import_s"])
+        return {"refused": told["refused"]}
+
+
+class ForkedGuard:
+    """A guard that is nobody's child here: the end of its pipes is all that is to be waited for."""
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return at once: the guard has told how the worker ended, which is the last thing it does."""
+        del timeout

@@ -1,0 +1,59 @@
+"""Fresh interpreters: every process is made as users make theirs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.places import child
+from tuner.space.setting import Setting
+from tuner.trial.launcher import Target
+from tuner.trial.process import ChildProcess, Ends, Start
+
+
+def interpreter(python: Path, env: Mapping[str, str], spec: Mapping[str, object]) -> Start:
+    """Return what starts a new interpreter with a worker in it, behind a guard."""
+
+    def start(ends: Ends) -> subprocess.Popen[bytes]:
+        worker = [str(python), str(child("boot")), "worker", str(ends.commands), str(ends.reports), json.dumps(spec)]
+        guard = [sys.executable, "-I", "-S", str(child("boot")), "guard", str(ends.lifeline), str(ends.status)]
+        return subprocess.Popen(
+            [*guard, *worker],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=ends.log,
+            stderr=ends.log,
+            pass_fds=ends[:-1],
+            start_new_session=True,
+        )
+
+    return start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshLauncher:
+    """Every process is a new interpreter, which is how users run."""
+
+    target: Target
+
+    def launch(self, setting: Setting, env: Mapping[str, str]) -> ChildProcess:
+        """Start a fresh interpreter with the setting's variables."""
+        target = self.target
+        return ChildProcess(
+            interpreter(target.python, target.base_env | dict(env), target.spec(setting)),
+            target.deadline_s,
+            applied=lambda facts: target.applied(setting, env, facts),
+        )
+
+    def now(self) -> float:
+        """Return the monotonic clock."""
+        return time.monotonic()
+
+    def head_start_s(self) -> float:
+        """Return zero."""
+        return 0.0

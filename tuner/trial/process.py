@@ -1,0 +1,223 @@
+"""A trial's process: the pipes to a worker and to its guard, whoever started them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol
+
+from tuner.errors import TunerError
+from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
+
+_LOG_BYTES = 16_384
+_GUARD_TIMEOUT_S = 10.0
+
+
+class Ends(NamedTuple):
+    """The descriptors that go to the guard and to the worker; closed here once they are theirs."""
+
+    commands: int
+    reports: int
+    lifeline: int
+    status: int
+    log: int
+
+
+class Guard(Protocol):
+    """A started guard, as far as the end of its pipes does not tell."""
+
+    def wait(self, timeout: float | None = None) -> object:
+        """Wait until it has ended; raises subprocess.TimeoutExpired."""
+
+
+Start = Callable[[Ends], Guard]
+"""Starts a guard and its worker; raises OSError or TunerError where it cannot."""
+
+
+class GuardLost(TunerError):  # noqa: N818  # named as what it says
+    """The guard ended before it told of a worker."""
+
+
+class ChildProcess:
+    """A worker behind its guard, and the pipes to both."""
+
+    def __init__(
+        self, start: Start, deadline_s: float, *, applied: Callable[[Facts], str | None] | None = None
+    ) -> None:
+        """Start it; raises TunerError where no process can be started at all.
+
+        `applied` judges a process that says it is ready: None, or why its setting does not hold there.
+        """
+        self._applied = applied
+        self._deadline_s = deadline_s
+        self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
+        self._unread = b""
+        self._launched_s = time.monotonic()
+        self._exit: Exit | None = None
+        self._lifeline_cut = False
+        self._last_words = ""
+        self._paused = False
+        self._oom_kills = _oom_kills()
+        command_read, self._commands = os.pipe()
+        self._reports, report_write = os.pipe()
+        lifeline_read, self._lifeline = os.pipe()
+        self._status, status_write = os.pipe()
+        ends = Ends(command_read, report_write, lifeline_read, status_write, self._log.fileno())
+        try:
+            try:
+                self._guard = start(ends)
+            finally:
+                for descriptor in ends[:-1]:
+                    os.close(descriptor)
+            started = self._read_status()
+        except OSError as error:
+            self._close_ends(self._lifeline)
+            raise TunerError(f"cannot start a process: {error}", "free memory or processes, then run again") from error
+        except TrialFailure as failure:
+            self._close_ends(self._lifeline)
+            raise GuardLost(
+                f"cannot start a process: {failure.message}", "the limit on processes or on memory may be reached"
+            ) from failure
+        except BaseException:
+            self._close_ends(self._lifeline)
+            raise
+        self.pid, self._guard_pid = int(started["pid"]), int(started["guard"])
+
+    def ready(self) -> Facts:
+        """Wait for the `ready` report; the deadline counts from the launch."""
+        report = self.report("ready", since_s=self._launched_s)
+        facts = Facts.from_dict(report | {"context_s": report["context_at_s"] - self._launched_s})
+        problem = self._applied(facts) if self._applied is not None else None
+        if problem is not None:
+            raise self._failure(Status.UNAPPLIED, problem)
+        return facts
+
+    def slice(self, duration_s: float) -> Slice:
+        """Ask for a slice and sleep until its report comes."""
+        with contextlib.suppress(BrokenPipeError):  # a dead worker is told by the report pipe, with its reason
+            os.write(self._commands, json.dumps({"slice_s": duration_s}).encode() + b"\n")
+        return Slice.from_dict(self.report("slice"))
+
+    def report(self, kind: str, *, since_s: float | None = None) -> dict[str, Any]:
+        """Return the next report, which has to be of that kind; raises TrialFailure for anything else.
+
+        It has to come before the deadline, counted from `since_s` or from now.
+        """
+        line = self._read_line((time.monotonic() if since_s is None else since_s) + self._deadline_s)
+        try:
+            report: dict[str, Any] = json.loads(line)
+            found = report["report"]
+        except (ValueError, KeyError, TypeError):
+            raise self._failure(Status.FAILED, f"the process reported {line[:80]!r}, which is no report") from None
+        if found == "failure":
+            raise self._failure(Status(report["kind"]), report["message"])
+        if found != kind:
+            raise self._failure(Status.FAILED, f"the process reported '{found}' where '{kind}' was due")
+        return report
+
+    def pause(self) -> None:
+        """Stop the worker's process group."""
+        if not self._paused:
+            self._signal(signal.SIGSTOP)
+            self._paused = True
+
+    def resume(self) -> None:
+        """Continue the worker's process group."""
+        if self._paused:
+            self._signal(signal.SIGCONT)
+            self._paused = False
+
+    def close(self) -> Exit:
+        """Cut the lifeline: the guard kills the worker with all its descendants and tells how it ended."""
+        if not self._lifeline_cut:  # an interruption below must not close the same descriptor twice
+            self._lifeline_cut = True
+            os.close(self._lifeline)
+        if self._exit is None:
+            try:
+                ended = self._read_status()
+                self._guard.wait(_GUARD_TIMEOUT_S)
+            except (TrialFailure, subprocess.TimeoutExpired):
+                with contextlib.suppress(ProcessLookupError):  # its worker dies with it
+                    os.kill(self._guard_pid, signal.SIGKILL)
+                self._guard.wait()
+                ended = {}
+            self._last_words = self._read_log()
+            self._close_ends()
+            self._exit = Exit(returncode=ended.get("returncode"), peak_memory_bytes=ended.get("peak_memory_bytes"))
+        return self._exit
+
+    def log_tail(self) -> str:
+        """Return the end of what the process printed so far."""
+        return self._read_log() if self._exit is None else self._last_words
+
+    def _close_ends(self, *more: int) -> None:
+        for descriptor in (self._commands, self._reports, self._status, *more):
+            os.close(descriptor)
+        self._log.close()
+
+    def _read_log(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - _LOG_BYTES))
+        return self._log.read().decode(errors="replace")
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def _read_line(self, deadline: float) -> bytes:
+        """Return one line of the report pipe, asleep in the kernel until it is there."""
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([self._reports], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise self._failure(Status.TIMEOUT, f"no answer within {self._deadline_s:g} s")
+            chunk = os.read(self._reports, 1 << 16)
+            if not chunk:
+                raise self._ended()
+            self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def _read_status(self) -> dict[str, Any]:
+        """Return the guard's next line."""
+        line = b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([self._status], [], [], _GUARD_TIMEOUT_S)
+            byte = os.read(self._status, 1) if ready else b""
+            if not byte:
+                raise TrialFailure(Status.CRASHED, "the guard of the process is gone")
+            line += byte
+        status: dict[str, Any] = json.loads(line)
+        return status
+
+    def _ended(self) -> TrialFailure:
+        """Return the failure of a worker that ended before it reported."""
+        returncode = self.close().returncode
+        if returncode == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+            return self._failure(Status.OOM, "the kernel killed the process because memory ran out")
+        if returncode is not None and returncode < 0:
+            return self._failure(Status.CRASHED, f"the process was killed by {signal.Signals(-returncode).name}")
+        return self._failure(Status.CRASHED, f"the process ended with exit code {returncode}")
+
+    def _failure(self, status: Status, message: str) -> TrialFailure:
+        self.close()
+        return TrialFailure(status, message, self.log_tail())
+
+
+def _oom_kills() -> int:
+    """Return how often the kernel has killed for memory since boot; 0 where it does not tell."""
+    try:
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    except OSError:
+        pass
+    return 0
