@@ -61,9 +61,7 @@ def test_the_child_needs_nothing_but_the_standard_library_and_the_framework() ->
 
 def test_tensorflow_never_enters_the_parent() -> None:
     modules = ", ".join(
-        str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
-        for path in FILES
-        if path not in CHILDREN
+        str(path.relative_to(ROOT).with_suffix("")).replace("/", ".") for path in FILES if path not in CHILDREN
     )
     code = f"import sys, {modules}; print('tensorflow' in sys.modules or 'keras' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

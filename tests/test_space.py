@@ -106,7 +106,11 @@ def test_an_openmp_build_has_all_knobs(machine: Machine, openmp: Runtime, resnet
     assert zoo["kmp_affinity"] == "granularity=fine,compact,1,0"
     assert zoo["kmp_blocktime"] == 0
     default = space.baselines["tf-default"]
-    assert (default["omp_num_threads"], default["kmp_blocktime"], default["kmp_affinity"]) == (16, 200, "none")
+    assert (default["omp_num_threads"], default["kmp_blocktime"], default["kmp_affinity"]) == (
+        8,
+        200,
+        "none",
+    )  # one a physical core
 
 
 def test_without_onednn_the_openmp_knobs_are_off_too(machine: Machine, stock: Runtime, resnet50: Workload) -> None:

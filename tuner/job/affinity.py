@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
-from tuner.machine.libraries import INTEL_OPENMP
+from tuner.machine.libraries import INTEL_OPENMP, intel_openmp
 from tuner.runtime.openmp import VARIABLES, Binding, bind, rejections
 from tuner.runtime.probe import Runtime
 from tuner.space.baseline import BASELINES
@@ -71,3 +71,21 @@ class Affinities:
 
 def _recommended(machine: Machine) -> Iterable[str]:
     return [str(rule["kmp_affinity"]) for each in BASELINES if "kmp_affinity" in (rule := each.rule(machine))]
+
+
+def where(value: str, *, n_threads: int) -> tuple[Path, Binding]:
+    """Return the intel-openmp package's library, and where it would bind `n_threads` threads under KMP_AFFINITY.
+
+    Raises BadInputError where it refuses the value.
+    """
+    library = intel_openmp()
+    if library is None:
+        raise BadInputError("the intel-openmp package is not installed", "it is there for x86-64 only")
+    bound = bind(library, {"KMP_AFFINITY": value}, n_threads=n_threads)
+    refused = rejections(bound.warnings)
+    if refused:
+        raise BadInputError(
+            f"KMP_AFFINITY={value} is refused by {library.name}: {refused[0]}",
+            f"expected e.g. {KNOBS['kmp_affinity'].example}",
+        )
+    return library, bound

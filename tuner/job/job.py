@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.job.affinity import Affinities
 from tuner.job.request import Checked
@@ -16,6 +17,7 @@ from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.objective import Objective
 from tuner.report.document import describe_host, describe_space, describe_workload
 from tuner.runtime.probe import Runtime, probe
+from tuner.space.catalogue import PRELOAD
 from tuner.space.setting import Setting, scrub
 from tuner.space.space import Space, resolve
 from tuner.trial.audit import Expected, audit, unapplied
@@ -90,6 +92,7 @@ def prepare(checked: Checked) -> Job:
     """Probe the runtime and resolve the space on it; raises BadInputError, and writes no result."""
     env, ignored = scrub(os.environ)
     env |= {"CUDA_VISIBLE_DEVICES": "-1"}  # the device is the CPU; a GPU build must not take the work away
+    _check_preload(env)
     runtime = probe(checked.python, env)
     if runtime.openmp_library is not None:
         env |= {"KMP_SETTINGS": "1"}  # the library tells its settings, once; the audit reads them
@@ -119,3 +122,10 @@ def prepare(checked: Checked) -> Job:
     )
     affinities.check(job.space)
     return job
+
+
+def _check_preload(env: Mapping[str, str]) -> None:
+    """Raise BadInputError for an inherited preload that is not there: the loader only warns, and goes on without."""
+    for path in env.get(PRELOAD, "").replace(":", " ").split():
+        if "/" in path and not os.path.exists(path):  # noqa: PTH110  # pathlib's raises where a folder may not be entered
+            raise BadInputError(f"{PRELOAD} names {path}, which does not exist", f"install it, or unset {PRELOAD}")

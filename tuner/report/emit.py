@@ -8,10 +8,14 @@ import shlex
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+from tuner.machine.cpulist import parse_list
+from tuner.space.catalogue import PRELOAD
+
 Env = Mapping[str, str]
 
 _BATCH = "TFTUNE_BATCH_SIZE"
 _BATCH_NOTE = f"{_BATCH} is no variable of TensorFlow: let your own code read it as its batch size."
+_CPUS = "TFTUNE_CPUS"
 _NOTHING = "Keep TensorFlow's defaults: there is nothing to set."
 _DOTENV_PLAIN = re.compile(r"[\w.,:/@%+=-]*")
 
@@ -35,9 +39,19 @@ def emit(env: Env, format_: Format, *, title: str) -> str:
 
 def _notes(env: Env) -> list[str]:
     notes = [_BATCH_NOTE] if _BATCH in env else []
-    return (
-        notes if set(env) - {_BATCH} else [_NOTHING, *notes] if not env else ["Keep TensorFlow's own threads.", *notes]
-    )
+    if not env:
+        return [_NOTHING]
+    return notes if set(env) - {_BATCH} else ["Keep TensorFlow's own threads.", *notes]
+
+
+def _variables(env: Env) -> list[tuple[str, str]]:
+    """Return the variables; the CPUs are no variable but how the program is started."""
+    return [(name, value) for name, value in env.items() if name != _CPUS]
+
+
+def _kept(env: Env, how: str) -> list[str]:
+    """Return the note on how to keep the program to its CPUs, if it is to be; `{}` is their list."""
+    return [f"Keep the program to CPUs {env[_CPUS]}: " + how.format(env[_CPUS])] if _CPUS in env else []
 
 
 def _commented(notes: list[str], lines: list[str]) -> str:
@@ -45,12 +59,15 @@ def _commented(notes: list[str], lines: list[str]) -> str:
 
 
 def _sh(env: Env, notes: list[str]) -> str:
-    return _commented(notes, [f"export {name}={shlex.quote(value)}" for name, value in env.items()])
+    notes = notes + _kept(env, "start it with taskset -c {}.")
+    return _commented(notes, [f"export {name}={shlex.quote(value)}" for name, value in _variables(env)])
 
 
 def _dotenv(env: Env, notes: list[str]) -> str:
     """Single quotes where a value has characters that readers of the format take differently."""
-    lines = [f"{name}={value if _DOTENV_PLAIN.fullmatch(value) else _single(value)}" for name, value in env.items()]
+    notes = notes + _kept(env, "start it with taskset -c {}.")
+    variables = _variables(env)
+    lines = [f"{name}={value if _DOTENV_PLAIN.fullmatch(value) else _single(value)}" for name, value in variables]
     return _commented(notes, lines)
 
 
@@ -59,7 +76,9 @@ def _single(value: str) -> str:
 
 
 def _docker(env: Env, notes: list[str]) -> str:
-    return _commented(notes, [f"ENV {name}={_double(value, escape_dollar=True)}" for name, value in env.items()])
+    notes = notes + _kept(env, "docker run --cpuset-cpus={}.")
+    lines = [f"ENV {name}={_double(value, escape_dollar=True)}" for name, value in _variables(env)]
+    return _commented(notes, lines)
 
 
 def _double(value: str, *, escape_dollar: bool = False) -> str:
@@ -69,22 +88,29 @@ def _double(value: str, *, escape_dollar: bool = False) -> str:
 
 def _k8s(env: Env, notes: list[str]) -> str:
     """An `env:` list for a container; every value is a string, as Kubernetes demands."""
-    if not env:
+    notes = notes + _kept(env, "let its command begin with taskset -c {}.")
+    variables = _variables(env)
+    if not variables:
         return _commented(notes, ["env: []"])
     lines = ["env:"]
-    for name, value in env.items():
+    for name, value in variables:
         lines += [f"  - name: {name}", f"    value: {json.dumps(value)}"]
     return _commented(notes, lines)
 
 
 def _systemd(env: Env, notes: list[str]) -> str:
     """`Environment=` lines; % begins a specifier there and is doubled."""
-    return _commented(notes, [f"Environment={_double(f'{n}={v}').replace('%', '%%')}" for n, v in env.items()])
+    lines = [f"Environment={_double(f'{n}={v}').replace('%', '%%')}" for n, v in _variables(env)]
+    return _commented(notes, [*lines, *([f"CPUAffinity={env[_CPUS]}"] if _CPUS in env else [])])
 
 
 def _python(env: Env, notes: list[str]) -> str:
-    lines = [f"os.environ[{json.dumps(name)}] = {json.dumps(value)}" for name, value in env.items()]
-    before = ["Run this before TensorFlow's first operation: it reads the variables once."] if env else []
+    lines = [f"os.environ[{json.dumps(name)}] = {json.dumps(value)}" for name, value in _variables(env)]
+    if _CPUS in env:
+        lines.append(f"os.sched_setaffinity(0, {sorted(parse_list(env[_CPUS]))})")
+    before = ["Run this before TensorFlow is imported: it reads the variables once."] if env else []
+    if PRELOAD in env:
+        before.append(f"{PRELOAD} has no effect from here: set it where the interpreter is started.")
     return _commented(notes + before, ["import os", "", *lines] if lines else [])
 
 

@@ -68,7 +68,7 @@ def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, _mask
 
 def complaints(log: str) -> tuple[str, ...]:
     """Return the warnings and errors that an OpenMP library printed, without their numbers."""
-    return tuple(re.findall(r"^(?:OMP: (?:Warning|Error) #\d+|libgomp): (.*)$", log, re.MULTILINE))
+    return tuple(re.findall(r"^(?:OMP: (?:Warning|Error) #\d+|libgomp): (.*?)\.?$", log, re.MULTILINE))
 
 
 def rejections(warnings: Iterable[str]) -> list[str]:

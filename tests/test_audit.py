@@ -1,0 +1,127 @@
+"""The audit of a process, on what two real ones reported and on what others might."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.conftest import DATA
+from tuner.runtime import reach
+from tuner.runtime.openmp import Binding
+from tuner.space.setting import Setting
+from tuner.trial.audit import Expected, Finding, audit, unapplied
+
+BOUND = Binding(cpus=((0,), (1,)), warnings=())
+FREE = Binding(cpus=((0, 1), (0, 1)), warnings=())
+Change = Callable[[dict[str, Any]], None]
+
+
+def judged(
+    build: str, change: Change = lambda _: None, *, binding: Binding | None = BOUND, **values: int | str
+) -> dict:
+    """Return the findings on a captured process, its setting or its report changed."""
+    data = copy.deepcopy(json.loads((DATA / "processes" / f"{build}.json").read_text()))
+    change(data["effective"])
+    setting = Setting.of(data["setting"] | values)
+    libraries = {"jemalloc": "/lib/libjemalloc.so.2", "intel-openmp": "/opt/intel/libiomp5.so"}
+    expected = Expected(
+        pools=reach.pools(data["observations"]), libraries=libraries, binding=lambda _setting, _env: binding
+    )
+    return {f.knob: f for f in audit(setting, setting.env(libraries), data["effective"], expected)}
+
+
+@pytest.mark.parametrize("build", ["stock-2.21", "openmp-2.14"])
+def test_the_captured_processes_did_what_they_were_told(build: str) -> None:
+    found = judged(build)
+    assert len(found) == (2 if build == "stock-2.21" else 5)
+    assert {finding.answer for finding in found.values()} == {True}
+    assert unapplied(list(found.values())) is None
+
+
+@pytest.mark.parametrize(
+    ("build", "values", "knob", "words"),
+    [
+        ("stock-2.21", {"inter_op": 2}, "inter_op", "1 threads named tf_Compute"),
+        ("stock-2.21", {"intra_op": 1}, "intra_op", "2 threads in the pool"),
+        ("openmp-2.14", {"intra_op": 1}, "intra_op", "3 threads in both pools"),
+        ("openmp-2.14", {"omp_num_threads": 1}, "omp_num_threads", "OMP_NUM_THREADS=2"),
+        ("openmp-2.14", {"kmp_blocktime": 200}, "kmp_blocktime", "KMP_BLOCKTIME=1"),
+        ("stock-2.21", {"kmp_blocktime": 200}, "kmp_blocktime", "no OpenMP library is loaded"),
+        ("stock-2.21", {"cpus": "0"}, "cpus", "may use CPUs 0-1"),
+        ("stock-2.21", {"malloc": "jemalloc"}, "malloc", "loaded: none"),
+        ("openmp-2.14", {"openmp_library": "intel-openmp"}, "openmp_library", "libiomp5.so"),
+        ("stock-2.21", {"onednn": 0}, "onednn", "oneDNN is on"),
+    ],
+)
+def test_a_knob_that_did_not_take_effect_is_told_with_what_was_seen(
+    build: str, values: Mapping[str, int | str], knob: str, words: str
+) -> None:
+    def without_openmp(effective: dict[str, Any]) -> None:
+        if build == "stock-2.21":
+            effective["openmp"]["libraries"] = []
+
+    found = judged(build, without_openmp, **values)
+    assert found[knob].answer is False
+    assert words in found[knob].evidence
+    reason = unapplied(list(found.values()))
+    assert reason is not None
+    assert "did not take effect" in reason
+
+
+def test_threads_that_the_workload_itself_sets_make_the_variable_void() -> None:
+    found = judged("stock-2.21", lambda e: e["getters"].update(intra_op=7))
+    assert found["intra_op"].answer is False
+    assert "the workload itself sets 7 threads" in found["intra_op"].evidence
+
+
+def test_threads_of_the_workload_are_not_taken_for_tensorflows() -> None:
+    found = judged("openmp-2.14", lambda e: e["context"].update(created=None), intra_op=1)
+    assert found["intra_op"].answer is None
+    assert unapplied(list(found.values())) is None
+
+
+def test_the_masks_have_to_be_those_that_the_library_gives() -> None:
+    def masks(*of: str) -> Change:
+        return lambda e: e["pools"].update(later=dict.fromkeys(of, 1), tensorflow={})
+
+    assert judged("openmp-2.14", masks("0", "1"))["kmp_affinity"].answer is True
+    assert judged("openmp-2.14", masks("0", "0-1"))["kmp_affinity"].answer is True  # not every thread was needed
+    elsewhere = Binding(cpus=((0,), (0,)), warnings=())
+    assert judged("openmp-2.14", masks("0", "1"), binding=elsewhere)["kmp_affinity"].answer is False
+    assert judged("openmp-2.14", masks("0", "1"), binding=FREE)["kmp_affinity"].answer is False
+    assert judged("openmp-2.14", masks("0-1"), binding=FREE)["kmp_affinity"].answer is True
+    assert judged("openmp-2.14", masks("0-1"))["kmp_affinity"].answer is None  # no team was needed at all
+    assert judged("openmp-2.14", masks("0", "1"), binding=None)["kmp_affinity"].answer is None
+
+
+def test_a_value_that_the_library_warns_of_did_not_take_effect() -> None:
+    warning = 'KMP_AFFINITY: parameter invalid, ignoring "tight"'
+    found = judged("openmp-2.14", lambda e: e["openmp"].update(warnings=[warning]))
+    assert found["kmp_affinity"].answer is False
+    assert warning in found["kmp_affinity"].evidence
+    harmless = "KMP_AFFINITY: granularity=core will be used"
+    assert judged("openmp-2.14", lambda e: e["openmp"].update(warnings=[harmless]))["kmp_affinity"].answer
+
+
+def test_what_a_process_does_not_tell_is_unknown() -> None:
+    found = judged("openmp-2.14", lambda e: (e["openmp"].update(settings={}), e.update(onednn=None)), onednn=1)  # type: ignore[func-returns-value]
+    assert found["omp_num_threads"].answer is None
+    assert found["onednn"].answer is None
+    assert judged("openmp-2.14", onednn_allocator=1, xla="auto")["onednn_allocator"].answer is None
+    assert judged("openmp-2.14", xla="auto")["xla"].answer is None
+    assert judged("openmp-2.14", lambda e: e.update(xla=True), xla="auto")["xla"].answer is True
+
+
+def test_only_knobs_that_were_set_are_judged() -> None:
+    data = json.loads((DATA / "processes" / "stock-2.21.json").read_text())
+    setting = Setting.of(data["setting"] | {"intra_op": 1})
+    expected = Expected(pools=reach.pools(data["observations"]), libraries={}, binding=lambda *_: None)
+    assert audit(setting, {"TFTUNE_BATCH_SIZE": "8"}, data["effective"], expected) == []
+
+
+def test_an_answer_is_one_line() -> None:
+    assert all("\n" not in f.evidence for f in judged("openmp-2.14").values() if isinstance(f, Finding))

@@ -1,0 +1,190 @@
+"""Knobs beyond the core: early ones, preloads, CPUs, the portable spelling; and what depends on the machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tuner.errors import BadInputError
+from tuner.machine.host import Machine
+from tuner.report.emit import Format, emit
+from tuner.runtime.probe import Runtime
+from tuner.space import spacefile
+from tuner.space.catalogue import EARLY_VARIABLES, KNOBS
+from tuner.space.preset import PRESETS, expand
+from tuner.space.setting import Setting, scrub
+from tuner.space.space import Space, resolve
+from tuner.workload.workload import Workload
+
+LIBRARIES = {"intel-openmp": "/opt/libiomp5.so", "tcmalloc": "/usr/lib/libtcmalloc_minimal.so.4"}
+
+
+@pytest.fixture
+def laptop(machine: Machine) -> Machine:
+    """One socket, one node, 4 cores without SMT."""
+    return replace(
+        machine,
+        online_cpus=4,
+        logical_cpus=4,
+        physical_cores=4,
+        threads_per_core=1,
+        sockets=1,
+        numa_nodes={"0": "0-3"},
+        affinity="0-3",
+    )
+
+
+def space_of(name: str, machine: Machine, runtime: Runtime, workload: Workload, **more: object) -> Space:
+    return resolve(spacefile.read(name, machine), machine=machine, runtime=runtime, workload=workload, **more)  # type: ignore[arg-type]
+
+
+def test_presets_suit_the_topology(machine: Machine, laptop: Machine) -> None:
+    every = list(PRESETS["kmp_affinity"])
+    assert expand("kmp_affinity", list(every), machine) == [
+        "none",
+        "granularity=fine,compact",
+        "granularity=fine,compact,1,0",
+        "granularity=fine,scatter",
+        "granularity=fine,proclist=[0,1,2,3,8,9,10,11],explicit",
+    ]
+    assert expand("kmp_affinity", list(every), laptop) == ["none", "granularity=fine,compact"]
+    assert expand("cpus", ["all", "one_node"], machine) == ["0-15", "0-3,8-11"]
+    assert expand("cpus", ["all", "one_node"], laptop) == ["0-3"]
+
+
+def test_bad_presets_are_told() -> None:
+    with pytest.raises(BadInputError, match="unknown preset 'compat'"):
+        expand("kmp_affinity", ["compat"], None)  # type: ignore[arg-type]
+    with pytest.raises(BadInputError, match="has no presets"):
+        expand("malloc", ["all"], None)  # type: ignore[arg-type]
+
+
+def test_the_extended_space_has_what_can_be_deployed(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+    space = space_of("extended", machine, stock, resnet50, libraries=LIBRARIES)
+    assert space.domains["malloc"] == ("glibc", "tcmalloc")
+    assert space.dropped == {"malloc": "jemalloc: no such library is installed here"}
+    assert space.domains["cpus"] == ("0-15", "0-3,8-11")
+    assert "openmp_library" in space.off
+    assert "omp_proc_bind" not in space.off  # not asked for, not spoken of
+    assert space.baselines["intel"]["malloc"] == "tcmalloc"
+    bare = space_of("extended", machine, stock, resnet50)
+    assert bare.domains["malloc"] == ("glibc",)
+    assert bare.baselines["intel"]["malloc"] == "glibc"
+
+
+def test_an_openmp_build_may_choose_its_library(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
+    space = space_of("extended", machine, openmp, resnet50, libraries=LIBRARIES)
+    assert space.domains["openmp_library"] == ("bundled", "intel-openmp")
+    assert "OpenMP knobs" in space.off["onednn"]
+    both = space.reference.with_values(openmp_library="intel-openmp", malloc="tcmalloc")
+    assert space.env(both)["LD_PRELOAD"] == "/opt/libiomp5.so:/usr/lib/libtcmalloc_minimal.so.4"
+
+
+def test_what_is_as_by_default_is_not_set(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+    space = space_of("extended", machine, stock, resnet50, libraries=LIBRARIES)
+    assert space.env(space.reference) == {"TFTUNE_BATCH_SIZE": "8"}
+    fewer = space.env(space.reference.with_values(intra_op=8))
+    assert fewer.keys() == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TFTUNE_BATCH_SIZE"}
+    assert not fewer.keys() & EARLY_VARIABLES
+    compiled = space.env(space.reference.with_values(xla="auto", cpus="0-3,8-11", onednn=0))
+    assert compiled["TF_XLA_FLAGS"] == "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+    assert compiled["TFTUNE_CPUS"] == "0-3,8-11"
+    assert compiled["TF_ENABLE_ONEDNN_OPTS"] == "0"
+
+
+def test_a_variable_of_the_environment_is_left_alone(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+    inherited = {"TF_ENABLE_ONEDNN_OPTS": "0", "LD_PRELOAD": "/usr/lib/libtcmalloc.so"}
+    assert scrub(inherited) == (inherited, [])
+    space = space_of("extended", machine, stock, resnet50, libraries=LIBRARIES, inherited=inherited)
+    assert {"onednn", "malloc"} <= space.off.keys()
+    assert "set in your environment" in space.off["malloc"]
+    with pytest.raises(BadInputError, match="set in your environment"):
+        space_of("cpu", machine, stock, resnet50, pins={"malloc": "tcmalloc"}, libraries=LIBRARIES, inherited=inherited)
+
+
+def test_openmp_s_own_spelling_stands_in_for_intel_s(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
+    space = space_of("portable", machine, openmp, resnet50)
+    assert "omp_proc_bind is another spelling" in space.off["kmp_affinity"]
+    assert space.baselines["intel"]["omp_proc_bind"] == "close"
+    assert space.baselines["tf-default"]["omp_proc_bind"] == "false"
+    assert "KMP_AFFINITY" not in space.env(space.baselines["intel"])
+    with pytest.raises(BadInputError, match="another spelling"):
+        space_of("portable", machine, openmp, resnet50, pins={"kmp_affinity": "none"})
+
+
+def test_gnu_s_library_hears_no_kmp_variable(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
+    gnu = replace(openmp, openmp_libraries=["/usr/lib/libgomp.so.1"])
+    space = space_of("cpu", machine, gnu, resnet50)
+    assert {"kmp_affinity", "kmp_blocktime"} == space.off.keys()
+    assert "GNU's OpenMP library" in space.off["kmp_affinity"]
+
+
+@pytest.mark.parametrize(
+    ("pins", "words"),
+    [
+        ({"malloc": "jemalloc"}, "malloc=jemalloc: no such library is installed here; install it first"),
+        ({"malloc": "mimalloc"}, "malloc=mimalloc is none of its values; expected glibc or jemalloc or tcmalloc"),
+        ({"cpus": "0-99"}, "cpus=0-99 is no list of this process's CPUs; expected some of 0-15"),
+        ({"cpus": "x"}, "cpus=x is no list"),
+        ({"onednn": "2"}, "onednn=2 is out of range; expected a whole number from 0 to 1"),
+        ({"omp_proc_bind": "close"}, "would change nothing: oneDNN runs on TensorFlow's own Eigen thread pool"),
+    ],
+)
+def test_bad_pins_are_one_line(
+    machine: Machine, stock: Runtime, resnet50: Workload, pins: dict[str, str], words: str
+) -> None:
+    with pytest.raises(BadInputError) as caught:
+        space_of("cpu", machine, stock, resnet50, pins=pins)
+    assert words in str(caught.value)
+
+
+def test_affinities_that_bind_alike_become_one(laptop: Machine, openmp: Runtime, resnet50: Workload) -> None:
+    def same(value: str) -> str:
+        return "granularity=fine,compact,1,0" if "compact" in value else value
+
+    space = space_of("cpu", laptop, openmp, resnet50, same_affinity=same)
+    assert space.domains["kmp_affinity"] == ("none", "granularity=fine,compact,1,0")
+    assert space.baselines["intel-zoo"]["kmp_affinity"] == "granularity=fine,compact,1,0"
+
+
+def test_defaults_come_from_what_was_seen(laptop: Machine, openmp: Runtime) -> None:
+    seen = [
+        {
+            "changes": None,
+            "created": 5,
+            "names": {},
+            "onednn": "",
+            "openmp": {"max_threads": 3, "blocktime_ms": 0, "cpus": [0]},
+        }
+    ]
+    here = replace(openmp, observations=seen, cpus=4)
+    assert KNOBS["kmp_blocktime"].default(laptop, here, 8) == 0
+    assert KNOBS["omp_num_threads"].default(laptop, here, 8) == 3
+    elsewhere = replace(here, cpus=2)  # another mask: what was seen there says nothing
+    assert KNOBS["omp_num_threads"].default(laptop, elsewhere, 8) == 4
+
+
+def test_every_knob_says_what_it_means() -> None:
+    assert all(knob.meaning and knob.variable for knob in KNOBS.values())
+
+
+@pytest.mark.parametrize("format_", list(Format))
+def test_cpus_are_emitted_as_what_starts_the_program(format_: Format) -> None:
+    env = {"TF_NUM_INTRAOP_THREADS": "4", "TFTUNE_CPUS": "0-1,4"}
+    text = emit(env, format_, title="t")
+    expected = {
+        Format.SH: "taskset -c 0-1,4",
+        Format.DOTENV: "taskset -c 0-1,4",
+        Format.DOCKER: "--cpuset-cpus=0-1,4",
+        Format.K8S: "taskset -c 0-1,4",
+        Format.SYSTEMD: "CPUAffinity=0-1,4",
+        Format.PYTHON: "os.sched_setaffinity(0, [0, 1, 4])",
+        Format.JSON: '"TFTUNE_CPUS": "0-1,4"',
+    }
+    assert expected[format_] in text
+    assert ("TFTUNE_CPUS" in text) is (format_ is Format.JSON)
+
+
+def test_settings_keep_their_order() -> None:
+    assert [name for name, _ in Setting.of({"malloc": "glibc", "inter_op": 1}).items] == ["inter_op", "malloc"]

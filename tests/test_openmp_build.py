@@ -1,0 +1,197 @@
+"""The other build, for real: intel-tensorflow 2.14, where OMP and KMP variables act.
+
+`tftune env create openmp --dir .openmp` makes its environment; TFTUNE_OPENMP_PYTHON names another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import setting
+from tuner.job.job import Job, prepare
+from tuner.job.request import Request, check
+from tuner.machine.libraries import intel_openmp
+from tuner.measure.objective import Objective
+from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.measure.statistics import estimate
+from tuner.runtime.probe import Runtime
+from tuner.space.setting import Setting
+from tuner.trial.exporting import export
+from tuner.trial.forking import ForkLauncher
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Launcher, Target
+from tuner.trial.outcome import Status, TrialFailure
+
+PYTHON = Path(os.environ.get("TFTUNE_OPENMP_PYTHON", Path(__file__).parents[1] / ".openmp/bin/python"))
+N_CPUS = len(os.sched_getaffinity(0))
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        "TFTUNE_OPENMP_PYTHON" not in os.environ and not PYTHON.exists(),
+        reason="needs the OpenMP build of TensorFlow: tftune env create openmp --dir .openmp",
+    ),
+]
+BOUND = setting(
+    inter_op=1, intra_op=2, omp_num_threads=2, kmp_affinity="granularity=fine,compact", kmp_blocktime=7, batch_size=8
+)
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    """The shipped workload on the OpenMP build, with every knob that the extended space has."""
+    return prepare(check(Request(workload="resnet50", python=str(PYTHON), space="extended"), stores=False))
+
+
+@pytest.fixture(scope="module")
+def target(job: Job) -> Target:
+    """What the processes have in common."""
+    return Target(
+        python=job.python,
+        base_env=job.env,
+        workload_path=job.workload.path,
+        folder=export(job.workload, job.runtime, python=job.python, env=job.env),
+        mode=job.workload.mode,
+        applied=job.applied,
+    )
+
+
+def tftune(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("tftune")), *args]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=400)
+
+
+def test_the_probe_proves_that_every_variable_reaches_it(job: Job) -> None:
+    runtime: Runtime = job.runtime
+    assert (runtime.onednn_runtime, runtime.onednn_why) == ("openmp", "on in an OpenMP build")
+    assert runtime.openmp_library is not None
+    assert "libiomp5" in runtime.openmp_library
+    assert {found.answer for found in runtime.reach.values()} == ({True} if N_CPUS > 1 else {True, None})
+    assert runtime.defaults["omp_num_threads"] == job.machine.physical_cores
+
+
+def test_affinities_that_bind_alike_are_one(job: Job) -> None:
+    """Without SMT, compact and compact,1,0 put each thread on the same CPU; the guides' spelling stays."""
+    if job.machine.threads_per_core > 1 or job.machine.sockets > 1:
+        pytest.skip("on this machine the two bind differently")
+    assert job.space.domains["kmp_affinity"] == ("none", "granularity=fine,compact,1,0")
+    assert job.space.baselines["intel-zoo"]["kmp_affinity"] == "granularity=fine,compact,1,0"
+
+
+@pytest.mark.parametrize("kind", ["fresh", "fork"])
+def test_every_knob_holds_in_the_process(target: Target, kind: str) -> None:
+    launcher: Launcher = FreshLauncher(target=target) if kind == "fresh" else ForkLauncher(target, told=print)
+    process = launcher.launch(BOUND, BOUND.env())
+    effective = process.ready().effective
+    assert effective["openmp"]["settings"]["KMP_BLOCKTIME"] == "7"
+    assert effective["openmp"]["settings"]["OMP_NUM_THREADS"] == "2"
+    if N_CPUS > 1:
+        bound = {mask for pool in ("tensorflow", "later") for mask in effective["pools"][pool]} - {effective["mask"]}
+        assert len(bound) == 2
+        assert all(mask.isdigit() for mask in bound)
+    process.close()
+    if isinstance(launcher, ForkLauncher):
+        launcher.close()
+
+
+def test_the_package_s_library_takes_the_place_of_the_bundled_one(target: Target, job: Job) -> None:
+    if intel_openmp() is None:
+        pytest.skip("the intel-openmp package exists for x86-64 only")
+    other = job.space.reference.with_values(openmp_library="intel-openmp", kmp_blocktime=3)
+    with closing(ForkLauncher(target, told=print)) as forks:
+        process = forks.launch(other, job.space.env(other))
+        loaded = process.ready().effective["openmp"]
+        assert str(intel_openmp()) in loaded["libraries"]
+        assert loaded["settings"]["KMP_BLOCKTIME"].startswith("3")
+        process.close()
+
+
+def test_two_bound_processes_of_a_pair_do_not_fight_for_the_first_cpu(target: Target, job: Job) -> None:
+    """Both bind their threads to the same CPUs; as they take turns, each is as fast as if it were alone."""
+    if N_CPUS < 2:
+        pytest.skip("on one CPU everything is bound to it")
+    bound = job.space.baselines["intel"]
+    fresh = FreshLauncher(target=target)
+    a, b = (fresh.launch(bound, job.space.env(bound)) for _ in range(2))
+    for process in (a, b):
+        process.ready()
+        process.pause()
+    pair = measure_pair(a, b, PairPlan(min_quads=3, max_quads=3), enough=lambda _: True)
+    b.close()
+    a.resume()
+    alone = a.slice(1.5)
+    a.close()
+    beside = sum(s.n_steps for s in pair.reference) / sum(s.elapsed_s for s in pair.reference)
+    assert beside > 0.8 * alone.n_steps / alone.elapsed_s  # fighting would leave it half or less
+    assert 0.8 < estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))).ratio < 1.25
+
+
+def test_omp_threads_act_and_eigen_s_do_not(target: Target, job: Job) -> None:
+    if N_CPUS < 2:
+        pytest.skip("one CPU has no second thread to compare with")
+
+    def ratio(a: Setting, b: Setting) -> float:
+        processes = [FreshLauncher(target=target).launch(each, job.space.env(each)) for each in (a, b)]
+        for process in processes:
+            process.ready()
+            process.pause()
+        pair = measure_pair(processes[0], processes[1], PairPlan(min_quads=2, max_quads=2), enough=lambda _: True)
+        for process in processes:
+            process.close()
+        return estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))).ratio
+
+    one = job.space.reference.with_values(inter_op=1, intra_op=1, omp_num_threads=1)
+    assert ratio(one, one.with_values(omp_num_threads=2)) > 1.3
+    assert 0.85 < ratio(one, one.with_values(intra_op=2)) < 1.18
+
+
+def test_a_knob_that_did_not_take_effect_makes_the_trial_unapplied(target: Target) -> None:
+    wanted = BOUND.with_values(kmp_blocktime=9)
+    process = FreshLauncher(target=target).launch(wanted, BOUND.env())
+    with pytest.raises(TrialFailure, match="kmp_blocktime=9 did not take effect") as caught:
+        process.ready()
+    assert caught.value.status is Status.UNAPPLIED
+
+
+def test_an_affinity_that_the_library_refuses_ends_the_search_before_any_trial(tmp_path: Path) -> None:
+    done = tftune("search", "resnet50", "--python", str(PYTHON), "--set", "kmp_affinity=tight", cwd=tmp_path)
+    assert done.returncode == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert "kmp_affinity=tight is refused by" in last
+    assert 'ignoring "tight"' in last
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
+    done = tftune(
+        "search", "resnet50", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "100s",
+        "--json", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert all(document["knobs"][name]["active"] for name in ("omp_num_threads", "kmp_affinity", "kmp_blocktime"))
+    assert {row["status"] for row in document["history"]} == {"ok"}
+    assert document["finals"]["rounds"] >= 2
+    intel = document["baselines"]["intel"]["setting"]
+    assert (intel["kmp_blocktime"], intel["omp_num_threads"]) == (1, document["machine"]["physical_cores"])
+    tried = {row["setting"]["kmp_affinity"] for row in document["history"]}
+    assert len(tried) > 1
+
+
+def test_the_audit_proves_the_knobs(tmp_path: Path) -> None:
+    done = tftune("inspect", "--audit", "--python", str(PYTHON), "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = {row["knob"]: row for row in json.loads(done.stdout)["audit"]}
+    assert rows["omp_num_threads"]["reaches"] is True
+    assert rows["kmp_blocktime"]["reaches"] is True
+    assert [seen["applied"] for seen in rows["kmp_blocktime"]["processes"]] == [True, True]
+    if N_CPUS > 1:
+        assert rows["omp_num_threads"]["measured"]["verdict"] == "better"
+        assert rows["kmp_affinity"]["measured"]["verdict"] == "worse"  # all threads on one CPU

@@ -1,0 +1,79 @@
+"""What the probe's experiments say, on those of two real builds (2 CPUs) and on ones made to mislead."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from tests.conftest import DATA
+from tuner.runtime import reach
+from tuner.runtime.reach import Pools
+
+NAMES = ("stock-2.21", "openmp-2.14")
+Captured = dict[str, Any]
+
+
+@pytest.fixture(params=NAMES)
+def build(request: pytest.FixtureRequest) -> str:
+    """Each captured build."""
+    return str(request.param)
+
+
+def captured(build: str) -> Captured:
+    found: Captured = json.loads((DATA / "processes" / f"{build}.json").read_text())
+    return found
+
+
+def test_the_pools_are_counted_and_named_where_the_threads_have_names() -> None:
+    assert reach.pools(captured("stock-2.21")["observations"]) == Pools(others=1, inter_name="tf_Compute")
+    assert reach.pools(captured("openmp-2.14")["observations"]) == Pools(others=1, inter_name=None)
+
+
+def test_each_variable_reaches_the_build_that_it_is_for() -> None:
+    stock, openmp = (reach.reach(captured(name)["observations"]) for name in NAMES)
+    assert {name for name, found in stock.items() if found.answer} == {reach.INTER, reach.INTRA}
+    assert {name for name, found in stock.items() if found.answer is False} == {
+        reach.OMP,
+        reach.BLOCKTIME,
+        reach.AFFINITY,
+    }
+    assert all(found.answer for found in openmp.values())
+    assert stock[reach.OMP].evidence == "1 and 3: oneDNN takes 1 and 1 threads"
+    assert openmp[reach.OMP].evidence == "1 and 3: oneDNN takes 1 and 3 threads"
+
+
+def test_the_defaults_are_those_that_were_seen() -> None:
+    assert reach.defaults(captured("stock-2.21")["observations"], cpus=2) == {"inter_op": 2, "intra_op": 2}
+    # 200 ms by the manual, 1 by TensorFlow's source for the thread that starts it, 0 where operators run.
+    assert reach.defaults(captured("openmp-2.14")["observations"], cpus=2) == {
+        "inter_op": 2,
+        "intra_op": 2,
+        "omp_num_threads": 2,
+        "kmp_blocktime": 0,
+    }
+
+
+def test_counts_that_do_not_follow_are_unknown_and_never_yes(build: str) -> None:
+    observations = captured(build)["observations"]
+    for observation in observations:
+        if observation["changes"] == {reach.INTRA: "3"}:
+            observation["created"] -= 1
+    assert reach.pools(observations) is None
+    assert reach.reach(observations)[reach.INTRA].answer is None
+    assert not {"inter_op", "intra_op"} & reach.defaults(observations, cpus=2).keys()
+
+
+def test_a_variable_that_changes_nothing_is_a_no(build: str) -> None:
+    observations = captured(build)["observations"]
+    low = next(o for o in observations if o["changes"] == {})
+    ignoring = [copy.deepcopy(low) | {"changes": o["changes"]} for o in observations]
+    assert {found.answer for found in reach.reach(ignoring).values()} == {False}
+
+
+def test_without_experiments_nothing_is_claimed() -> None:
+    assert reach.pools([]) is None
+    assert reach.reach([]) == {}
+    assert reach.defaults([], cpus=2) == {}

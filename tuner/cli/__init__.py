@@ -1,0 +1,83 @@
+"""The command line: translate options, call, print, exit code. Heavy modules are imported where they are used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from tuner import __version__
+from tuner.cli import env, inspect, search, studies
+from tuner.cli.search import INTERRUPTED
+from tuner.errors import BadInputError, BaselineError, TunerError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Find, prove and explain the parallelism settings of a TensorFlow workload.",
+    epilog="Begin with: tftune search resnet50",
+)
+app.command(epilog=search.EPILOG)(search.search)
+app.command(epilog=inspect.EPILOG)(inspect.inspect)
+app.command("list", epilog=studies.LIST_EPILOG)(studies.list_studies)
+app.command("show", epilog=studies.SHOW_EPILOG)(studies.show_study)
+app.command(epilog=studies.EMIT_EPILOG)(studies.emit)
+app.add_typer(env.app, name="env")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tftune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Find, prove and explain the parallelism settings of a TensorFlow workload."""
+
+
+def main() -> NoReturn:
+    """Run the command; every failure of the tool ends in one clear line and its exit code."""
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # for the rest of the process
+    try:
+        code = app(standalone_mode=False) or 0
+    except typer.TyperException as error:
+        code = _usage(error)
+    except BaselineError as error:
+        sys.stderr.write(f"{error.log.rstrip()}\n" if error.log else "")
+        code = _fail(error)
+    except TunerError as error:
+        code = _fail(error)
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter tries again at its end
+        code = _fail(TunerError(f"the system refused: {error}", "free space, or check the place named"))
+    sys.exit(code)
+
+
+def _usage(error: typer.TyperException) -> int:
+    """Say in one line what is wrong with the options; a bare command shows its help instead."""
+    context = getattr(error, "ctx", None)
+    message = getattr(error, "format_message", error.__str__)()
+    if context is not None and not sys.argv[1:]:
+        sys.stdout.write(context.get_help() + "\n")
+        return 0
+    command = context.command_path if context is not None else "tftune"
+    return _fail(BadInputError(" ".join(message.split()).rstrip("."), f"see {command} --help"))
+
+
+def _fail(error: TunerError) -> int:
+    sys.stderr.write(f"tftune: {error}\n")
+    return error.exit_code

@@ -1,0 +1,94 @@
+"""The command `inspect`: what can be said without a search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner.cli.options import (
+    BatchOption,
+    JsonOption,
+    ObjectiveOption,
+    PythonOption,
+    SetOption,
+    SpaceOption,
+    WorkloadArgument,
+)
+from tuner.cli.output import console, show, show_json
+
+if TYPE_CHECKING:
+    from tuner.job.job import Job
+    from tuner.job.request import Checked
+
+EPILOG = (
+    "Examples: tftune inspect | tftune inspect resnet50 --space quick | tftune inspect --audit | "
+    "tftune inspect --audit --python .openmp/bin/python | tftune inspect --affinity granularity=fine,compact,1,0"
+)
+
+
+def inspect(
+    workload: WorkloadArgument = "resnet50",
+    space: SpaceOption = "cpu",
+    batch_size: BatchOption = None,
+    pins: SetOption = None,
+    objective: ObjectiveOption = "throughput",
+    python: PythonOption = None,
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="Prove which knobs reach this runtime: seen in processes, and measured in pairs."),
+    ] = False,
+    affinity: Annotated[
+        str | None,
+        typer.Option("--affinity", metavar="VALUE", help="Show where Intel's OpenMP library would bind each thread."),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show the machine, the TensorFlow runtime, the knobs (on, or off and why) and the baselines."""
+    from tuner.job.job import prepare
+    from tuner.job.request import Request, check
+    from tuner.report import document, terminal
+
+    request = Request(
+        workload=workload, space=space, batch_size=batch_size, pins=pins or [], objective=objective, python=python
+    )
+    checked = check(request, stores=False)
+    if affinity is not None:
+        _affinity(affinity, checked, json_=json_)
+        return
+    job = prepare(checked)
+    described = {"schema": document.SCHEMA, **job.described()}
+    if audit:
+        _audit(job, described, json_=json_)
+    elif json_:
+        show_json(described)
+    else:
+        show(terminal.host(described), "", terminal.knobs(described), "", terminal.baselines(described))
+
+
+def _affinity(value: str, checked: Checked, *, json_: bool) -> None:
+    from tuner.job.affinity import where
+    from tuner.report import inspection
+
+    n_threads = int(checked.pins.get("omp_num_threads", checked.machine.physical_cores))
+    library, binding = where(value, n_threads=n_threads)
+    described = inspection.describe_binding(value, library, binding, checked.machine)
+    if json_:
+        show_json(described)
+    else:
+        show(inspection.binding(described))
+
+
+def _audit(job: Job, described: dict[str, Any], *, json_: bool) -> None:
+    from tuner.job.proof import prove
+    from tuner.report import inspection, terminal
+
+    progress = console(stderr=True)
+    if not json_:
+        show(terminal.host(described), "")
+    proofs = prove(job, told=lambda line: progress.print(line, style="dim"))
+    document = {"audit": [proof.to_dict() for proof in proofs]}
+    if json_:
+        show_json({**described, **document})
+    else:
+        show(inspection.reach(document), "", inspection.controls(document))

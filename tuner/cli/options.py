@@ -1,0 +1,72 @@
+"""Options and arguments that several commands share, with their completion."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner.places import DEFAULT_STORAGE
+
+
+def complete_workload(incomplete: str) -> list[str]:
+    """Return the shipped workloads that begin so."""
+    from tuner.workload.workload import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+def complete_study(incomplete: str) -> list[str]:
+    """Return the studies of the default storage that begin so."""
+    from tuner.search.storage import all_records, open_storage
+
+    storage = open_storage(DEFAULT_STORAGE, create=False)
+    found = [] if storage is None else [record.name for record in all_records(storage)]
+    return [name for name in ["last", *found] if name.startswith(incomplete)]
+
+
+def complete_space(incomplete: str) -> list[str]:
+    """Return the shipped search spaces that begin so."""
+    from tuner.space.spacefile import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+WorkloadArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A workload that tftune ships, or the path of a Python file of the same form.",
+        autocompletion=complete_workload,
+    ),
+]
+StudyArgument = Annotated[
+    str,
+    typer.Argument(help="A study's name, the beginning of one, or 'last'.", autocompletion=complete_study),
+]
+StorageOption = Annotated[
+    str, typer.Option("--storage", metavar="URL", envvar="TFTUNE_STORAGE", help="The database that keeps the studies.")
+]
+PythonOption = Annotated[
+    str | None,
+    typer.Option("--python", metavar="PATH", help="The interpreter that the trials run in; this one if not given."),
+]
+SpaceOption = Annotated[
+    str,
+    typer.Option(
+        "--space",
+        metavar="NAME|FILE",
+        help="A search space that tftune ships, or a TOML file.",
+        autocompletion=complete_space,
+    ),
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="Hold a knob at one value; may be given again.")
+]
+BatchOption = Annotated[
+    str | None, typer.Option("--batch-size", metavar="N[,N…]", help="The batch sizes to try, instead of the space's.")
+]
+ObjectiveOption = Annotated[
+    str,
+    typer.Option("--objective", metavar="throughput|latency", help="Items a second, or short steps at one batch size."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]

@@ -1,0 +1,124 @@
+"""The command `search`."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from tuner.cli.options import (
+    BatchOption,
+    JsonOption,
+    ObjectiveOption,
+    PythonOption,
+    SetOption,
+    SpaceOption,
+    StorageOption,
+    WorkloadArgument,
+)
+from tuner.cli.output import console, show, show_json
+from tuner.places import DEFAULT_STORAGE
+
+if TYPE_CHECKING:
+    from tuner.search.record import Record
+
+INTERRUPTED = 130
+EPILOG = (
+    "Examples: tftune search resnet50 | tftune search resnet50 --time-budget 2m --set inter_op=1 | "
+    "tftune search ./mine.py --batch-size 1,2,4 --json"
+)
+
+
+def search(
+    workload: WorkloadArgument,
+    trials: Annotated[
+        int | None, typer.Option("--trials", metavar="N", help="End when the study has N trials.")
+    ] = None,
+    time_budget: Annotated[
+        str | None,
+        typer.Option(
+            "--time-budget",
+            metavar="TIME",
+            help="Such as 90s or 5m; 5m if no budget is given. The baselines and 2 rounds of finals run in any case.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sampler and of the order of the finals.")] = 0,
+    space: SpaceOption = "cpu",
+    objective: ObjectiveOption = "throughput",
+    batch_size: BatchOption = None,
+    pins: SetOption = None,
+    python: PythonOption = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+    threshold: Annotated[
+        float,
+        typer.Option("--threshold", metavar="PERCENT", min=0.0, max=100.0, help="The gain that matters in practice."),
+    ] = 2.0,
+    trial_timeout: Annotated[
+        str, typer.Option("--trial-timeout", metavar="TIME", help="For a process to become ready, or to run one slice.")
+    ] = "2m",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin a new study instead of continuing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Queue behind another search on this machine.")] = False,
+    launcher: Annotated[
+        str,
+        typer.Option(
+            "--launcher",
+            metavar="fork|fresh",
+            help="Begin trials as forks of one imported TensorFlow, or as fresh interpreters (as finals always are).",
+        ),
+    ] = "fork",
+    json_: JsonOption = False,
+) -> None:
+    """Search for the best setting, then prove it against the recommended ones.
+
+    The same command again continues the same study. What is found is kept as it comes: Ctrl-C loses nothing.
+    """
+    from tuner.job.request import Request
+    from tuner.job.run import run
+
+    request = Request(
+        workload=workload,
+        trials=trials,
+        time_budget=time_budget,
+        seed=seed,
+        space=space,
+        objective=objective,
+        batch_size=batch_size,
+        pins=pins or [],
+        python=python,
+        storage=storage,
+        threshold=threshold / 100,
+        trial_timeout=trial_timeout,
+        fresh=fresh,
+        wait=wait,
+        launcher=launcher,
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    record, interrupted = run(request, console(stderr=True))
+    _report_search(record, storage, json_=json_)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    """End as Ctrl-C does; a process in the background of a script has no handler of SIGINT to borrow."""
+    raise KeyboardInterrupt
+
+
+def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
+    from tuner.report import terminal
+    from tuner.report.document import NO_STUDY, describe_study
+
+    if json_:
+        show_json(NO_STUDY if record is None else describe_study(record))
+    elif record is not None:
+        document = describe_study(record)
+        show(
+            terminal.incumbent_line(document),
+            "",
+            terminal.verdicts(document),
+            "",
+            *terminal.recommendation(document, storage),
+            "",
+            terminal.summary(document),
+        )

@@ -1,0 +1,96 @@
+"""The commands `list`, `show` and `emit`: what is in a storage already."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import JsonOption, StorageOption, StudyArgument
+from tuner.cli.output import show, show_json
+from tuner.errors import BadInputError, TunerError
+from tuner.places import DEFAULT_STORAGE
+
+if TYPE_CHECKING:
+    from tuner.search.record import Record
+
+LIST_EPILOG = "Examples: tftune list | tftune list --json"
+SHOW_EPILOG = "Examples: tftune show last | tftune show resnet50 --json"
+EMIT_EPILOG = 'Examples: eval "$(tftune emit last)" | tftune emit last --format k8s'
+
+
+def list_studies(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = False) -> None:
+    """List the studies of a storage, the oldest first."""
+    from tuner.report import terminal
+    from tuner.report.document import describe_line
+    from tuner.search.storage import all_records, open_storage
+
+    opened = open_storage(storage, create=False)
+    rows = [] if opened is None else [describe_line(record) for record in all_records(opened)]
+    if json_:
+        show_json(rows)
+    elif rows:
+        show(terminal.studies(rows))
+    else:
+        show(f"no studies in {storage} yet; begin with: tftune search resnet50")
+
+
+def show_study(
+    study: StudyArgument = "last", storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = False
+) -> None:
+    """Show a study again, from its storage."""
+    from tuner.report import terminal
+    from tuner.report.document import describe_study
+
+    document = describe_study(_find(study, storage))
+    if json_:
+        show_json(document)
+        return
+    show(
+        terminal.host(document),
+        "",
+        terminal.knobs(document),
+        "",
+        terminal.baselines(document),
+        "",
+        terminal.trials(document),
+        "",
+        terminal.verdicts(document),
+        "",
+        *terminal.recommendation(document, storage),
+        "",
+        terminal.summary(document),
+    )
+
+
+def emit(
+    study: StudyArgument,
+    format_: Annotated[
+        str,
+        typer.Option("--format", metavar="sh|dotenv|docker|k8s|systemd|python|json", help="What reads the snippet."),
+    ] = "sh",
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Print the recommendation of a study as a snippet that applies it."""
+    from tuner.errors import unknown
+    from tuner.report.document import describe_study
+    from tuner.report.emit import Format
+    from tuner.report.emit import emit as write
+
+    if format_ not in list(Format):
+        raise unknown("format", format_, list(Format))
+    document = describe_study(_find(study, storage))
+    if document["recommended"] is None:
+        raise TunerError(f"study {document['study']} has no finals yet", "run its search again to continue it")
+    title = f"tftune, study {document['study']}: {document['recommended']['reason']}"
+    sys.stdout.write(write(document["recommended"]["env"], Format(format_), title=title))
+
+
+def _find(study: str, storage: str) -> Record:
+    from tuner.search.storage import find, open_storage
+
+    opened = open_storage(storage, create=False)
+    if opened is None:
+        raise BadInputError(f"no study '{study}': {storage} does not exist", "begin with: tftune search resnet50")
+    return find(opened, study)

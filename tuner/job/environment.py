@@ -1,0 +1,104 @@
+"""Making an environment that trials can run in: an OpenMP build of TensorFlow in a virtual environment of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import BadInputError, TunerError, unknown
+from tuner.places import check_writable
+from tuner.runtime.probe import Runtime, probe
+from tuner.space.setting import scrub
+
+# The last OpenMP build that the package index has; its wheels are for these Pythons, and need NumPy 1.
+BUILDS = {"openmp": ("intel-tensorflow==2.14.0", "numpy<2")}
+PYTHONS = ("3.11", "3.10", "3.9")
+_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """An environment that is ready."""
+
+    python: Path
+    runtime: Runtime
+
+
+def create(build: str, folder: Path, *, python: str | None, told: Callable[[str], None]) -> Made:
+    """Make a virtual environment in `folder` and install a build of TensorFlow there; `told` hears what happens.
+
+    Raises BadInputError where the folder is in use or no fitting Python is found, and leaves no half environment
+    behind.
+    """
+    if build not in BUILDS:
+        raise unknown("build", build, BUILDS)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInputError(f"{folder} is there already and not empty", "give --dir a new folder")
+    check_writable(folder, "give --dir a folder that can be")
+    base = _base(python)
+    existed = folder.exists()
+    try:
+        told(f"making a virtual environment on {base}")
+        _run([base, "-m", "venv", str(folder)], "the virtual environment could not be made")
+        made = folder.absolute() / "bin" / "python"
+        told(f"installing {' '.join(BUILDS[build])}: 0.3 GB to download")
+        _run(
+            [str(made), "-m", "pip", "install", "-q", "--disable-pip-version-check", *BUILDS[build]],
+            "pip could not install it",
+        )
+        told("asking it what it is")
+        return Made(python=made, runtime=probe(made, scrub(os.environ)[0]))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        if existed:
+            folder.mkdir(exist_ok=True)
+        raise
+
+
+def _base(python: str | None) -> str:
+    """Return the Python to build on; raises BadInputError where none fits."""
+    wanted = f"Python {PYTHONS[-1]} to {PYTHONS[0]}"
+    if python is not None:
+        found = _version(python)
+        if found not in PYTHONS:
+            raise BadInputError(f"{python} is {f'Python {found}' if found else 'no Python'}", f"expected {wanted}")
+        return python
+    for candidate in _candidates():
+        if _version(candidate) in PYTHONS:
+            return candidate
+    raise BadInputError(f"no {wanted} was found", "install one, or give --python its path")
+
+
+def _candidates() -> Iterator[str]:
+    """Return Pythons to try: this one, those on the PATH, those of pyenv."""
+    yield sys.executable
+    for version in PYTHONS:
+        yield from filter(None, [shutil.which(f"python{version}")])
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for version in PYTHONS:
+        yield from (str(path / "bin" / "python") for path in sorted(versions.glob(f"{version}.*"), reverse=True))
+
+
+def _version(python: str) -> str | None:
+    try:
+        done = subprocess.run(
+            [python, "-c", _VERSION], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _run(command: list[str], problem: str) -> None:
+    """Run a command; raises TunerError with the end of what it said."""
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        last = (done.stdout.strip().splitlines() or ["it said nothing"])[-1]
+        raise TunerError(f"{problem}: {last}", f"try: {' '.join(command)}")

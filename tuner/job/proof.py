@@ -1,0 +1,187 @@
+"""Proof of which knobs reach a runtime: what the probe saw, what processes show, and a measured control.
+
+Each knob is set to two values far apart, everything else being held, in two fresh processes with the variable set in
+their environment as a user would. What a knob does that reaches nothing is the negative control: a ratio of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tuner.job.job import Job
+from tuner.machine.cpulist import parse_list
+from tuner.machine.exclusive import measuring_alone
+from tuner.machine.host import Machine
+from tuner.measure.objective import Objective
+from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.measure.statistics import Estimate, estimate
+from tuner.measure.verdict import Verdict, Word, judge
+from tuner.runtime.reach import Reach
+from tuner.space.catalogue import KNOBS
+from tuner.space.knob import Value
+from tuner.space.setting import Setting
+from tuner.trial.audit import Finding, audit
+from tuner.trial.exporting import export
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Target
+from tuner.trial.outcome import Facts, TrialFailure
+from tuner.trial.starting import Started, start_together
+
+_THRESHOLD = 0.02
+_PLAN = PairPlan(min_quads=3, max_quads=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What is known of a knob: whether it reaches the runtime, the evidence, and the pair of its two values.
+
+    `verdict` is of the second value over the first; None, with the reason in `failure`, where a process failed.
+    """
+
+    knob: str
+    variable: str
+    reach: Reach
+    values: tuple[Value, Value]
+    verdict: Verdict | None
+    seen: tuple[Finding, ...] = ()
+    """What the processes of the pair showed."""
+    timed_s: float = 0.0
+    failure: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the proof as plain data."""
+        return {
+            "knob": self.knob,
+            "variable": self.variable,
+            "reaches": self.reach.answer,
+            "evidence": self.reach.evidence,
+            "processes": [
+                {"value": found.value, "applied": found.answer, "evidence": found.evidence} for found in self.seen
+            ],
+            "values": list(self.values),
+            "measured": None if self.verdict is None else self.verdict.to_dict(),
+            "timed_s": round(self.timed_s, 3),
+            "says": self.says,
+        }
+
+    @property
+    def says(self) -> str:
+        """Return what the pair says, in words."""
+        if self.verdict is None:
+            return self.failure
+        return {Word.NO_DIFFERENCE: "changes nothing", Word.UNDECIDED: "undecided"}.get(self.verdict.word, "acts")
+
+
+def prove(job: Job, *, told: Callable[[str], None]) -> list[Proof]:
+    """Prove every knob of the thread pools, and those that the job's space has beside them, one after another.
+
+    `told` is called with a line before each.
+    """
+    target = Target(
+        python=job.python,
+        base_env=job.env,
+        workload_path=job.workload.path,
+        folder=export(job.workload, job.runtime, python=job.python, env=job.env),
+        mode=job.workload.mode,
+    )
+    launcher = FreshLauncher(target=target)
+    asked = list(_far(job))
+    proofs = []
+    with measuring_alone():
+        for number, (name, low, high) in enumerate(asked, start=1):
+            told(f"{number}/{len(asked)}: {name} {low} against {high}, in a pair")
+            proofs.append(_prove(job, launcher, name, (low, high)))
+    return proofs
+
+
+def _far(job: Job) -> Iterator[tuple[str, Value, Value]]:
+    """Return each knob with two values far apart."""
+    many = max(2, job.machine.physical_cores)
+    yield "inter_op", 1, many
+    yield "intra_op", 1, many
+    yield "omp_num_threads", 1, many
+    yield "kmp_affinity", "none", f"granularity=fine,proclist=[{_first_cpu(job.machine)}],explicit"
+    yield "kmp_blocktime", 0, 200
+    core = {name for name, knob in KNOBS.items() if knob.core}
+    for name, domain in job.space.domains.items():
+        if name not in core and len(domain) > 1:
+            yield name, domain[0], domain[-1]
+
+
+def _first_cpu(machine: Machine) -> int:
+    return min(parse_list(machine.affinity))
+
+
+def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Value]) -> Proof:
+    quiet = _quiet(job.space.reference, name)
+    settings = [quiet.with_values(**{name: value}) for value in values]
+    wanted = [(setting, job.space.env(setting)) for setting in settings]
+    proof = Proof(
+        knob=name,
+        variable=KNOBS[name].variable,
+        reach=job.runtime.reach.get(KNOBS[name].variable, Reach(answer=None, evidence="")),
+        values=values,
+        verdict=None,
+    )
+    started = start_together(launcher, wanted, parallel=2)
+    try:
+        failed = next((each.failure for each in started if each.failure is not None), None)
+        if failed is not None:
+            return replace(proof, failure=f"{failed.status}: {failed.message}")
+        found = [_finding(job, each, env, name) for each, (_, env) in zip(started, wanted, strict=True)]
+        seen = tuple(finding for finding in found if finding is not None)
+        pair = _measure(started)
+    except (TrialFailure, ReferenceLost) as failure:
+        return replace(proof, failure=str(failure))
+    finally:
+        for each in started:
+            each.process.close()
+    return replace(
+        proof,
+        reach=_together(proof.reach, seen),
+        seen=seen,
+        verdict=judge(_estimate(pair, settings), _THRESHOLD),
+        timed_s=pair.timed_s,
+    )
+
+
+def _quiet(reference: Setting, name: str) -> Setting:
+    """Return what is held: TensorFlow's default, with one operator at a time unless that is what is asked about.
+
+    Two operators that share two CPUs by luck would hide what the knob does.
+    """
+    return reference if name == "inter_op" else reference.with_values(inter_op=1)
+
+
+def _measure(started: list[Started]) -> Pair:
+    low, high = (each.process for each in started)
+    settings = [each.setting for each in started]
+
+    def enough(pair: Pair) -> bool:
+        return judge(_estimate(pair, settings), _THRESHOLD).word is not Word.UNDECIDED
+
+    return measure_pair(low, high, _PLAN, enough=enough)
+
+
+def _estimate(pair: Pair, settings: list[Setting]) -> Estimate:
+    low, high = (setting.batch_size for setting in settings)
+    return estimate([float(x) for x in log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(high, low))])
+
+
+def _finding(job: Job, started: Started, env: Mapping[str, str], name: str) -> Finding | None:
+    facts: Facts | None = started.facts
+    assert facts is not None  # only processes that did not fail come here
+    found = audit(started.setting, env, facts.effective, job.expected)
+    return next((finding for finding in found if finding.knob == name), None)
+
+
+def _together(probed: Reach, seen: Sequence[Finding]) -> Reach:
+    """Return what the probe and the processes say together: a process that contradicts the probe wins."""
+    against = next((finding for finding in seen if finding.answer is False), None)
+    if against is not None:
+        return Reach(answer=False, evidence=f"at {against.value}: {against.evidence}")
+    if probed.answer is not None or not seen:
+        return probed
+    answers = {finding.answer for finding in seen}
+    return Reach(answer=True if answers == {True} else None, evidence=seen[-1].evidence)
