@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import setting
+from tuner.measure.agreement import deviation
 from tuner.measure.finals import Contender, FinalsPlan, run_round, table
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
@@ -194,3 +195,20 @@ def test_recommendations(gains: dict[str, float], source: str) -> None:
     names, y, made = finals_of(**gains)
     names = [name.replace("same_batch", "same-batch") for name in names]
     assert recommend(names, y, made, 0.02) == source
+
+
+def test_agreement_is_relative_to_the_largest_value() -> None:
+    a = {"inputs": "x", "outputs": {"output_0": [1.0, 100.0]}}
+    assert deviation(a, a) == 0.0
+    assert deviation(a, {"inputs": "x", "outputs": {"output_0": [1.5, 100.0]}}) == pytest.approx(0.005)
+    assert deviation(a, {"inputs": "x", "outputs": {"output_0": [1.0, 50.0]}}) == pytest.approx(0.5)
+    zero = {"inputs": "x", "outputs": {"output_0": [0.0, 0.0]}}
+    assert deviation(zero, a) == 0.0  # nothing to compare with
+
+
+def test_what_cannot_be_compared_is_not_judged() -> None:
+    a = {"inputs": "x", "outputs": {"output_0": [1.0]}}
+    assert deviation(None, a) is None
+    assert deviation(a, None) is None
+    assert deviation(a, a | {"inputs": "y"}) is None
+    assert deviation(a, {"inputs": "x", "outputs": {"output_0": [1.0, 2.0]}}) is None

@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import norm
 
 from tests.conftest import setting
-from tuner import cli
+from tuner.cli import output
 from tuner.errors import BadInputError, BaselineError, TunerError
 from tuner.machine.host import Machine
 from tuner.measure.finals import Round
@@ -222,6 +222,23 @@ def test_a_failing_setting_is_a_failed_trial_with_its_kind_and_log_and_is_not_su
     assert len(log.trials) == 30 or "expected" in str(describe_study(record)["ended_because"])
 
 
+def test_a_setting_that_computes_something_else_is_invalid(
+    machine: Machine, stock: Runtime, resnet50: Workload, tmp_path: Path
+) -> None:
+    """However fast it is. Intel's setting is among those that do here, and stops the study with the reason."""
+
+    def outputs(setting: Setting) -> float:
+        return 2.0 if setting["inter_op"] == 2 else 1.003 if setting["intra_op"] == 8 else 1.0
+
+    file = spacefile.read("cpu", machine)
+    fixed = resolve(file, machine=machine, runtime=stock, workload=resnet50, batch_sizes=[8])
+    with pytest.raises(BaselineError, match="outputs differ from the reference's by 100 %"):
+        run(fixed, noisy(outputs=outputs), folder=tmp_path)
+    record, _ = run(fixed, noisy(outputs=lambda s: 1.003 if s["intra_op"] == 8 else 1.0), folder=tmp_path, fresh=True)
+    assert {t.status for t in record.trials()} == {Status.OK}
+    assert {round(t.deviation or 0.0, 6) for t in record.trials()} <= {0.0, 0.003}
+
+
 def test_a_failing_baseline_stops_the_study_with_its_log(tmp_path: Path, space: Space) -> None:
     intel = space.baselines["intel"]
     with pytest.raises(BaselineError, match="baseline intel") as caught:
@@ -333,7 +350,7 @@ def test_what_is_to_be_pasted_is_neither_wrapped_nor_cut(
         contender["env"]["KMP_AFFINITY"] = "granularity=fine,proclist=[0-3,8-11],explicit,verbose"
     record.put("finals", env)
     monkeypatch.setenv("COLUMNS", "40")
-    cli._print(*terminal.recommendation(describe_study(record), f"sqlite:///{tmp_path}/t.db"))
+    output.show(*terminal.recommendation(describe_study(record), f"sqlite:///{tmp_path}/t.db"))
     printed = capsys.readouterr().out.splitlines()
     assert "export KMP_AFFINITY='granularity=fine,proclist=[0-3,8-11],explicit,verbose'" in printed
     assert f"again: tftune emit made --format sh --storage sqlite:///{tmp_path}/t.db" in printed

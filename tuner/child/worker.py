@@ -13,6 +13,7 @@ and stderr belong to TensorFlow and are kept by the parent as evidence.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -24,6 +25,7 @@ from typing import Any, Callable, Iterable
 from . import effective
 
 MAX_STEP_TIMES = 400  # of one slice; a slice of more steps reports every k-th, so that a report stays small
+SAMPLE_SIZE = 32  # values of each output
 WARM_UP_S = 0.5  # after the first step, which traces and compiles
 CLOCK = time.perf_counter
 
@@ -105,16 +107,19 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
     def step(_alive: Any = module) -> Any:
         return function(**tensors)
 
-    check_finite(step())
+    outputs = step()
+    check_finite(outputs)
     first = CLOCK()
     warm_up = time_slice(step, WARM_UP_S)
-    check_finite(warm_up.pop("outputs"))
+    again = warm_up.pop("outputs")
+    check_finite(again)
     facts = {
         "import_s": imported - started,
         "context_at_s": context,
         "load_s": loaded - context,
         "first_step_s": first - loaded,
         "warm_up": warm_up,
+        "sample": sample(arrays, outputs, again),
         "effective": effective.state(alone, before, after, tf.config.threading),
     }
     return step, facts
@@ -152,6 +157,31 @@ def check_finite(outputs: Any) -> None:
         array = tensor.numpy().astype("complex128" if tensor.dtype.is_complex else "float64")
         if not np.isfinite(array).all():
             raise InvalidOutputError("%s holds %d values that are not finite" % (name, (~np.isfinite(array)).sum()))
+
+
+def sample(arrays: Iterable[Any], outputs: Any, again: Any) -> Report | None:
+    """Return some values of what was computed for the first item, and a digest of what it was computed from.
+
+    None where two runs in this process (`outputs`, `again`) do not agree: such a model computes at random.
+    """
+    import numpy as np
+
+    def values(of: Any) -> Any:
+        # JSON knows no complex number, and NumPy no bfloat16.
+        array = np.ravel(of.numpy()[:1])
+        parts = [array.real, array.imag] if of.dtype.is_complex else [array]
+        first = np.concatenate(parts).astype("float64")
+        return first[:: max(1, -(-len(first) // SAMPLE_SIZE))]
+
+    told = {}
+    for name, tensor in outputs.items():
+        if not (tensor.dtype.is_floating or tensor.dtype.is_complex) or not tensor.shape.rank:
+            continue
+        told[name] = values(tensor)
+        if not np.allclose(told[name], values(again[name]), rtol=1e-3, atol=1e-3 * np.abs(told[name]).max(initial=0.0)):
+            return None
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(array[:1]).tobytes() for array in arrays)).hexdigest()
+    return {"inputs": digest[:16], "outputs": {name: found.tolist() for name, found in told.items()}}
 
 
 def failure(error: BaseException, workload: str) -> Report:

@@ -141,6 +141,7 @@ def trial_document(trial: Trial) -> Document:
         "timed_s": round(trial.timed_s, 3),
         "wall_s": trial.wall_s,
         "peak_memory_bytes": trial.peak_memory_bytes,
+        "deviation": trial.deviation,
     }
 
 

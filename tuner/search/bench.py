@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tuner.errors import BaselineError, TunerError
+from tuner.measure.agreement import TOLERANCE, deviation
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, moderated, pooled_sd
@@ -18,7 +20,7 @@ from tuner.search.record import Trial
 from tuner.space.baseline import DEFAULT
 from tuner.space.space import Space
 from tuner.trial.launcher import Launcher, Process
-from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.outcome import Facts, Status, TrialFailure
 from tuner.trial.starting import Started, start_together
 
 # What a quad of slices scatters by before anything is known of this machine (log scale), and how much that counts.
@@ -53,6 +55,8 @@ class Bench:
         self._plan = plan
         self._hurried = hurried
         self._reference: Process | None = None
+        self._sample: dict[str, Any] | None = None
+        """What the reference computes."""
         self.start_s = 0.0
         """How long the last start of processes took."""
         self.step_s = 0.0
@@ -110,7 +114,7 @@ class Bench:
                 "the workload has to run with TensorFlow's defaults",
                 log=start.failure.log,
             ) from start.failure
-        self._reference = start.process
+        self._reference, self._sample = start.process, start.facts.sample
         self.step_s = start.facts.warm_up.elapsed_s / start.facts.warm_up.n_steps
 
     def _run(self, trial: Trial, start: Started, known: Sequence[Trial]) -> Trial:
@@ -118,6 +122,15 @@ class Bench:
         if start.facts is None:
             assert start.failure is not None  # Started has one of the two
             return _failed(trial, start.failure)
+        apart = self._deviation(trial, start.facts)
+        if apart is not None and apart > TOLERANCE:
+            start.process.close()
+            return replace(
+                trial,
+                status=Status.INVALID,
+                message=f"its outputs differ from the reference's by {100 * apart:.3g} %",
+                deviation=apart,
+            )
         sd, best = self._quad_sd(known), incumbent(known)
         for attempt in (1, 2):
             if self._reference is None:
@@ -148,9 +161,16 @@ class Bench:
                 pruned=pair.n_quads < self._plan.pair.max_quads and self._hopeless(estimate, best),
                 pair=pair,
                 facts=start.facts.to_dict(),
+                deviation=apart,
                 peak_memory_bytes=start.process.close().peak_memory_bytes,
             )
         raise AssertionError("the second attempt returns or raises")
+
+    def _deviation(self, trial: Trial, facts: Facts) -> float | None:
+        """Return how far the outputs lie from the reference's; a batch of another size may compute another thing."""
+        if trial.setting.batch_size != self._space.reference.batch_size:
+            return None
+        return deviation(self._sample, facts.sample)
 
     def _enough(self, trial: Trial, sd: float, best: Trial | None) -> Callable[[Pair], bool]:
         def enough(pair: Pair) -> bool:

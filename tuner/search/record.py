@@ -48,6 +48,8 @@ class Trial:
     log: str = ""
     pair: Pair | None = None
     facts: dict[str, Any] | None = None
+    deviation: float | None = None
+    """How far its outputs lie from the reference's, relative; None where they could not be compared."""
     peak_memory_bytes: int | None = None
     wall_s: float = 0.0
 
@@ -150,6 +152,7 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         "message": trial.message,
         "log": trial.log,
         "facts": trial.facts,
+        "deviation": trial.deviation,
         "peak_memory_bytes": trial.peak_memory_bytes,
         "wall_s": round(trial.wall_s, 3),
         "pair": trial.pair.to_dict() if trial.pair else None,
@@ -174,6 +177,7 @@ def _trial(frozen: FrozenTrial) -> Trial:
         log=attrs.get("log", ""),
         pair=Pair.from_dict(attrs["pair"]) if "pair" in attrs else None,
         facts=attrs.get("facts"),
+        deviation=attrs.get("deviation"),
         peak_memory_bytes=attrs.get("peak_memory_bytes"),
         wall_s=attrs.get("wall_s", 0.0),
     )

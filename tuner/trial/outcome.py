@@ -20,7 +20,7 @@ class Status(StrEnum):
     UNAPPLIED = "unapplied"
     """A knob of the setting did not take effect in the process."""
     INVALID = "invalid"
-    """The output was not finite."""
+    """The output was not finite, or not what the reference computes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,8 @@ class Facts:
     first_step_s: float
     warm_up: Slice
     effective: dict[str, Any]
+    sample: dict[str, Any] | None = None
+    """Some values of the outputs, see `tuner.measure.agreement`; None where the model computes at random."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Facts:
@@ -78,6 +80,7 @@ class Facts:
             first_step_s=data["first_step_s"],
             warm_up=Slice.from_dict(data["warm_up"]),
             effective=data["effective"],
+            sample=data.get("sample"),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -89,6 +92,7 @@ class Facts:
             "first_step_s": round(self.first_step_s, 4),
             "warm_up": self.warm_up.to_dict(),
             "effective": self.effective,
+            "sample": self.sample,
         }
 
 

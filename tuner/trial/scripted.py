@@ -20,7 +20,8 @@ class ScriptedLauncher:
     """Processes whose rate is `rate(setting)` items/s, times lognormal noise of standard deviation `noise`.
 
     Besides its slices' noise each process is luckier or unluckier than its like (`process_noise`), and the whole
-    machine drifts by a sine of amplitude `drift` and period `drift_period_s`. `failures` says how a setting ends.
+    machine drifts by a sine of amplitude `drift` and period `drift_period_s`. `failures` says how a setting ends,
+    `outputs` what it computes.
     """
 
     rate: Callable[[Setting], float]
@@ -31,6 +32,7 @@ class ScriptedLauncher:
     start_s: float = 4.0
     seed: int = 0
     failures: Mapping[Setting, Status] = field(default_factory=dict)
+    outputs: Callable[[Setting], float] = lambda _: 1.0
     clock_s: float = 0.0
     launched: list[Setting] = field(default_factory=list)
     live: int = 0
@@ -73,7 +75,16 @@ class ScriptedProcess:
         status = self._host.failures.get(self._setting)
         if status is not None:
             raise TrialFailure(status, f"scripted {status}", "scripted log")
-        return Facts(import_s=2.0, context_s=2.5, load_s=1.5, first_step_s=0.5, warm_up=self.slice(0.5), effective={})
+        sample = {"inputs": "", "outputs": {"output_0": [self._host.outputs(self._setting)]}}
+        return Facts(
+            import_s=2.0,
+            context_s=2.5,
+            load_s=1.5,
+            first_step_s=0.5,
+            warm_up=self.slice(0.5),
+            effective={},
+            sample=sample,
+        )
 
     def slice(self, duration_s: float) -> Slice:
         """Take whole steps of scripted time."""

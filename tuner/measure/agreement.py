@@ -1,0 +1,36 @@
+"""Agreement: whether a setting computes what the reference computes.
+
+Thread counts change the order of additions and so the last digits; other libraries and compilers may change more. A
+setting that is fast because it computes something else has not won anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+TOLERANCE = 0.01
+"""The largest deviation that is still the same result: far above what rounding does, far below an error."""
+
+Sample = Mapping[str, Any]
+
+
+def deviation(reference: Sample | None, candidate: Sample | None) -> float | None:
+    """Return how far a sample of outputs lies from the reference's, relative to the largest of these.
+
+    A sample is what a process tells of the first item of its batch: a digest of its inputs, and some values of each
+    output, shape (k,). None where the two cannot be compared: one gave no sample, or computed on other inputs.
+    """
+    if not reference or not candidate or reference["inputs"] != candidate["inputs"]:
+        return None
+    worst = 0.0
+    for name, values in reference["outputs"].items():
+        a, b = np.asarray(values, dtype=float), np.asarray(candidate["outputs"].get(name, []), dtype=float)
+        if a.shape != b.shape:
+            return None
+        scale = float(np.abs(a).max(initial=0.0))
+        if scale > 0.0:
+            worst = max(worst, float(np.abs(a - b).max()) / scale)
+    return worst
