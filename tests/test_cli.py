@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import subprocess
@@ -19,7 +20,7 @@ from tuner.space import spacefile
 from tuner.workload.workload import load
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ["search", "inspect", "list", "show", "emit"]
+COMMANDS = ["search", "inspect", "list", "show", "emit", "env create"]
 
 
 def tftune(*args: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -31,12 +32,12 @@ def tftune(*args: str, cwd: Path, env: dict[str, str] | None = None) -> subproce
 def test_help_names_every_command(tmp_path: Path) -> None:
     done = tftune("--help", cwd=tmp_path)
     assert done.returncode == 0
-    assert all(re.search(rf"\b{command}\b", done.stdout) for command in COMMANDS)
+    assert all(re.search(rf"\b{command.split()[0]}\b", done.stdout) for command in COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example_and_is_in_the_readme(command: str, tmp_path: Path) -> None:
-    done = tftune(command, "--help", cwd=tmp_path)
+    done = tftune(*command.split(), "--help", cwd=tmp_path)
     assert done.returncode == 0
     assert "Example" in done.stdout
     assert f"tftune {command}" in (ROOT / "README.md").read_text()
@@ -75,6 +76,14 @@ BAD = [
     (["emit", "none"], "no study 'none'"),
     (["emit", "none", "--format", "yaml"], "unknown format 'yaml'"),
     (["inspect", "resnet50", "--set", "nothing=1"], "unknown knob 'nothing'"),
+    (["search", "resnet50", "--launcher", "clone"], "unknown launcher 'clone'"),
+    (["search", "resnet50", "--set", "malloc=mimalloc"], "malloc=mimalloc is none of its values"),
+    (["search", "resnet50", "--set", "cpus=4095"], "cpus=4095 is no list of this process's CPUs"),
+    (["inspect", "--affinity", "tight"], "KMP_AFFINITY=tight is refused by libiomp5.so"),
+    (["env", "create", "stock", "--dir", "x"], "unknown build 'stock'; known: openmp"),
+    (["env", "create", "openmp", "--dir", "/proc"], "is there already and not empty"),
+    (["env", "create", "openmp", "--dir", "/proc/x"], "cannot be written"),
+    (["env", "create", "openmp", "--dir", "x", "--python", "/bin/ls"], "/bin/ls is no Python"),
 ]
 
 
@@ -111,6 +120,25 @@ def test_a_tensorflow_that_fails_to_import_is_told_in_its_own_words(tmp_path: Pa
     assert done.returncode == 2
     assert "libfoo.so.1: no such file" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_preload_that_does_not_exist_is_told_before_anything_runs(tmp_path: Path) -> None:
+    """The loader itself only warns, for each process, and goes on without."""
+    done = tftune("search", "resnet50", cwd=tmp_path, env=os.environ | {"LD_PRELOAD": "/nowhere/libtcmalloc.so"})
+    assert done.returncode == 2
+    assert "LD_PRELOAD names /nowhere/libtcmalloc.so, which does not exist" in done.stderr.strip().splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_a_library_binds_threads(tmp_path: Path) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    value = f"granularity=fine,proclist=[{cpu}],explicit"
+    done = tftune("inspect", "--affinity", value, "--set", "omp_num_threads=2", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    assert [row["cpus"] for row in document["threads"]] == [str(cpu)] * 2
+    shown = tftune("inspect", "--affinity", value, cwd=tmp_path)
+    assert shown.stdout.splitlines()[0] == f"KMP_AFFINITY={value}, as libiomp5.so binds"
 
 
 def test_an_empty_storage_is_no_error(tmp_path: Path) -> None:

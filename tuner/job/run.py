@@ -18,7 +18,7 @@ from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import Machine
 from tuner.measure.finals import FinalsPlan
 from tuner.report import terminal
-from tuner.report.progress import Progress, header, widest_setting
+from tuner.report.progress import Progress
 from tuner.search.bench import BenchPlan
 from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
@@ -122,12 +122,11 @@ def _introduce(job: Job, console: Console) -> None:
 def _progress(record: Record, job: Job, console: Console) -> Progress:
     done = len(record.trials())
     verb = f"continuing with {done} trials" if done else "beginning"
-    widest = widest_setting([*job.space.points, *job.space.baselines.values()])
-    progress = Progress(console, widest)
+    progress = Progress(console, [*job.space.points, *job.space.baselines.values()], terminal.held(job.described()))
     progress.stage(
         f"study {record.name}: {verb}; ratios are to tf-default at batch size {job.space.reference.batch_size}"
     )
-    console.print(header(widest), soft_wrap=True)
+    progress.heading()
     return progress
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -19,26 +19,34 @@ _CLEAR_LINE = "\r\x1b[2K"
 class Progress:
     """Writes the events of a study to a console; on a terminal, one line says what is being done."""
 
-    def __init__(self, console: Console, widest: int) -> None:
-        """`widest` is the number of characters of the longest setting."""
+    def __init__(self, console: Console, settings: Sequence[Setting], held: Collection[str]) -> None:
+        """`settings` may come; knobs that are `held` at one value are not shown."""
         self._console = console
-        self._widest = widest
+        self._held = held
+        self._widest = max((len(setting_text(setting.to_dict(), held)) for setting in settings), default=0)
 
     def stage(self, text: str) -> None:
         """Say that a phase begins."""
         self._clear()
         self._print(Text(text, style="bold"))
 
+    def heading(self) -> None:
+        """Print the heading of the rows to come."""
+        row = f"{'#':<3}  {'setting':<{self._widest}}  {'ratio [95 %]':<20}  {'timed':<5}  left"
+        self._print(Text(row, style="bold"))
+
     def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
         """Say which trials are under way, before anything of them is timed."""
         left = f", {duration_text(left_s)} left" if left_s is not None else ""
-        settings = " | ".join(str(trial.setting) for trial in trials)
+        settings = " | ".join(setting_text(trial.setting.to_dict(), self._held) for trial in trials)
         self._doing(f"measuring beside the reference{left}: {settings} …")
 
     def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
         """Print the trial's row: number, setting, ratio with its interval, time in slices, time left, notes."""
         self._clear()
-        cells = trial_row(trial_document(trial), incumbent=best is not None and best.number == trial.number)
+        cells = trial_row(
+            trial_document(trial), incumbent=best is not None and best.number == trial.number, held=self._held
+        )
         cells = (*cells[:4], "" if left_s is None else clock_text(left_s), *cells[4:])
         widths = (3, self._widest, 20, 5, 5, 0)
         row = Text()
@@ -72,13 +80,3 @@ class Progress:
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True, highlight=False)
-
-
-def header(widest: int) -> Text:
-    """Return the heading of the rows that `trial_ends` prints."""
-    return Text(f"{'#':<3}  {'setting':<{widest}}  {'ratio [95 %]':<20}  {'timed':<5}  left", style="bold")
-
-
-def widest_setting(settings: Sequence[Setting]) -> int:
-    """Return the number of characters of the longest setting."""
-    return max((len(setting_text(setting.to_dict())) for setting in settings), default=0)

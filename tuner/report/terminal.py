@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -27,9 +27,19 @@ def table(*headers: str, title: str | None = None) -> Table:
     return made
 
 
-def setting_text(setting: Mapping[str, Any]) -> str:
-    """Return a setting as one would type it."""
-    return " ".join(f"{name}={value}" for name, value in setting.items())
+def setting_text(setting: Mapping[str, Any], held: Collection[str] = ()) -> str:
+    """Return a setting as one would type it, without the knobs that are held at one value anyway."""
+    return " ".join(f"{name}={value}" for name, value in setting.items() if name not in held)
+
+
+def held(document: Document) -> list[str]:
+    """Return the knobs that have one value only, in the space and in all baselines."""
+    settings = [baseline["setting"] for baseline in document["baselines"].values()]
+    return [
+        name
+        for name, knob in document["knobs"].items()
+        if knob["active"] and len({*knob["values"], *(setting[name] for setting in settings)}) == 1
+    ]
 
 
 def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
@@ -96,12 +106,15 @@ def knobs(document: Document) -> RenderableType:
         "knob", "variable", "values", title=f"search space '{document['space']}': {document['points']:,} settings"
     )
     off: dict[str, list[str]] = {}
+    fixed = held(document)
     for name, knob in document["knobs"].items():
-        if knob["active"]:
+        if knob["active"] and name not in fixed:
             on.add_row(name, knob["variable"], ", ".join(map(str, knob["values"])))
-        else:
+        elif not knob["active"]:
             off.setdefault(knob["reason"], []).append(name)
-    lines = [Text(f"off: {', '.join(names)}: {reason}", style="dim") for reason, names in off.items()]
+    values = {name: document["knobs"][name]["values"][0] for name in fixed}
+    lines = [Text(f"held: {setting_text(values)}", style="dim")] if fixed else []
+    lines += [Text(f"off: {', '.join(names)}: {reason}", style="dim") for reason, names in off.items()]
     for name, knob in document["knobs"].items():
         if "dropped" in knob:
             lines.append(Text(f"left out of {name}: {knob['dropped']}", style="dim"))
@@ -114,7 +127,7 @@ def baselines(document: Document) -> RenderableType:
     seen: set[str] = set()
     for name, baseline in document["baselines"].items():
         if name not in seen:
-            shown.add_row(name, setting_text(baseline["setting"]), ", ".join(baseline["same_as"]))
+            shown.add_row(name, setting_text(baseline["setting"], held(document)), ", ".join(baseline["same_as"]))
             seen.update(baseline["same_as"])
     return shown
 
@@ -124,17 +137,18 @@ def trials(document: Document) -> RenderableType:
     shown = table(">#", "setting", ">ratio to reference", ">timed", "", title=f"trials of {document['study']}")
     best = document["incumbent"]
     for row in document["history"]:
-        shown.add_row(*trial_row(row, incumbent=best is not None and row["setting"] == best["setting"]))
+        is_best = best is not None and row["setting"] == best["setting"]
+        shown.add_row(*trial_row(row, incumbent=is_best, held=held(document)))
     return shown
 
 
-def trial_row(row: Document, *, incumbent: bool) -> tuple[str | Text, ...]:
-    """Return the cells of one trial."""
+def trial_row(row: Document, *, incumbent: bool, held: Collection[str] = ()) -> tuple[str | Text, ...]:
+    """Return the cells of one trial; knobs that are `held` are left out of its setting."""
     notes = [", ".join(row["baselines"])] if row["baselines"] else []
     if row["status"] != "ok":
         return (
             str(row["number"]),
-            setting_text(row["setting"]),
+            setting_text(row["setting"], held),
             Text(row["status"], style="red"),
             "",
             Text(" ".join([*notes, row["message"]]), style="red"),
@@ -145,7 +159,7 @@ def trial_row(row: Document, *, incumbent: bool) -> tuple[str | Text, ...]:
         notes.insert(0, "incumbent")
     return (
         str(row["number"]),
-        setting_text(row["setting"]),
+        setting_text(row["setting"], held),
         ratio_text(row["ratio"], row["low"], row["high"]),
         f"{row['timed_s']:.0f} s",
         Text("; ".join(notes), style="green" if incumbent else "dim"),
