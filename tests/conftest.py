@@ -55,6 +55,7 @@ def stock() -> Runtime:
         tensorflow="2.21.0",
         onednn="3.7.3",
         onednn_runtime="threadpool",
+        onednn_enabled=True,
         onednn_why="on by default on a CPU with avx512_vnni",
         onednn_threads=16,
         isa="AVX-512",

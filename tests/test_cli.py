@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.test_processes import wait_until
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
 from tuner.search.storage import check_storage
@@ -126,7 +127,31 @@ def test_a_preload_that_does_not_exist_is_told_before_anything_runs(tmp_path: Pa
     """The loader itself only warns, for each process, and goes on without."""
     done = tftune("search", "resnet50", cwd=tmp_path, env=os.environ | {"LD_PRELOAD": "/nowhere/libtcmalloc.so"})
     assert done.returncode == 2
-    assert "LD_PRELOAD names /nowhere/libtcmalloc.so, which does not exist" in done.stderr.strip().splitlines()[-1]
+    assert "LD_PRELOAD names /nowhere/libtcmalloc.so, which cannot be loaded" in done.stderr.strip().splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("says", ["1", "null", "{}", "", "Python 3.11"])
+def test_what_only_talks_like_an_interpreter_is_none(tmp_path: Path, says: str) -> None:
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\necho '{says}'\n")
+    script.chmod(0o755)
+    done = tftune("inspect", "--python", str(script), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is not a Python interpreter that runs" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_environment_that_is_not_finished_leaves_nothing(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [str(Path(sys.executable).with_name("tftune")), "env", "create", "openmp", "--dir", "half"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+    )
+    assert wait_until(lambda: (tmp_path / "half" / "bin").is_dir(), 20.0)
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 130
     assert list(tmp_path.iterdir()) == []
 
 

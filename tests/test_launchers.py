@@ -216,6 +216,31 @@ def test_cpus_are_kept_to(launcher: Launcher) -> None:
     process.close()
 
 
+def test_cpus_that_the_workload_changes_are_not_those_of_the_setting(launcher: Launcher) -> None:
+    if N_CPUS < 2:
+        pytest.skip("with one CPU there is no other one to move to")
+    other = max(os.sched_getaffinity(0))
+    kept = ONE.with_values(cpus=str(FIRST_CPU))
+    body = f"os.sched_setaffinity(0, {{{other}}})"
+    caught = failure(launcher.launch(kept, kept.env() | {"TFTUNE_TEST_BODY": body}))
+    assert caught.status is Status.UNAPPLIED
+    assert f"may use CPUs {other}" in caught.message
+
+
+def test_processes_that_the_workload_starts_by_multiprocessing(launcher: Launcher, tmp_path: Path) -> None:
+    """They import the main module again, which must not make workers of them."""
+    note = tmp_path / "answer"
+    body = (
+        "import multiprocessing, operator\n"
+        "with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        f"    open({str(note)!r}, 'w').write(str(pool.apply(operator.add, (20, 22))))"
+    )
+    process = launch(launcher, body)
+    process.ready()
+    process.close()
+    assert note.read_text() == "42"
+
+
 def test_a_knob_that_did_not_take_effect_makes_the_trial_unapplied(launcher: Launcher) -> None:
     caught = failure(launcher.launch(ONE, ONE.env() | {"TF_NUM_INTEROP_THREADS": "2"}))
     assert caught.status is Status.UNAPPLIED
@@ -292,14 +317,16 @@ def test_a_context_that_is_live_after_the_import_is_seen_and_fresh_interpreters_
 
 
 def test_a_server_that_does_not_come_up_leaves_it_to_fresh_interpreters(target: Target, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import os, sys\nif 'forkserver' in sys.orig_argv:\n    os._exit(3)\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'forkserver' in sys.orig_argv:\n    print('no licence', flush=True)\n    os._exit(3)\n"
+    )
     lines: list[str] = []
     environment = target.base_env | {"PYTHONPATH": str(tmp_path)}
     with closing(ForkLauncher(replace(target, base_env=environment), told=lines.append)) as launcher:
         process = launch(launcher)
         process.ready()
         process.close()
-    assert lines == ["trials start as fresh interpreters: the fork server did not come up"]
+    assert lines == ["trials start as fresh interpreters: the fork server did not come up: no licence"]
 
 
 def test_nothing_is_left_when_the_tuner_is_killed(target: Target) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.affinity import where
+from tuner.machine.host import Machine
 from tuner.machine.libraries import find_library, intel_openmp
 from tuner.runtime.openmp import bind, complaints, rejections
 
@@ -42,17 +43,32 @@ def test_the_portable_spelling_binds_too(library: Path) -> None:
     assert sorted(spread.cpus) == [(cpu,) for cpu in CPUS]
 
 
-@pytest.mark.parametrize("value", ["tight", "granularity=fine,foo", "granularity=fine,proclist=[4097],explicit"])
-def test_what_the_library_refuses_is_caught(library: Path, value: str) -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        "tight",
+        "granularity=fine,foo",
+        "granularity=fine,proclist=[4097],explicit",
+        "nowarnings,granularity=fine,proclist=[4097],explicit",
+        "explicit",
+    ],
+)
+def test_what_the_library_refuses_is_caught(library: Path, machine: Machine, value: str) -> None:
     assert rejections(bind(library, {"KMP_AFFINITY": value}, n_threads=2).warnings)
     with pytest.raises(BadInputError, match="is refused by libiomp5"):
-        where(value, n_threads=2)
+        where(value, machine, n_threads=2)
 
 
-def test_what_it_only_remarks_on_is_not(library: Path) -> None:
-    found, bound = where("balanced", n_threads=2)
+def test_what_it_only_remarks_on_is_not(library: Path, machine: Machine) -> None:
+    found, bound = where("balanced", machine, n_threads=2)
     assert found == library
     assert any("granularity" in line for line in bound.warnings)
+
+
+@pytest.mark.parametrize("value", ["", "warnings", "compact compact", "granularity=fine"])
+def test_what_is_no_affinity_is_not_even_asked_about(machine: Machine, value: str) -> None:
+    with pytest.raises(BadInputError, match="is none of its values"):
+        where(value, machine, n_threads=2)
 
 
 def test_complaints_of_each_library_are_read() -> None:

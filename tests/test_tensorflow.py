@@ -84,7 +84,7 @@ def test_what_onednn_says_is_read_in_both_of_its_spellings() -> None:
     assert read_onednn(old) == {"version": "2.7.3", "runtime": "OpenMP", "threads": "2", "isa": "Intel AVX2"}
     assert read_onednn("nothing") == {}
     facts = {"python": "3.11.7", "tensorflow": "2.14.0", "openmp_libraries": [], "xla": True, "cuda": None}
-    facts |= {"refused": None, "observations": []}
+    facts |= {"refused": None, "observations": [], "enabled": None}
     assert describe(facts, read_onednn(old), switches={}, flags=[]).onednn_why == "on in an OpenMP build"
     why = [
         describe(facts, found, switches=switches, flags=flags).onednn_why
@@ -99,6 +99,19 @@ def test_what_onednn_says_is_read_in_both_of_its_spellings() -> None:
         "off by default on this CPU",
         "TF_ENABLE_ONEDNN_OPTS=0 is set",
     ]
+
+
+def test_what_a_passing_circumstance_hid_from_the_probe_is_not_remembered(
+    python: Path, clean_env: dict[str, str], runtime: Runtime, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nprint('hello')\nif 'probe' in sys.orig_argv:\n    import tensorflow as tf\n    tf.constant(1.0)\n"
+    )
+    hidden = probe(python, clean_env | {"PYTHONPATH": str(tmp_path)})
+    assert hidden.refused is not None
+    assert hidden.observations == []
+    (tmp_path / "sitecustomize.py").unlink()
+    assert probe(python, clean_env | {"PYTHONPATH": str(tmp_path)}).reach.keys() == runtime.reach.keys()
 
 
 def test_the_probe_proves_what_reaches_this_build(runtime: Runtime) -> None:

@@ -1,10 +1,10 @@
 """Ask an OpenMP library where it binds its threads, without TensorFlow.
 
-    binding LIBRARY N_THREADS
+    binding LIBRARY N_THREADS [CPUS]
 
-The variables of the environment are what is asked about. Prints one JSON object, {"cpus": [[...], ...]}: for each
-thread of a parallel region, in the order of their numbers, the CPUs that the kernel lets it run on. What the
-library has to complain of is on stderr.
+CPUS are those that the process may use. The variables of the environment are what is asked about. Prints one JSON
+object, {"cpus": [[...], ...]}: for each thread of a parallel region, in the order of their numbers, the CPUs that the
+kernel lets it run on. What the library has to complain of is on stderr.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ import json
 import os
 from typing import Dict, List
 
+from . import worker
+
 
 def main(arguments: List[str]) -> None:
     """Run one parallel region, in which each thread writes down its CPUs."""
+    if arguments[2:]:
+        worker.keep_to(arguments[2])
     library = ctypes.CDLL(arguments[0])
     cpus: Dict[int, List[int]] = {}
 

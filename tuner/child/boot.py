@@ -23,4 +23,5 @@ def main() -> None:
     importlib.import_module("%s.%s" % (PACKAGE, sys.argv[1])).main(sys.argv[2:])
 
 
-main()
+if __name__ == "__main__":  # and not in the processes that a workload starts by multiprocessing
+    main()

@@ -7,6 +7,7 @@ bind it, and no verbose mode of oneDNN, which would slow every step down.
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import re
 from typing import Any, Dict, Iterable, List, Optional, Tuple
@@ -23,13 +24,21 @@ def threads() -> Threads:
     """Return the threads of this process."""
     found = {}
     for task in os.listdir("/proc/self/task"):
-        try:
-            with open("/proc/self/task/%s/status" % task) as status:
-                fields = dict(line.split(":", 1) for line in status if ":" in line)
-        except OSError:  # a thread that ended in between
-            continue
-        found[task] = (fields["Name"].strip(), fields["Cpus_allowed_list"].strip())
+        # A thread may end in between.
+        with contextlib.suppress(OSError), open("/proc/self/task/%s/comm" % task) as name:
+            found[task] = (name.read().strip(), spans(os.sched_getaffinity(int(task))))
     return found
+
+
+def spans(cpus: Iterable[int]) -> str:
+    """Return CPUs as the kernel lists them: {0, 1, 2, 5} gives 0-2,5."""
+    found: List[List[int]] = []
+    for cpu in sorted(cpus):
+        if found and cpu == found[-1][1] + 1:
+            found[-1][1] = cpu
+        else:
+            found.append([cpu, cpu])
+    return ",".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in found)
 
 
 def count(of: Iterable[str]) -> Dict[str, int]:
@@ -65,9 +74,12 @@ def malloc_libraries() -> List[str]:
 
 def live() -> Optional[str]:
     """Return why this process is no good as a template to be forked after TensorFlow's import, or None."""
-    from tensorflow.python.eager import context
+    try:
+        from tensorflow.python.eager import context
 
-    current = context._context
+        current = context._context
+    except (ImportError, AttributeError) as error:
+        return "this TensorFlow does not tell whether its context is live (%s)" % error
     if current is not None and getattr(current, "_initialized", True):
         return "importing TensorFlow there already creates its context"
     if any("/libcuda.so" in path for path in mapped()):
@@ -82,10 +94,20 @@ def live() -> Optional[str]:
     return None
 
 
-def own_log() -> str:
-    """Return the beginning of what this process printed on stderr, "" where that cannot be read back."""
+def log_size() -> int:
+    """Return how much this process has printed on stderr, 0 where that is no file."""
+    return os.fstat(2).st_size
+
+
+def own_log(since: int) -> str:
+    """Return what this process printed on stderr, "" where that cannot be read back.
+
+    Of a long log these are the beginning and what came after `since` bytes: a workload may print a lot, and the
+    libraries speak when TensorFlow's context is created and the first operators run.
+    """
     try:
-        return os.pread(2, _LOG_BYTES, 0).decode(errors="replace")
+        head = os.pread(2, _LOG_BYTES, 0)
+        return (head + os.pread(2, _LOG_BYTES, max(since, len(head)))).decode(errors="replace")
     except OSError:
         return ""
 
@@ -109,21 +131,23 @@ def onednn_is_on() -> Optional[bool]:
         return None
 
 
-def state(alone: Threads, before: Threads, after: Threads, threading: Any) -> Dict[str, Any]:
+def state(alone: Threads, before: Threads, after: Threads, since: int, threading: Any) -> Dict[str, Any]:
     """Return the effective state of a process that has run its first steps.
 
     `alone` are the threads after TensorFlow's import, `before` and `after` those around the creation of its
-    context; `threading` is `tf.config.threading`.
+    context, `since` the size of the log before that; `threading` is `tf.config.threading`.
     """
-    now, log = threads(), own_log()
+    now, log = threads(), own_log(since)
+    created = after.keys() - before.keys()
+    # What a workload's own code started could be taken for TensorFlow's threads, and what has ended cannot be counted.
+    countable = before.keys() == alone.keys() and created <= now.keys()
     return {
-        "mask": alone[str(os.getpid())][1],
+        "mask": before[str(os.getpid())][1],
         "threads": names(now, {}),
         "masks": masks(now, {}),
         "context": {
-            # What a workload's own code started could be taken for TensorFlow's threads.
-            "created": len(after) - len(before) if set(before) == set(alone) else None,
-            "names": names(after, before),
+            "created": len(created) if countable else None,
+            "names": count(now[task][0] for task in created & now.keys()),
         },
         "pools": {
             "interpreter": masks({t: now[t] for t in before if t in now}, {}),

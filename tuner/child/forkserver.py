@@ -11,7 +11,6 @@ server ends with its channel.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -22,7 +21,7 @@ import time
 import warnings
 from typing import Any, Callable, Optional
 
-from . import effective, guard, worker
+from . import effective, guard, lifetime, worker
 
 N_DESCRIPTORS = 5
 MAX_MESSAGE_BYTES = 1 << 17
@@ -39,10 +38,12 @@ def fork() -> int:
 def in_a_fork(ask: Callable[[], Any], timeout_s: float = CANARY_TIMEOUT_S) -> Any:
     """Return what `ask` returns in a forked child (plain data), None if the child does not come to an end."""
     read, write = os.pipe()
+    asking = os.getpid()
     pid = fork()
     if pid == 0:
         try:
             os.close(read)
+            lifetime.die_with(asking)
             with os.fdopen(write, "w") as out:
                 json.dump(ask(), out)
         finally:
@@ -66,7 +67,7 @@ def threads_of_a_context() -> int:
 
     before = effective.threads()
     tf.constant(0.0)
-    return len(effective.threads()) - len(before)
+    return len(effective.threads().keys() - before.keys())
 
 
 def refusal() -> Optional[str]:
@@ -74,10 +75,7 @@ def refusal() -> Optional[str]:
 
     TensorFlow is asked, and then seen: where the context were already there, creating it would start no thread.
     """
-    try:
-        reason = effective.live()
-    except (ImportError, AttributeError) as error:
-        reason = "this TensorFlow does not tell whether its context is live (%s)" % error
+    reason = effective.live()
     if reason is None and not in_a_fork(threads_of_a_context):
         reason = "a forked process creates no context of its own"
     return reason
@@ -105,9 +103,7 @@ def serve(request: Any, descriptors: list[int]) -> None:
 
 def main(arguments: list[str]) -> None:
     """Import, say whether it can be done, then fork on request until the channel ends."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a tuner that dies during the import
-    if os.getppid() != int(arguments[1]):
-        os._exit(1)
+    lifetime.die_with(int(arguments[1]))
     channel = socket.socket(fileno=int(arguments[0]))
     began = time.monotonic()
     import tensorflow  # noqa: F401  # what every worker begins with

@@ -13,14 +13,13 @@ import ctypes
 import functools
 import json
 import os
-import signal
 import sys
 import tempfile
 from typing import Any, Callable, Dict, List, Optional
 
-from . import effective, forkserver
+from . import effective, forkserver, lifetime
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 40.0
 LOW = {
     "TF_NUM_INTEROP_THREADS": "1",
     "TF_NUM_INTRAOP_THREADS": "1",
@@ -82,12 +81,14 @@ def observe(changes: Optional[Dict[str, str]]) -> Dict[str, Any]:
         after = effective.threads()
         said: List[Any] = []
         convolve(lambda: said.append(ask_openmp()))
+        # Threads name themselves once they run.
+        named = effective.names({task: thread for task, thread in effective.threads().items() if task in after}, before)
         out.seek(0)
         lines = out.read().decode(errors="replace").splitlines()
     return {
         "changes": changes,
-        "created": len(after) - len(before),
-        "names": effective.names(after, before),
+        "created": len(after.keys() - before.keys()),
+        "names": named,
         "onednn": "\n".join(line for line in lines if ",info," in line),
         "openmp": said[-1] if said else None,
     }
@@ -98,10 +99,13 @@ def describe() -> Dict[str, Any]:
     import tensorflow as tf
 
     refused = effective.live()
-    observations = []
-    if refused is None:
-        asked = [functools.partial(observe, changes) for changes in EXPERIMENTS]
-        observations = [forkserver.in_a_fork(ask, TIMEOUT_S) for ask in asked]
+    observations: List[Any] = []
+    for changes in EXPERIMENTS if refused is None else []:
+        observation = forkserver.in_a_fork(functools.partial(observe, changes), TIMEOUT_S)
+        if observation is None:
+            refused = "a process that is forked after TensorFlow's import does not come to an end there"
+            break
+        observations.append(observation)
     convolve(lambda: None)
     return {
         "tensorflow": tf.__version__,
@@ -109,16 +113,14 @@ def describe() -> Dict[str, Any]:
         "cuda": tf.sysconfig.get_build_info().get("cuda_version"),
         "openmp_libraries": effective.openmp_libraries(),
         "enabled": effective.onednn_is_on(),
-        "observations": [observation for observation in observations if observation is not None],
+        "observations": observations,
         "refused": refused,
     }
 
 
 def main(arguments: List[str]) -> None:
     """Import TensorFlow, look, write."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing outlives the tuner
-    if os.getppid() != int(arguments[1]):
-        os._exit(1)
+    lifetime.die_with(int(arguments[1]))
     try:
         facts = describe()
     except BaseException as error:

@@ -96,7 +96,7 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
     imported, alone = CLOCK(), effective.threads()
     # First the workload's own code: what it sets of TensorFlow has to be in force before anything runs.
     arrays = arguments_of(load_module(spec["workload"]), spec["batch_size"])
-    before = effective.threads()
+    before, since = effective.threads(), effective.log_size()
     tf.constant(0.0)  # creates the context, and TensorFlow's pools with it
     context, after = CLOCK(), effective.threads()
     module = tf.saved_model.load(spec["folder"])
@@ -120,7 +120,7 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
         "first_step_s": first - loaded,
         "warm_up": warm_up,
         "sample": sample(arrays, outputs, again),
-        "effective": effective.state(alone, before, after, tf.config.threading),
+        "effective": effective.state(alone, before, after, since, tf.config.threading),
     }
     return step, facts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated, NoReturn
 
@@ -43,10 +44,16 @@ def options(
     """Find, prove and explain the parallelism settings of a TensorFlow workload."""
 
 
+def _interrupt(*_: object) -> NoReturn:
+    """End as Ctrl-C does; a process in the background of a script has no handler of SIGINT to borrow."""
+    raise KeyboardInterrupt
+
+
 def main() -> NoReturn:
     """Run the command; every failure of the tool ends in one clear line and its exit code."""
     if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # for the rest of the process
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = app(standalone_mode=False) or 0
     except typer.TyperException as error:
@@ -79,5 +86,6 @@ def _usage(error: typer.TyperException) -> int:
 
 
 def _fail(error: TunerError) -> int:
-    sys.stderr.write(f"tftune: {error}\n")
+    text = " ".join(str(error).split()) if isinstance(error, BadInputError) else str(error)
+    sys.stderr.write(f"tftune: {text}\n")
     return error.exit_code

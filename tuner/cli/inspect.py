@@ -71,7 +71,7 @@ def _affinity(value: str, checked: Checked, *, json_: bool) -> None:
     from tuner.report import inspection
 
     n_threads = int(checked.pins.get("omp_num_threads", checked.machine.physical_cores))
-    library, binding = where(value, n_threads=n_threads)
+    library, binding = where(value, checked.machine, n_threads=n_threads)
     described = inspection.describe_binding(value, library, binding, checked.machine)
     if json_:
         show_json(described)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -93,16 +92,10 @@ def search(
         wait=wait,
         launcher=launcher,
     )
-    signal.signal(signal.SIGTERM, _interrupt)
     record, interrupted = run(request, console(stderr=True))
     _report_search(record, storage, json_=json_)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-
-
-def _interrupt(*_: object) -> NoReturn:
-    """End as Ctrl-C does; a process in the background of a script has no handler of SIGINT to borrow."""
-    raise KeyboardInterrupt
 
 
 def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:

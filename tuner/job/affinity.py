@@ -32,8 +32,10 @@ class Affinities:
             return None
         chosen = str(setting.to_dict().get("openmp_library", "bundled"))
         library = Path(self.libraries[INTEL_OPENMP]) if chosen == INTEL_OPENMP else Path(bundled)
-        n_threads = int(setting.to_dict().get("omp_num_threads", self.machine.physical_cores))
-        return bind(library, {name: env[name] for name in VARIABLES if name in env}, n_threads=n_threads)
+        # The team of a second operator goes on where the first one's ended: every place that there is may be taken.
+        n_threads = max(int(setting.to_dict().get("omp_num_threads", 1)), self.machine.logical_cpus)
+        asked = {name: env[name] for name in VARIABLES if name in env}
+        return bind(library, asked, n_threads=n_threads, cpus=env.get("TFTUNE_CPUS"))
 
     def same(self) -> Callable[[str], str]:
         """Return what gives one spelling for all KMP_AFFINITY values that bind alike here: the guides' comes first."""
@@ -51,33 +53,42 @@ class Affinities:
             spelling(value)
         return spelling
 
+    def missing(self) -> str | None:
+        """Return why threads cannot be bound at all on this machine, None if they can."""
+        library = self.runtime.openmp_library
+        if library is None:
+            return None
+        refused = rejections(bind(Path(library), {"KMP_AFFINITY": "granularity=fine,compact"}, n_threads=1).warnings)
+        return f"the OpenMP library binds no threads here: {refused[0]}" if refused else None
+
     def check(self, space: Space) -> None:
         """Raise BadInputError for a value that the OpenMP library refuses, before anything is measured."""
         settings = [*space.baselines.values(), *space.points]
         for name in ("kmp_affinity", "omp_proc_bind", "omp_places"):
-            for value in dict.fromkeys(setting[name] for setting in settings if name in space.domains):
-                self._check_value(name, str(value))
+            if name in space.domains:
+                for value, cpus in dict.fromkeys((str(s[name]), s.to_dict().get("cpus")) for s in settings):
+                    self._check_value(name, value, None if cpus is None else str(cpus))
 
-    def _check_value(self, name: str, value: str) -> None:
+    def _check_value(self, name: str, value: str, cpus: str | None) -> None:
         library = self.runtime.openmp_library
         if library is None:
             return
-        refused = rejections(bind(Path(library), {KNOBS[name].variable: value}, n_threads=2).warnings)
+        refused = rejections(bind(Path(library), {KNOBS[name].variable: value}, n_threads=2, cpus=cpus).warnings)
         if refused:
-            raise BadInputError(
-                f"{name}={value} is refused by {library}: {refused[0]}", f"expected e.g. {KNOBS[name].example}"
-            )
+            expected = KNOBS[name].example or " or ".join(KNOBS[name].words)
+            raise BadInputError(f"{name}={value} is refused by {library}: {refused[0]}", f"expected e.g. {expected}")
 
 
 def _recommended(machine: Machine) -> Iterable[str]:
     return [str(rule["kmp_affinity"]) for each in BASELINES if "kmp_affinity" in (rule := each.rule(machine))]
 
 
-def where(value: str, *, n_threads: int) -> tuple[Path, Binding]:
+def where(value: str, machine: Machine, *, n_threads: int) -> tuple[Path, Binding]:
     """Return the intel-openmp package's library, and where it would bind `n_threads` threads under KMP_AFFINITY.
 
     Raises BadInputError where it refuses the value.
     """
+    KNOBS["kmp_affinity"].parse(value, machine)
     library = intel_openmp()
     if library is None:
         raise BadInputError("the intel-openmp package is not installed", "it is there for x86-64 only")

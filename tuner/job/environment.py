@@ -37,6 +37,7 @@ def create(build: str, folder: Path, *, python: str | None, told: Callable[[str]
     """
     if build not in BUILDS:
         raise unknown("build", build, BUILDS)
+    folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInputError(f"{folder} is there already and not empty", "give --dir a new folder")
     check_writable(folder, "give --dir a folder that can be")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ _TIMING_PREFIXES = (
     "LD_",
     "GLIBC_TUNABLES",
     "MALLOC_",
+    "MKL_",
     "TCMALLOC_",
     "ONEDNN_",
     "DNNL_",
@@ -37,6 +40,7 @@ _TIMING_PREFIXES = (
     "TF_ENABLE_",
     "TF_MKL_",
     "TF_ONEDNN_",
+    "TF_OVERRIDE_",
     "TF_XLA_",
 )
 
@@ -98,6 +102,7 @@ def prepare(checked: Checked) -> Job:
         env |= {"KMP_SETTINGS": "1"}  # the library tells its settings, once; the audit reads them
     libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
     affinities = Affinities(machine=checked.machine, runtime=runtime, libraries=libraries)
+    missing = affinities.missing()
     job = Job(
         python=checked.python,
         env=env,
@@ -116,6 +121,7 @@ def prepare(checked: Checked) -> Job:
             inherited=env,
             libraries=libraries,
             same_affinity=affinities.same(),
+            unavailable={} if missing is None or "kmp_affinity" in checked.pins else {"kmp_affinity": missing},
         ),
         objective=checked.objective,
         affinities=affinities,
@@ -125,7 +131,12 @@ def prepare(checked: Checked) -> Job:
 
 
 def _check_preload(env: Mapping[str, str]) -> None:
-    """Raise BadInputError for an inherited preload that is not there: the loader only warns, and goes on without."""
-    for path in env.get(PRELOAD, "").replace(":", " ").split():
-        if "/" in path and not os.path.exists(path):  # noqa: PTH110  # pathlib's raises where a folder may not be entered
-            raise BadInputError(f"{PRELOAD} names {path}, which does not exist", f"install it, or unset {PRELOAD}")
+    """Raise BadInputError for an inherited preload that does not load: the loader only warns, and goes on without."""
+    if PRELOAD not in env:
+        return
+    said = subprocess.run(["/bin/true"], env=dict(env), capture_output=True, text=True, check=False).stderr
+    failed = re.search(r"object '([^']*)' from LD_PRELOAD cannot be preloaded \(([^)]*)\)", said)
+    if failed:
+        raise BadInputError(
+            f"{PRELOAD} names {failed[1]}, which cannot be loaded ({failed[2]})", f"install it, or unset {PRELOAD}"
+        )

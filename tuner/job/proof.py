@@ -78,17 +78,17 @@ def prove(job: Job, *, told: Callable[[str], None]) -> list[Proof]:
 
     `told` is called with a line before each.
     """
-    target = Target(
-        python=job.python,
-        base_env=job.env,
-        workload_path=job.workload.path,
-        folder=export(job.workload, job.runtime, python=job.python, env=job.env),
-        mode=job.workload.mode,
-    )
-    launcher = FreshLauncher(target=target)
     asked = list(_far(job))
     proofs = []
     with measuring_alone():
+        target = Target(
+            python=job.python,
+            base_env=job.env,
+            workload_path=job.workload.path,
+            folder=export(job.workload, job.runtime, python=job.python, env=job.env),
+            mode=job.workload.mode,
+        )
+        launcher = FreshLauncher(target=target)
         for number, (name, low, high) in enumerate(asked, start=1):
             told(f"{number}/{len(asked)}: {name} {low} against {high}, in a pair")
             proofs.append(_prove(job, launcher, name, (low, high)))
@@ -181,7 +181,6 @@ def _together(probed: Reach, seen: Sequence[Finding]) -> Reach:
     against = next((finding for finding in seen if finding.answer is False), None)
     if against is not None:
         return Reach(answer=False, evidence=f"at {against.value}: {against.evidence}")
-    if probed.answer is not None or not seen:
-        return probed
-    answers = {finding.answer for finding in seen}
-    return Reach(answer=True if answers == {True} else None, evidence=seen[-1].evidence)
+    if seen and {finding.answer for finding in seen} == {True} and not probed.answer:
+        return Reach(answer=True, evidence=seen[-1].evidence)
+    return probed if probed.evidence or not seen else Reach(answer=None, evidence=seen[-1].evidence)

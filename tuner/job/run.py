@@ -19,6 +19,7 @@ from tuner.machine.host import Machine
 from tuner.measure.finals import FinalsPlan
 from tuner.report import terminal
 from tuner.report.progress import Progress
+from tuner.runtime.probe import Runtime
 from tuner.search.bench import BenchPlan
 from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
@@ -27,7 +28,7 @@ from tuner.search.study import Plan, Study
 from tuner.trial.exporting import cached_folder, export
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.launcher import Target
+from tuner.trial.launcher import Launcher, Target
 
 _MAX_PARALLEL_STARTS = 4
 
@@ -48,7 +49,13 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             target = _target(job, checked)
             fresh, forks = FreshLauncher(target=target), ForkLauncher(target, told=console.print)
             cleanup.callback(forks.close)
-            if request.launcher == "fork":
+            launcher: Launcher = fresh
+            if request.launcher == "fork" and _too_early(job.runtime):
+                console.print(
+                    "trials start as fresh interpreters: GNU's OpenMP library reads its variables when loaded"
+                )
+            elif request.launcher == "fork":
+                launcher = forks
                 forks.warm()  # it comes up while the model is exported
             export(job.workload, job.runtime, python=job.python, env=job.env)
             storage = open_storage(checked.storage_url, create=True)
@@ -62,7 +69,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                 Study(
                     record=record,
                     space=job.space,
-                    launcher=fresh if request.launcher == "fresh" else forks,
+                    launcher=launcher,
                     finals_launcher=fresh,
                     sampler=sampler,
                     plan=Plan(
@@ -98,6 +105,11 @@ def _target(job: Job, checked: Checked) -> Target:
         deadline_s=checked.deadline_s,
         applied=job.applied,
     )
+
+
+def _too_early(runtime: Runtime) -> bool:
+    """Return whether the OpenMP library has read its variables by the time TensorFlow is imported."""
+    return runtime.openmp_library is not None and "/libgomp" in runtime.openmp_library
 
 
 def _parallel_starts(machine: Machine) -> int:

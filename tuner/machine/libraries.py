@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import importlib.metadata
 import re
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 INTEL_OPENMP = "intel-openmp"
 PRELOADABLE = (INTEL_OPENMP, "jemalloc", "tcmalloc")
 _MALLOCS = {"jemalloc": ("jemalloc",), "tcmalloc": ("tcmalloc_minimal", "tcmalloc")}
-_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/opt/conda/lib")
+_FOLDERS = ("/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib", "/usr/local/lib")
 
 
 def find_library(name: str) -> Path | None:
@@ -33,12 +32,12 @@ def intel_openmp() -> Path | None:
 
 def _installed(stem: str) -> Path | None:
     """Return the library that the loader would take for a name, by its full path."""
-    soname = ctypes.util.find_library(stem)
-    if soname is None:
-        return next((path for folder in _FOLDERS for path in sorted(Path(folder).glob(f"lib{stem}.so*"))), None)
     try:
-        known = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+        known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
     except OSError:
         known = ""
-    match = re.search(rf"{re.escape(soname)} .*=> (\S+)", known)
-    return Path(match[1]) if match else None
+    # Only libraries of this machine's own word size can be preloaded: they come first in the loader's list.
+    match = re.search(rf"^\s*lib{re.escape(stem)}\.so\S* .*=> (\S+)$", known, re.MULTILINE)
+    if match:
+        return Path(match[1])
+    return next((path for folder in _FOLDERS for path in sorted(Path(folder).glob(f"lib{stem}.so*"))), None)

@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import TunerError
+from tuner.machine.cpulist import format_list
 from tuner.places import child
 
 _TIMEOUT_S = 30.0
-_REJECTED = re.compile(r"invalid|ignor|no valid|not using|not supported|unsupported|syntax", re.IGNORECASE)
+_REJECTED = re.compile(
+    r"invalid|ignor|no valid|not specified|not using|not supported|unsupported|syntax", re.IGNORECASE
+)
+_AFFINITY = re.compile(r"KMP_AFFINITY|OMP_PROC_BIND|OMP_PLACES|OS proc|affinity")
 VARIABLES = ("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME")
 """The variables that a library is asked about."""
 
@@ -38,21 +42,24 @@ class Binding:
         return any(len(cpus) < allowed for cpus in self.cpus)
 
 
-def bind(library: Path, env: Mapping[str, str], *, n_threads: int) -> Binding:
+def bind(library: Path, env: Mapping[str, str], *, n_threads: int, cpus: str | None = None) -> Binding:
     """Return where `library` binds `n_threads` threads under the OMP and KMP variables of `env`.
 
-    Raises TunerError where the library cannot be loaded or asked.
+    `cpus` are those that the process may use, all of this one's if not given. Raises TunerError where the library
+    cannot be loaded or asked.
     """
-    asked = tuple(sorted((name, env[name]) for name in VARIABLES if name in env))
-    return _bind(library, asked, n_threads, frozenset(os.sched_getaffinity(0)))
+    # A value may ask the library not to warn; here it is asked to.
+    asked = tuple(sorted((name, env[name].replace("nowarnings", "warnings")) for name in VARIABLES if name in env))
+    return _bind(library, asked, n_threads, cpus or format_list(os.sched_getaffinity(0)))
 
 
 @functools.cache
-def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, _mask: frozenset[int]) -> Binding:
+def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, cpus: str) -> Binding:
+    neutral = {name: value for name, value in os.environ.items() if not name.startswith(("KMP_", "OMP_", "GOMP_"))}
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-S", str(child("boot")), "binding", str(library), str(n_threads)],
-            env=dict(env) | {"KMP_WARNINGS": "true"},
+            [sys.executable, "-I", "-S", str(child("boot")), "binding", str(library), str(n_threads), cpus],
+            env=neutral | dict(env) | {"KMP_WARNINGS": "true"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -60,10 +67,10 @@ def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, _mask
             timeout=_TIMEOUT_S,
             check=False,
         )
-        cpus = json.loads(done.stdout.strip().splitlines()[-1])["cpus"]
+        bound = json.loads(done.stdout.strip().splitlines()[-1])["cpus"]
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError, KeyError) as error:
         raise TunerError(f"the OpenMP library {library} cannot be asked: {error}", "is it a library?") from error
-    return Binding(cpus=tuple(tuple(each) for each in cpus), warnings=complaints(done.stderr))
+    return Binding(cpus=tuple(tuple(each) for each in bound), warnings=complaints(done.stderr))
 
 
 def complaints(log: str) -> tuple[str, ...]:
@@ -72,5 +79,5 @@ def complaints(log: str) -> tuple[str, ...]:
 
 
 def rejections(warnings: Iterable[str]) -> list[str]:
-    """Return the warnings that say that a value was not taken; others only tell what a value was taken for."""
-    return [line for line in warnings if _REJECTED.search(line)]
+    """Return the warnings that say that an affinity was not taken; others only tell what it was taken for."""
+    return [line for line in warnings if _REJECTED.search(line) and _AFFINITY.search(line)]

@@ -18,18 +18,12 @@ from tuner.places import cache_dir, child
 from tuner.runtime import reach
 from tuner.runtime.reach import Observation, Pools, Reach
 
+# Variables that decide what TensorFlow runs on, and what else is imported before it.
+_SWITCHES = ("TF_ENABLE_", "TF_DISABLE_", "TF_OVERRIDE_", "TF_XLA_", "LD_", "ONEDNN_", "DNNL_", "MKL_", "PYTHON")
 _PROBE_TIMEOUT_S = 180.0
 _LOCATE_TIMEOUT_S = 30.0
 # On Linux and x86, TensorFlow turns oneDNN on by itself where the CPU has one of these.
 _ONEDNN_FLAGS = ("avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16")
-_LOCATE = """
-import importlib.util, json, os, sys
-spec = importlib.util.find_spec("tensorflow")
-origin = spec.origin if spec else None
-print(json.dumps({"executable": sys.executable, "prefix": sys.prefix, "version": sys.version, "origin": origin,
-                  "changed": os.stat(origin).st_mtime_ns if origin else None,
-                  "site_changed": os.stat(os.path.dirname(os.path.dirname(origin))).st_mtime_ns if origin else None}))
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +36,8 @@ class Runtime:
     onednn: str | None
     """oneDNN's version, as it says itself."""
     onednn_runtime: str | None
+    onednn_enabled: bool | None
+    """Whether TensorFlow says that it hands operators to oneDNN; None where it does not tell."""
     onednn_why: str
     """Why oneDNN is on or off."""
     onednn_threads: int | None
@@ -94,14 +90,15 @@ def probe(python: Path, env: dict[str, str]) -> Runtime:
     it has no TensorFlow, or its TensorFlow does not import.
     """
     place = _locate(python, env)
-    switches = {key: env[key] for key in sorted(env) if key.startswith(("TF_ENABLE_ONEDNN", "LD_", "ONEDNN_", "DNNL_"))}
+    switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
     cached = cache_dir() / "runtimes" / f"{digest([place, switches, _cpu(), *_sources()])}.json"
     try:
         return Runtime(**json.loads(cached.read_text()))
     except (OSError, ValueError, TypeError):
         pass
     runtime = _ask(python, env)
-    _remember(cached, runtime)
+    if runtime.refused is None:  # what a passing circumstance hid must not stay hidden
+        _remember(cached, runtime)
     return runtime
 
 
@@ -133,24 +130,28 @@ def _cpu() -> list[object]:
 
 def _sources() -> list[str]:
     """Return the code that looks: another look may see something else."""
-    return [child(name).read_text() for name in ("probe", "effective", "forkserver")]
+    scripts = [child(name) for name in ("boot", "locate", "probe", "effective", "forkserver")]
+    return [path.read_text() for path in (Path(__file__), *scripts)]
 
 
 def _locate(python: Path, env: dict[str, str]) -> dict[str, object]:
     """Ask the interpreter where its TensorFlow is, without importing it."""
     try:
         done = subprocess.run(
-            [str(python), "-c", _LOCATE],
+            [str(python), str(child("boot")), "locate"],
             env=env,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=_LOCATE_TIMEOUT_S,
             check=False,
         )
-        place: dict[str, object] = json.loads(done.stdout)
+        place: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+        if not isinstance(place, dict) or "executable" not in place:
+            raise ValueError(place)
     except FileNotFoundError as error:
         raise BadInputError(f"no interpreter at {python}", "give --python the path of a Python executable") from error
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
         raise BadInputError(
             f"{python} is not a Python interpreter that runs", "give --python a Python executable"
         ) from error
@@ -204,6 +205,7 @@ def describe(
         "tensorflow": facts["tensorflow"],
         "onednn": onednn.get("version"),
         "onednn_runtime": runtime or None,
+        "onednn_enabled": facts["enabled"],
         "onednn_why": _why(runtime, switches, flags),
         "onednn_threads": int(onednn["threads"]) if "threads" in onednn else None,
         "isa": onednn.get("isa"),

@@ -81,6 +81,10 @@ def onednn_threads(observation: Observation) -> int | None:
     return int(match[1]) if match else None
 
 
+def _on_openmp(observation: Observation) -> bool:
+    return "runtime:openmp" in observation["onednn"].lower()
+
+
 def _find(observations: Sequence[Observation], changes: dict[str, str] | None) -> Observation | None:
     return next((o for o in observations if o["changes"] == changes), None)
 
@@ -94,7 +98,11 @@ def _judge(variable: str, value: str, low: Observation, high: Observation) -> Re
         a, b = onednn_threads(low), onednn_threads(high)
         if a is None or b is None:
             return Reach(answer=False, evidence="oneDNN ran nothing, and no other TensorFlow operator uses OpenMP")
-        return Reach(answer=a != b, evidence=f"1 and {value}: oneDNN takes {a} and {b} threads")
+        # GNU's library reads its variables when it is loaded, which in a fork is too late to tell.
+        late = a == b and _on_openmp(low) and low["openmp"] is None
+        return Reach(answer=None if late else a != b, evidence=f"1 and {value}: oneDNN takes {a} and {b} threads")
+    if not _on_openmp(low) or not _on_openmp(high):
+        return Reach(answer=False, evidence="oneDNN does not run on OpenMP, and no other TensorFlow operator does")
     if low["openmp"] is None or high["openmp"] is None:
         return Reach(answer=False, evidence="no OpenMP library that reads KMP variables is loaded")
     if variable == BLOCKTIME:

@@ -58,6 +58,14 @@ class Trial:
         """Return the time spent inside slices."""
         return self.pair.timed_s if self.pair else 0.0
 
+    @property
+    def void(self) -> bool:
+        """Return whether its setting means nothing for this workload, so that there is nothing to compare with.
+
+        The workload overrides its variables, or computes something else under it. Any other failure may be mended.
+        """
+        return self.status is Status.UNAPPLIED or (self.status is Status.INVALID and self.deviation is not None)
+
 
 class Record:
     """One study in a storage."""

@@ -82,7 +82,7 @@ class LatticeSampler(BaseSampler):
     def _propose(self, trials: Sequence[Trial], pending: Sequence[Setting]) -> Proposal | None:
         tried = {trial.setting for trial in trials} | set(pending)
         # A baseline that failed stops the study, so where it is seen again its cause may have been mended.
-        measured = {trial.setting for trial in trials if trial.status is Status.OK} | set(pending)
+        measured = {trial.setting for trial in trials if trial.status is Status.OK or trial.void} | set(pending)
         for setting in distinct(self._space.baselines.values()):
             if setting not in measured:
                 return Proposal(setting=setting, expected_gain=math.inf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -152,7 +152,7 @@ class Study:
                 self._trials.append(done)
                 self._done.append(done)
                 self._events.trial_ends(done, incumbent(self._trials), self._time.left_s())
-                if done.baselines and done.status is not Status.OK:
+                if done.baselines and done.status is not Status.OK and not done.void:
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
                         "a recommended setting has to run before it can be compared with",
@@ -216,7 +216,7 @@ class Study:
         best = incumbent(self._trials)
         if best is None:
             raise TunerError("no trial gave a number", "`tftune show` has the reason of each")
-        contenders = line_up(best.setting, self._space)
+        contenders = line_up(best.setting, self._space, without=[t.setting for t in self._trials if t.void])
         rng = np.random.default_rng([self._seed, len(self._record.get("sessions", []))])
         self._events.stage(f"finals: {len(contenders)} settings, fresh processes, rounds in random order")
         plan = replace(self._plan.finals, resident=self._resident())
@@ -281,8 +281,10 @@ def _step_s(trial: Trial) -> float:
     return last.elapsed_s / last.n_steps
 
 
-def line_up(best: Setting, space: Space) -> list[Contender]:
+def line_up(best: Setting, space: Space, *, without: Collection[Setting] = ()) -> list[Contender]:
     """Return the contenders of the finals, one for each distinct setting, with all its names.
+
+    The settings in `without` are left out, at another batch size too.
 
     The guides say nothing of batch sizes. Where the winner's differs from the default, the default and Intel's
     recommendation stand again at the winner's, so that the gain of the batch and of the threads are told apart.
@@ -291,6 +293,8 @@ def line_up(best: Setting, space: Space) -> list[Contender]:
     if best.batch_size != space.reference.batch_size:
         for name in (DEFAULT, INTEL):
             named[name + SAME_BATCH] = space.baselines[name].with_values(batch_size=best.batch_size)
+    threads = {setting.without("batch_size") for setting in without}
+    named = {name: setting for name, setting in named.items() if setting.without("batch_size") not in threads}
     contenders = []
     for setting in distinct(named.values()):
         names = tuple(name for name, other in named.items() if other == setting)

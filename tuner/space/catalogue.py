@@ -19,7 +19,7 @@ from tuner.space.knob import Knob, Value
 PRELOAD = "LD_PRELOAD"
 _AFFINITY = re.compile(
     r"((granularity=(fine|thread|core|tile|die|node|group|socket)|norespect|respect|verbose|noverbose|warnings|nowarnings"
-    r"|proclist=\[[\d,\-{}:]+\]|reset|noreset),)*[a-z]+(,\d+){0,2}"
+    r"|proclist=\[[\d,\-{}:]+\]|reset|noreset),)*(?!(no)?(respect|verbose|warnings|reset)\b)[a-z]+(,\d+){0,2}"
 )
 _PLACES = re.compile(r"[a-z_]+(\(\d+\))?|\{[\d,:{}\-]+\}")
 _XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
@@ -44,8 +44,13 @@ def _no_kmp(runtime: Runtime) -> str | None:
     return reason
 
 
+def _has_onednn(runtime: Runtime) -> bool:
+    """Return whether TensorFlow says that oneDNN is on, or, where it does not say, whether it was seen."""
+    return runtime.onednn_runtime is not None if runtime.onednn_enabled is None else runtime.onednn_enabled
+
+
 def _no_onednn(runtime: Runtime) -> str | None:
-    return None if runtime.onednn_runtime else f"oneDNN is off ({runtime.onednn_why})"
+    return None if _has_onednn(runtime) else f"oneDNN is off ({runtime.onednn_why})"
 
 
 def _onednn_is_fixed(runtime: Runtime) -> str | None:
@@ -191,7 +196,7 @@ _ALL = (
         core=False,
         early=True,
         unless=_onednn_is_fixed,
-        default=lambda _, runtime, __: int(runtime.onednn_runtime is not None),
+        default=lambda _, runtime, __: int(_has_onednn(runtime)),
     ),
     Knob(
         name="onednn_allocator",
@@ -226,19 +231,8 @@ EARLY_VARIABLES = frozenset(knob.variable for knob in _ALL if knob.early)
 EXCLUSIVE = {"kmp_affinity": ("omp_proc_bind", "omp_places")}
 """Knobs that stay out where one of the others is named: KMP_AFFINITY overrides OpenMP's own spelling of the same."""
 
-FOREIGN_VARIABLES = (
-    "KMP_SETTINGS",
-    "KMP_LIBRARY",
-    "KMP_HW_SUBSET",
-    "OMP_DYNAMIC",
-    "OMP_THREAD_LIMIT",
-    "OMP_WAIT_POLICY",
-    "GOMP_CPU_AFFINITY",
-    "GOMP_SPINCOUNT",
-    "ONEDNN_VERBOSE",
-    "DNNL_VERBOSE",
-)
-"""Variables that act on the same pools as the knobs, or slow a step down, and so would falsify a trial."""
+FOREIGN = ("KMP_", "OMP_", "GOMP_", "ONEDNN_VERBOSE", "DNNL_VERBOSE")
+"""How variables begin that act on the same pools as the knobs, or slow a step down, and so would falsify a trial."""
 
 
 def knob(name: str) -> Knob:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tuner.space.catalogue import FOREIGN_VARIABLES, KNOBS, PRELOAD
+from tuner.space.catalogue import FOREIGN, KNOBS, PRELOAD
 from tuner.space.knob import Value
 
 
@@ -63,7 +63,8 @@ def scrub(env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     A trial's setting is all that may act on it: an OMP_NUM_THREADS left over in the caller's shell would
     falsify every trial alike, and the comparison with the defaults first of all.
     """
-    reserved = {knob.variable for knob in KNOBS.values() if not knob.early} | set(FOREIGN_VARIABLES)
+    reserved = {knob.variable for knob in KNOBS.values() if not knob.early}
+    reserved |= {name for name in env if name.startswith(FOREIGN)}
     return {k: v for k, v in env.items() if k not in reserved}, sorted(reserved & set(env))
 
 

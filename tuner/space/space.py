@@ -100,6 +100,7 @@ def resolve(
     inherited: Mapping[str, str] = MappingProxyType({}),
     libraries: Mapping[str, str] = MappingProxyType({}),
     same_affinity: Callable[[str], str] = lambda value: value,
+    unavailable: Mapping[str, str] = MappingProxyType({}),
 ) -> Space:
     """Resolve a space file; raises BadInputError for a pin that cannot be or a lattice that is empty.
 
@@ -107,11 +108,11 @@ def resolve(
     default (of `batch_sizes` if given, else of the workload), as a search for latency must. Core knobs that the file
     leaves out, and that act on the runtime, stay at TensorFlow's default. `inherited` are the variables that every
     trial has anyway, `libraries` what can be preloaded here; `same_affinity` gives one spelling for all affinities
-    that bind alike on this machine.
+    that bind alike on this machine; `unavailable` knobs stay out unless pinned, with their reasons.
     """
     pins = dict(pins or {})
     domains: dict[str, tuple[Value, ...]] = {}
-    off = _off(file, pins, runtime, inherited)
+    off = dict(unavailable) | _off(file, pins, runtime, inherited)
     for name, each in KNOBS.items():
         if name not in off and (each.core or name in file.domains or name in pins):
             domains[name] = file.domains.get(name, (each.default(machine, runtime, workload.batch_size),))

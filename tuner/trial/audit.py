@@ -81,7 +81,9 @@ def _pool(name: str, case: Case) -> Judgement:
     if shape is None:
         return None, "the threads of this TensorFlow's pools cannot be told apart"
     if shape.inter_name is not None:
-        inter = case.effective["threads"].get(shape.inter_name, 0)
+        context = case.effective["context"]
+        threads = case.effective["threads"] if created is None else context["names"]
+        inter = threads.get(shape.inter_name, 0)
         if name == "inter_op":
             return inter == case.setting[name], f"{inter} threads named {shape.inter_name}"
         if created is None:

@@ -54,11 +54,11 @@ class ForkLauncher:
         late = {name: value for name, value in env.items() if name not in EARLY_VARIABLES}
         while True:
             server = self._server(early)
-            refused = server.refused
-            if refused is not None:
-                self._tell_once(f"trials start as fresh interpreters: {refused}")
-                return self._fresh.launch(setting, env)
             try:
+                refused = server.refused
+                if refused is not None:
+                    self._tell_once(f"trials start as fresh interpreters: {refused}")
+                    return self._fresh.launch(setting, env)
                 return self._fork(server, setting, env, late)
             except ServerLost:
                 self._bury(early, server)
@@ -205,8 +205,11 @@ class Server:
         message = b""
         with contextlib.suppress(ConnectionError):
             message = self._channel.recv(_MAX_MESSAGE_BYTES) if ready else b""
+        if not message and ready and self.ended() and (self._process.returncode or 0) < 0:
+            raise ServerLost
         if not message:
-            return {"refused": "the fork server did not come up"}
+            last = (self.close().strip().splitlines() or ["it said nothing"])[-1]
+            return {"refused": f"the fork server did not come up: {last[:200]}"}
         told = json.loads(message)
         self.import_s = float(told["import_s"])
         return {"refused": told["refused"]}

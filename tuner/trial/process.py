@@ -65,6 +65,7 @@ class ChildProcess:
         self._lifeline_cut = False
         self._last_words = ""
         self._paused = False
+        self._guard_pid = 0
         self._oom_kills = _oom_kills()
         command_read, self._commands = os.pipe()
         self._reports, report_write = os.pipe()
@@ -145,8 +146,6 @@ class ChildProcess:
                 ended = self._read_status()
                 self._guard.wait(_GUARD_TIMEOUT_S)
             except (TrialFailure, subprocess.TimeoutExpired):
-                with contextlib.suppress(ProcessLookupError):  # its worker dies with it
-                    os.kill(self._guard_pid, signal.SIGKILL)
                 self._guard.wait()
                 ended = {}
             self._last_words = self._read_log()
@@ -190,6 +189,8 @@ class ChildProcess:
         line = b""
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([self._status], [], [], _GUARD_TIMEOUT_S)
+            if not ready and self._guard_pid:  # it is there and hangs; its worker dies with it
+                os.kill(self._guard_pid, signal.SIGKILL)
             byte = os.read(self._status, 1) if ready else b""
             if not byte:
                 raise TrialFailure(Status.CRASHED, "the guard of the process is gone")
