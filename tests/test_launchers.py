@@ -20,7 +20,6 @@ from tests.test_processes import gone, wait_until
 from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
 from tuner.job.request import Request, check
-from tuner.trial.exporting import export
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher, Process, Target
@@ -61,14 +60,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 @pytest.fixture(scope="module")
 def target(job: Job) -> Target:
     """What the processes have in common."""
-    return Target(
-        python=job.python,
-        base_env=job.env,
-        workload_path=job.workload.path,
-        folder=export(job.workload, job.runtime, python=job.python, env=job.env),
-        mode=job.workload.mode,
-        applied=job.applied,
-    )
+    job.export()
+    return job.target()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.measure.statistics import estimate
 from tuner.runtime.probe import Runtime
 from tuner.space.setting import Setting
-from tuner.trial.exporting import export
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher, Target
@@ -53,14 +52,8 @@ def job() -> Job:
 @pytest.fixture(scope="module")
 def target(job: Job) -> Target:
     """What the processes have in common."""
-    return Target(
-        python=job.python,
-        base_env=job.env,
-        workload_path=job.workload.path,
-        folder=export(job.workload, job.runtime, python=job.python, env=job.env),
-        mode=job.workload.mode,
-        applied=job.applied,
-    )
+    job.export()
+    return job.target()
 
 
 def tftune(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -169,15 +162,8 @@ def test_a_workload_that_sets_the_variable_itself_is_caught_however_much_it_prin
         "    return (np.ones((batch_size, 32, 32, 8), np.float32),)\n"
     )
     loud = prepare(check(Request(workload=str(tmp_path / "loud.py"), python=str(PYTHON)), stores=False))
-    target = Target(
-        python=loud.python,
-        base_env=loud.env,
-        workload_path=loud.workload.path,
-        folder=export(loud.workload, loud.runtime, python=loud.python, env=loud.env),
-        mode=loud.workload.mode,
-        applied=loud.applied,
-    )
-    process = FreshLauncher(target=target).launch(BOUND, BOUND.env())
+    loud.export()
+    process = FreshLauncher(target=loud.target()).launch(BOUND, BOUND.env())
     with pytest.raises(TrialFailure, match="OMP_NUM_THREADS=7") as caught:
         process.ready()
     assert caught.value.status is Status.UNAPPLIED

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from tuner.job.job import Job, prepare
 from tuner.job.request import Request, check
-from tuner.trial.exporting import export
 from tuner.trial.launcher import Target
 
 OPENMP_PYTHON = os.environ.get("TFTUNE_OPENMP_PYTHON", ".openmp/bin/python")
@@ -29,13 +27,5 @@ class Figure:
 def job_on(python: str, workload: str = "resnet50") -> tuple[Job, Target]:
     """Return a job on an interpreter, its model exported, and the target of its processes."""
     job = prepare(check(Request(workload=workload, python=python), stores=False))
-    folder = export(job.workload, job.runtime, python=job.python, env=job.env)
-    target = Target(
-        python=Path(job.python),
-        base_env=job.env,
-        workload_path=job.workload.path,
-        folder=folder,
-        mode=job.workload.mode,
-        applied=job.applied,
-    )
-    return job, target
+    job.export()
+    return job, job.target()

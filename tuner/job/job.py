@@ -23,6 +23,8 @@ from tuner.space.catalogue import PRELOAD
 from tuner.space.setting import Setting, scrub
 from tuner.space.space import Space, resolve
 from tuner.trial.audit import Expected, audit, unapplied
+from tuner.trial.exporting import cached_folder, export
+from tuner.trial.launcher import Target
 from tuner.trial.outcome import Facts
 from tuner.workload.workload import Workload
 
@@ -77,6 +79,22 @@ class Job:
     def expected(self) -> Expected:
         """Return what processes are compared with."""
         return Expected(pools=self.runtime.pools, libraries=self.affinities.libraries, binding=self.affinities.binding)
+
+    def export(self) -> Path:
+        """Write the workload's model, unless that was done before, and return its folder; see `exporting.export`."""
+        return export(self.workload, self.runtime, python=self.python, env=self.env)
+
+    def target(self, *, deadline_s: float = 120.0) -> Target:
+        """Return what the processes of this job have in common; its model has to be exported before one is ready."""
+        return Target(
+            python=self.python,
+            base_env=self.env,
+            workload_path=self.workload.path,
+            folder=cached_folder(self.workload, self.runtime),
+            mode=self.workload.mode,
+            deadline_s=deadline_s,
+            applied=self.applied,
+        )
 
     def study_stem(self, seed: int) -> str:
         """Return the name of the study that this job continues: equal jobs have equal names."""

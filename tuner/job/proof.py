@@ -22,9 +22,7 @@ from tuner.space.catalogue import KNOBS
 from tuner.space.knob import Value
 from tuner.space.setting import Setting
 from tuner.trial.audit import Finding, audit
-from tuner.trial.exporting import export
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.launcher import Target
 from tuner.trial.outcome import Facts, TrialFailure
 from tuner.trial.starting import Started, start_together
 
@@ -81,14 +79,9 @@ def prove(job: Job, *, told: Callable[[str], None]) -> list[Proof]:
     asked = list(_far(job))
     proofs = []
     with measuring_alone():
-        target = Target(
-            python=job.python,
-            base_env=job.env,
-            workload_path=job.workload.path,
-            folder=export(job.workload, job.runtime, python=job.python, env=job.env),
-            mode=job.workload.mode,
-        )
-        launcher = FreshLauncher(target=target)
+        job.export()
+        # What does not take effect is to be seen here, not refused.
+        launcher = FreshLauncher(target=replace(job.target(), applied=lambda *_: None))
         for number, (name, low, high) in enumerate(asked, start=1):
             told(f"{number}/{len(asked)}: {name} {low} against {high}, in a pair")
             proofs.append(_prove(job, launcher, name, (low, high)))

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
-from tuner.job.request import Checked, Request, check
+from tuner.job.request import Request, check
 from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import Machine
 from tuner.measure.finals import FinalsPlan
@@ -25,10 +25,9 @@ from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import create_or_continue, open_storage
 from tuner.search.study import Plan, Study
-from tuner.trial.exporting import cached_folder, export
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.launcher import Launcher, Target
+from tuner.trial.launcher import Launcher
 
 _MAX_PARALLEL_STARTS = 4
 
@@ -46,7 +45,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             began_s = time.monotonic()  # a queue before this does not count
             job = prepare(checked)
             _introduce(job, console)
-            target = _target(job, checked)
+            target = job.target(deadline_s=checked.deadline_s)
             fresh, forks = FreshLauncher(target=target), ForkLauncher(target, told=console.print)
             cleanup.callback(forks.close)
             launcher: Launcher = fresh
@@ -57,7 +56,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             elif request.launcher == "fork":
                 launcher = forks
                 forks.warm()  # it comes up while the model is exported
-            export(job.workload, job.runtime, python=job.python, env=job.env)
+            job.export()
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
             sampler = LatticeSampler(job.space, seed=request.seed)
@@ -93,18 +92,6 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
         console.print("interrupted; every finished trial is kept, and the same command continues")
         return record, True
     return record, False
-
-
-def _target(job: Job, checked: Checked) -> Target:
-    return Target(
-        python=job.python,
-        base_env=job.env,
-        workload_path=job.workload.path,
-        folder=cached_folder(job.workload, job.runtime),
-        mode=job.workload.mode,
-        deadline_s=checked.deadline_s,
-        applied=job.applied,
-    )
 
 
 def _too_early(runtime: Runtime) -> bool:
