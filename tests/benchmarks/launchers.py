@@ -166,8 +166,11 @@ def leak() -> Iterator[Figure]:
 
 
 def _held(server: int) -> dict[str, int]:
-    """Return what is held at this moment by the server and by this process."""
+    """Return what the server and this process hold once the last fork is gone: pages are shared with it until then."""
     server_process, this = psutil.Process(server), psutil.Process(os.getpid())
+    end = time.monotonic() + 5.0
+    while server_process.children() and time.monotonic() < end:
+        time.sleep(0.05)
     return {
         "memory": server_process.memory_full_info().uss,
         "descriptors of the server": server_process.num_fds(),

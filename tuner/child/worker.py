@@ -27,6 +27,9 @@ from . import effective
 MAX_STEP_TIMES = 400  # of one slice; a slice of more steps reports every k-th, so that a report stays small
 SAMPLE_SIZE = 32  # values of each output
 WARM_UP_S = 0.5  # after the first step, which traces and compiles
+LONG_STEP_S = (
+    2.5  # tracing and compiling are a small part of a first step that takes this long: it has warmed up itself
+)
 CLOCK = time.perf_counter
 
 Report = dict[str, Any]
@@ -110,9 +113,12 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
     outputs = step()
     check_finite(outputs)
     first = CLOCK()
-    warm_up = time_slice(step, WARM_UP_S)
-    again = warm_up.pop("outputs")
-    check_finite(again)
+    if first - loaded < LONG_STEP_S:
+        warm_up = time_slice(step, WARM_UP_S)
+        again = warm_up.pop("outputs")
+        check_finite(again)
+    else:
+        warm_up, again = slice_of(loaded, [first]), None
     facts = {
         "import_s": imported - started,
         "context_at_s": context,
@@ -135,14 +141,18 @@ def time_slice(step: Callable[[], Any], duration_s: float) -> Report:
         outputs = step()
         now = CLOCK()
         ends.append(now)
+    return dict(slice_of(start, ends), outputs=outputs)
+
+
+def slice_of(start: float, ends: list[float]) -> Report:
+    """Return the slice of the steps that ended at `ends`."""
     times = [after - before for before, after in zip([start] + ends, ends)]
     stride = -(-len(times) // MAX_STEP_TIMES)
     return {
         "start_s": start,
-        "elapsed_s": now - start,
+        "elapsed_s": ends[-1] - start,
         "n_steps": len(times),
         "step_s": [round(t, 7) for t in times[::stride]],
-        "outputs": outputs,
     }
 
 
@@ -162,8 +172,11 @@ def check_finite(outputs: Any) -> None:
 def sample(arrays: Iterable[Any], outputs: Any, again: Any) -> Report | None:
     """Return some values of what was computed for the first item, and a digest of what it was computed from.
 
-    None where two runs in this process (`outputs`, `again`) do not agree: such a model computes at random.
+    None where two runs in this process (`outputs`, `again`) do not agree, such a model computes at random, or where
+    there was only one.
     """
+    if again is None:
+        return None
     import numpy as np
 
     def values(of: Any) -> Any:
