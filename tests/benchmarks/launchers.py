@@ -28,7 +28,7 @@ from tuner.trial.outcome import Facts
 
 N_READY = 7
 COUPLE_S = 14.0
-MIN_COUPLES, MAX_COUPLES = 4, 30  # of processes, for each setting
+MIN_COUPLES, MAX_COUPLES = 4, 16  # of processes, for each setting
 WIDTH = 0.03
 N_LEAK = 200
 SMALL = '''"""One product of matrices: what a trial costs beside its model."""

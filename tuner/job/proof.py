@@ -172,7 +172,7 @@ def _finding(job: Job, started: Started, env: Mapping[str, str], name: str) -> F
 def _together(probed: Reach, seen: Sequence[Finding]) -> Reach:
     """Return what the probe and the processes say together: a process that contradicts the probe wins."""
     against = next((finding for finding in seen if finding.answer is False), None)
-    if against is not None:
+    if against is not None and probed.answer is not False:
         return Reach(answer=False, evidence=f"at {against.value}: {against.evidence}")
     if seen and {finding.answer for finding in seen} == {True} and not probed.answer:
         return Reach(answer=True, evidence=seen[-1].evidence)
