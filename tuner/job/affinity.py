@@ -73,14 +73,20 @@ class Affinities:
         library = self.runtime.openmp_library
         if library is None:
             return
-        refused = rejections(bind(Path(library), {KNOBS[name].variable: value}, n_threads=2, cpus=cpus).warnings)
-        if refused:
-            expected = KNOBS[name].example or " or ".join(KNOBS[name].words)
-            raise BadInputError(f"{name}={value} is refused by {library}: {refused[0]}", f"expected e.g. {expected}")
+        bound = bind(Path(library), {KNOBS[name].variable: value}, n_threads=2, cpus=cpus)
+        _insist(bound, name, f"{name}={value} is refused by {library}")
 
 
 def _recommended(machine: Machine) -> Iterable[str]:
     return [str(rule["kmp_affinity"]) for each in BASELINES if "kmp_affinity" in (rule := each.rule(machine))]
+
+
+def _insist(bound: Binding, name: str, problem: str) -> None:
+    """Raise BadInputError with `problem` and the library's own words where it refused a value of the knob."""
+    refused = rejections(bound.warnings)
+    if refused:
+        expected = KNOBS[name].example or " or ".join(KNOBS[name].words)
+        raise BadInputError(f"{problem}: {refused[0]}", f"expected e.g. {expected}")
 
 
 def where(value: str, machine: Machine, *, n_threads: int) -> tuple[Path, Binding]:
@@ -93,10 +99,5 @@ def where(value: str, machine: Machine, *, n_threads: int) -> tuple[Path, Bindin
     if library is None:
         raise BadInputError("the intel-openmp package is not installed", "it is there for x86-64 only")
     bound = bind(library, {"KMP_AFFINITY": value}, n_threads=n_threads)
-    refused = rejections(bound.warnings)
-    if refused:
-        raise BadInputError(
-            f"KMP_AFFINITY={value} is refused by {library.name}: {refused[0]}",
-            f"expected e.g. {KNOBS['kmp_affinity'].example}",
-        )
+    _insist(bound, "kmp_affinity", f"KMP_AFFINITY={value} is refused by {library.name}")
     return library, bound

@@ -19,7 +19,6 @@ from tuner.machine.host import Machine
 from tuner.measure.finals import FinalsPlan
 from tuner.report import terminal
 from tuner.report.progress import Progress
-from tuner.runtime.probe import Runtime
 from tuner.search.bench import BenchPlan
 from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
@@ -49,7 +48,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             fresh, forks = FreshLauncher(target=target), ForkLauncher(target, told=console.print)
             cleanup.callback(forks.close)
             launcher: Launcher = fresh
-            if request.launcher == "fork" and _too_early(job.runtime):
+            if request.launcher == "fork" and job.runtime.gnu_openmp:
                 console.print(
                     "trials start as fresh interpreters: GNU's OpenMP library reads its variables when loaded"
                 )
@@ -92,11 +91,6 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
         console.print("interrupted; every finished trial is kept, and the same command continues")
         return record, True
     return record, False
-
-
-def _too_early(runtime: Runtime) -> bool:
-    """Return whether the OpenMP library has read its variables by the time TensorFlow is imported."""
-    return runtime.openmp_library is not None and "/libgomp" in runtime.openmp_library
 
 
 def _parallel_starts(machine: Machine) -> int:

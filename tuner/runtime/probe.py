@@ -78,6 +78,11 @@ class Runtime:
         used = [path for path in self.openmp_libraries if "/libiomp" in path or "/libomp" in path]
         return (used or self.openmp_libraries)[0]
 
+    @property
+    def gnu_openmp(self) -> bool:
+        """Return whether the operators use GNU's OpenMP library: it reads no KMP variable, and its own when loaded."""
+        return self.openmp_library is not None and "/libgomp" in self.openmp_library
+
     def to_dict(self) -> dict[str, object]:
         """Return the runtime as plain data."""
         return asdict(self)

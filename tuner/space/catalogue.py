@@ -38,9 +38,8 @@ def _no_openmp(runtime: Runtime) -> str | None:
 def _no_kmp(runtime: Runtime) -> str | None:
     """Return why a KMP variable does nothing: only the OpenMP libraries of Intel and LLVM read them."""
     reason = _no_openmp(runtime)
-    library = runtime.openmp_library
-    if reason is None and library is not None and "/libgomp" in library:
-        return f"{library} is GNU's OpenMP library, which reads no KMP variable"
+    if reason is None and runtime.gnu_openmp:
+        return f"{runtime.openmp_library} is GNU's OpenMP library, which reads no KMP variable"
     return reason
 
 

@@ -8,6 +8,7 @@ are read earlier, when the interpreter starts or while TensorFlow is imported, s
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -150,14 +151,6 @@ class Server:
         self.import_s = 0.0
         """How long TensorFlow's import took."""
         self._began_s = time.monotonic()
-        self._told: dict[str, str | None] | None = None
-
-    @property
-    def refused(self) -> str | None:
-        """Return why it cannot serve, None if it can; waits until it has come up."""
-        if self._told is None:
-            self._told = self._hello()
-        return self._told["refused"]
 
     def fork(self, ends: Ends, request: Mapping[str, object]) -> ForkedGuard:
         """Ask for a fork; raises ServerLost where nobody is there to ask."""
@@ -198,8 +191,12 @@ class Server:
         self._log.close()
         return log
 
-    def _hello(self) -> dict[str, str | None]:
-        """Wait until TensorFlow is imported; a server that cannot even do that leaves it to fresh interpreters."""
+    @functools.cached_property
+    def refused(self) -> str | None:
+        """Return why it cannot serve, None if it can; waits until TensorFlow is imported.
+
+        A server that cannot even do that leaves it to fresh interpreters; raises ServerLost for one that was killed.
+        """
         left_s = self._began_s + _HELLO_TIMEOUT_S - time.monotonic()
         ready, _, _ = select.select([self._channel], [], [], max(0.0, left_s))
         message = b""
@@ -209,10 +206,11 @@ class Server:
             raise ServerLost
         if not message:
             last = (self.close().strip().splitlines() or ["it said nothing"])[-1]
-            return {"refused": f"the fork server did not come up: {last[:200]}"}
+            return f"the fork server did not come up: {last[:200]}"
         told = json.loads(message)
         self.import_s = float(told["import_s"])
-        return {"refused": told["refused"]}
+        refused: str | None = told["refused"]
+        return refused
 
 
 class ForkedGuard:
