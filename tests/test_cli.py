@@ -21,7 +21,7 @@ from tuner.space import spacefile
 from tuner.workload.workload import load
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ["search", "inspect", "list", "show", "emit", "env create"]
+COMMANDS = ["search", "compare", "check", "noise", "inspect", "list", "show", "emit", "env create"]
 
 
 def tftune(*args: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -77,6 +77,21 @@ BAD = [
     (["emit", "none"], "no study 'none'"),
     (["emit", "none", "--format", "yaml"], "unknown format 'yaml'"),
     (["inspect", "resnet50", "--set", "nothing=1"], "unknown knob 'nothing'"),
+    (["search", "resnet50", "--max-p99", "0"], "--max-p99 is 0"),
+    (["search", "resnet50", "--max-memory", "much"], "expected e.g. 800MiB or 2GiB"),
+    (["search", "resnet50", "--threshold", "-1"], "'--threshold'"),
+    (["compare", "resnet50", "--a", "tf-default"], "Missing option '--b'"),
+    (["compare", "resnet5", "--a", "intel", "--b", "intel"], "did you mean resnet50?"),
+    (["compare", "resnet50", "--a", "intel", "--b", "intle"], "'intle'"),
+    (["compare", "resnet50", "--a", "intel", "--b", "intraop=1"], "unknown knob 'intraop'"),
+    (["compare", "resnet50", "--a", "intel", "--b", "intra_op=two"], "is not a whole number"),
+    (["compare", "resnet50", "--a", "intel", "--b", "intra_op=1,2"], "'2' in 'intra_op=1,2' is no knob=value"),
+    (["compare", "resnet50", "--a", "intel", "--b", "omp_num_threads=1"], "would change nothing"),
+    (["compare", "resnet50", "--a", "intel", "--b", "xla=1"], "try --space extended"),
+    (["compare", "resnet50", "--a", "intel", "--b", "intel", "--time-budget", "x"], "--time-budget is 'x'"),
+    (["check", "none"], "no study 'none'"),
+    (["noise", "resnet5"], "did you mean resnet50?"),
+    (["noise", "--time-budget", "0s"], "expected more than 0 s"),
     (["search", "resnet50", "--launcher", "clone"], "unknown launcher 'clone'"),
     (["search", "resnet50", "--set", "malloc=mimalloc"], "malloc=mimalloc is none of its values"),
     (["search", "resnet50", "--set", "cpus=4095"], "cpus=4095 is no list of this process's CPUs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tuner.measure.finals import Contender, FinalsPlan, run_round, table
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, estimate, unpaired
-from tuner.measure.verdict import Word, judge, judge_all, recommend
+from tuner.measure.verdict import INCUMBENT, Standard, Word, judge, judge_all, n_threads, recommend, simplicity
 from tuner.space.setting import Setting
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
@@ -38,7 +39,7 @@ def test_a_pair_has_two_slices_of_each_a_quad_in_the_order_abba_and_back() -> No
 def test_without_noise_a_pair_gives_the_ratio_exactly() -> None:
     pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), PairPlan())
     x = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))
-    assert np.exp(x) == pytest.approx(np.full(6, 22 / 20))
+    assert np.exp(x) == pytest.approx(np.full(8, 22 / 20))
 
 
 def test_pairing_cancels_drift_that_fools_the_unpaired_figure() -> None:
@@ -62,6 +63,71 @@ def test_latency_is_the_median_step_and_throughput_counts_what_elapsed() -> None
     slice_ = Slice(start_s=0, elapsed_s=2.0, n_steps=4, step_s=(0.4, 0.4, 0.4, 0.8))
     assert math.exp(Objective.THROUGHPUT.log_rate(slice_, 8)) == pytest.approx(4 * 8 / 2.0)
     assert math.exp(Objective.LATENCY.log_rate(slice_, 8)) == pytest.approx(1 / 0.4)
+
+
+def test_a_slice_is_the_whole_number_of_steps_nearest_to_its_length() -> None:
+    plan = PairPlan(slice_s=0.5)
+    for step_s, n_steps in [(0.001, 500), (0.1, 5), (0.33, 2), (0.4, 1), (0.6, 1), (7.0, 1)]:
+        assert math.ceil(plan.ask_for(step_s) / step_s) == n_steps
+
+
+def test_a_quad_in_which_the_machine_slept_is_measured_again() -> None:
+    launcher = ScriptedLauncher(rate=RATES.__getitem__)
+    naps = iter([0.0, 0.0, 0.0, 30.0, 30.0, 30.0, 30.0, 30.0])
+    pair = measure_pair(
+        launcher.launch(A, {}),
+        launcher.launch(B, {}),
+        PairPlan(max_quads=3),
+        enough=lambda _: False,
+        slept=lambda: next(naps),
+    )
+    assert pair.n_quads == 3
+    assert pair.interruptions == ["the machine slept for 30 s"]
+
+
+class Stalling:
+    """A process that stands still once, or always."""
+
+    def __init__(self, launcher: ScriptedLauncher, at: int, *, idle_s: float = 0.0, slow: float = 1.0) -> None:
+        self._launcher, self._process = launcher, launcher.launch(A, {})
+        self._left, self._idle_s, self._slow = at, idle_s, slow
+
+    def slice(self, duration_s: float) -> Slice:
+        self._left -= 1
+        if self._left != 0:
+            return self._process.slice(duration_s)
+        self._launcher.clock_s += self._idle_s
+        made = self._process.slice(duration_s)
+        return replace(made, elapsed_s=made.elapsed_s * self._slow)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._process, name)
+
+
+@pytest.mark.parametrize(
+    ("pause", "reason"), [({"idle_s": 40.0}, "nothing ran for 40 s"), ({"slow": 30.0}, "a slice stalled")]
+)
+def test_a_quad_that_did_not_see_one_weather_is_measured_again(pause: dict[str, float], reason: str) -> None:
+    launcher = ScriptedLauncher(rate=RATES.__getitem__)
+    stalling = Stalling(launcher, at=4, **pause)
+    pair = measure_pair(stalling, launcher.launch(B, {}), PairPlan(max_quads=4), enough=lambda _: False)
+    assert pair.n_quads == 4
+    assert len(pair.interruptions) == 1
+    assert pair.interruptions[0].startswith(reason)
+    assert np.exp(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))) == pytest.approx(np.full(4, 1.1))
+
+
+def test_a_machine_that_never_stops_stalling_is_measured_all_the_same() -> None:
+    launcher = ScriptedLauncher(rate=RATES.__getitem__)
+    pair = measure_pair(
+        launcher.launch(A, {}),
+        launcher.launch(B, {}),
+        PairPlan(max_quads=2),
+        enough=lambda _: False,
+        slept=iter(range(0, 1000, 5)).__next__,
+    )
+    assert pair.n_quads == 2
+    assert len(pair.interruptions) == PairPlan().max_repeats
 
 
 class Dying:
@@ -113,7 +179,7 @@ def test_a_contender_that_fails_is_left_out_with_its_reason() -> None:
     assert made.failures == {"intel": "oom: scripted oom"}
     names, y = table([made, made], contenders(), Objective.THROUGHPUT)
     assert names == ["incumbent", "tf-default"]
-    verdicts = judge_all(names, y, contenders(), 0.02)
+    verdicts = judge_all(names, y, contenders(), Standard(threshold=0.02))
     assert verdicts["intel"].word is Word.UNDECIDED
     assert verdicts["intel"].speedup is None
     assert launcher.live == 0
@@ -160,12 +226,24 @@ def test_contenders_that_memory_does_not_hold_come_in_groups(resident: int) -> N
     ],
 )
 def test_verdicts(mean: float, se: float, word: Word) -> None:
-    assert judge(Estimate(mean=mean, se=se, n=5, df=12), 0.02).word is word
+    assert judge(Estimate(mean=mean, se=se, n=5, df=12), Standard(threshold=0.02)).word is word
 
 
 def test_no_evidence_no_claim() -> None:
-    made = judge(Estimate(mean=0.5, se=math.inf, n=1, df=0), 0.02)
+    made = judge(Estimate(mean=0.5, se=math.inf, n=1, df=0), Standard(threshold=0.02))
     assert (made.word, made.speedup) == (Word.UNDECIDED, None)
+
+
+def test_a_machine_too_restless_to_decide_anything_gives_no_number() -> None:
+    made = judge(Estimate(mean=0.1, se=0.3, n=5, df=4), Standard(threshold=0.02))
+    assert (made.word, made.speedup, made.low, made.high) == (Word.UNDECIDED, None, None, None)
+
+
+def test_several_comparisons_and_early_looks_ask_for_more() -> None:
+    claim = Estimate(mean=0.03, se=0.013, n=5, df=12)
+    assert judge(claim, Standard(threshold=0.02)).word is Word.BETTER
+    assert judge(claim, Standard(threshold=0.02, comparisons=4)).word is Word.UNDECIDED
+    assert judge(claim, Standard(threshold=0.02, level=0.995)).word is Word.UNDECIDED
 
 
 def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
@@ -194,7 +272,44 @@ def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
 def test_recommendations(gains: dict[str, float], source: str) -> None:
     names, y, made = finals_of(**gains)
     names = [name.replace("same_batch", "same-batch") for name in names]
-    assert recommend(names, y, made, 0.02) == source
+    assert recommend(names, y, made, Standard(threshold=0.02)).source == source
+
+
+def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended() -> None:
+    jitter = np.random.default_rng(0).normal(0, 0.004, (5, 4))
+    y = jitter + np.array([0.0, 0.100, 0.101, 0.102])
+    settings = {
+        "tf-default": setting(inter_op=2, intra_op=2, batch_size=8),
+        "simpler": setting(inter_op=1, intra_op=1, batch_size=8),
+        "intel": setting(inter_op=1, intra_op=2, batch_size=8),
+        INCUMBENT: setting(inter_op=2, intra_op=8, batch_size=32),
+    }
+    made = [Contender(names=(name,), setting=each, env={}) for name, each in settings.items()]
+    advice = recommend(list(settings), y, made, Standard(threshold=0.02))
+    assert advice.source == "simpler"
+    assert set(advice.alike) == {"simpler", "intel", INCUMBENT}
+    y[:, 1] = jitter[:, 1] + 0.05  # told apart now
+    assert recommend(list(settings), y, made, Standard(threshold=0.02)).source == "intel"
+
+
+def test_what_breaks_a_limit_is_not_recommended() -> None:
+    names, y, made = finals_of(incumbent=0.10, tf_default=0.0, intel=0.05)
+    standard = Standard(threshold=0.02)
+    assert recommend(names, y, made, standard, broken=["incumbent"]).source == "intel"
+    assert recommend(names, y, made, standard, broken=["tf-default"]).source == "incumbent"
+    slow = finals_of(incumbent=-0.10, tf_default=0.0)
+    assert recommend(*slow, standard, broken=["tf-default"]).source == "incumbent"  # it is slower, and keeps them
+    assert recommend(*slow, standard, broken=["tf-default", "incumbent"]).source == "tf-default"
+
+
+def test_fewer_threads_are_simpler_then_what_is_nearer_to_the_default() -> None:
+    default = setting(inter_op=4, intra_op=4, omp_num_threads=4, batch_size=8)
+    assert n_threads(default) == 4 + 4 + 16
+    fewer = default.with_values(inter_op=1)
+    near, far = fewer.with_values(batch_size=16), fewer.with_values(batch_size=64)
+    other = fewer.with_values(batch_size=64, kmp_blocktime=1)
+    order = sorted([default, other, far, near, fewer], key=lambda s: simplicity(s, default))
+    assert order == [fewer, near, far, other, default]
 
 
 def test_agreement_is_relative_to_the_largest_value() -> None:

@@ -19,7 +19,9 @@ from tests.conftest import setting
 from tuner.cli import output
 from tuner.errors import BadInputError, BaselineError, TunerError
 from tuner.machine.host import Machine
+from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
+from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.report import terminal
 from tuner.report.document import describe_study
@@ -27,7 +29,7 @@ from tuner.runtime.probe import Runtime
 from tuner.search import gp
 from tuner.search.bench import BenchPlan
 from tuner.search.budget import Budget, make_budget, parse_duration
-from tuner.search.record import Record, Trial
+from tuner.search.record import SCHEMA, Record, Trial
 from tuner.search.sampler import Encoding, LatticeSampler
 from tuner.search.storage import check_storage, create_or_continue, find, open_storage
 from tuner.search.study import Plan, Study, line_up
@@ -59,6 +61,10 @@ class Log:
     def stage(self, text: str) -> None:
         self.stages.append(text)
 
+    def noise_known(self, noise: Noise, floor: float) -> None:
+        assert noise.n_pairs >= 0
+        assert floor > 0
+
     def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
         assert trials
         assert left_s is None or left_s > -1000
@@ -80,13 +86,15 @@ def run(
     budget: Budget | None = None,
     fresh: bool = False,
     plan: Plan | None = None,
+    limits: Limits | None = None,
 ) -> tuple[Record, Log]:
     """Run a scripted study in a real SQLite storage."""
     storage = open_storage(f"sqlite:///{folder}/t.db", create=True)
     assert storage is not None
-    sampler = LatticeSampler(space, seed=seed)
+    sampler = LatticeSampler(space, seed=seed, limits=limits)
     record = create_or_continue(storage, "made", sampler, fresh=fresh)
-    record.put("schema", 1)
+    record.put("schema", SCHEMA)
+    record.put("limits", (limits or Limits()).to_dict())
     record.put("seed", seed)
     log = Log()
     Study(
@@ -463,7 +471,7 @@ def test_a_baseline_outside_of_the_lattice_may_win(tmp_path: Path, space: Space)
 def test_the_document_keeps_the_contract(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path)
     document = json.loads(json.dumps(describe_study(record), allow_nan=False))
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert {"ok", "failed", "pruned"} <= document["trials"].keys()
     assert document["incumbent"].keys() == {"setting", "ratio", "low", "high"}
     for verdict in document["verdicts"].values():

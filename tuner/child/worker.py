@@ -8,6 +8,7 @@ and stderr belong to TensorFlow and are kept by the parent as evidence.
     {"do": "export", ...}    writes the workload as a SavedModel, reports "exported"
     {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
         {"slice_s": s}       runs whole steps for at least s seconds, reports "slice"
+    {"do": "canary"}         the same with a product of matrices for its step
     any failure              reports "failure" with its kind: failed, oom or invalid
 """
 
@@ -16,7 +17,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import os
+import resource
 import sys
 import time
 import traceback
@@ -26,10 +29,12 @@ from . import effective
 
 MAX_STEP_TIMES = 400  # of one slice; a slice of more steps reports every k-th, so that a report stays small
 SAMPLE_SIZE = 32  # values of each output
-WARM_UP_S = 0.5  # after the first step, which traces and compiles
-LONG_STEP_S = (
-    2.5  # tracing and compiling are a small part of a first step that takes this long: it has warmed up itself
-)
+# The warm-up: the first step, which traces and compiles, then windows of at least so long until two in a row differ
+# by at most so much, but no new window once it has taken this long in all.
+WINDOW_S = 0.25
+STEADY = 0.05
+WARM_UP_CAP_S = 2.5
+CANARY_SIZE = 512
 CLOCK = time.perf_counter
 
 Report = dict[str, Any]
@@ -113,20 +118,73 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
     outputs = step()
     check_finite(outputs)
     first = CLOCK()
-    if first - loaded < LONG_STEP_S:
-        warm_up = time_slice(step, WARM_UP_S)
-        again = warm_up.pop("outputs")
+    windows, again = warm_up(step, first - loaded)
+    if windows:
         check_finite(again)
     else:
-        warm_up, again = slice_of(loaded, [first]), None
+        windows = [slice_of(loaded, [first])]
     facts = {
         "import_s": imported - started,
         "context_at_s": context,
         "load_s": loaded - context,
         "first_step_s": first - loaded,
-        "warm_up": warm_up,
+        "warm_up": windows[-1],
+        "settled": settled(windows),
+        "memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         "sample": sample(arrays, outputs, again),
         "effective": effective.state(alone, before, after, since, tf.config.threading),
+    }
+    return step, facts
+
+
+def warm_up(step: Callable[[], Any], spent_s: float) -> tuple[list[Report], Any]:
+    """Run windows until the steps are steady or the cap is reached; return them, and the last outputs.
+
+    `spent_s` is what the first step took. The rule is the same for every setting; where steps are so long that the
+    first one reaches the cap, tracing is a small part of it, and there are no windows.
+    """
+    windows: list[Report] = []
+    outputs = None
+    while spent_s < WARM_UP_CAP_S and not settled(windows):
+        window = time_slice(step, WINDOW_S)
+        outputs = window.pop("outputs")
+        spent_s += window["elapsed_s"]
+        windows.append(window)
+    return windows, outputs
+
+
+def settled(windows: list[Report]) -> bool | None:
+    """Return whether the last two windows agree; None where there are not two."""
+    if len(windows) < 2:
+        return None
+    before, last = (window["elapsed_s"] / window["n_steps"] for window in windows[-2:])
+    return abs(math.log(last / before)) <= STEADY
+
+
+def prepare_canary() -> tuple[Callable[[], Any], Report]:
+    """Return (step, facts) of a process that shows how fast the machine is just now, in a few megabytes."""
+    import numpy as np
+
+    started = CLOCK()
+    a = np.random.default_rng(0).standard_normal((CANARY_SIZE, CANARY_SIZE)).astype("float32")
+
+    product = np.empty_like(a)
+
+    def step() -> Any:
+        np.matmul(a, a, out=product)
+        return {}
+
+    step()
+    first = CLOCK()
+    windows, _ = warm_up(step, first - started)
+    facts = {
+        "import_s": 0.0,
+        "context_at_s": first,
+        "load_s": 0.0,
+        "first_step_s": first - started,
+        "warm_up": windows[-1],
+        "settled": settled(windows),
+        "effective": {},
     }
     return step, facts
 
@@ -214,7 +272,7 @@ def failure(error: BaseException, workload: str) -> Report:
 
 def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None]) -> None:
     """Load, then obey until the parent closes the command pipe."""
-    step, facts = prepare(spec)
+    step, facts = prepare_canary() if spec["do"] == "canary" else prepare(spec)
     tell(dict(facts, report="ready"))
     for line in commands:
         timed = time_slice(step, json.loads(line)["slice_s"])

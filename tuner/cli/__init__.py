@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.cli import env, inspect, search, studies
+from tuner.cli import env, inspect, measure, search, studies
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import BadInputError, BaselineError, TunerError
 
@@ -22,6 +22,9 @@ app = typer.Typer(
     epilog="Begin with: tftune search resnet50",
 )
 app.command(epilog=search.EPILOG)(search.search)
+app.command(epilog=measure.COMPARE_EPILOG)(measure.compare)
+app.command(epilog=measure.CHECK_EPILOG)(measure.check)
+app.command(epilog=measure.NOISE_EPILOG)(measure.noise)
 app.command(epilog=inspect.EPILOG)(inspect.inspect)
 app.command("list", epilog=studies.LIST_EPILOG)(studies.list_studies)
 app.command("show", epilog=studies.SHOW_EPILOG)(studies.show_study)

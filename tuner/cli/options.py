@@ -25,6 +25,15 @@ def complete_study(incomplete: str) -> list[str]:
     return [name for name in ["last", *found] if name.startswith(incomplete)]
 
 
+def complete_setting(incomplete: str) -> list[str]:
+    """Return the baselines, the studies and the knobs that begin so."""
+    from tuner.space.baseline import BASELINES
+    from tuner.space.catalogue import KNOBS
+
+    known = [*(baseline.name for baseline in BASELINES), *(f"{name}=" for name in KNOBS)]
+    return [name for name in known if name.startswith(incomplete)] + complete_study(incomplete)
+
+
 def complete_space(incomplete: str) -> list[str]:
     """Return the shipped search spaces that begin so."""
     from tuner.space.spacefile import names
@@ -69,4 +78,15 @@ ObjectiveOption = Annotated[
     str,
     typer.Option("--objective", metavar="throughput|latency", help="Items a second, or short steps at one batch size."),
 ]
+ThresholdOption = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold",
+        metavar="PERCENT",
+        min=0.0,
+        max=100.0,
+        help="The gain that matters in practice; the larger of 2 and the noise floor if not given.",
+    ),
+]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Queue behind another measurement on this machine.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]

@@ -14,6 +14,7 @@ from tuner.cli.options import (
     SetOption,
     SpaceOption,
     StorageOption,
+    ThresholdOption,
     WorkloadArgument,
 )
 from tuner.cli.output import console, show, show_json
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 EPILOG = (
     "Examples: tftune search resnet50 | tftune search resnet50 --time-budget 2m --set inter_op=1 | "
-    "tftune search ./mine.py --batch-size 1,2,4 --json"
+    "tftune search ./mine.py --batch-size 1,2,4 --json | tftune search resnet50 --max-p99 400 --max-memory 2GiB"
 )
 
 
@@ -49,10 +50,15 @@ def search(
     pins: SetOption = None,
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
-    threshold: Annotated[
-        float,
-        typer.Option("--threshold", metavar="PERCENT", min=0.0, max=100.0, help="The gain that matters in practice."),
-    ] = 2.0,
+    threshold: ThresholdOption = None,
+    max_p99: Annotated[
+        float | None,
+        typer.Option("--max-p99", metavar="MS", help="Only settings of which 99 % of the steps are that short."),
+    ] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option("--max-memory", metavar="SIZE", help="Only settings whose process takes at most e.g. 2GiB."),
+    ] = None,
     trial_timeout: Annotated[
         str, typer.Option("--trial-timeout", metavar="TIME", help="For a process to become ready, or to run one slice.")
     ] = "2m",
@@ -86,7 +92,9 @@ def search(
         pins=pins or [],
         python=python,
         storage=storage,
-        threshold=threshold / 100,
+        threshold=None if threshold is None else threshold / 100,
+        max_p99_ms=max_p99,
+        max_memory=max_memory,
         trial_timeout=trial_timeout,
         fresh=fresh,
         wait=wait,
@@ -110,8 +118,11 @@ def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
             terminal.incumbent_line(document),
             "",
             terminal.verdicts(document),
+            terminal.tails(document),
+            terminal.noise_line(document),
             "",
             *terminal.recommendation(document, storage),
             "",
+            terminal.warnings(document),
             terminal.summary(document),
         )

@@ -57,9 +57,12 @@ def show_study(
         terminal.trials(document),
         "",
         terminal.verdicts(document),
+        terminal.tails(document),
+        terminal.noise_line(document),
         "",
         *terminal.recommendation(document, storage),
         "",
+        terminal.warnings(document),
         terminal.summary(document),
     )
 

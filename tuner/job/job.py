@@ -16,6 +16,7 @@ from tuner.job.affinity import Affinities
 from tuner.job.request import Checked
 from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
+from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.report.document import describe_host, describe_space, describe_workload
 from tuner.runtime.probe import Runtime, probe
@@ -59,6 +60,7 @@ class Job:
     workload: Workload
     space: Space
     objective: Objective
+    limits: Limits
     affinities: Affinities
 
     @property
@@ -104,6 +106,7 @@ class Job:
             self.workload.fingerprint,
             self.space.fingerprint,
             self.objective.value,
+            self.limits.to_dict(),
             self.environment,
             seed,
         ]
@@ -142,6 +145,7 @@ def prepare(checked: Checked) -> Job:
             unavailable={} if missing is None or "kmp_affinity" in checked.pins else {"kmp_affinity": missing},
         ),
         objective=checked.objective,
+        limits=checked.limits,
         affinities=affinities,
     )
     affinities.check(job.space)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from tuner.errors import BadInputError, unknown
 from tuner.machine.host import Machine, detect
+from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.places import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.search.budget import Budget, make_budget, parse_duration
@@ -36,7 +39,9 @@ class Request:
     pins: list[str] = field(default_factory=list)
     python: str | None = None
     storage: str = DEFAULT_STORAGE
-    threshold: float = 0.02
+    threshold: float | None = None
+    max_p99_ms: float | None = None
+    max_memory: str | None = None
     trial_timeout: str = "2m"
     fresh: bool = False
     wait: bool = False
@@ -54,6 +59,7 @@ class Checked:
     batch_sizes: list[int] | None
     objective: Objective
     python: Path
+    limits: Limits
     budget: Budget
     deadline_s: float
     storage_url: str
@@ -71,6 +77,10 @@ def check(request: Request, *, stores: bool = True) -> Checked:
         budget=make_budget(request.trials, request.time_budget),
         deadline_s=parse_duration(request.trial_timeout, option="--trial-timeout"),
         objective=_objective(request.objective),
+        limits=Limits(
+            p99_s=None if request.max_p99_ms is None else _positive(request.max_p99_ms, "--max-p99") / 1000,
+            memory_bytes=None if request.max_memory is None else parse_size(request.max_memory),
+        ),
         machine=machine,
         workload=workloads.load(request.workload),
         file=spacefile.read(request.space, machine),
@@ -86,6 +96,21 @@ def _objective(text: str) -> Objective:
         return Objective(text)
     except ValueError:
         raise unknown("objective", text, list(Objective)) from None
+
+
+def parse_size(text: str, *, option: str = "--max-memory") -> int:
+    """Return the bytes of `2GiB`, `800 MB` or `1.5G` (powers of 1024, but of 1000 with a plain B); BadInputError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT])(i?B?)", text, re.IGNORECASE)
+    if not match or float(match[1]) <= 0:
+        raise BadInputError(f"{option} is '{text}'", "expected e.g. 800MiB or 2GiB")
+    base = 1000 if match[3].upper() == "B" else 1024
+    return int(float(match[1]) * base ** (1 + "KMGT".index(match[2].upper())))
+
+
+def _positive(value: float, option: str) -> float:
+    if not 0 < value < math.inf:
+        raise BadInputError(f"{option} is {value:g}", "expected more than 0")
+    return value
 
 
 def _pins(texts: list[str], machine: Machine) -> dict[str, str]:

@@ -13,7 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
-from tuner.job.request import Request, check
+from tuner.job.request import Checked, Request, check
+from tuner.machine import conditions
 from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import Machine
 from tuner.measure.finals import FinalsPlan
@@ -58,11 +59,12 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             job.export()
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
-            sampler = LatticeSampler(job.space, seed=request.seed)
+            sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits)
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
-            _remember(record, job, request)
+            _remember(record, job, checked, request)
             progress = _progress(record, job, console)
-            parallel = _parallel_starts(job.machine)
+            parallel = parallel_starts(job.machine)
+            before = conditions.read(job.machine.affinity)
             try:
                 Study(
                     record=record,
@@ -71,11 +73,15 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                     finals_launcher=fresh,
                     sampler=sampler,
                     plan=Plan(
-                        bench=BenchPlan(objective=job.objective, parallel=parallel + 1),
+                        bench=BenchPlan(
+                            objective=job.objective,
+                            limits=checked.limits,
+                            parallel=parallel + 1,
+                            free_memory_bytes=lambda: free_memory_bytes(job.machine),
+                        ),
                         finals=FinalsPlan(parallel=parallel),
                         threshold=request.threshold,
                         together=parallel,
-                        free_memory_bytes=lambda: _free_memory_bytes(job.machine),
                     ),
                     budget=checked.budget,
                     events=progress,
@@ -84,6 +90,8 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                 ).run()
             finally:
                 progress.end()
+                seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
+                record.put("conditions", seen.to_dict())
     except (SQLAlchemyError, StorageInternalError) as error:
         first = str(error.__cause__ or error).strip().splitlines()[0]
         raise TunerError(f"the storage failed: {first}", "mend it, then run again to continue") from error
@@ -93,12 +101,12 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
     return record, False
 
 
-def _parallel_starts(machine: Machine) -> int:
+def parallel_starts(machine: Machine) -> int:
     """Return how many processes may start at once: about one a CPU, as most of a start is one thread."""
     return min(machine.usable_cpus, _MAX_PARALLEL_STARTS)
 
 
-def _free_memory_bytes(machine: Machine) -> int:
+def free_memory_bytes(machine: Machine) -> int:
     """Return the memory that processes may still take, at most nine tenths of the container's limit."""
     free = int(psutil.virtual_memory().available)
     return free if machine.memory_limit_bytes is None else min(free, int(0.9 * machine.memory_limit_bytes))
@@ -119,14 +127,16 @@ def _progress(record: Record, job: Job, console: Console) -> Progress:
     progress.stage(
         f"study {record.name}: {verb}; ratios are to tf-default at batch size {job.space.reference.batch_size}"
     )
-    progress.heading()
     return progress
 
 
-def _remember(record: Record, job: Job, request: Request) -> None:
+def _remember(record: Record, job: Job, checked: Checked, request: Request) -> None:
     """Put into the record what the study is, once, and when it was last touched."""
     if record.get("schema") is None:
         record.put("objective", job.objective.value)
+        record.put("limits", checked.limits.to_dict())
+        record.put("workload_path", str(job.workload.path))
+        record.put("python", str(job.python))
         record.put("seed", request.seed)
         record.put("described", job.described())
         record.put("created", now())

@@ -29,6 +29,12 @@ def read_limits(root: Path = Path("/")) -> Limits:
     return Limits(cpu_quota=min(quotas, default=None), memory_bytes=int(min(limits)) if limits else None)
 
 
+def throttled_s(root: Path = Path("/")) -> float:
+    """Return for how long (s) the CPU quota has held this process's groups back so far: the worst one's figure."""
+    found = [s for folder in _groups(root, "cpu") for s in _readings(folder, (_throttled_v2, _throttled_v1))]
+    return max(found, default=0.0)
+
+
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield this process's group and its ancestors, up to the mount, in each hierarchy with `controller`."""
     own = _own_paths(root)
@@ -100,6 +106,21 @@ def _quota_v1(folder: Path) -> float | None:
     if not quota or int(quota) <= 0:
         return None
     return int(quota) / int(period or 100_000)
+
+
+def _throttled_v2(folder: Path) -> float | None:
+    text = _field(folder / "cpu.stat", "throttled_usec")
+    return None if text is None else int(text) / 1e6
+
+
+def _throttled_v1(folder: Path) -> float | None:
+    text = _field(folder / "cpu.stat", "throttled_time")
+    return None if text is None else int(text) / 1e9
+
+
+def _field(path: Path, name: str) -> str | None:
+    """Return the value of a `name value` line."""
+    return next((line.split()[1] for line in _lines(path) if line.split()[:1] == [name]), None)
 
 
 def _memory_v2(folder: Path) -> float | None:

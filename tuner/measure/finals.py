@@ -3,17 +3,19 @@
 A round starts one fresh process for each contender. They start in a random order, a few at a time, and are
 stopped as they become ready; then they are timed one at a time in a random order and back (ABC CBA), so that
 each contender meets the round's weather alike. The process is the unit of replication: a round gives one mean
-log rate per contender, however many slices that is the mean of.
+log rate per contender, however many slices that is the mean of. A round in which the machine slept does not count.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tuner.machine.conditions import asleep_s
 from tuner.measure.objective import Objective
 from tuner.measure.statistics import Array
 from tuner.space.setting import Setting
@@ -22,6 +24,7 @@ from tuner.trial.outcome import Slice, TrialFailure
 from tuner.trial.starting import start_together
 
 SAME_BATCH = "@same-batch"
+_ASLEEP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +66,22 @@ class FinalsPlan:
     At most `parallel` processes start at once, and at most `resident` live at once.
     """
 
-    slice_s: float = 1.2
-    laps: int = 1
+    slice_s: float = 0.5
+    laps: int = 2
     parallel: int = 2
     resident: int = 12
     min_rounds: int = 3
     max_rounds: int = 12
+
+    @property
+    def slices(self) -> int:
+        """Return how many slices of each contender a round has."""
+        return 2 * self.laps
+
+    def round_s(self, steps_s: Sequence[float], start_s: float) -> float:
+        """Return about how long a round lasts: of contenders with steps so long, that take `start_s` to start."""
+        starts = math.ceil(len(steps_s) / self.parallel) * start_s
+        return starts + self.slices * sum(self.slice_for(step_s) for step_s in steps_s)
 
     def slice_for(self, step_s: float) -> float:
         """Return how long a slice lasts on average when a step takes `step_s`: it ends with a whole step."""
@@ -81,6 +94,10 @@ class Round:
 
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    """The peak memory of each process, bytes."""
+    interruptions: list[str] = field(default_factory=list)
+    """Why the round does not count; empty if it does."""
 
     @property
     def timed_s(self) -> float:
@@ -91,13 +108,20 @@ class Round:
     def from_dict(cls, data: dict[str, Any]) -> Round:
         """Return the round of a stored study."""
         slices = {name: [Slice.from_dict(s) for s in rows] for name, rows in data["slices"].items()}
-        return cls(slices=slices, failures=dict(data["failures"]))
+        return cls(
+            slices=slices,
+            failures=dict(data["failures"]),
+            memory=dict(data["memory"]),
+            interruptions=list(data["interruptions"]),
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Return the round as plain data."""
         return {
             "slices": {name: [s.to_dict() for s in rows] for name, rows in self.slices.items()},
             "failures": self.failures,
+            "memory": self.memory,
+            "interruptions": self.interruptions,
         }
 
 
@@ -107,9 +131,13 @@ def run_round(contenders: Sequence[Contender], launcher: Launcher, plan: FinalsP
     Where memory does not hold them all, they come in groups, in a random order like everything else.
     """
     result = Round()
+    slept_s = asleep_s()
     order = [contenders[i] for i in rng.permutation(len(contenders))]
     for at in range(0, len(order), plan.resident):
         _run_group(order[at : at + plan.resident], launcher, plan, rng, result)
+    slept_s = asleep_s() - slept_s
+    if slept_s > _ASLEEP_S:
+        result.interruptions.append(f"the machine slept for {slept_s:.0f} s")
     return result
 
 
@@ -130,8 +158,10 @@ def _run_group(
                 if name in live:
                     _time(name, plan.slice_s, live, result)
     finally:
-        for process in live.values():
-            process.close()
+        for name, process in live.items():
+            peak = process.close().peak_memory_bytes
+            if peak:
+                result.memory[name] = peak
 
 
 def _time(name: str, slice_s: float, live: dict[str, Process], result: Round) -> None:
@@ -157,6 +187,7 @@ def table(rounds: Sequence[Round], contenders: Sequence[Contender], objective: O
     A contender that failed in half of the rounds or more is left out, with no figure; a round in which any other
     failed does not count. So one bad start costs a round, and a setting that does not run costs only itself.
     """
+    rounds = [r for r in rounds if not r.interruptions]
     batch = {contender.names[0]: contender.setting.batch_size for contender in contenders}
     names = [name for name in batch if 2 * sum(name in r.slices for r in rounds) > len(rounds)]
     whole = [r for r in rounds if all(name in r.slices for name in names)]

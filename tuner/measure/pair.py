@@ -4,20 +4,30 @@ The order is ABBA (reference, candidate, candidate, reference), which cancels a 
 quad, and BAAB in every other quad, so that both resume equally often: the first slice after a turn of the other is
 a little slower than the second. The idle process is stopped, so that its spinning threads cannot interfere. One
 quad gives one log-ratio.
+
+A quad in which the machine slept, or in which one slice stalled, did not see one weather: it is measured again, and
+told of. Only clocks that never go back are read.
 """
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tuner.machine.conditions import asleep_s
 from tuner.measure.objective import Objective
 from tuner.measure.statistics import Array
 from tuner.trial.launcher import Process
 from tuner.trial.outcome import Slice, TrialFailure
+
+_ASLEEP_S = 1.0
+_IDLE_S = 5.0  # between two slices of a quad: a stopped tuner, or a machine that has come to a standstill
+_STALLED, _STALL_S = 5.0, 2.0  # a slice this many times slower than usual, and this long, is no weather
 
 
 class ReferenceLost(Exception):  # noqa: N818  # as TrialFailure: a state of the study, not an error of the tool
@@ -30,19 +40,34 @@ class ReferenceLost(Exception):  # noqa: N818  # as TrialFailure: a state of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairPlan:
-    """How long a pair goes on: `slice_s` a slice, and at least, at most so many quads."""
+    """How long a pair goes on: about `slice_s` a slice, and at least, at most so many quads.
+
+    At most `max_repeats` quads are measured again.
+    """
 
     slice_s: float = 0.5
-    min_quads: int = 2
-    max_quads: int = 6
+    min_quads: int = 1
+    max_quads: int = 8
+    max_repeats: int = 3
+
+    def ask_for(self, step_s: float) -> float:
+        """Return for how long (s) to ask, so that a slice is the whole number of steps nearest to `slice_s`.
+
+        A slice ends with the first step that ends after the time asked for, so half a step less is asked for.
+        """
+        return (max(1, round(self.slice_s / step_s)) - 0.5) * step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The raw slices of a pair: 2 of the reference and 2 of the candidate a quad, each in order of time."""
+    """The raw slices of a pair: 2 of the reference and 2 of the candidate a quad, each in order of time.
+
+    `interruptions` says why quads were measured again.
+    """
 
     reference: list[Slice] = field(default_factory=list)
     candidate: list[Slice] = field(default_factory=list)
+    interruptions: list[str] = field(default_factory=list)
 
     @property
     def n_quads(self) -> int:
@@ -60,11 +85,16 @@ class Pair:
         return cls(
             reference=[Slice.from_dict(s) for s in data["reference"]],
             candidate=[Slice.from_dict(s) for s in data["candidate"]],
+            interruptions=list(data.get("interruptions", [])),
         )
 
     def to_dict(self) -> dict[str, object]:
         """Return the pair as plain data."""
-        return {"reference": [s.to_dict() for s in self.reference], "candidate": [s.to_dict() for s in self.candidate]}
+        return {
+            "reference": [s.to_dict() for s in self.reference],
+            "candidate": [s.to_dict() for s in self.candidate],
+            "interruptions": self.interruptions,
+        }
 
 
 def log_ratios(pair: Pair, objective: Objective, *, batch_sizes: tuple[int, int]) -> Array:
@@ -75,36 +105,80 @@ def log_ratios(pair: Pair, objective: Objective, *, batch_sizes: tuple[int, int]
     return np.asarray(b - a, dtype=float)
 
 
-def measure_pair(reference: Process, candidate: Process, plan: PairPlan, *, enough: Callable[[Pair], bool]) -> Pair:
-    """Return the slices of a warm pair; both processes are paused before and after.
+def measure_pair(
+    reference: Process,
+    candidate: Process,
+    plan: PairPlan,
+    *,
+    step_s: tuple[float, float] | None = None,
+    enough: Callable[[Pair], bool],
+    pair: Pair | None = None,
+    slept: Callable[[], float] = asleep_s,
+) -> Pair:
+    """Return the slices of a warm pair, after those of an earlier `pair` of the two if one is given.
 
-    After `min_quads` the pair ends as soon as `enough` says so. Raises TrialFailure for the candidate's failure,
-    ReferenceLost for the reference's.
+    Both processes are paused before and after. `step_s` is about how long a step of the reference and of the candidate
+    takes, if that is known; `slept` tells for how long the machine has slept. After `min_quads` the pair ends as soon
+    as `enough` says so. Raises TrialFailure for the candidate's failure, ReferenceLost for the reference's.
     """
-    pair = Pair()
+    pair = pair or Pair()
+    ask = (plan.slice_s, plan.slice_s) if step_s is None else (plan.ask_for(step_s[0]), plan.ask_for(step_s[1]))
     while pair.n_quads < plan.max_quads:
-        if pair.n_quads % 2 == 0:
-            before = _reference_slices(reference, plan, 1)
-            pair.candidate.extend(_slices(candidate, plan, 2))
-            pair.reference.extend(before + _reference_slices(reference, plan, 1))
-        else:
-            before = _slices(candidate, plan, 1)
-            pair.reference.extend(_reference_slices(reference, plan, 2))
-            pair.candidate.extend(before + _slices(candidate, plan, 1))
+        slept_s = slept()
+        quad = _quad(reference, candidate, ask, mirrored=pair.n_quads % 2 == 1)
+        interruption = _interruption(pair, quad, slept() - slept_s)
+        if interruption and len(pair.interruptions) < plan.max_repeats:
+            pair.interruptions.append(interruption)
+            continue
+        pair.reference.extend(quad[0])
+        pair.candidate.extend(quad[1])
         if pair.n_quads >= plan.min_quads and enough(pair):
             break
     return pair
 
 
-def _slices(process: Process, plan: PairPlan, n: int) -> list[Slice]:
+def _quad(
+    reference: Process, candidate: Process, ask: tuple[float, float], *, mirrored: bool
+) -> tuple[list[Slice], list[Slice]]:
+    """Return two slices of the reference and two of the candidate: ABBA, or BAAB if mirrored."""
+    if mirrored:
+        first = _slices(candidate, ask[1], 1)
+        middle = _reference_slices(reference, ask[0], 2)
+        return middle, first + _slices(candidate, ask[1], 1)
+    first = _reference_slices(reference, ask[0], 1)
+    middle = _slices(candidate, ask[1], 2)
+    return first + _reference_slices(reference, ask[0], 1), middle
+
+
+def _interruption(pair: Pair, quad: tuple[list[Slice], list[Slice]], slept_s: float) -> str:
+    """Return why a quad does not count, nothing if it does."""
+    if slept_s > _ASLEEP_S:
+        return f"the machine slept for {slept_s:.0f} s"
+    both = sorted(quad[0] + quad[1], key=lambda s: s.start_s)
+    idle_s = max(after.start_s - before.start_s - before.elapsed_s for before, after in itertools.pairwise(both))
+    if idle_s > _IDLE_S:
+        return f"nothing ran for {idle_s:.0f} s in the middle of a quad"
+    for known, new in ((pair.reference, quad[0]), (pair.candidate, quad[1])):
+        usual = statistics.median_low([_step_s(s) for s in known + new])
+        slow = max(new, key=_step_s)
+        if _step_s(slow) > _STALLED * usual and slow.elapsed_s > _STALL_S:
+            return f"a slice stalled: {slow.elapsed_s:.1f} s where {slow.n_steps * usual:.1f} s are usual"
+    return ""
+
+
+def _step_s(slice_: Slice) -> float:
+    return slice_.elapsed_s / slice_.n_steps
+
+
+def _slices(process: Process, ask_s: float, n: int) -> list[Slice]:
     process.resume()
-    slices = [process.slice(plan.slice_s) for _ in range(n)]
+    slices = [process.slice(ask_s) for _ in range(n)]
     process.pause()
     return slices
 
 
-def _reference_slices(reference: Process, plan: PairPlan, n: int) -> list[Slice]:
+def _reference_slices(reference: Process, ask_s: float, n: int) -> list[Slice]:
     try:
-        return _slices(reference, plan, n)
+        return _slices(reference, ask_s, n)
     except TrialFailure as failure:
         raise ReferenceLost(failure) from failure

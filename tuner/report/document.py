@@ -11,10 +11,13 @@ from typing import Any
 
 from tuner.machine.host import Machine
 from tuner.measure import finals
+from tuner.measure.constraint import Limits
 from tuner.measure.finals import SAME_BATCH, Contender, Round
 from tuner.measure.objective import Objective
-from tuner.measure.statistics import Estimate
-from tuner.measure.verdict import INCUMBENT, judge_all, recommend
+from tuner.measure.tail import Kept
+from tuner.measure.verdict import INCUMBENT, SIMPLER, Advice, Standard, judge_all, recommend
+from tuner.measure.warning import merge
+from tuner.report import evidence
 from tuner.runtime.probe import Runtime
 from tuner.search.bench import incumbent
 from tuner.search.record import Record, Trial
@@ -24,7 +27,7 @@ from tuner.space.space import Space
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
 
-SCHEMA = 1
+SCHEMA = 2
 
 Document = dict[str, Any]
 
@@ -77,8 +80,10 @@ def describe_study(record: Record) -> Document:
         **record.get("described", {}),
         "trials": _count(trials),
         "history": [trial_document(trial) for trial in trials],
+        "noise": evidence.noise_document(record),
+        "conditions": record.get("conditions"),
         "incumbent": _incumbent(trials),
-        **_finals(record, objective),
+        **_finals(record, objective, trials),
         "ended_because": last.get("ended_because"),
         "search_timed_share": last.get("search_timed_share"),
         "wall_s": last.get("wall_s"),
@@ -89,7 +94,7 @@ def describe_study(record: Record) -> Document:
 def describe_line(record: Record) -> Document:
     """Return the little that a list of studies shows of one."""
     objective = Objective(record.get("objective", Objective.THROUGHPUT))
-    verdicts = _finals(record, objective)["verdicts"]
+    verdicts = _finals(record, objective, ())["verdicts"]
     workload = record.get("described", {}).get("workload", {})
     return {
         "study": record.name,
@@ -116,9 +121,9 @@ def _count(trials: Sequence[Trial]) -> Document:
 
 
 def _ratio(trial: Trial) -> Document:
-    if trial.log_ratio is None or trial.se is None:
+    estimate = trial.estimate
+    if estimate is None:
         return {"ratio": None, "low": None, "high": None}
-    estimate = Estimate(mean=trial.log_ratio, se=trial.se, n=0, df=trial.df)
     low, high = estimate.interval()
     return {"ratio": estimate.ratio, "low": _finite(low), "high": _finite(high)}
 
@@ -142,6 +147,12 @@ def trial_document(trial: Trial) -> Document:
         "wall_s": trial.wall_s,
         "peak_memory_bytes": trial.peak_memory_bytes,
         "deviation": trial.deviation,
+        "first_step_s": trial.facts["first_step_s"] if trial.facts else None,
+        "warm_up_settled": trial.facts["settled"] if trial.facts else None,
+        "steady": trial.steady,
+        "alone": trial.alone,
+        "over_limit": trial.over_limit,
+        "reference": trial.reference,
     }
 
 
@@ -150,31 +161,52 @@ def _incumbent(trials: Sequence[Trial]) -> Document | None:
     return None if best is None else {"setting": best.setting.to_dict(), **_ratio(best)}
 
 
-def _finals(record: Record, objective: Objective) -> Document:
+def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Document:
     data = record.get("finals")
+    limits = Limits.from_dict(record.get("limits", {}))
     if not data:
-        return {"verdicts": None, "recommended": None, "finals": None}
+        warnings = evidence.study_warnings(record, trials, [])
+        return {"verdicts": None, "recommended": None, "finals": None, "warnings": [w.to_dict() for w in warnings]}
     contenders = [Contender.from_dict(c) for c in data["contenders"]]
     rounds = [Round.from_dict(r) for r in data["rounds"]]
     names, y = finals.table(rounds, contenders, objective)
-    verdicts = judge_all(names, y, contenders, data["threshold"])
-    source = recommend(names, y, contenders, data["threshold"])
-    chosen = next(c for c in contenders if source in c.names)
+    standard = Standard(threshold=data["threshold"], level=data["level"], comparisons=max(1, len(names) - 1))
+    verdicts = judge_all(names, y, contenders, standard)
+    kept = evidence.kept(rounds, names, limits)
+    broken = [name for name, answer in kept.items() if answer is Kept.NO]
+    advice = recommend(names, y, contenders, standard, broken=broken)
+    chosen = next(c for c in contenders if advice.source in c.names)
+    tails = {name: evidence.tail(rounds, name) for name in names}
+    warnings = merge(
+        evidence.study_warnings(record, trials, rounds),
+        evidence.of_steps(len(evidence.steps_of(rounds, chosen.names[0])), objective, limits),
+        evidence.of_limits(kept.get(chosen.names[0], Kept.UNKNOWN), limits) if limits else [],
+    )
+    default = next((c.setting.to_dict() for c in contenders if DEFAULT in c.names), {})
     unit = {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s"}[objective]
     return {
         "verdicts": {name: verdict.to_dict() for name, verdict in verdicts.items()},
         "recommended": {
-            "source": source,
+            "source": advice.source,
             "setting": chosen.setting.to_dict(),
-            "env": _recommended_env(source, chosen),
-            "reason": _reason(source, verdicts),
+            "env": _recommended_env(advice.source, chosen),
+            "reason": _reason(advice, verdicts, broken, contenders),
+            "alike": list(advice.alike),
+            "limits": kept[chosen.names[0]].value if limits and chosen.names[0] in kept else None,
         },
+        "shrinkage": evidence.shrinkage(trials, default, verdicts[DEFAULT].speedup if DEFAULT in verdicts else None),
+        "warnings": [w.to_dict() for w in warnings],
+        "limits": limits.to_dict(),
         "finals": {
-            "rounds": len(rounds),
+            "rounds": sum(1 for r in rounds if not r.interruptions),
+            "ended": data["ended"],
             "incumbent": next(c for c in contenders if INCUMBENT in c.names).setting.to_dict(),
             "threshold": data["threshold"],
+            "level": data["level"],
             "unit": unit,
             "rates": {name: math.exp(float(y[:, j].mean())) for j, name in enumerate(names) if len(y)},
+            "tails": tails,
+            "kept": {name: answer.value for name, answer in kept.items()},
             "names": {c.names[0]: list(c.names) for c in contenders},
             "failures": {name: text for r in rounds for name, text in r.failures.items()},
             "timed_s": round(sum(r.timed_s for r in rounds), 3),
@@ -187,14 +219,24 @@ def _recommended_env(source: str, chosen: Contender) -> dict[str, str]:
     return {} if source == DEFAULT else chosen.env
 
 
-def _reason(source: str, verdicts: Mapping[str, Any]) -> str:
-    against = verdicts.get(DEFAULT)
+def _reason(advice: Advice, verdicts: Mapping[str, Any], broken: Sequence[str], contenders: Sequence[Contender]) -> str:
+    source, against = advice.source, verdicts.get(DEFAULT)
+    chosen = next(c for c in contenders if source in c.names)
+    if chosen.names[0] in broken:
+        return f"no setting keeps to the limits: {source} is what there is"
     if source == DEFAULT:
         if against is None or against.speedup is None:
-            return "keep tf-default: the finals could not be held"
+            return "keep tf-default: the finals could not be held, or could decide nothing"
         return "keep tf-default: nothing was shown to beat it by more than the practical threshold"
     if source == DEFAULT + SAME_BATCH:
         return "the gain is the batch size's: TensorFlow's own threads do as well as the incumbent's"
+    if any(DEFAULT in c.names and c.names[0] in broken for c in contenders):
+        return f"{source} keeps to the limits, and tf-default does not"
+    others = [name for name in advice.alike if name not in (source, DEFAULT)]
+    simplest = (
+        f"; the simplest of those that cannot be told apart from the fastest ({', '.join(others)})" if others else ""
+    )
     if source == INCUMBENT:
-        return "better than tf-default in the finals"
-    return f"{source} is better than tf-default, and than the incumbent, in the finals"
+        return f"better than tf-default in the finals{simplest}"
+    name = "a simpler setting than the incumbent" if source == SIMPLER else source
+    return f"{name} is better than tf-default in the finals{simplest}"

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tuner.measure.finals import Round
+from tuner.measure.noise import Noise
 from tuner.report.document import trial_document
-from tuner.report.terminal import clock_text, duration_text, setting_text, trial_row
+from tuner.report.terminal import clock_text, duration_text, noise_text, setting_text, trial_row
 from tuner.search.record import Trial
 from tuner.space.setting import Setting
 
@@ -34,6 +35,12 @@ class Progress:
         """Print the heading of the rows to come."""
         row = f"{'#':<3}  {'setting':<{self._widest}}  {'ratio [95 %]':<20}  {'timed':<5}  left"
         self._print(Text(row, style="bold"))
+
+    def noise_known(self, noise: Noise, floor: float) -> None:
+        """Say what the noise is."""
+        self._clear()
+        self._print(Text(noise_text({**noise.to_dict(), "floor": floor}), style="dim"))
+        self.heading()
 
     def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
         """Say which trials are under way, before anything of them is timed."""

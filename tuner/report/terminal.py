@@ -42,6 +42,11 @@ def held(document: Document) -> list[str]:
     ]
 
 
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share in percent."""
+    return f"{100 * share:.{digits}f} %"
+
+
 def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
     """Return a ratio with its interval, to the digits that the interval leaves meaning."""
     if ratio is None:
@@ -154,7 +159,13 @@ def trial_row(row: Document, *, incumbent: bool, held: Collection[str] = ()) -> 
             Text(" ".join([*notes, row["message"]]), style="red"),
         )
     if row["pruned"]:
-        notes.append("cut short: hopeless")
+        notes.append("given up: hopeless")
+    if row["over_limit"]:
+        notes.append("over the limit")
+    if not row["steady"]:
+        notes.append("not steady")
+    if row["alone"]:
+        notes.append("measured alone")
     if incumbent:
         notes.insert(0, "incumbent")
     return (
@@ -177,7 +188,7 @@ def verdicts(document: Document) -> RenderableType:
         f">{final['unit']}",
         ">speed-up [95 % interval]",
         "verdict",
-        title=f"finals: {final['rounds']} rounds of fresh processes; {100 * final['threshold']:g} % matter in practice",
+        title=f"finals: {final['rounds']} rounds of fresh processes; {percent(final['threshold'])} matter in practice",
     )
     for first, all_names in names.items():
         others = [name for name in all_names if name != "incumbent"]
@@ -191,7 +202,7 @@ def verdicts(document: Document) -> RenderableType:
         shown.add_row(
             f"{first}{_also(others[1:])}",
             figure,
-            ratio_text(verdict["speedup"], verdict["low"], verdict["high"]),
+            speedup_text(verdict),
             Text(word, style=_STYLES[word]),
         )
     notes = [Text(f"{name}: {text}", style="red") for name, text in final["failures"].items()]
@@ -199,6 +210,61 @@ def verdicts(document: Document) -> RenderableType:
     if best is not None and best["setting"] != final["incumbent"]:
         notes.append(Text("the search has another incumbent since: continue it for new finals", style="yellow"))
     return Group(shown, *notes)
+
+
+def speedup_text(verdict: Mapping[str, Any]) -> str:
+    """Return a verdict's speed-up with its interval; of an undecided one the interval alone."""
+    if verdict["verdict"] == "undecided" and verdict["speedup"] is not None:
+        return f"between {verdict['low']:.2f} and {verdict['high']:.2f}"
+    return ratio_text(verdict["speedup"], verdict["low"], verdict["high"])
+
+
+def tails(document: Document) -> RenderableType:
+    """Return the steps' quantiles and the memory of the incumbent and of the default, and of what keeps limits."""
+    final = document["finals"]
+    if final is None or not final["tails"]:
+        return Text()
+    shown = table("", ">p50", ">p90", ">p99", ">steps seen", ">peak memory", "", title="steps in the finals (ms)")
+    for name, row in final["tails"].items():
+        limits = document["limits"]
+        answer = final["kept"][name] if any(limits.values()) else ""
+        memory = row["peak_memory_bytes"]
+        shown.add_row(
+            name,
+            *("—" if row[key] is None else f"{row[key]:.3g}" for key in ("p50", "p90", "p99")),
+            str(row["n_steps"]),
+            "—" if memory is None else f"{memory / _GIB:.2f} GiB",
+            Text(f"limits {answer}" if answer else "", style="red" if answer == "broken" else "dim"),
+        )
+    return Group(shown, Text("p90 is shown from 64 steps on, p99 from 662", style="dim"))
+
+
+def warnings(document: Document) -> RenderableType:
+    """Return the warnings, each with what to do."""
+    lines = [
+        Text.assemble((f"{row['code']}: ", "yellow"), f"{row['found']}; {row['advice']}")
+        for row in document["warnings"]
+    ]
+    return Group(*lines) if lines else Text("no warnings", style="dim")
+
+
+def noise_line(document: Document) -> RenderableType:
+    """Return what the search found of the noise, and how much its figure shrank in the finals."""
+    found, parts = document["noise"], []
+    if found is not None:
+        parts.append(noise_text(found))
+    shrank = document.get("shrinkage")
+    if shrank is not None:
+        parts.append(f"against tf-default the search said {shrank['search']:.3f}, the finals {shrank['finals']:.3f}")
+    return Text("; ".join(parts), style="dim")
+
+
+def noise_text(found: Mapping[str, Any]) -> str:
+    """Return the noise in a line."""
+    return (
+        f"noise: a quad scatters by {percent(found['quad_sd'])}, processes of one setting by "
+        f"{percent(found['process_sd'])}; floor of the finals {percent(found['floor'])}"
+    )
 
 
 def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
@@ -215,8 +281,9 @@ def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> list[R
         Text(advice["reason"]),
     ]
     if advice["source"] == "incumbent" and verdict:
-        figure = ratio_text(verdict["speedup"], verdict["low"], verdict["high"])
-        lines.append(Text(f"speed-up over {DEFAULT}: {figure}"))
+        lines.append(Text(f"speed-up over {DEFAULT}: {speedup_text(verdict)}"))
+    if len(advice["alike"]) > 1:
+        lines.append(Text(f"not told apart from the fastest: {', '.join(advice['alike'])}", style="dim"))
     again = f"tftune emit {document['study']} --format sh"
     if storage != DEFAULT_STORAGE:
         again += f" --storage {shlex.quote(storage)}"
@@ -243,7 +310,7 @@ def incumbent_line(document: Document) -> RenderableType:
 def summary(document: Document) -> RenderableType:
     """Return how the last run went."""
     counted = document["trials"]
-    parts = [f"{counted['ok']} trials ok, {counted['pruned']} cut short, {counted['failed']} failed"]
+    parts = [f"{counted['ok']} trials ok, {counted['pruned']} given up, {counted['failed']} failed"]
     if document["wall_s"] is not None:
         parts.append(f"{duration_text(document['wall_s'])}, {duration_text(document['measured_s'])} of it measuring")
     if document["search_timed_share"] is not None:

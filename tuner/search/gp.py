@@ -3,11 +3,12 @@
 Notation
     X (n, d)   encoded settings of the observations, each coordinate in [0, 1]
     y (n,)     observed mean log-ratios
-    v (n,)     their noise variances: squared standard errors, plus what differs between processes
+    N (n, n)   covariance of their noise: squared standard errors, and the luck of the processes, which observations
+               share that were compared with the same reference
     Z (m, d)   encoded settings to predict at
     θ          log lengthscales ℓ (d,) and log amplitude σ, of which the prior is log-normal
     k(x, x')   σ² (1 + √5 r + 5r²/3) exp(-√5 r),  r² = Σ_j ((x_j - x'_j) / ℓ_j)²      Matérn 5/2, ARD
-    K          k(X, X) + diag(v)
+    K          k(X, X) + N
 
 Sources: Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, eqs. 2.25-2.26 (posterior), 2.30
 (marginal likelihood), 4.17 (Matérn); Jones et al. (1998), eq. 15 (expected improvement); Picheny et al. (2013),
@@ -43,7 +44,7 @@ class Posterior:
     mean: float
     X: Array
     y: Array
-    v: Array
+    N: Array
     L: Array
     alpha: Array
 
@@ -56,25 +57,25 @@ def matern(X: Array, Z: Array, lengthscales: Array, amplitude: float) -> Array:
     return np.asarray(amplitude**2 * (1 + _SQRT5 * r + 5 / 3 * r**2) * np.exp(-_SQRT5 * r))
 
 
-def fit(X: Array, y: Array, v: Array, rng: np.random.Generator) -> Posterior:
+def fit(X: Array, y: Array, N: Array, rng: np.random.Generator) -> Posterior:
     """Return the process at the maximum a posteriori of θ, from several starts."""
     d = X.shape[1]
     centre = np.array([_LENGTHSCALE_PRIOR[0]] * d + [_AMPLITUDE_PRIOR[0]])
     spread = np.array([_LENGTHSCALE_PRIOR[1]] * d + [_AMPLITUDE_PRIOR[1]])
 
     def objective(theta: Array) -> float:
-        return _negative_log_posterior(theta, X, y, v, centre, spread)
+        return _negative_log_posterior(theta, X, y, N, centre, spread)
 
     starts = [centre] + [centre + spread * rng.standard_normal(d + 1) for _ in range(_RESTARTS - 1)]
     bounds = list(zip(centre - _BOUNDS_SD * spread, centre + _BOUNDS_SD * spread, strict=True))
     fits = [minimize(objective, start, method="L-BFGS-B", bounds=bounds) for start in starts]
     theta = np.asarray(min(fits, key=lambda found: float(found.fun)).x, dtype=float)
-    return condition(X, y, v, np.exp(theta[:-1]), float(np.exp(theta[-1])))
+    return condition(X, y, N, np.exp(theta[:-1]), float(np.exp(theta[-1])))
 
 
-def condition(X: Array, y: Array, v: Array, lengthscales: Array, amplitude: float) -> Posterior:
+def condition(X: Array, y: Array, N: Array, lengthscales: Array, amplitude: float) -> Posterior:
     """Return the process for given θ; its mean μ is the generalised least-squares estimate."""
-    L = cholesky(matern(X, X, lengthscales, amplitude) + np.diag(v), lower=True)
+    L = cholesky(matern(X, X, lengthscales, amplitude) + N, lower=True)
     ones = np.ones(len(y))
     weights = cho_solve((L, True), ones)
     mean = float(weights @ y / (weights @ ones))
@@ -84,7 +85,7 @@ def condition(X: Array, y: Array, v: Array, lengthscales: Array, amplitude: floa
         mean=mean,
         X=X,
         y=y,
-        v=v,
+        N=N,
         L=L,
         alpha=np.asarray(cho_solve((L, True), y - mean)),
     )
@@ -108,10 +109,10 @@ def expected_improvement(mean: Array, sd: Array, best: float) -> Array:
     return np.where(sd > 1e-12, gain * ndtr(z) + safe * density, np.maximum(gain, 0.0))
 
 
-def _negative_log_posterior(theta: Array, X: Array, y: Array, v: Array, centre: Array, spread: Array) -> float:
+def _negative_log_posterior(theta: Array, X: Array, y: Array, N: Array, centre: Array, spread: Array) -> float:
     """Return -log p(y | X, θ) - log p(θ) up to a constant."""
     try:
-        posterior = condition(X, y, v, np.exp(theta[:-1]), float(np.exp(theta[-1])))
+        posterior = condition(X, y, N, np.exp(theta[:-1]), float(np.exp(theta[-1])))
     except np.linalg.LinAlgError:
         return 1e10
     fit_term = 0.5 * float((y - posterior.mean) @ posterior.alpha)

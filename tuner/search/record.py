@@ -19,20 +19,23 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.measure.pair import Pair
+from tuner.measure.statistics import Estimate
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Status
 
-SCHEMA = 1
+SCHEMA = 2
 _STALE = timedelta(minutes=30)
 _OWNER = f"{socket.gethostname()}:{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A finished trial. `log_ratio` and `se` are there if the status is ok; `pruned` if its pair was cut short.
+    """A finished trial. `log_ratio` and `se` are there if the status is ok; `pruned` if it was given up as hopeless.
 
-    A trial that is not `eligible` is a baseline that a pin rules out: compared with, and not chosen.
+    A trial that is not `eligible` is a baseline that a pin rules out: compared with, and not chosen. `reference` is
+    the number of the reference process that it was paired with; `alone` if by way of a canary; not `steady` if it
+    went on changing after its warm-up; `over_limit` if it breaks a limit.
     """
 
     number: int
@@ -43,6 +46,10 @@ class Trial:
     log_ratio: float | None = None
     se: float | None = None
     df: float = 0.0
+    reference: int = 0
+    alone: bool = False
+    steady: bool = True
+    over_limit: bool = False
     pruned: bool = False
     message: str = ""
     log: str = ""
@@ -57,6 +64,18 @@ class Trial:
     def timed_s(self) -> float:
         """Return the time spent inside slices."""
         return self.pair.timed_s if self.pair else 0.0
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Return its log-ratio to the reference; None where there is no number."""
+        if self.status is not Status.OK or self.log_ratio is None or self.se is None:
+            return None
+        return Estimate(mean=self.log_ratio, se=self.se, n=self.pair.n_quads if self.pair else 0, df=self.df)
+
+    @property
+    def step_s(self) -> list[float]:
+        """Return how long each step took that its pair tells of."""
+        return [s for each in (self.pair.candidate if self.pair else []) for s in each.step_s]
 
     @property
     def void(self) -> bool:
@@ -156,6 +175,10 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         "log_ratio": trial.log_ratio,
         "se": trial.se,
         "df": trial.df,
+        "reference": trial.reference,
+        "alone": trial.alone,
+        "steady": trial.steady,
+        "over_limit": trial.over_limit,
         "pruned": trial.pruned,
         "message": trial.message,
         "log": trial.log,
@@ -180,6 +203,10 @@ def _trial(frozen: FrozenTrial) -> Trial:
         log_ratio=attrs.get("log_ratio"),
         se=attrs.get("se"),
         df=attrs.get("df", 0.0),
+        reference=attrs.get("reference", 0),
+        alone=attrs.get("alone", False),
+        steady=attrs.get("steady", True),
+        over_limit=attrs.get("over_limit", False),
         pruned=attrs.get("pruned", False),
         message=attrs.get("message", ""),
         log=attrs.get("log", ""),

@@ -1,7 +1,9 @@
 """The sampler: which setting comes next. One small door, `LatticeSampler.propose`; behind it the mathematics.
 
 The baselines come first. Then the setting of the lattice, not yet tried, whose expected improvement under a
-Gaussian process is largest; each trial's own noise is in the model, and no setting is suggested twice.
+Gaussian process is largest; each trial's own noise is in the model, and no setting is suggested twice. Under limits
+the improvement is weighted by the probability that they are kept (Schonlau, Welch & Jones 1998, Global versus local
+search in constrained optimization of computer models, section 4).
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
+from scipy.linalg import block_diag
+from scipy.special import ndtr
 
+from tuner.measure.constraint import Limits
+from tuner.measure.noise import UNKNOWN, Noise
 from tuner.measure.statistics import Array
 from tuner.search import gp
 from tuner.search.record import Trial, distributions, pending_of, trials_of
@@ -26,8 +32,7 @@ from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.trial.outcome import Status
 
-# Two processes of one setting differ by about this much (log scale), however long each is measured.
-_PROCESS_SD = 0.006
+_LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (log scale)
 _MAX_SCORED = 20_000  # points of a large lattice that are looked at for one suggestion, drawn at random
 
 
@@ -42,8 +47,9 @@ class Proposal:
 class LatticeSampler(BaseSampler):
     """An Optuna sampler over the points of a space."""
 
-    def __init__(self, space: Space, *, seed: int) -> None:
+    def __init__(self, space: Space, *, seed: int, limits: Limits | None = None) -> None:
         self._space = space
+        self._limits = limits or Limits()
         self._seed = seed
         self._encoding = Encoding(space.choices())
         self._last: tuple[tuple[int, ...], Proposal | None] | None = None
@@ -56,7 +62,7 @@ class LatticeSampler(BaseSampler):
         trials, pending = trials_of(study), pending_of(study)
         knowledge = (len(trials), len(pending))
         if self._last is None or self._last[0] != knowledge:
-            self._last = knowledge, self._propose(trials, pending)
+            self._last = knowledge, self._propose(trials, pending, _luck(study))
         return self._last[1]
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -79,7 +85,7 @@ class LatticeSampler(BaseSampler):
         del study, trial, param_distribution
         return self._space.reference[param_name]
 
-    def _propose(self, trials: Sequence[Trial], pending: Sequence[Setting]) -> Proposal | None:
+    def _propose(self, trials: Sequence[Trial], pending: Sequence[Setting], luck: float) -> Proposal | None:
         tried = {trial.setting for trial in trials} | set(pending)
         # A baseline that failed stops the study, so where it is seen again its cause may have been mended.
         measured = {trial.setting for trial in trials if trial.status is Status.OK or trial.void} | set(pending)
@@ -92,45 +98,79 @@ class LatticeSampler(BaseSampler):
             points = [points[i] for i in rng.choice(len(points), _MAX_SCORED, replace=False)]
         if not points:
             return None
-        posterior = self._believe(trials, pending, rng)
+        posterior = self._believe(trials, pending, luck, rng)
         if posterior is None:
             return Proposal(setting=points[int(rng.integers(len(points)))], expected_gain=math.inf)
-        mean, sd = gp.predict(posterior, self._encoding.encode(points))
-        best = float(gp.predict(posterior, posterior.X)[0].max())
-        gain = gp.expected_improvement(mean, sd, best)
+        Z = self._encoding.encode(points)
+        mean, sd = gp.predict(posterior, Z)
+        allowed = [t.setting for t in trials if t.estimate is not None and not t.over_limit]
+        kept = self._kept(trials, Z, rng)
+        if allowed:
+            best = float(gp.predict(posterior, self._encoding.encode(allowed))[0].max())
+            gain = kept * gp.expected_improvement(mean, sd, best)
+        else:
+            gain = kept  # nothing keeps to the limits yet: find what does
         # Equal points are taken in a random order, so that no corner of the lattice is favoured.
         chosen = int(np.lexsort((rng.random(len(points)), -gain))[0])
         return Proposal(setting=points[chosen], expected_gain=float(gain[chosen]))
 
+    def _kept(self, trials: Sequence[Trial], Z: Array, rng: np.random.Generator) -> Array:
+        """Return the probability that each point of Z (m, d) keeps to all limits, shape (m,); 1 without limits."""
+        probability = np.ones(len(Z))
+        if not self._limits:
+            return probability
+        seen = [(t, self._limits.excess(t.step_s, t.peak_memory_bytes)) for t in trials if t.estimate is not None]
+        for each in range(len(seen[0][1]) if seen else 0):
+            known = [(trial.setting, excess[each]) for trial, excess in seen if math.isfinite(excess[each])]
+            if known:
+                X, y = self._encoding.encode([setting for setting, _ in known]), np.array([g for _, g in known])
+                posterior = gp.fit(X, y, _LIMIT_SD**2 * np.eye(len(y)), rng)
+                mean, sd = gp.predict(posterior, Z)
+                probability = probability * ndtr(-mean / np.hypot(sd, 1e-6))
+        return probability
+
     def _believe(
-        self, trials: Sequence[Trial], pending: Sequence[Setting], rng: np.random.Generator
+        self, trials: Sequence[Trial], pending: Sequence[Setting], luck: float, rng: np.random.Generator
     ) -> gp.Posterior | None:
         """Return the process of the trials, in which those under way came out as expected; None without trials.
 
         This "kriging believer" keeps settings that are started together apart: Ginsbourger et al. (2010),
         Kriging is well-suited to parallelize optimization, section 4.2.
         """
-        posterior = fit(trials, self._encoding, rng)
+        posterior = fit(trials, self._encoding, luck, rng)
         if posterior is None or not pending:
             return posterior
         x = self._encoding.encode(pending)
         return gp.condition(
             np.vstack([posterior.X, x]),
             np.concatenate([posterior.y, gp.predict(posterior, x)[0]]),
-            np.concatenate([posterior.v, np.full(len(pending), _PROCESS_SD**2)]),
+            block_diag(posterior.N, luck**2 * np.eye(len(pending))),
             posterior.lengthscales,
             posterior.amplitude,
         )
 
 
-def fit(trials: Sequence[Trial], encoding: Encoding, rng: np.random.Generator) -> gp.Posterior | None:
-    """Return the Gaussian process of the trials that gave a number, or None if none did."""
-    seen = [t for t in trials if t.status is Status.OK and t.log_ratio is not None and t.se is not None]
-    if not seen:
+def fit(trials: Sequence[Trial], encoding: Encoding, luck: float, rng: np.random.Generator) -> gp.Posterior | None:
+    """Return the Gaussian process of the trials that gave a number, or None if none did.
+
+    `luck` is what two processes of one setting differ by (σ_p, log scale): each trial has its own, and shares that of
+    its reference with all others that were compared with it.
+    """
+    seen = [(t, t.estimate) for t in trials]
+    known = [(t, estimate) for t, estimate in seen if estimate is not None]
+    if not known:
         return None
-    y = np.array([t.log_ratio for t in seen], dtype=float)
-    v = np.array([(t.se or 0.0) ** 2 + _PROCESS_SD**2 for t in seen])
-    return gp.fit(encoding.encode([t.setting for t in seen]), y, v, rng)
+    y = np.array([estimate.mean for _, estimate in known])
+    references = np.array([t.reference for t, _ in known])
+    N = np.diag([estimate.se**2 + luck**2 for _, estimate in known])
+    N = N + luck**2 * (references[:, None] == references[None, :])
+    return gp.fit(encoding.encode([t.setting for t, _ in known]), y, N, rng)
+
+
+def _luck(study: optuna.Study) -> float:
+    """Return σ_p as the study has measured it."""
+    stored = study.user_attrs.get("noise")
+    return (Noise.from_dict(stored) if stored else UNKNOWN).process_sd
 
 
 class Encoding:

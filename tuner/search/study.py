@@ -1,20 +1,21 @@
-"""The study loop: baselines, suggestions, finals; every finished thing is in the record before the next begins."""
+"""The study loop: noise, baselines, suggestions, finals; what is finished is in the record before the next begins."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import optuna
 
 from tuner.errors import BaselineError, TunerError
-from tuner.measure import finals
+from tuner.measure.contest import FEWEST, USUAL_ROUNDS, Contest, fit_plan
 from tuner.measure.finals import SAME_BATCH, Contender, FinalsPlan, Round
-from tuner.measure.verdict import INCUMBENT, decided, judge_all
-from tuner.search.bench import Bench, BenchPlan, incumbent
+from tuner.measure.noise import UNKNOWN, Noise
+from tuner.measure.verdict import INCUMBENT, SIMPLER, judge_all, simplicity
+from tuner.search.bench import Bench, BenchPlan, alike, incumbent
 from tuner.search.budget import Budget
 from tuner.search.countdown import Countdown
 from tuner.search.record import Record, Trial, distributions
@@ -27,23 +28,23 @@ from tuner.trial.outcome import Status
 
 _MIN_SUGGESTIONS = 4  # before the model's word that nothing better is to be expected counts
 _FINALS_SHARE = 0.45  # of the time budget, at most, is kept for the first rounds of the finals
+THRESHOLD = 0.02
+"""The gain that matters in practice, where the noise floor is not above it and nobody asks for another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How a study is measured.
 
-    `threshold` is the practical one (0.02 is 2 %); `together` trials are started at once; a search ends when the
-    next trial is expected to gain less than `least_gain` (log-ratio); `free_memory_bytes` tells how much memory is
-    left for processes, None if that is not known.
+    `threshold` is the practical one (0.02 is 2 %), None for the larger of 2 % and the noise floor; `together` trials
+    are started at once; a search ends when the next trial is expected to gain less than `least_gain` (log-ratio).
     """
 
     bench: BenchPlan = field(default_factory=BenchPlan)
     finals: FinalsPlan = field(default_factory=FinalsPlan)
-    threshold: float = 0.02
+    threshold: float | None = None
     together: int = 2
     least_gain: float = 0.001
-    free_memory_bytes: Callable[[], int | None] = lambda: None
 
 
 class Events(Protocol):
@@ -51,6 +52,9 @@ class Events(Protocol):
 
     def stage(self, text: str) -> None:
         """A new phase begins."""
+
+    def noise_known(self, noise: Noise, floor: float) -> None:
+        """The noise floor is known; `floor` is the smallest gain that finals of the usual length can believe."""
 
     def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
         """The processes of these trials are about to be started."""
@@ -101,6 +105,8 @@ class Study:
         self._done: list[Trial] = []
         """Those of this run."""
         self._search_s = 0.0
+        self._gauged_s: float | None = None
+        """Time in the slices that the noise floor was taken from; None before it was."""
         self._rounds: list[Round] = []
         self._ended_because = ""
 
@@ -109,25 +115,34 @@ class Study:
         self._record.abandon_stale()
         self._trials = self._record.trials()
         try:
-            self._search()
+            self.search()
             self._finals()
         finally:
             self._close_session()
 
-    def _search(self) -> None:
+    def search(self) -> None:
+        """Search without finals: noise, baselines, suggestions."""
         began = self._launcher.now()
         try:
-            while asked := self._ask():
+            while asked := self._ask(self._bench.room(self._plan.together)):
                 self._measure(asked)
         finally:
             self._bench.close()
             self._search_s = self._launcher.now() - began
 
-    def _ask(self) -> list[tuple[optuna.Trial, Trial]]:
+    def _gauge(self) -> None:
+        """Take the noise floor, before the budget is spent."""
+        noise, pairs = self._bench.gauge(self._trials)
+        # The first of them goes on as the default's own trial, and is counted there.
+        self._gauged_s = sum(pair.timed_s for pair in pairs[1:])
+        self._record.put("noise", noise.to_dict())
+        self._events.noise_known(noise, noise_floor(noise, self._plan.finals))
+
+    def _ask(self, together: int) -> list[tuple[optuna.Trial, Trial]]:
         """Return the trials to start together, none if the search is over."""
         asked: list[tuple[optuna.Trial, Trial]] = []
         try:
-            while len(asked) < self._plan.together and not self._over(len(asked)):
+            while len(asked) < together and not self._over(len(asked)):
                 running, setting = self._record.begin(distributions(self._space))
                 names = tuple(name for name, baseline in self._space.baselines.items() if baseline == setting)
                 trial = Trial(
@@ -146,6 +161,8 @@ class Study:
     def _measure(self, asked: Sequence[tuple[optuna.Trial, Trial]]) -> None:
         waiting = list(asked)
         try:
+            if self._gauged_s is None:
+                self._gauge()
             self._events.trials_begin([trial for _, trial in asked], self._time.left_s())
             for done in self._bench.measure([trial for _, trial in asked], self._trials):
                 self._record.finish(waiting.pop(0)[0], done)
@@ -196,75 +213,104 @@ class Study:
         return sum(recent) / len(recent) if recent else 0.0
 
     def _finals_reserve_s(self) -> float:
-        """Return the time that the fewest rounds need, and no more than the finals' share of the budget.
-
-        It counts on three contenders at the incumbent's batch size where that is not the default: see `line_up`.
-        """
+        """Return the time that the fewest rounds need, and no more than the finals' share of the budget."""
         plan, best = self._plan.finals, incumbent(self._trials)
-        n_default = len(distinct(self._space.baselines.values()))
-        moved = best is not None and best.setting.batch_size != self._space.reference.batch_size
-        n_best = 3 if moved else 1
-        start_s = self._bench.start_s + self._launcher.head_start_s()
-        starts = math.ceil((n_default + n_best) / plan.parallel) * start_s
-        default_s = n_default * plan.slice_for(self._bench.step_s)
-        best_s = n_best * plan.slice_for(_step_s(best) if best else self._bench.step_s)
-        needed = plan.min_rounds * (starts + 2 * plan.laps * (default_s + best_s))
+        needed = plan.min_rounds * plan.round_s(self._steps_s(self._line_up(best), best), self._start_s())
         return needed if self._budget.time_s is None else min(needed, _FINALS_SHARE * self._budget.time_s)
 
+    def _steps_s(self, contenders: Sequence[Contender], best: Trial | None) -> list[float]:
+        """Return about how long each contender's step takes: as the incumbent's at its batch size, as the default's."""
+        usual = self._bench.step_s
+        moved = _step_s(best) if best is not None else usual
+        default = self._space.reference.batch_size
+        return [moved if c.setting.batch_size != default else usual for c in contenders]
+
+    def _start_s(self) -> float:
+        """Return how long fresh processes take that start together."""
+        return self._bench.start_s + self._launcher.head_start_s()
+
+    def _line_up(self, best: Trial | None) -> list[Contender]:
+        """Return the contenders of finals that were held now."""
+        void = [trial.setting for trial in self._trials if trial.void]
+        if best is None:
+            return line_up(self._space.reference, self._space, without=void)
+        luck = self._noise().process_sd
+        settings = [t.setting for t in alike(self._trials, luck=luck)]
+        simpler = min(settings, key=lambda setting: simplicity(setting, self._space.reference))
+        return line_up(best.setting, self._space, without=void, simpler=simpler)
+
+    def _noise(self) -> Noise:
+        """Return the noise as it was measured last, in an earlier run if not in this one."""
+        stored = self._record.get("noise")
+        return Noise.from_dict(stored) if stored else UNKNOWN
+
     def _finals(self) -> None:
-        """Hold rounds until every verdict is decided or the time is used up, but not fewer than the plan's."""
+        """Hold rounds until every verdict is decided or the time is used up, but not fewer than have an interval."""
         best = incumbent(self._trials)
         if best is None:
-            raise TunerError("no trial gave a number", "`tftune show` has the reason of each")
-        contenders = line_up(best.setting, self._space, without=[t.setting for t in self._trials if t.void])
-        rng = np.random.default_rng([self._seed, len(self._record.get("sessions", []))])
-        self._events.stage(f"finals: {len(contenders)} settings, fresh processes, rounds in random order")
-        plan = replace(self._plan.finals, resident=self._resident())
-        longest = 0.0
-        while not self._finals_over(contenders, longest):
-            began = self._launcher.now()
-            self._rounds.append(finals.run_round(contenders, self._finals_launcher, plan, rng))
-            longest = max(longest, self._launcher.now() - began)
-            self._keep_finals(contenders)
-            self._events.round_ends(len(self._rounds), self._rounds[-1], self._time.left_s())
+            limits = self._plan.bench.limits
+            reason = "no trial keeps to the limits" if limits else "no trial gave a number"
+            raise TunerError(reason, "`tftune show` has the reason of each")
+        contenders = self._line_up(best)
+        threshold = self._plan.threshold
+        if threshold is None:
+            threshold = max(THRESHOLD, noise_floor(self._noise(), self._plan.finals, contenders=len(contenders)))
+        self._events.stage(
+            f"finals: {len(contenders)} settings, fresh processes, rounds in random order; "
+            f"{100 * threshold:.2g} % matter in practice"
+        )
+        contest = Contest(
+            contenders=contenders,
+            launcher=self._finals_launcher,
+            plan=fit_plan(
+                self._plan.finals,
+                self._noise(),
+                steps_s=self._steps_s(contenders, best),
+                start_s=self._start_s(),
+                left_s=self._time.left_s(),
+                resident=self._resident(),
+            ),
+            objective=self._plan.bench.objective,
+            threshold=threshold,
+            judge=lambda names, y, standard: judge_all(names, y, contenders, standard),
+            rng=np.random.default_rng([self._seed, len(self._record.get("sessions", []))]),
+            left_s=self._time.left_s,
+        )
+        self._rounds = contest.rounds
 
-    def _resident(self) -> int:
-        """Return how many processes fit into the memory, as the trials' peaks tell."""
+        def told() -> None:
+            self._keep_finals(contest)
+            self._events.round_ends(len(contest.rounds), contest.rounds[-1], self._time.left_s())
+
+        contest.hold(told)
+
+    def _resident(self) -> int | None:
+        """Return how many processes fit into the memory, as the trials' peaks tell; None if they do not."""
         peaks = [t.peak_memory_bytes for t in self._trials if t.peak_memory_bytes]
-        free = self._plan.free_memory_bytes()
-        if not peaks or free is None:
-            return self._plan.finals.resident
-        return max(1, min(self._plan.finals.resident, int(free / max(peaks))))
+        free = self._plan.bench.free_memory_bytes()
+        return None if not peaks or free is None else int(free / max(peaks))
 
-    def _finals_over(self, contenders: Sequence[Contender], round_s: float) -> bool:
-        plan, n = self._plan.finals, len(self._rounds)
-        if n < plan.min_rounds:
-            # Two rounds are the fewest that have an interval; a third only where there is time.
-            return n >= 2 and self._time.is_short_of(round_s)
-        if n >= plan.max_rounds or self._time.is_short_of(round_s):
-            return True
-        names, y = finals.table(self._rounds, contenders, self._plan.bench.objective)
-        return decided(judge_all(names, y, contenders, self._plan.threshold))
-
-    def _keep_finals(self, contenders: Sequence[Contender]) -> None:
+    def _keep_finals(self, contest: Contest) -> None:
         """Store the finals so far, from the second round on: one alone decides nothing.
 
         A killed run keeps what it had, and earlier finals stay until these can stand in for them.
         """
-        if len(self._rounds) < 2:
+        if contest.n_rounds < FEWEST:
             return
         self._record.put(
             "finals",
             {
-                "contenders": [c.to_dict() for c in contenders],
-                "rounds": [round_.to_dict() for round_ in self._rounds],
-                "threshold": self._plan.threshold,
+                "contenders": [c.to_dict() for c in contest.contenders],
+                "rounds": [round_.to_dict() for round_ in contest.rounds],
+                "threshold": contest.threshold,
+                "level": contest.level,
+                "ended": contest.ended,
             },
         )
 
     def _close_session(self) -> None:
         """Keep how long this run took, and how much of it was measurement."""
-        timed = sum(trial.timed_s for trial in self._done)
+        timed = sum(trial.timed_s for trial in self._done) + (self._gauged_s or 0.0)
         session = {
             "wall_s": round(self._time.passed_s(), 3),
             "measured_s": round(timed + sum(round_.timed_s for round_ in self._rounds), 3),
@@ -281,10 +327,18 @@ def _step_s(trial: Trial) -> float:
     return last.elapsed_s / last.n_steps
 
 
-def line_up(best: Setting, space: Space, *, without: Collection[Setting] = ()) -> list[Contender]:
+def noise_floor(noise: Noise, plan: FinalsPlan, *, contenders: int = 2, rounds: int = USUAL_ROUNDS) -> float:
+    """Return what A against A stays below in 95 % of finals of the usual length, as a ratio minus 1."""
+    return noise.floor(rounds=rounds, slices=plan.slices, contenders=contenders)
+
+
+def line_up(
+    best: Setting, space: Space, *, without: Collection[Setting] = (), simpler: Setting | None = None
+) -> list[Contender]:
     """Return the contenders of the finals, one for each distinct setting, with all its names.
 
-    The settings in `without` are left out, at another batch size too.
+    `simpler` is the simplest setting that the search could not tell apart from the best. The settings in `without` are
+    left out, at another batch size too.
 
     The guides say nothing of batch sizes. Where the winner's differs from the default, the default and Intel's
     recommendation stand again at the winner's, so that the gain of the batch and of the threads are told apart.
@@ -293,6 +347,8 @@ def line_up(best: Setting, space: Space, *, without: Collection[Setting] = ()) -
     if best.batch_size != space.reference.batch_size:
         for name in (DEFAULT, INTEL):
             named[name + SAME_BATCH] = space.baselines[name].with_values(batch_size=best.batch_size)
+    if simpler is not None and simpler not in named.values():
+        named[SIMPLER] = simpler
     threads = {setting.without("batch_size") for setting in without}
     named = {name: setting for name, setting in named.items() if setting.without("batch_size") not in threads}
     contenders = []

@@ -64,6 +64,10 @@ class ForkLauncher:
             except ServerLost:
                 self._bury(early, server)
 
+    def canary(self) -> ChildProcess:
+        """Start the canary, in an interpreter of its own."""
+        return self._fresh.canary()
+
     def now(self) -> float:
         """Return the monotonic clock."""
         return time.monotonic()

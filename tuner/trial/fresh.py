@@ -50,6 +50,12 @@ class FreshLauncher:
             applied=lambda facts: target.applied(setting, env, facts),
         )
 
+    def canary(self) -> ChildProcess:
+        """Start the canary in a fresh interpreter."""
+        target = self.target
+        start = interpreter(target.python, target.base_env, {"do": "canary", "workload": ""})
+        return ChildProcess(start, target.deadline_s)
+
     def now(self) -> float:
         """Return the monotonic clock."""
         return time.monotonic()

@@ -41,6 +41,9 @@ class Launcher(Protocol):
     def launch(self, setting: Setting, env: Mapping[str, str]) -> Process:
         """Start a process with `env` on top of the clean environment; it is not ready yet."""
 
+    def canary(self) -> Process:
+        """Start a small process that multiplies matrices, on which the machine's drift can be seen."""
+
     def now(self) -> float:
         """Return the time in seconds on a clock that never goes back."""
 

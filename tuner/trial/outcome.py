@@ -67,8 +67,17 @@ class Facts:
     first_step_s: float
     warm_up: Slice
     effective: dict[str, Any]
+    memory_bytes: int | None = None
+    """The most that the process has held so far."""
+    settled: bool | None = None
+    """Whether the warm-up came to its end; None where steps are too long to tell."""
     sample: dict[str, Any] | None = None
     """Some values of the outputs, see `tuner.measure.agreement`; None where the model computes at random."""
+
+    @property
+    def step_s(self) -> float:
+        """Return about how long a step takes."""
+        return self.warm_up.elapsed_s / self.warm_up.n_steps
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Facts:
@@ -80,6 +89,8 @@ class Facts:
             first_step_s=data["first_step_s"],
             warm_up=Slice.from_dict(data["warm_up"]),
             effective=data["effective"],
+            memory_bytes=data.get("memory_bytes"),
+            settled=data.get("settled"),
             sample=data.get("sample"),
         )
 
@@ -92,6 +103,8 @@ class Facts:
             "first_step_s": round(self.first_step_s, 4),
             "warm_up": self.warm_up.to_dict(),
             "effective": self.effective,
+            "memory_bytes": self.memory_bytes,
+            "settled": self.settled,
             "sample": self.sample,
         }
 

@@ -47,6 +47,11 @@ class ScriptedLauncher:
         self.live += 1
         return ScriptedProcess(self, setting)
 
+    def canary(self) -> ScriptedProcess:
+        """Return a process whose rate is 100 items/s whatever is set."""
+        self.live += 1
+        return ScriptedProcess(self, Setting.of({"batch_size": 1}), rate=100.0)
+
     def now(self) -> float:
         """Return the scripted time."""
         return self.clock_s
@@ -63,8 +68,10 @@ class ScriptedLauncher:
 class ScriptedProcess:
     """One scripted process."""
 
-    def __init__(self, host: ScriptedLauncher, setting: Setting) -> None:
+    def __init__(self, host: ScriptedLauncher, setting: Setting, rate: float | None = None) -> None:
+        """`rate`, items/s, stands in for the host's."""
         self._host = host
+        self._rate = rate
         self._setting = setting
         self._luck = math.exp(host.rng.normal(0.0, host.process_noise))
         self._closed = False
@@ -90,7 +97,8 @@ class ScriptedProcess:
         """Take whole steps of scripted time."""
         host = self._host
         noise = math.exp(host.rng.normal(0.0, host.noise))
-        step_s = self._setting.batch_size / (host.rate(self._setting) * self._luck * host.weather() * noise)
+        rate = host.rate(self._setting) if self._rate is None else self._rate
+        step_s = self._setting.batch_size / (rate * self._luck * host.weather() * noise)
         n_steps = max(1, math.ceil(duration_s / step_s))
         start_s, host.clock_s = host.clock_s, host.clock_s + n_steps * step_s
         return Slice(start_s=start_s, elapsed_s=n_steps * step_s, n_steps=n_steps, step_s=(step_s,) * min(n_steps, 400))

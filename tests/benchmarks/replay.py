@@ -1,0 +1,164 @@
+"""Replaying recorded traces: processes of made speed in the weather of a real, noisy machine.
+
+A trace is what slices of one setting looked like in many fresh processes, one after another
+(`tests.benchmarks.record`). It is taken apart into
+
+    y_k = luck of the process + w_k        log rate of slice k
+
+where the luck is the process's mean beside its session's other processes, shrunk to the variance that is left when the
+slices' own noise is taken off, and w_k is everything else: drift, spikes, noise, in the order of time. A replay puts
+blocks of w one after another, begun at random and of random length, 60 s on average (the stationary bootstrap:
+Politis & Romano 1994, JASA 89), so that what belongs together in time stays together; and it draws the luck of each
+new process.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.benchmarks.record import FOLDER, N_PROCESSES
+from tuner.space.setting import Setting
+from tuner.trial.outcome import Exit, Facts, Slice
+
+BLOCK_S = 60.0
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Weather w (n,), log scale, with the duration (s) of each, and the luck of processes (p,), log scale."""
+
+    w: Array
+    duration_s: Array
+    luck: Array
+
+
+def load(name: str) -> Trace:
+    """Return a recorded trace."""
+    with (FOLDER / f"{name}.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    session = np.array([int(row["session"]) for row in rows])
+    process = np.array([int(row["process"]) for row in rows])
+    elapsed = np.array([float(row["elapsed_s"]) for row in rows])
+    y = np.log(np.array([int(row["n_steps"]) for row in rows]) / elapsed)
+    luck: dict[int, float] = {}
+    between, explained = [], []
+    for s in np.unique(session):
+        here = session == s
+        means, noise = _means(y[here])
+        luck |= dict(zip(map(int, np.unique(process[here])), means - means.mean(), strict=True))
+        between.append(float(means.var(ddof=1)))
+        explained.append(noise)
+    # Of the scatter of the means, what the slices' own noise explains is not luck.
+    shrink = math.sqrt(max(0.0, 1 - float(np.mean(explained)) / float(np.mean(between))))
+    luck = {p: shrink * value for p, value in luck.items()}
+    w = y - np.array([luck[int(p)] for p in process])
+    return Trace(w=w - w.mean(), duration_s=elapsed, luck=np.array(list(luck.values())))
+
+
+def _means(y: Array) -> tuple[Array, float]:
+    """Return the mean of each process of a session, (p,), drift taken out, and the variance that noise gives them.
+
+    There and back is a block: each process has two slices in it, about the same moment. Within blocks, what is left of
+    the processes' means is noise: the residual of a randomised complete block design.
+    """
+    p = N_PROCESSES
+    blocks = y[: len(y) // (2 * p) * (2 * p)].reshape(-1, 2 * p)
+    z = (blocks[:, :p] + blocks[:, : p - 1 : -1]) / 2
+    residual = z - z.mean(axis=0) - z.mean(axis=1, keepdims=True) + z.mean()
+    return z.mean(axis=0), float((residual**2).sum()) / ((len(z) - 1) * (p - 1)) / len(z)
+
+
+class ReplayLauncher:
+    """Processes of `rate(setting)` items/s in the weather of a trace; time is the trace's."""
+
+    def __init__(
+        self, trace: Trace, rate: Callable[[Setting], float], rng: np.random.Generator, *, start_s: float = 2.5
+    ) -> None:
+        self._trace = trace
+        self.rate = rate
+        self.rng = rng
+        self.start_s = start_s
+        self.clock_s = 0.0
+        self.n_slices = 0
+        self._ends = np.zeros(1)
+        """Time (s) at the ends of the replayed slices, from 0."""
+        self._work = np.zeros(1)
+        """What a process of rate 1 has done by then: the integral of exp(w)."""
+
+    def launch(self, setting: Setting, env: Mapping[str, str]) -> ReplayProcess:
+        """Start a process; all that start together take `start_s` once, see `ReplayProcess.ready`."""
+        del env
+        return ReplayProcess(self, setting, float(self.rng.choice(self._trace.luck)))
+
+    def canary(self) -> ReplayProcess:
+        """Never asked for: there is memory."""
+        raise NotImplementedError
+
+    def now(self) -> float:
+        """Return the replayed time."""
+        return self.clock_s
+
+    def head_start_s(self) -> float:
+        """Return zero."""
+        return 0.0
+
+    def run(self, work: float) -> float:
+        """Return how long (s) so much work takes from now on, and let that time pass."""
+        while True:
+            done = float(np.interp(self.clock_s, self._ends, self._work))
+            if done + work <= self._work[-1] and self.clock_s <= self._ends[-1]:
+                break
+            self._add_block()
+        end_s = float(np.interp(done + work, self._work, self._ends))
+        elapsed_s, self.clock_s = end_s - self.clock_s, end_s
+        self.n_slices += 1
+        return elapsed_s
+
+    def _add_block(self) -> None:
+        trace = self._trace
+        first = int(self.rng.integers(len(trace.w)))
+        length_s = max(1.0, self.rng.exponential(BLOCK_S))
+        n = max(1, int(length_s / float(trace.duration_s.mean())))
+        which = (first + np.arange(n)) % len(trace.w)
+        lasts = trace.duration_s[which]
+        self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(lasts)])
+        self._work = np.concatenate([self._work, self._work[-1] + np.cumsum(lasts * np.exp(trace.w[which]))])
+
+
+class ReplayProcess:
+    """One replayed process."""
+
+    def __init__(self, host: ReplayLauncher, setting: Setting, luck: float) -> None:
+        self._host = host
+        self._setting = setting
+        self._step_work = setting.batch_size / (host.rate(setting) * math.exp(luck))
+
+    def ready(self) -> Facts:
+        """Take a start's time; two that start together each take half of it."""
+        self._host.clock_s += self._host.start_s / 2
+        warm_up = Slice(start_s=0.0, elapsed_s=self._step_work, n_steps=1, step_s=(self._step_work,))
+        return Facts(import_s=0, context_s=0, load_s=0, first_step_s=0, warm_up=warm_up, effective={})
+
+    def slice(self, duration_s: float) -> Slice:
+        """Run whole steps for about `duration_s`."""
+        start_s = self._host.clock_s
+        n_steps = max(1, math.ceil(duration_s / self._step_work))
+        elapsed_s = self._host.run(n_steps * self._step_work)
+        return Slice(start_s=start_s, elapsed_s=elapsed_s, n_steps=n_steps, step_s=(elapsed_s / n_steps,))
+
+    def pause(self) -> None:
+        """Nothing runs in between."""
+
+    def resume(self) -> None:
+        """Nothing was stopped."""
+
+    def close(self) -> Exit:
+        """End the process."""
+        return Exit(returncode=0, peak_memory_bytes=None)

@@ -1,0 +1,277 @@
+"""The bench and the race: noise first, few slices for losers, renewed references, little memory, limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import setting
+from tests.test_search import noisy, run, surface
+from tuner.errors import TunerError
+from tuner.measure.constraint import Limits
+from tuner.measure.statistics import Estimate
+from tuner.report.document import describe_study
+from tuner.search.bench import Bench, BenchPlan, alike, incumbent
+from tuner.search.budget import Budget
+from tuner.search.race import Call, RacePlan, call
+from tuner.search.record import Trial
+from tuner.search.sampler import Encoding, fit
+from tuner.search.study import Plan
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.trial.outcome import Exit, Facts, Status
+from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
+
+RACE = RacePlan()
+
+
+def estimate(mean: float, se: float, n: int = 2, df: float = 6) -> Estimate:
+    return Estimate(mean=mean, se=se, n=n, df=df)
+
+
+BEST = estimate(0.10, 0.005, n=5)
+
+
+@pytest.mark.parametrize(
+    ("seen", "best", "said"),
+    [
+        (estimate(-0.30, 0.02, n=1, df=4), BEST, Call.HOPELESS),
+        (estimate(0.05, 0.02, n=1, df=4), BEST, Call.GO_ON),
+        (estimate(0.05, 0.006, n=4, df=8), BEST, Call.HOPELESS),
+        (estimate(0.09, 0.008, n=4, df=40), BEST, Call.NO_GAIN),
+        (estimate(0.12, 0.008, n=4, df=40), BEST, Call.GO_ON),
+        (estimate(0.12, 0.005, n=4, df=40), BEST, Call.PRECISE),
+        (estimate(0.12, 0.02), None, Call.GO_ON),
+        (estimate(0.12, 0.004), None, Call.PRECISE),
+    ],
+)
+def test_the_race(seen: Estimate, best: Estimate | None, said: Call) -> None:
+    assert call(seen, best, luck=0.006, max_quads=8, plan=RACE) is said
+    assert call(seen, best, luck=0.006, max_quads=8, plan=RacePlan(races=False)) is Call.GO_ON
+
+
+def test_a_setting_as_good_as_the_incumbent_is_seldom_given_up() -> None:
+    """Of 3,000 pairs of equally fast settings, looked at after each of 8 quads, at most α/2 are called hopeless."""
+    rng, n, luck, sd, lost = np.random.default_rng(0), 3000, 0.006, 0.015, 0
+    for _ in range(n):
+        best = estimate(rng.normal(0, math.hypot(luck, 0.005)), 0.005)
+        x = rng.normal(rng.normal(0, luck), sd, 8)
+        for k in range(1, 9):
+            seen = Estimate(mean=float(x[:k].mean()), se=sd / math.sqrt(k), n=k, df=200)
+            if call(seen, best, luck=luck, max_quads=8, plan=replace(RACE, threshold=-1.0)) is Call.HOPELESS:
+                lost += 1
+                break
+    assert lost / n <= RACE.alpha / 2 + 3 * math.sqrt(0.05 * 0.95 / n)
+
+
+def test_losers_get_fewer_slices_than_the_incumbent(tmp_path: Path, space: Space) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path)
+    trials = record.trials()
+    best = incumbent(trials)
+    assert best is not None
+    assert best.pair is not None
+    lost = [t.pair.n_quads for t in trials if t.pruned and t.pair]
+    assert lost
+    assert np.mean(lost) < best.pair.n_quads
+
+
+def test_what_was_given_up_is_an_imprecise_observation(tmp_path: Path, space: Space) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path)
+    trials = record.trials()
+    posterior = fit(trials, Encoding(space.choices()), 0.006, np.random.default_rng(0))
+    assert posterior is not None
+    assert len(posterior.y) == sum(1 for t in trials if t.estimate is not None)
+    assert any(t.pruned for t in trials)
+    se = {t.number: t.se for t in trials if t.se is not None}
+    assert min(se[t.number] for t in trials if t.pruned) > min(se.values())
+
+
+def test_trials_that_shared_a_reference_share_its_luck(space: Space) -> None:
+    settings = list(space.points[:3])
+    trials = [
+        Trial(number=i, setting=s, status=Status.OK, log_ratio=0.0, se=0.01, df=5, reference=1 + i // 2)
+        for i, s in enumerate(settings)
+    ]
+    posterior = fit(trials, Encoding(space.choices()), 0.02, np.random.default_rng(0))
+    assert posterior is not None
+    assert np.diag(posterior.N) == pytest.approx(0.01**2 + 2 * 0.02**2)
+    assert posterior.N[0, 1] == pytest.approx(0.02**2)
+    assert posterior.N[0, 2] == 0.0
+
+
+def test_the_reference_is_renewed_every_so_many_trials(tmp_path: Path, space: Space) -> None:
+    launcher = noisy()
+    record, _ = run(space, launcher, folder=tmp_path, plan=Plan(bench=BenchPlan(renew_every=4)))
+    measured = [t.reference for t in record.trials() if t.pair]
+    assert set(measured) == set(range(1, max(measured) + 1))
+    assert max(measured) >= 3
+    assert max(measured.count(number) for number in set(measured)) <= 4 + 1  # two are started together
+    assert launcher.live == 0
+
+
+def test_a_reference_that_cannot_be_renewed_serves_on(tmp_path: Path, space: Space) -> None:
+    class Tired(ScriptedLauncher):
+        def launch(self, setting: Setting, env: object) -> object:
+            known = self.launched.count(space.reference)
+            if setting == space.reference and known >= 3:  # the reference, its like, and the trial's are there
+                self.failures = {space.reference: Status.OOM}
+            return super().launch(setting, {})
+
+    record, _ = run(space, Tired(rate=surface), folder=tmp_path, budget=Budget(trials=12), plan=_short(renew_every=4))
+    assert {t.reference for t in record.trials() if t.pair} == {1}
+
+
+def _short(**bench: object) -> Plan:
+    """Return a plan whose finals may fail: only the search is looked at."""
+    return Plan(bench=BenchPlan(**bench))
+
+
+def test_the_noise_is_measured_first_and_kept(tmp_path: Path, space: Space) -> None:
+    launcher = noisy(noise=0.03, process_noise=0.02)
+    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=6))
+    found = describe_study(record)["noise"]
+    assert launcher.launched[:3] == [space.reference] * 3
+    assert found["quad_sd"] == pytest.approx(0.03, rel=0.5)
+    assert found["floor"] > 0.02
+    first = record.trials()[0]
+    assert first.setting == space.reference
+    assert first.pair is not None
+    assert found["n_quads"] >= 4
+
+
+def test_a_noisy_machine_raises_the_threshold_and_the_user_may_say_otherwise(tmp_path: Path, space: Space) -> None:
+    shaky = noisy(noise=0.08, process_noise=0.05)
+    record, _ = run(space, shaky, folder=tmp_path, budget=Budget(trials=5))
+    document = describe_study(record)
+    assert document["finals"]["threshold"] > 0.02
+    assert "noisy" in [w["code"] for w in document["warnings"]]
+    chosen = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), fresh=True, plan=Plan(threshold=0.1))[0]
+    assert describe_study(chosen)["finals"]["threshold"] == 0.1
+
+
+def test_the_search_says_how_much_its_own_figure_shrank(tmp_path: Path, space: Space) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path)
+    document = describe_study(record)
+    shrank = document["shrinkage"]
+    assert shrank["finals"] == document["verdicts"]["tf-default"]["speedup"]
+    assert shrank["search"] == pytest.approx(document["incumbent"]["ratio"], rel=0.03)
+
+
+# ---- little memory -------------------------------------------------------------------------------------------
+
+
+class Small(ScriptedLauncher):
+    """A host whose memory holds so many processes of 1 GiB; a canary takes nothing."""
+
+    def __init__(self, holds: int, **changes: object) -> None:
+        super().__init__(rate=surface, noise=0.01, process_noise=0.003, **changes)
+        self.holds, self.heavy, self.most = holds, 0, 0
+
+    def launch(self, setting: Setting, env: object) -> object:
+        process = super().launch(setting, {})
+        self.heavy += 1
+        self.most = max(self.most, self.heavy)
+        return Weighty(self, process)
+
+    def free(self) -> int:
+        return (self.holds - self.heavy) << 30
+
+
+class Weighty:
+    """A scripted process that takes 1 GiB."""
+
+    def __init__(self, host: Small, process: ScriptedProcess) -> None:
+        self._host, self._process, self._closed = host, process, False
+
+    def ready(self) -> Facts:
+        return replace(self._process.ready(), memory_bytes=int(0.7 * (1 << 30)))
+
+    def close(self) -> Exit:
+        if not self._closed:
+            self._closed = True
+            self._host.heavy -= 1
+        return replace(self._process.close(), peak_memory_bytes=int(0.75 * (1 << 30)))
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        return getattr(self._process, name)
+
+
+@pytest.mark.parametrize(("holds", "alone"), [(1, True), (2, False), (3, False)])
+def test_no_more_processes_live_at_once_than_memory_holds(
+    tmp_path: Path, space: Space, holds: int, alone: bool
+) -> None:
+    launcher = Small(holds)
+    plan = Plan(bench=BenchPlan(free_memory_bytes=launcher.free))
+    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=14), plan=plan)
+    assert launcher.most <= holds
+    assert launcher.live == launcher.heavy == 0
+    trials = record.trials()
+    assert {t.alone for t in trials if t.pair} == {alone}
+    best = incumbent(trials)
+    assert best is not None
+    assert surface(best.setting) > 1.1 * surface(space.reference)
+    document = describe_study(record)
+    assert ("measured alone" in [w["code"] for w in document["warnings"]]) is alone
+    assert document["verdicts"]["tf-default"]["verdict"] == "better"
+
+
+def test_by_way_of_a_canary_ratios_are_still_to_the_default(space: Space) -> None:
+    launcher = Small(1)
+    bench = Bench(space, launcher, BenchPlan(free_memory_bytes=launcher.free))
+    bench.gauge([])
+    assert bench.alone
+    assert bench.room(2) == 1
+    fast = setting(inter_op=2, intra_op=8, batch_size=16)
+    [done] = bench.measure([Trial(number=0, setting=fast, status=Status.OK)], [])
+    bench.close()
+    truth = math.log(surface(fast) / surface(space.reference))
+    assert done.log_ratio == pytest.approx(truth, abs=0.03)
+    assert done.se is not None
+    assert done.se > 0.004  # the default's own doubt is part of it
+
+
+# ---- limits --------------------------------------------------------------------------------------------------
+
+
+def test_the_search_keeps_to_a_limit_on_the_step(tmp_path: Path, space: Space) -> None:
+    """With steps of at most 90 ms, the hill's top at batch 16 (123 ms) is out of reach."""
+    limits = Limits(p99_s=0.090)
+    plan = Plan(bench=BenchPlan(limits=limits))
+    record, _ = run(space, noisy(), folder=tmp_path, plan=plan, limits=limits, budget=Budget(trials=20))
+    trials = record.trials()
+    best = incumbent(trials)
+    assert best is not None
+    assert best.setting.batch_size / surface(best.setting) < 0.09
+    over = [t for t in trials if t.over_limit]
+    assert len(over) < 0.5 * len([t for t in trials if not t.baselines])
+    document = describe_study(record)
+    assert document["recommended"]["limits"] in ("kept", "not known")
+    assert document["limits"]["p99_s"] == 0.090
+
+
+def test_where_nothing_keeps_to_the_limits_that_is_said(tmp_path: Path, space: Space) -> None:
+    limits = Limits(p99_s=1e-6)
+    with pytest.raises(TunerError, match="no trial keeps to the limits"):
+        run(
+            space,
+            noisy(),
+            folder=tmp_path,
+            plan=Plan(bench=BenchPlan(limits=limits)),
+            limits=limits,
+            budget=Budget(trials=6),
+        )
+
+
+def test_alike_are_those_that_the_search_cannot_tell_apart() -> None:
+    def trial(number: int, mean: float, **more: object) -> Trial:
+        s = setting(inter_op=1, intra_op=1 + number, batch_size=8)
+        return Trial(number=number, setting=s, status=Status.OK, log_ratio=mean, se=0.005, df=10, **more)
+
+    trials = [trial(0, 0.1), trial(1, 0.09), trial(2, 0.0), trial(3, 0.2, over_limit=True), trial(4, 0.095)]
+    assert [t.number for t in alike(trials, luck=0.006)] == [0, 1, 4]
+    assert alike([], luck=0.006) == []

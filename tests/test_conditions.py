@@ -1,0 +1,136 @@
+"""What the machine did meanwhile: made trees, this machine, and the warnings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.trees import add_cgroup_v1, add_cgroup_v2, write
+from tuner.machine import conditions
+from tuner.machine.conditions import Conditions, Reading, between, read
+from tuner.measure.warning import ADVICE, Code, merge, of_conditions
+
+HZ = os.sysconf("SC_CLK_TCK")
+QUIET = Conditions(
+    elapsed_s=60.0,
+    n_cpus=2,
+    steal_share=0.0,
+    foreign_cpus=0.02,
+    pressure_share=0.3,
+    throttled_share=0.0,
+    hot=None,
+    mhz=None,
+    asleep_s=0.0,
+)
+
+
+def stat(root: Path, *cpus: list[int]) -> None:
+    """Write /proc/stat with these seconds of user, nice, system, idle, iowait, irq, softirq, steal for each CPU."""
+    rows = [f"cpu{i} " + " ".join(str(s * HZ) for s in row) + " 0 0" for i, row in enumerate(cpus)]
+    write(root, "proc/stat", "\n".join(["cpu  1 2 3 4", *rows, "intr 5"]))
+
+
+def test_counters_of_the_cpus_in_the_mask(tmp_path: Path) -> None:
+    stat(tmp_path, [10, 1, 5, 100, 7, 1, 2, 3], [20, 0, 0, 100, 0, 0, 0, 4], [1000, 0, 0, 0, 0, 0, 0, 99])
+    write(tmp_path, "proc/pressure/cpu", "some avg10=0.00 avg60=0.04 avg300=3.87 total=2500000\nfull total=1")
+    for cpu, mhz, hot in ((0, 2000, 1), (1, 3000, 2), (2, 9000, 50)):
+        write(tmp_path, f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq", str(mhz * 1000))
+        write(tmp_path, f"sys/devices/system/cpu/cpu{cpu}/thermal_throttle/core_throttle_count", str(hot))
+    found = read("0-1", tmp_path)
+    assert found.busy_s == pytest.approx(19 + 20)
+    assert found.steal_s == pytest.approx(7)
+    assert found.pressure_s == pytest.approx(2.5)
+    assert (found.mhz, found.hot) == (2500, 3)
+
+
+def test_what_a_kernel_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    found = read("0-1", tmp_path)
+    assert (found.pressure_s, found.hot, found.mhz) == (None, None, None)
+    assert between(found, found, cpus="0-1").pressure_share is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_time_that_a_quota_held_back(tmp_path: Path, version: int) -> None:
+    if version == 2:
+        text = "usage_usec 5\nnr_throttled 3\nthrottled_usec 1500000"
+        add_cgroup_v2(tmp_path, "/a/b", {"a/b/cpu.stat": "throttled_usec 7", "a/cpu.stat": text})
+    else:
+        add_cgroup_v1(tmp_path, "/a", {"cpu/a/cpu.stat": "nr_periods 4\nthrottled_time 1500000000"})
+    assert read("0", tmp_path).throttled_s == pytest.approx(1.5)
+
+
+def test_shares_of_the_time_between() -> None:
+    before = Reading(
+        monotonic_s=100, boot_s=200, busy_s=50, steal_s=3, own_s=20, pressure_s=1, throttled_s=0.5, hot=2, mhz=2000
+    )
+    after = replace(
+        before,
+        monotonic_s=110,
+        boot_s=240,
+        busy_s=65,
+        steal_s=4,
+        own_s=25,
+        pressure_s=6,
+        throttled_s=1.5,
+        hot=5,
+        mhz=1000,
+    )
+    found = between(before, after, cpus="0-1")
+    assert found.steal_share == pytest.approx(1 / 20)
+    assert found.foreign_cpus == pytest.approx(1.0)
+    assert found.pressure_share == pytest.approx(0.5)
+    assert found.throttled_share == pytest.approx(0.1)
+    assert (found.hot, found.mhz, found.asleep_s) == (3, 1500, 30)
+    assert Conditions.from_dict(found.to_dict()) == found
+
+
+def test_our_own_children_are_not_foreign() -> None:
+    """Both a child that has ended and one that lives on count as ours, however busy they are."""
+    cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    spin = "import time; end = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
+    before = read(cpus)
+    living = subprocess.Popen([sys.executable, "-c", spin.format(30)])
+    try:
+        subprocess.run([sys.executable, "-c", spin.format(0.8)], check=True)
+        time.sleep(0.4)
+        after = read(cpus)
+    finally:
+        living.kill()
+        living.wait()
+    assert after.own_s - before.own_s > 1.2
+    assert after.busy_s - before.busy_s > 1.0
+    assert between(before, after, cpus=cpus).asleep_s == pytest.approx(0.0, abs=0.1)
+    assert conditions.asleep_s() >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"foreign_cpus": 0.4}, Code.BUSY),
+        ({"foreign_cpus": 1.4}, Code.OVERSUBSCRIBED),
+        ({"steal_share": 0.1}, Code.STEAL),
+        ({"throttled_share": 0.3}, Code.QUOTA),
+        ({"hot": 4}, Code.HEAT),
+        ({"asleep_s": 30.0}, Code.ASLEEP),
+    ],
+)
+def test_each_disturbance_has_its_warning(change: dict[str, float], code: Code) -> None:
+    assert [w.code for w in of_conditions(replace(QUIET, **change))] == [code]
+
+
+def test_a_quiet_machine_has_none_and_each_kind_comes_once() -> None:
+    assert of_conditions(QUIET) == []
+    twice = of_conditions(replace(QUIET, steal_share=0.1)), of_conditions(replace(QUIET, steal_share=0.2))
+    [only] = merge(*twice)
+    assert "20 %" in only.found
+    assert only.to_dict()["advice"]
+
+
+def test_every_warning_says_what_to_do() -> None:
+    assert set(ADVICE) == set(Code)

@@ -1,0 +1,86 @@
+"""The noise floor and steady state: what is put into made pairs comes out again."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.conftest import setting
+from tuner.measure.noise import PRIOR_PROCESS_SD, PRIOR_QUAD_SD, UNKNOWN, Noise, gauge, slice_sd
+from tuner.measure.objective import Objective
+from tuner.measure.pair import Pair, PairPlan, measure_pair
+from tuner.measure.steady import unsettled
+from tuner.trial.scripted import ScriptedLauncher
+
+A = setting(inter_op=2, intra_op=2, batch_size=8)
+
+
+def pairs(n: int, n_quads: int, **noise: float) -> list[Pair]:
+    """Return pairs of fresh scripted processes of one setting."""
+    launcher = ScriptedLauncher(rate=lambda _: 20.0, **noise)
+    return [
+        measure_pair(
+            launcher.launch(A, {}), launcher.launch(A, {}), PairPlan(max_quads=n_quads), enough=lambda _: False
+        )
+        for _ in range(n)
+    ]
+
+
+def test_the_spreads_are_found_again() -> None:
+    found = gauge(pairs(150, 6, noise=0.015, process_noise=0.01), Objective.THROUGHPUT, batch_size=8)
+    assert found.quad_sd == pytest.approx(0.015, rel=0.06)
+    assert found.process_sd == pytest.approx(0.01, rel=0.15)
+    assert (found.n_pairs, found.n_quads) == (150, 900)
+
+
+def test_drift_is_in_the_slices_and_not_in_the_quads() -> None:
+    made = pairs(20, 6, drift=0.1, drift_period_s=90.0)
+    found = gauge(made, Objective.THROUGHPUT, batch_size=8)
+    assert found.drift == pytest.approx(0.1 / math.sqrt(2), rel=0.2)
+    assert slice_sd(made, Objective.THROUGHPUT, batch_size=8) > 3 * found.quad_sd
+
+
+def test_little_data_does_not_move_the_prior_far() -> None:
+    found = gauge(pairs(1, 2), Objective.THROUGHPUT, batch_size=8)
+    assert found.quad_sd == pytest.approx(PRIOR_QUAD_SD * math.sqrt(4 / 5))
+    assert 0.0 < found.process_sd <= PRIOR_PROCESS_SD
+    with pytest.raises(ValueError, match="no pair"):
+        gauge([Pair()], Objective.THROUGHPUT, batch_size=8)
+
+
+def test_the_standard_error_of_finals_is_what_made_finals_scatter_by() -> None:
+    noise = Noise(quad_sd=0.02, process_sd=0.01, drift=0.0, n_pairs=9, n_quads=50)
+    rng = np.random.default_rng(0)
+    luck, slices = rng.normal(0, 0.01, (20_000, 5, 2)), rng.normal(0, 0.02, (20_000, 5, 2, 4))
+    means = (luck + slices.mean(axis=-1)).mean(axis=1)
+    assert (means[:, 1] - means[:, 0]).std() == pytest.approx(noise.finals_se(rounds=5, slices=4), rel=0.02)
+
+
+def test_more_rounds_find_smaller_gains() -> None:
+    floors = [UNKNOWN.floor(rounds=r, slices=2) for r in (3, 5, 12)]
+    assert floors == sorted(floors, reverse=True)
+    few, many = (UNKNOWN.detectable(rounds=r, slices=2, threshold=0.02) for r in (5, 12))
+    assert few > many > 0.02
+    assert UNKNOWN.detectable(rounds=5, slices=2, threshold=0.2) > 0.2
+    assert UNKNOWN.floor(rounds=5, slices=2) < few
+
+
+def test_noise_is_stored_and_read() -> None:
+    assert Noise.from_dict(UNKNOWN.to_dict()) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("x", "restless"),
+    [
+        ([0.5], False),
+        ([0.0, 0.01, -0.01], False),
+        ([-0.2, 0.0, 0.01, -0.01], True),
+        ([0.04, 0.0, 0.0], False),  # less than what matters
+        ([0.2, 0.0], True),
+    ],
+)
+def test_a_first_quad_apart_from_the_others_is_not_steady(x: list[float], restless: bool) -> None:
+    assert unsettled(x, 0.01) is restless
+    assert not unsettled(x, 0.2)  # nothing stands out of so much noise

@@ -1,0 +1,195 @@
+"""The commands `compare`, `check` and `noise`: single measurements, without a search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import (
+    BatchOption,
+    JsonOption,
+    ObjectiveOption,
+    PythonOption,
+    SpaceOption,
+    StorageOption,
+    StudyArgument,
+    ThresholdOption,
+    WaitOption,
+    WorkloadArgument,
+    complete_setting,
+)
+from tuner.cli.output import console, show, show_json
+from tuner.places import DEFAULT_STORAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tuner.measure.verdict import Verdict
+
+NO_LONGER_HELPS = 1
+COMPARE_EPILOG = (
+    "Examples: tftune compare resnet50 --a tf-default --b intel | "
+    "tftune compare resnet50 --a tf-default --b inter_op=1,intra_op=2,batch_size=16 | "
+    "tftune compare resnet50 --a intel --b resnet50-inference --json"
+)
+CHECK_EPILOG = "Examples: tftune check last | tftune check resnet50 --time-budget 5m --json"
+NOISE_EPILOG = "Examples: tftune noise resnet50 | tftune noise resnet50 --python .openmp/bin/python --time-budget 3m"
+
+BudgetOption = Annotated[str, typer.Option("--time-budget", metavar="TIME", help="At most so long, such as 90s or 5m.")]
+
+
+def compare(
+    workload: WorkloadArgument,
+    a: Annotated[
+        str,
+        typer.Option(
+            "--a",
+            metavar="SETTING",
+            help="knob=value,…; a baseline's name; or a study.",
+            autocompletion=complete_setting,
+        ),
+    ],
+    b: Annotated[
+        str,
+        typer.Option(
+            "--b", metavar="SETTING", help="What is judged against a; as --a.", autocompletion=complete_setting
+        ),
+    ],
+    time_budget: BudgetOption = "2m",
+    space: SpaceOption = "cpu",
+    objective: ObjectiveOption = "throughput",
+    batch_size: BatchOption = None,
+    python: PythonOption = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+    threshold: ThresholdOption = None,
+    wait: WaitOption = False,
+    json_: JsonOption = False,
+) -> None:
+    """Compare two settings: a verdict on b against a, from rounds of fresh processes.
+
+    Knobs that are not named stay at TensorFlow's default.
+    """
+    from tuner.job.compare import compare as run
+    from tuner.job.compare import describe
+    from tuner.job.request import Request, check
+    from tuner.report.comparison import comparison
+
+    checked = check(
+        Request(
+            workload=workload,
+            space=space,
+            objective=objective,
+            batch_size=batch_size,
+            python=python,
+            storage=storage,
+            time_budget=time_budget,
+        ),
+        stores=False,
+    )
+    made = run(checked, a, b, threshold=_share(threshold), storage_url=storage, wait=wait, told=_tell())
+    document = describe(made)
+    if json_:
+        show_json(document)
+    else:
+        show(comparison(document))
+
+
+def check(
+    study: StudyArgument = "last",
+    time_budget: BudgetOption = "2m",
+    python: PythonOption = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+    threshold: ThresholdOption = None,
+    wait: WaitOption = False,
+    json_: JsonOption = False,
+) -> None:
+    """Measure a study's recommendation against the default again; exit code 1 if it no longer helps.
+
+    It no longer helps where it is shown to be worse, or no different. Where nothing could be decided, the exit code
+    is 0.
+    """
+    from tuner.job.check import checkup
+    from tuner.job.compare import describe
+    from tuner.report.comparison import comparison
+
+    made = checkup(
+        study,
+        storage_url=storage,
+        python=python,
+        budget=time_budget,
+        threshold=_share(threshold),
+        wait=wait,
+        told=_tell(),
+    )
+    document: dict[str, object] = {"study": made.study, "helps": made.helps}
+    if made.comparison is not None:
+        found = describe(made.comparison)
+        found["warnings"] = [*(warning.to_dict() for warning in made.warnings), *found["warnings"]]
+        document |= found
+    if json_:
+        show_json(document)
+    elif made.comparison is None:
+        show(f"study {made.study} recommends to keep the default: there is nothing to check")
+    else:
+        said = {True: "still helps", False: "no longer helps", None: "could not be decided on"}[made.helps]
+        show(comparison(document), f"the recommendation of study {made.study} {said}")
+    if made.helps is False:
+        raise typer.Exit(NO_LONGER_HELPS)
+
+
+def noise(
+    workload: WorkloadArgument = "resnet50",
+    time_budget: BudgetOption = "90s",
+    objective: ObjectiveOption = "throughput",
+    batch_size: BatchOption = None,
+    python: PythonOption = None,
+    wait: WaitOption = False,
+    json_: JsonOption = False,
+) -> None:
+    """Measure how noisy this machine is: one setting against itself, in pairs of fresh processes.
+
+    It tells what a search of the default budget can find here, and what the machine did meanwhile.
+    """
+    from tuner.job.gauge import describe, noise_of
+    from tuner.job.request import Request
+    from tuner.job.request import check as understand
+    from tuner.report import terminal
+    from tuner.report.comparison import noise as table
+
+    progress = console(stderr=True)
+    checked = understand(
+        Request(workload=workload, objective=objective, batch_size=batch_size, python=python, time_budget=time_budget),
+        stores=False,
+    )
+    made = noise_of(
+        checked,
+        wait=wait,
+        introduce=lambda job: progress.print(terminal.host(job.described())),
+        told=lambda number, ratio: progress.print(
+            f"pair {number}: {terminal.ratio_text(ratio.ratio, *ratio.interval())}", style="dim"
+        ),
+    )
+    document = describe(made)
+    if json_:
+        show_json(document)
+    else:
+        show("", table(document))
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+def _tell() -> Callable[[int, Verdict, float | None], None]:
+    """Return what prints a line after each round."""
+    from tuner.report.terminal import duration_text, speedup_text
+
+    progress = console(stderr=True)
+
+    def told(number: int, verdict: Verdict, left_s: float | None) -> None:
+        left = "" if left_s is None else f", {duration_text(left_s)} left"
+        figure = "" if verdict.speedup is None else f": {speedup_text(verdict.to_dict())}, {verdict.word}"
+        progress.print(f"round {number}{figure}{left}", style="dim")
+
+    return told

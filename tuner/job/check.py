@@ -1,0 +1,95 @@
+"""Checking a shipped recommendation: does it still help, here and now? For a nightly job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import BadInputError, TunerError
+from tuner.job.compare import Comparison, Told, measure
+from tuner.job.job import Job, prepare
+from tuner.job.request import Request
+from tuner.job.request import check as understand
+from tuner.job.side import Side
+from tuner.measure.verdict import Word
+from tuner.measure.warning import Code, Warning
+from tuner.report.document import describe_study
+from tuner.search.record import Record
+from tuner.search.storage import find, open_storage
+from tuner.space.baseline import DEFAULT
+from tuner.space.setting import Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """The comparison of a study's recommendation with the default; None where the default is what it recommends."""
+
+    study: str
+    comparison: Comparison | None
+    warnings: list[Warning]
+
+    @property
+    def helps(self) -> bool | None:
+        """Return whether it is better, False where it is shown not to be, None where nothing was decided."""
+        if self.comparison is None:
+            return None
+        return {Word.BETTER: True, Word.UNDECIDED: None}.get(self.comparison.verdict.word, False)
+
+
+def checkup(
+    study: str, *, storage_url: str, python: str | None, budget: str, threshold: float | None, wait: bool, told: Told
+) -> Checkup:
+    """Measure a study's recommendation against TensorFlow's default, on this machine as it is now.
+
+    Raises BadInputError where there is no such study, nothing to check in it, or its workload is gone.
+    """
+    storage = open_storage(storage_url, create=False)
+    if storage is None:
+        raise BadInputError(f"no study '{study}': {storage_url} does not exist", "begin with: tftune search resnet50")
+    record = find(storage, study)
+    described = describe_study(record)
+    advice = described["recommended"]
+    if advice is None:
+        raise BadInputError(f"study {record.name} has no finals yet", "run its search again to continue it")
+    if advice["source"] == DEFAULT:
+        return Checkup(study=record.name, comparison=None, warnings=[])
+    path, interpreter = str(record.get("workload_path")), python or str(record.get("python"))
+    if not Path(path).is_file():
+        raise BadInputError(f"the workload of study {record.name} is gone: {path}", "put it back, or search again")
+    checked = understand(
+        Request(workload=path, python=interpreter, objective=described["objective"], time_budget=budget), stores=False
+    )
+    job = prepare(checked)
+    default = Setting.of(described["baselines"][DEFAULT]["setting"])
+    batch = Setting.of({"batch_size": default.batch_size}).env()
+    made = measure(
+        job,
+        Side(asked=DEFAULT, setting=default, env=batch),
+        Side(asked=f"study {record.name}", setting=Setting.of(advice["setting"]), env=advice["env"]),
+        budget_s=checked.budget.time_s,
+        deadline_s=checked.deadline_s,
+        threshold=threshold,
+        wait=wait,
+        told=told,
+    )
+    if made.failures and made.verdict.speedup is None:
+        name, text = next(iter(made.failures.items()))
+        raise TunerError(f"{'the default' if name == 'a' else 'the recommendation'} {text}", "it does not run here")
+    return Checkup(study=record.name, comparison=made, warnings=_elsewhere(record, job))
+
+
+def _elsewhere(record: Record, job: Job) -> list[Warning]:
+    """Return whether the study was made on something else than what is here."""
+    described = record.get("described", {})
+    changed = [
+        what
+        for what, there, here in (
+            ("machine", described["machine"]["id"], job.machine.id),
+            ("TensorFlow build", described["runtime"]["id"], job.runtime.id),
+            ("workload", described["workload"]["fingerprint"], job.workload.fingerprint),
+        )
+        if there != here
+    ]
+    if not changed:
+        return []
+    return [Warning(code=Code.ELSEWHERE, found=f"the study was made with another {', '.join(changed)}")]

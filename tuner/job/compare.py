@@ -1,0 +1,191 @@
+"""Comparing two settings on their own, for people: `tftune compare`, and `tftune check` of a shipped recommendation.
+
+Both are finals of two: rounds of fresh processes, each process timed in turns with the other.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tuner.errors import BadInputError
+from tuner.job.job import Job, prepare
+from tuner.job.request import Checked
+from tuner.job.run import parallel_starts
+from tuner.job.side import Side, side
+from tuner.machine import conditions
+from tuner.machine.conditions import Conditions
+from tuner.machine.exclusive import measuring_alone
+from tuner.measure import finals
+from tuner.measure.constraint import Limits
+from tuner.measure.contest import Contest
+from tuner.measure.finals import Contender, FinalsPlan, Round
+from tuner.measure.objective import Objective
+from tuner.measure.statistics import Array, contrast
+from tuner.measure.verdict import UNMEASURED, Standard, Verdict, Word, judge
+from tuner.measure.warning import DISTURBING, Warning, merge, of_conditions
+from tuner.report import evidence
+from tuner.report.document import SCHEMA, Document
+from tuner.search.study import THRESHOLD
+from tuner.trial.fresh import FreshLauncher
+
+A, B = "a", "b"
+PLAN = FinalsPlan(laps=4, min_rounds=3, max_rounds=16)
+"""Two processes are started for a round, so that each may be timed for longer than in the finals of a search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What was measured of b against a, and what it says."""
+
+    a: Side
+    b: Side
+    objective: Objective
+    rounds: list[Round]
+    standard: Standard
+    verdict: Verdict
+    ended: str
+    seen: Conditions
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def timed_s(self) -> float:
+        """Return the time spent inside slices."""
+        return sum(round_.timed_s for round_ in self.rounds)
+
+
+Told = Callable[[int, Verdict, float | None], None]
+"""Is told after each round: how many there are, what they say, and the time that is left (s)."""
+
+
+def compare(
+    checked: Checked, a: str, b: str, *, threshold: float | None, storage_url: str, wait: bool, told: Told
+) -> Comparison:
+    """Measure b against a; raises BadInputError before anything is measured."""
+    job = prepare(checked)
+    return measure(
+        job,
+        side(a, job, storage_url),
+        side(b, job, storage_url),
+        budget_s=checked.budget.time_s,
+        deadline_s=checked.deadline_s,
+        threshold=threshold,
+        wait=wait,
+        told=told,
+    )
+
+
+def measure(
+    job: Job,
+    a: Side,
+    b: Side,
+    *,
+    budget_s: float | None,
+    deadline_s: float,
+    threshold: float | None,
+    wait: bool,
+    told: Told,
+) -> Comparison:
+    """Hold rounds of fresh processes of both until the verdict is decided or the budget ends."""
+    if job.objective is Objective.LATENCY and a.setting.batch_size != b.setting.batch_size:
+        raise BadInputError(
+            f"--objective latency with batch sizes {a.setting.batch_size} and {b.setting.batch_size}",
+            "latency is compared at one batch size",
+        )
+    contenders = _contenders(a, b)
+    with measuring_alone(wait=wait):
+        began_s = time.monotonic()
+        before = conditions.read(job.machine.affinity)
+        job.export()
+        contest = Contest(
+            contenders=contenders,
+            launcher=FreshLauncher(target=job.target(deadline_s=deadline_s)),
+            plan=_plan(job),
+            objective=job.objective,
+            threshold=THRESHOLD if threshold is None else threshold,
+            judge=_judge,
+            rng=np.random.default_rng(),
+            left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
+        )
+        contest.hold(lambda: _tell(contest, told))
+        seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
+    failures = {name: text for round_ in contest.rounds for name, text in round_.failures.items()}
+    return Comparison(
+        a=a,
+        b=b,
+        objective=job.objective,
+        rounds=contest.rounds,
+        standard=contest.standard(2),
+        verdict=contest.verdicts()[B],
+        ended=contest.ended,
+        seen=seen,
+        failures=failures,
+    )
+
+
+def _contenders(a: Side, b: Side) -> list[Contender]:
+    return [Contender(names=(name,), setting=each.setting, env=each.env) for name, each in ((A, a), (B, b))]
+
+
+def _plan(job: Job) -> FinalsPlan:
+    return replace(PLAN, parallel=parallel_starts(job.machine))
+
+
+def _judge(names: Sequence[str], y: Array, standard: Standard) -> dict[str, Verdict]:
+    """Return the verdict on b against a; undecided where one of them did not run."""
+    if not len(y) or not {A, B} <= set(names):
+        return {B: UNMEASURED}
+    return {B: judge(contrast(y, names.index(A), names.index(B)), standard)}
+
+
+def _tell(contest: Contest, told: Told) -> None:
+    told(len(contest.rounds), contest.verdicts()[B], contest.left_s())
+
+
+def describe(made: Comparison) -> Document:
+    """Return a comparison as plain data: the contract of `tftune compare --json`."""
+    names, y = finals.table(made.rounds, _contenders(made.a, made.b), made.objective)
+    rates = {name: math.exp(float(y[:, j].mean())) for j, name in enumerate(names) if len(y)}
+    sides = {
+        name: {"asked": each.asked, "env": each.env, "rate": rates.get(name), **evidence.tail(made.rounds, name)}
+        for name, each in ((A, made.a), (B, made.b))
+    }
+    warnings = merge(
+        of_conditions(made.seen),
+        evidence.of_rounds(made.rounds),
+        evidence.of_steps(len(evidence.steps_of(made.rounds, B)), made.objective, Limits()),
+    )
+    return {
+        "schema": SCHEMA,
+        "a": made.a.setting.to_dict(),
+        "b": made.b.setting.to_dict(),
+        **made.verdict.to_dict(),
+        "reason": _reason(made, warnings) if made.verdict.word is Word.UNDECIDED else None,
+        "threshold": made.standard.threshold,
+        "level": made.standard.level,
+        "objective": made.objective.value,
+        "unit": {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s"}[made.objective],
+        "rounds": sum(1 for each in made.rounds if not each.interruptions),
+        "ended": made.ended,
+        "timed_s": round(made.timed_s, 3),
+        "sides": sides,
+        "failures": made.failures,
+        "conditions": made.seen.to_dict(),
+        "warnings": [warning.to_dict() for warning in warnings],
+    }
+
+
+def _reason(made: Comparison, warnings: Sequence[Warning]) -> str:
+    """Return why nothing could be decided."""
+    if made.failures and made.verdict.speedup is None:
+        return "; ".join(f"{name} failed" for name in made.failures)
+    blamed = [warning.found for warning in warnings if warning.code in DISTURBING]
+    if blamed:
+        return "; ".join(blamed)
+    if made.verdict.speedup is None:
+        return "the rounds differ by more than half: the machine is too restless to decide anything"
+    return f"{len(made.rounds)} rounds leave the interval wider than the threshold: give a longer --time-budget"

@@ -1,0 +1,140 @@
+"""Gauging the noise of a machine: TensorFlow's default against itself, for `tftune noise`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.errors import TunerError
+from tuner.job.job import Job, prepare
+from tuner.job.request import Checked
+from tuner.machine import conditions
+from tuner.machine.conditions import Conditions
+from tuner.machine.exclusive import measuring_alone
+from tuner.measure.contest import USUAL_ROUNDS
+from tuner.measure.finals import FinalsPlan
+from tuner.measure.noise import Noise, gauge, slice_sd
+from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.measure.statistics import Estimate, estimate
+from tuner.measure.warning import Code, Warning, of_conditions
+from tuner.report.document import SCHEMA, Document
+from tuner.search.study import THRESHOLD
+from tuner.space.setting import Setting
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.outcome import TrialFailure
+from tuner.trial.starting import start_together
+
+PAIR_S = 10.0
+"""Slices of a pair of fresh processes, about."""
+FEWEST_PAIRS, MOST_PAIRS = 2, 12
+_CONTENDERS = 4  # in the finals of a search, as a rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauged:
+    """What was found: pairs of fresh processes, each pair's own ratio, and the noise that they show together.
+
+    `floor` is what A against A stays below in finals of the default budget, and `detectable` the smallest gain that
+    these find in 90 % of cases, both as ratios minus 1; `unpaired_sd` what a slice scatters by where nothing is paired.
+    """
+
+    noise: Noise
+    ratios: list[Estimate]
+    unpaired_sd: float
+    floor: float
+    detectable: float
+    rounds: int
+    seen: Conditions
+    timed_s: float
+
+
+def noise_of(
+    checked: Checked, *, wait: bool, introduce: Callable[[Job], None], told: Callable[[int, Estimate], None]
+) -> Gauged:
+    """Measure A against A in fresh pairs until the budget ends; `told` is called after each with its ratio."""
+    job = prepare(checked)
+    introduce(job)
+    setting = job.space.reference
+    same = (setting, job.space.env(setting))
+    budget_s = checked.budget.time_s
+    pairs: list[Pair] = []
+    ratios: list[Estimate] = []
+    with measuring_alone(wait=wait):
+        began_s = time.monotonic()
+        job.export()
+        launcher = FreshLauncher(target=job.target(deadline_s=checked.deadline_s))
+        before = conditions.read(job.machine.affinity)
+        longest_s = 0.0
+        while len(pairs) < MOST_PAIRS:
+            left_s = None if budget_s is None else budget_s - (time.monotonic() - began_s)
+            if len(pairs) >= FEWEST_PAIRS and left_s is not None and left_s < longest_s:
+                break
+            pair_began_s = time.monotonic()
+            pairs.append(_pair(launcher, same))
+            longest_s = max(longest_s, time.monotonic() - pair_began_s)
+            batch_sizes = (setting.batch_size, setting.batch_size)
+            ratios.append(estimate(log_ratios(pairs[-1], job.objective, batch_sizes=batch_sizes)))
+            told(len(pairs), ratios[-1])
+        seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
+    noise, slices = gauge(pairs, job.objective, batch_size=setting.batch_size), FinalsPlan().slices
+    return Gauged(
+        noise=noise,
+        ratios=ratios,
+        unpaired_sd=slice_sd(pairs, job.objective, batch_size=setting.batch_size),
+        floor=noise.floor(rounds=USUAL_ROUNDS, slices=slices, contenders=_CONTENDERS),
+        detectable=noise.detectable(rounds=USUAL_ROUNDS, slices=slices, threshold=THRESHOLD, contenders=_CONTENDERS),
+        rounds=USUAL_ROUNDS,
+        seen=seen,
+        timed_s=sum(pair.timed_s for pair in pairs),
+    )
+
+
+def _pair(launcher: FreshLauncher, same: tuple[Setting, dict[str, str]]) -> Pair:
+    """Return the pair of two fresh processes of one setting."""
+    started = start_together(launcher, [same, same], parallel=2)
+    try:
+        failed = next((each.failure for each in started if each.failure is not None), None)
+        if failed is not None:
+            raise TunerError(f"the default setting {failed.status}: {failed.message}", "it has to run by itself first")
+        a, b = started
+        assert a.facts is not None
+        assert b.facts is not None
+        return measure_pair(
+            a.process,
+            b.process,
+            PairPlan(min_quads=2, max_quads=99),
+            step_s=(a.facts.step_s, b.facts.step_s),
+            enough=lambda pair: pair.timed_s * (1 + 1 / pair.n_quads) > PAIR_S,
+        )
+    except (TrialFailure, ReferenceLost) as failure:
+        raise TunerError(f"a process of the default setting failed: {failure}", "run it by itself first") from failure
+    finally:
+        for each in started:
+            each.process.close()
+
+
+def describe(made: Gauged) -> Document:
+    """Return the noise of a machine as plain data: the contract of `tftune noise --json`."""
+    pairs = []
+    for each in made.ratios:
+        low, high = each.interval()
+        pairs.append({"ratio": each.ratio, "low": low, "high": high, "se": each.se, "n_quads": each.n})
+    warnings = of_conditions(made.seen)
+    if made.floor > THRESHOLD:
+        warnings.append(Warning(code=Code.NOISY, found=f"the noise floor is {100 * made.floor:.1f} %"))
+    return {
+        "schema": SCHEMA,
+        "noise": made.noise.to_dict(),
+        "unpaired_sd": made.unpaired_sd,
+        "between_sd": float(np.std([each.mean for each in made.ratios], ddof=1)),
+        "pairs": pairs,
+        "rounds": made.rounds,
+        "floor": made.floor,
+        "detectable": made.detectable,
+        "conditions": made.seen.to_dict(),
+        "warnings": [warning.to_dict() for warning in warnings],
+        "timed_s": round(made.timed_s, 3),
+    }

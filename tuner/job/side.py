@@ -1,0 +1,93 @@
+"""A side of a comparison: what the user called it, and what that is on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.errors import BadInputError, unknown
+from tuner.job.job import Job
+from tuner.report.document import describe_study
+from tuner.search.storage import find, open_storage
+from tuner.space.catalogue import KNOBS, knob
+from tuner.space.knob import Value
+from tuner.space.setting import Setting
+
+_HOLD_COMMAS = ("kmp_affinity", "cpus", "omp_places")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two: what the user called it, and what that is here."""
+
+    asked: str
+    setting: Setting
+    env: dict[str, str]
+
+
+def side(text: str, job: Job, storage_url: str) -> Side:
+    """Return what `text` names: `knob=value,…` on top of TensorFlow's default, a baseline, or a study's recommendation.
+
+    Raises BadInputError where it names nothing, or what cannot act here.
+    """
+    space = job.space
+    if "=" in text:
+        setting = space.reference.with_values(**_values(text, job))
+    elif text in space.baselines:
+        setting = space.baselines[text]
+    else:
+        setting = _recommended(text, job, storage_url)
+    return Side(asked=text, setting=setting, env=space.env(setting))
+
+
+def _values(text: str, job: Job) -> dict[str, Value]:
+    """Return the values of `knob=value,…`; a value may hold commas itself, as affinities do."""
+    values: dict[str, Value] = {}
+    for part in _parts(text):
+        name, _, value = part.partition("=")
+        parsed = knob(name).parse(value, job.machine)
+        if name in job.space.off:
+            raise BadInputError(f"{name}={value} would change nothing: {job.space.off[name]}", "leave it out")
+        if name not in job.space.domains:
+            raise BadInputError(f"{name} is not part of the search space '{job.space.name}'", "try --space extended")
+        values[name] = parsed
+    return values
+
+
+def _parts(text: str) -> list[str]:
+    """Split at the commas before which a knob's name and an equals sign follow."""
+    parts: list[str] = []
+    for piece in text.split(","):
+        name, separator, _ = piece.partition("=")
+        # `granularity=fine` inside an affinity looks like a knob, but there is none of that name.
+        if name not in KNOBS and parts and parts[-1].partition("=")[0] in _HOLD_COMMAS:
+            parts[-1] += f",{piece}"
+        elif not separator:
+            raise BadInputError(f"'{piece}' in '{text}' is no knob=value", "write e.g. inter_op=1,intra_op=2")
+        else:
+            parts.append(piece)
+    return parts
+
+
+def _recommended(text: str, job: Job, storage_url: str) -> Setting:
+    storage = open_storage(storage_url, create=False)
+    if storage is None:
+        raise unknown("setting", text, job.space.baselines)  # nor can it be a study
+    try:
+        record = find(storage, text)
+    except BadInputError as error:
+        if "unknown study" not in error.message:
+            raise
+        known = ", ".join(job.space.baselines)
+        raise BadInputError(
+            f"'{text}' is no setting", f"give knob=value,…, a study of this storage, or one of {known}"
+        ) from error
+    advice = describe_study(record)["recommended"]
+    if advice is None:
+        raise BadInputError(f"study {record.name} has no finals yet", "run its search again to continue it")
+    extra = advice["setting"].keys() - job.space.domains.keys()
+    if extra:
+        raise BadInputError(
+            f"study {record.name} sets {', '.join(sorted(extra))}, which the search space '{job.space.name}' has not",
+            "give the study's own --space",
+        )
+    return job.space.reference.with_values(**advice["setting"])

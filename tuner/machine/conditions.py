@@ -1,0 +1,170 @@
+"""Conditions: what the machine did while something was measured, beside what we asked of it.
+
+A `Reading` is taken before and after; `between` says what happened in the meantime. Readers take a root, so that
+made `/proc` and `/sys` trees test them; what a kernel does not tell is None.
+
+Sources: proc(5) for `/proc/stat` (steal, jiffies a CPU), the kernel's `Documentation/accounting/psi.rst` for
+`/proc/pressure/cpu`, `admin-guide/cgroup-v2.rst` for `cpu.stat`, `admin-guide/pm/cpufreq.rst` for frequencies.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tuner.machine.cgroup import throttled_s
+from tuner.machine.cpulist import parse_list
+
+_IDLE, _IOWAIT, _STEAL, _GUEST = 3, 4, 7, 8  # columns of a CPU's line in /proc/stat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Counters at one moment, in seconds since some beginning; `None` where the kernel does not tell."""
+
+    monotonic_s: float
+    boot_s: float
+    """As the monotonic clock, but it goes on while the machine sleeps."""
+    busy_s: float
+    """Time that the CPUs of our mask ran something, whoever's it was."""
+    steal_s: float
+    """Time that the hypervisor gave to others while a CPU of our mask wanted to run."""
+    own_s: float
+    """CPU time of this process and of everything that it started."""
+    pressure_s: float | None
+    throttled_s: float
+    hot: int | None
+    """Thermal throttling events."""
+    mhz: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What happened between two readings; shares are of the time of all CPUs in our mask.
+
+    `foreign_cpus` is how many CPUs others kept busy; `pressure_share` the share of time in which something waited for
+    a CPU, our own threads included; `throttled_share` the share in which the quota held us back; `asleep_s` how long
+    the machine slept; `mhz` the mean of the two frequencies read.
+    """
+
+    elapsed_s: float
+    n_cpus: int
+    steal_share: float
+    foreign_cpus: float
+    pressure_share: float | None
+    throttled_share: float
+    hot: int | None
+    mhz: float | None
+    asleep_s: float
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Conditions:
+        """Return the conditions of a stored study."""
+        return cls(**data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the conditions as plain data."""
+        return {key: round(value, 4) if isinstance(value, float) else value for key, value in asdict(self).items()}
+
+
+def read(cpus: str, root: Path = Path("/")) -> Reading:
+    """Read the counters now, for the CPUs of a list such as `0-3`."""
+    mask = parse_list(cpus)
+    jiffy = 1.0 / os.sysconf("SC_CLK_TCK")
+    rows = _jiffies(root, mask)
+    return Reading(
+        monotonic_s=time.monotonic(),
+        boot_s=time.clock_gettime(time.CLOCK_BOOTTIME),
+        busy_s=jiffy * sum(_busy(row) for row in rows),
+        steal_s=jiffy * sum(row[_STEAL] for row in rows),
+        own_s=_own_s() if root == Path("/") else 0.0,
+        pressure_s=_pressure_s(root),
+        throttled_s=throttled_s(root),
+        hot=_sum(root, mask, "thermal_throttle/core_throttle_count"),
+        mhz=_mhz(root, mask),
+    )
+
+
+def between(before: Reading, after: Reading, *, cpus: str) -> Conditions:
+    """Return what happened between two readings of the same CPUs."""
+    n_cpus = len(parse_list(cpus))
+    elapsed = max(after.monotonic_s - before.monotonic_s, 1e-9)
+    foreign = max(0.0, (after.busy_s - before.busy_s) - (after.own_s - before.own_s)) / elapsed
+    known = before.pressure_s is not None and after.pressure_s is not None
+    return Conditions(
+        elapsed_s=elapsed,
+        n_cpus=n_cpus,
+        steal_share=max(0.0, after.steal_s - before.steal_s) / (n_cpus * elapsed),
+        foreign_cpus=min(foreign, float(n_cpus)),
+        pressure_share=((after.pressure_s or 0.0) - (before.pressure_s or 0.0)) / elapsed if known else None,
+        throttled_share=(after.throttled_s - before.throttled_s) / elapsed,
+        hot=None if before.hot is None or after.hot is None else after.hot - before.hot,
+        mhz=None if before.mhz is None or after.mhz is None else (before.mhz + after.mhz) / 2,
+        asleep_s=max(0.0, (after.boot_s - before.boot_s) - (after.monotonic_s - before.monotonic_s)),
+    )
+
+
+def asleep_s() -> float:
+    """Return for how long (s) the machine has slept since it was started: a difference of two tells of a pause."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+
+def _jiffies(root: Path, mask: frozenset[int]) -> list[list[int]]:
+    """Return the counters of the CPUs in the mask."""
+    rows = []
+    for line in _text(root / "proc/stat").splitlines():
+        name, _, rest = line.partition(" ")
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in mask:
+            row = [int(field) for field in rest.split()]
+            rows.append(row + [0] * (10 - len(row)))
+    return rows
+
+
+def _busy(row: list[int]) -> int:
+    """Return what ran here; a guest's time is part of the user's, and stolen time ran elsewhere."""
+    return sum(row[:_GUEST]) - row[_IDLE] - row[_IOWAIT] - row[_STEAL]
+
+
+def _own_s() -> float:
+    """Return the CPU time of this process, of its live descendants, and of those that they have seen off."""
+    mine = os.times()
+    total = mine.user + mine.system + mine.children_user + mine.children_system
+    for process in psutil.Process().children(recursive=True):
+        try:
+            used = process.cpu_times()
+        except psutil.Error:  # it has just ended; its parent has its time
+            continue
+        total += used.user + used.system + used.children_user + used.children_system
+    return float(total)
+
+
+def _pressure_s(root: Path) -> float | None:
+    for line in _text(root / "proc/pressure/cpu").splitlines():
+        if line.startswith("some "):
+            return int(line.rpartition("total=")[2]) / 1e6
+    return None
+
+
+def _sum(root: Path, mask: frozenset[int], file: str) -> int | None:
+    found = [_text(root / f"sys/devices/system/cpu/cpu{cpu}/{file}").strip() for cpu in sorted(mask)]
+    counts = [int(text) for text in found if text.isdigit()]
+    return sum(counts) if counts else None
+
+
+def _mhz(root: Path, mask: frozenset[int]) -> float | None:
+    """Return the mean frequency of the CPUs in the mask."""
+    found = [_text(root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq").strip() for cpu in sorted(mask)]
+    khz = [int(text) for text in found if text.isdigit()]
+    return sum(khz) / len(khz) / 1000 if khz else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

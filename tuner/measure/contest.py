@@ -1,0 +1,125 @@
+"""A contest: rounds of the finals, until every verdict is decided or the budget ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tuner.measure import finals
+from tuner.measure.finals import Contender, FinalsPlan, Round
+from tuner.measure.noise import Noise
+from tuner.measure.objective import Objective
+from tuner.measure.sequential import Looks
+from tuner.measure.statistics import Array
+from tuner.measure.verdict import Standard, Verdict, decided
+from tuner.trial.launcher import Launcher
+
+FEWEST = 2
+"""The fewest rounds that have an interval."""
+USUAL_ROUNDS = 5
+"""Rounds that the default budget of a search has time for: the noise floor is that of these."""
+_MOST_INTERRUPTED = 3
+_MOST_LAPS = 4
+
+Judges = Callable[[Sequence[str], Array, Standard], Mapping[str, Verdict]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Contest:
+    """The rounds so far, and the level of the intervals after them.
+
+    `judge` gives the verdicts, `left_s` the time that is left (s, None without a limit). It is looked after each round
+    from the plan's fewest on whether all is decided; the levels of these looks are group-sequential
+    (`tuner.measure.sequential`), so that looking often makes no claim that is not there.
+    """
+
+    contenders: Sequence[Contender]
+    launcher: Launcher
+    plan: FinalsPlan
+    objective: Objective
+    threshold: float
+    judge: Judges
+    rng: np.random.Generator
+    left_s: Callable[[], float | None]
+    rounds: list[Round] = field(default_factory=list)
+    level: float = 0.95
+    ended: str = ""
+    """Why there are no more rounds: "decided", "time", "rounds" or "failed"."""
+
+    @property
+    def n_rounds(self) -> int:
+        """Return the number of rounds that count."""
+        return sum(1 for round_ in self.rounds if not round_.interruptions)
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Return what the rounds so far say."""
+        names, y = finals.table(self.rounds, self.contenders, self.objective)
+        return self.judge(names, y, self.standard(len(names)))
+
+    def standard(self, n_measured: int) -> Standard:
+        """Return what is asked of a claim now, with so many contenders measured."""
+        return Standard(threshold=self.threshold, level=self.level, comparisons=max(1, n_measured - 1))
+
+    def hold(self, told: Callable[[], None] = lambda: None) -> None:
+        """Hold the rounds; `told` is called after each."""
+        planned = self.plan.max_rounds
+        longest_s = 0.0
+        while not self.ended:
+            began_s = self.launcher.now()
+            self.rounds.append(finals.run_round(self.contenders, self.launcher, self.plan, self.rng))
+            longest_s = max(longest_s, self.launcher.now() - began_s)
+            left_s, n = self.left_s(), self.n_rounds
+            if len(self.rounds) == 1 and left_s is not None:
+                planned = min(planned, max(FEWEST, n + int(left_s / longest_s)))
+            short = left_s is not None and left_s < longest_s
+            self.ended = self._ended(n, planned, short=short)
+            if (
+                n >= FEWEST
+                and not self.ended
+                and len(finals.table(self.rounds, self.contenders, self.objective)[0]) < 2
+            ):
+                self.ended = "failed"  # there is nothing left to compare
+            if n >= FEWEST:
+                looks = Looks(first=min(self.plan.min_rounds, planned), planned=planned)
+                self.level = looks.level(max(n, looks.first), last=bool(self.ended))
+                if not self.ended and n >= looks.first and decided(self.verdicts()):
+                    self.ended = "decided"
+            told()
+
+    def _ended(self, n: int, planned: int, *, short: bool) -> str:
+        interrupted = len(self.rounds) - n
+        if interrupted > _MOST_INTERRUPTED:
+            return "time"
+        if n < FEWEST:
+            return ""
+        if n >= planned:
+            return "time" if planned < self.plan.max_rounds else "rounds"
+        return "time" if short else ""
+
+
+def fit_plan(
+    plan: FinalsPlan,
+    noise: Noise,
+    *,
+    steps_s: Sequence[float],
+    start_s: float,
+    left_s: float | None,
+    resident: int | None,
+) -> FinalsPlan:
+    """Return the plan with as many laps as are worth a start, but so that the usual rounds fit into the time.
+
+    `steps_s` are the contenders' steps, `start_s` what starting a few of them at once takes, `resident` the number of
+    processes that memory holds, None if that is not known.
+    """
+    per_start = start_s / plan.parallel
+    slice_s = sum(plan.slice_for(step_s) for step_s in steps_s) / len(steps_s)
+    wanted = round(noise.best_slices(start_s=per_start, slice_s=slice_s) / 2)
+    laps = max(1, min(_MOST_LAPS, wanted))
+    while laps > 1 and left_s is not None:
+        if USUAL_ROUNDS * replace(plan, laps=laps).round_s(steps_s, start_s) <= left_s:
+            break
+        laps -= 1
+    fitting = plan.resident if resident is None else max(1, min(plan.resident, resident))
+    return replace(plan, laps=laps, resident=fitting)

@@ -1,0 +1,26 @@
+"""Steady state: whether a process went on changing after its warm-up.
+
+The child warms up by one rule for every setting (`tuner.child.worker`); what it cannot see, as its neighbours start
+meanwhile, a pair can: its first quad stands apart from the others. Such a trial is labelled, not waited for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+_LEAST = 0.05  # log-ratio: less is no warm-up that matters here
+_SDS = 4.0
+
+
+def unsettled(x: Sequence[float], sd: float) -> bool:
+    """Return whether the first of a pair's log-ratios, shape (n,), lies apart from the mean of the others.
+
+    `sd` is what a quad scatters by in this study. One quad alone tells nothing.
+    """
+    if len(x) < 2:
+        return False
+    apart = abs(x[0] - float(np.mean(x[1:])))
+    return apart > max(_LEAST, _SDS * sd * math.sqrt(1 + 1 / (len(x) - 1)))

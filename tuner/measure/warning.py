@@ -1,0 +1,95 @@
+"""Warnings: all that can make a figure less believable, in one place, each with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tuner.machine.conditions import Conditions
+
+_STEAL = 0.02
+_BUSY, _OVERSUBSCRIBED = 0.05, 0.5  # of the CPUs in the mask, kept busy by others
+_THROTTLED = 0.01
+_ASLEEP_S = 1.0
+
+
+class Code(StrEnum):
+    """What is the matter."""
+
+    BUSY = "busy"
+    OVERSUBSCRIBED = "oversubscribed"
+    STEAL = "steal"
+    HEAT = "heat"
+    QUOTA = "quota"
+    ASLEEP = "asleep"
+    NOT_STEADY = "not steady"
+    FEW_SAMPLES = "few samples"
+    FEW_ROUNDS = "few rounds"
+    ALONE = "measured alone"
+    NOISY = "noisy"
+    UNPROVEN_LIMIT = "unproven limit"
+    ELSEWHERE = "measured elsewhere"
+
+
+ADVICE = {
+    Code.BUSY: "end what else runs here, or give a longer --time-budget",
+    Code.OVERSUBSCRIBED: "end the other processes: threads that wait for a CPU measure the scheduler",
+    Code.STEAL: "the hypervisor gave the CPUs to others: measure at a quieter time or on another host",
+    Code.HEAT: "the CPU slowed itself down: mend the cooling, or lower the load before measuring",
+    Code.QUOTA: "the container's CPU quota held the threads back: fewer threads may be faster, or raise the quota",
+    Code.ASLEEP: "what was under way was measured again; keep the machine awake",
+    Code.NOT_STEADY: "it went on changing after its warm-up: a longer --time-budget, or a workload that settles",
+    Code.FEW_SAMPLES: "give a longer --time-budget",
+    Code.FEW_ROUNDS: "give a longer --time-budget",
+    Code.ALONE: "memory holds one process at a time, so drift is only partly taken out: free some memory",
+    Code.NOISY: "differences below the noise floor are not believed: a quieter machine, or a longer --time-budget",
+    Code.UNPROVEN_LIMIT: "give a longer --time-budget, so that there are more steps to judge by",
+    Code.ELSEWHERE: "what holds on one machine or TensorFlow build need not hold on another: search here",
+}
+
+
+DISTURBING = frozenset({Code.BUSY, Code.OVERSUBSCRIBED, Code.STEAL, Code.HEAT, Code.QUOTA, Code.ASLEEP})
+"""What disturbs measurements, and so explains why nothing could be decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warning:  # the field's own word; the builtin is not used here
+    """One thing that makes a figure less believable; `found` says what was seen."""
+
+    code: Code
+    found: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the warning as plain data, with what to do."""
+        return {"code": self.code.value, "found": self.found, "advice": ADVICE[self.code]}
+
+
+def of_conditions(seen: Conditions) -> list[Warning]:
+    """Return what the machine did that makes figures less believable."""
+    found: list[Warning] = []
+
+    def add(code: Code, text: str) -> None:
+        found.append(Warning(code=code, found=text))
+
+    share = seen.foreign_cpus / seen.n_cpus
+    others = f"other processes kept {seen.foreign_cpus:.1f} of {seen.n_cpus} CPUs busy"
+    if share >= _OVERSUBSCRIBED:
+        waited = "" if seen.pressure_share is None else f"; something waited in {100 * seen.pressure_share:.0f} % of it"
+        add(Code.OVERSUBSCRIBED, others + waited)
+    elif share >= _BUSY:
+        add(Code.BUSY, others)
+    if seen.steal_share >= _STEAL:
+        add(Code.STEAL, f"{100 * seen.steal_share:.0f} % of the CPU time was stolen")
+    if seen.throttled_share >= _THROTTLED:
+        add(Code.QUOTA, f"the CPU quota held processes back in {100 * seen.throttled_share:.0f} % of the time")
+    if seen.hot:
+        add(Code.HEAT, f"{seen.hot} times slowed down by heat")
+    if seen.asleep_s >= _ASLEEP_S:
+        add(Code.ASLEEP, f"the machine slept for {seen.asleep_s:.0f} s")
+    return found
+
+
+def merge(*groups: Iterable[Warning]) -> list[Warning]:
+    """Return the warnings of several sources, each kind once: the last that was said of it."""
+    return list({warning.code: warning for group in groups for warning in group}.values())

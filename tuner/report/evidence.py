@@ -1,0 +1,140 @@
+"""What stands behind a study's figures: its noise, its tails, its warnings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tuner.machine.conditions import Conditions
+from tuner.measure.constraint import Limits
+from tuner.measure.contest import FEWEST
+from tuner.measure.finals import FinalsPlan, Round
+from tuner.measure.noise import Noise
+from tuner.measure.objective import Objective
+from tuner.measure.tail import QUANTILES, Kept, quantiles, samples_needed
+from tuner.measure.warning import Code, Warning, merge, of_conditions
+from tuner.search.bench import incumbent
+from tuner.search.record import Record, Trial
+from tuner.search.study import THRESHOLD, noise_floor
+
+_GIB = 1024**3
+
+
+def noise_document(record: Record) -> dict[str, object] | None:
+    """Return the noise that a study has measured, with the floor of finals of the usual length."""
+    stored = record.get("noise")
+    if not stored:
+        return None
+    noise = Noise.from_dict(stored)
+    return noise.to_dict() | {"floor": noise_floor(noise, FinalsPlan())}
+
+
+def tail(rounds: Sequence[Round], name: str) -> dict[str, object]:
+    """Return the steps' quantiles (ms; None for too few samples) and the peak memory of a contender in all rounds."""
+    steps = steps_of(rounds, name)
+    found = quantiles(steps)
+    return {
+        **{key: None if value is None else 1000 * value for key, value in found.items()},
+        "n_steps": len(steps),
+        "peak_memory_bytes": memory_of(rounds, name),
+    }
+
+
+def steps_of(rounds: Sequence[Round], name: str) -> list[float]:
+    """Return the durations (s) of a contender's steps in all rounds that count."""
+    whole = [r.slices[name] for r in rounds if name in r.slices and not r.interruptions]
+    return [step for slices in whole for each in slices for step in each.step_s]
+
+
+def memory_of(rounds: Sequence[Round], name: str) -> int | None:
+    """Return the most memory that a contender's process took."""
+    return max((r.memory[name] for r in rounds if name in r.memory), default=None)
+
+
+def kept(rounds: Sequence[Round], names: Sequence[str], limits: Limits) -> dict[str, Kept]:
+    """Return whether each contender keeps to the limits."""
+    return {name: limits.kept(steps_of(rounds, name), memory_of(rounds, name)) for name in names}
+
+
+def study_warnings(record: Record, trials: Sequence[Trial], rounds: Sequence[Round]) -> list[Warning]:
+    """Return all that makes a study's figures less believable."""
+    return merge(_of_machine(record), _of_noise(record), _of_trials(trials), of_rounds(rounds))
+
+
+def of_rounds(rounds: Sequence[Round]) -> list[Warning]:
+    """Return what is wrong with finals."""
+    found = []
+    interruptions = [text for r in rounds for text in r.interruptions]
+    if interruptions:
+        found.append(Warning(code=Code.ASLEEP, found=interruptions[-1]))
+    n = len(rounds) - len(interruptions)
+    if rounds and n <= FEWEST:
+        found.append(Warning(code=Code.FEW_ROUNDS, found=f"{n} rounds of finals"))
+    return found
+
+
+def of_steps(n_steps: int, objective: Objective, limits: Limits) -> list[Warning]:
+    """Return whether there are too few steps for the tail that was asked about."""
+    missing = [name for name, p in QUANTILES.items() if n_steps < samples_needed(p)]
+    if not missing or (objective is Objective.THROUGHPUT and limits.p99_s is None):
+        return []
+    needed = samples_needed(QUANTILES[missing[0]])
+    return [Warning(code=Code.FEW_SAMPLES, found=f"{n_steps} steps; {missing[0]} needs {needed}")]
+
+
+def of_limits(answer: Kept, limits: Limits) -> list[Warning]:
+    """Return whether it is open that what is recommended keeps to the limits."""
+    if answer is Kept.YES:
+        return []
+    return [Warning(code=Code.UNPROVEN_LIMIT, found=f"{limits_text(limits)}: {answer}")]
+
+
+def limits_text(limits: Limits) -> str:
+    """Return the limits in words."""
+    parts = []
+    if limits.p99_s is not None:
+        parts.append(f"p99 at most {1000 * limits.p99_s:g} ms")
+    if limits.memory_bytes is not None:
+        parts.append(f"memory at most {limits.memory_bytes / _GIB:.2g} GiB")
+    return ", ".join(parts)
+
+
+def shrinkage(
+    trials: Sequence[Trial], reference: Mapping[str, object], speedup: float | None
+) -> dict[str, float] | None:
+    """Return the incumbent's figure against the default in the search beside that of the finals (ratios)."""
+    best = incumbent(trials)
+    default = next((t for t in trials if t.setting.to_dict() == reference and t.log_ratio is not None), None)
+    if best is None or best.log_ratio is None or speedup is None or default is None:
+        return None
+    return {"search": math.exp(best.log_ratio - (default.log_ratio or 0.0)), "finals": speedup}
+
+
+def _of_machine(record: Record) -> list[Warning]:
+    stored = record.get("conditions")
+    return of_conditions(Conditions.from_dict(stored)) if stored else []
+
+
+def _of_noise(record: Record) -> list[Warning]:
+    stored = record.get("noise")
+    if not stored:
+        return []
+    floor = noise_floor(Noise.from_dict(stored), FinalsPlan())
+    if floor <= THRESHOLD:
+        return []
+    return [Warning(code=Code.NOISY, found=f"the noise floor is {100 * floor:.1f} %")]
+
+
+def _of_trials(trials: Sequence[Trial]) -> list[Warning]:
+    found = []
+    restless = [t for t in trials if not t.steady]
+    if restless:
+        found.append(Warning(code=Code.NOT_STEADY, found=f"{len(restless)} trials, the last of {restless[-1].setting}"))
+    if any(t.alone for t in trials):
+        found.append(Warning(code=Code.ALONE, found=f"{sum(1 for t in trials if t.alone)} trials"))
+    paused = [
+        text for t in trials if t.pair for text in t.pair.interruptions if "slept" in text or "nothing ran" in text
+    ]
+    if paused:
+        found.append(Warning(code=Code.ASLEEP, found=paused[-1]))
+    return found

@@ -1,0 +1,67 @@
+"""The reference: what every trial of a study is compared with.
+
+It is TensorFlow's default at the default batch size, one live process, renewed every few trials: a process is luckier
+or unluckier than its like, and one for all would bias all alike. Where memory does not hold two processes, a canary
+stands in: a small process that multiplies matrices, on which drift can be seen. The default was compared with it once,
+and a trial is compared with the default by way of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.errors import BaselineError
+from tuner.measure.objective import Objective
+from tuner.measure.pair import Pair, log_ratios
+from tuner.measure.statistics import Estimate, moderated
+from tuner.space.baseline import DEFAULT
+from tuner.trial.launcher import Process
+from tuner.trial.starting import Started
+
+Enough = Callable[[Pair], bool]
+PRIOR_DF = 4.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Reference:
+    """A live reference. `step_s` is about how long a step of it takes, `sample` what it computes.
+
+    `level` is the log-ratio of TensorFlow's default to it: None where it is that default itself, and not a canary.
+    """
+
+    process: Process
+    number: int
+    batch_size: int
+    step_s: float
+    sample: dict[str, Any] | None = None
+    level: Estimate | None = None
+    served: int = 0
+
+    def estimate(self, pair: Pair, objective: Objective, *, batch_size: int, sd: float) -> Estimate:
+        """Return a candidate's log-ratio to TensorFlow's default, from its pair with this reference.
+
+        Moderated by `sd`, what a quad scatters by in this study.
+        """
+        x = log_ratios(pair, objective, batch_sizes=(batch_size, self.batch_size))
+        found = moderated(x, prior_sd=sd, prior_df=PRIOR_DF)
+        return found if self.level is None else found.minus(self.level)
+
+
+def adopt(start: Started, number: int) -> Reference:
+    """Return a started process as the reference; raises BaselineError where it failed."""
+    if start.facts is None:
+        assert start.failure is not None  # Started has one of the two
+        raise BaselineError(
+            f"the reference ({DEFAULT}) {start.failure.status}: {start.failure.message}",
+            "the workload has to run with TensorFlow's defaults",
+            log=start.failure.log,
+        ) from start.failure
+    return Reference(
+        process=start.process,
+        number=number,
+        batch_size=start.setting.batch_size,
+        step_s=start.facts.step_s,
+        sample=start.facts.sample,
+    )
