@@ -87,7 +87,7 @@ BAD = [
     (["compare", "resnet50", "--a", "intel", "--b", "intra_op=two"], "is not a whole number"),
     (["compare", "resnet50", "--a", "intel", "--b", "intra_op=1,2"], "'2' in 'intra_op=1,2' is no knob=value"),
     (["compare", "resnet50", "--a", "intel", "--b", "omp_num_threads=1"], "would change nothing"),
-    (["compare", "resnet50", "--a", "intel", "--b", "xla=1"], "try --space extended"),
+    (["compare", "resnet50", "--a", "intel", "--b", "xla=auto"], "try --space extended"),
     (["compare", "resnet50", "--a", "intel", "--b", "intel", "--time-budget", "x"], "--time-budget is 'x'"),
     (["check", "none"], "no study 'none'"),
     (["noise", "resnet5"], "did you mean resnet50?"),

@@ -122,7 +122,7 @@ def noisy(**changes: object) -> ScriptedLauncher:
 def test_the_posterior_agrees_with_the_textbook_formula() -> None:
     rng = np.random.default_rng(0)
     X, Z, y, v = rng.random((7, 2)), rng.random((4, 2)), rng.normal(size=7), np.full(7, 0.01)
-    posterior = gp.condition(X, y, v, np.array([0.5, 0.8]), 0.7)
+    posterior = gp.condition(X, y, np.diag(v), np.array([0.5, 0.8]), 0.7)
     K, k = gp.matern(X, X, posterior.lengthscales, 0.7) + np.diag(v), gp.matern(X, Z, posterior.lengthscales, 0.7)
     inverse = np.linalg.inv(K)
     mean = posterior.mean + k.T @ inverse @ (y - posterior.mean)
@@ -147,8 +147,8 @@ def test_expected_improvement_is_the_integral(mean: float, sd: float, best: floa
 
 def test_a_noisy_observation_is_believed_less() -> None:
     X, y = np.array([[0.0], [1.0]]), np.array([0.0, 1.0])
-    sure = gp.predict(gp.condition(X, y, np.array([1e-6, 1e-6]), np.array([0.3]), 1.0), X)[0][1]
-    unsure = gp.predict(gp.condition(X, y, np.array([1e-6, 1.0]), np.array([0.3]), 1.0), X)[0][1]
+    sure = gp.predict(gp.condition(X, y, np.diag([1e-6, 1e-6]), np.array([0.3]), 1.0), X)[0][1]
+    unsure = gp.predict(gp.condition(X, y, np.diag([1e-6, 1.0]), np.array([0.3]), 1.0), X)[0][1]
     assert abs(sure - 1) < 1e-3
     assert unsure < 0.8
 
@@ -156,7 +156,7 @@ def test_a_noisy_observation_is_believed_less() -> None:
 def test_the_fit_finds_the_knob_that_matters() -> None:
     rng = np.random.default_rng(3)
     X = rng.random((25, 2))
-    posterior = gp.fit(X, np.sin(5 * X[:, 0]) * 0.2, np.full(25, 1e-5), rng)
+    posterior = gp.fit(X, np.sin(5 * X[:, 0]) * 0.2, 1e-5 * np.eye(25), rng)
     assert posterior.lengthscales[1] > 2 * posterior.lengthscales[0]
 
 
@@ -180,7 +180,9 @@ def test_the_search_comes_near_the_top_and_the_finals_say_so(tmp_path: Path, spa
     assert document["verdicts"]["tf-default"]["verdict"] == "better"
     truth = surface(best) / surface(space.reference)
     assert document["verdicts"]["tf-default"]["speedup"] == pytest.approx(truth, rel=0.03)
-    assert document["recommended"]["source"] == "incumbent"
+    recommended = Setting.of(document["recommended"]["setting"])
+    assert surface(recommended) > 0.95 * surface(best)
+    assert document["recommended"]["source"] in document["recommended"]["alike"]
     assert launcher.live == 0
     assert log.rounds == document["finals"]["rounds"]
 
@@ -199,12 +201,9 @@ def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -
     for seed in range(5):
         launcher = ScriptedLauncher(rate=lambda _: 50.0, noise=0.02, process_noise=0.004, drift=0.1, seed=seed)
         record, _ = run(space, launcher, folder=tmp_path, seed=seed, budget=Budget(trials=12), fresh=True)
-        kept += describe_study(record)["recommended"] == {
-            "source": "tf-default",
-            "setting": space.reference.to_dict(),
-            "env": {},
-            "reason": "keep tf-default: nothing was shown to beat it by more than the practical threshold",
-        }
+        advice = describe_study(record)["recommended"]
+        assert advice["reason"] == "keep tf-default: nothing was shown to beat it by more than the practical threshold"
+        kept += advice["source"] == "tf-default" and not advice["env"] and "tf-default" in advice["alike"]
     assert kept == 5
 
 

@@ -111,7 +111,7 @@ def between(before: Reading, after: Reading, *, cpus: str) -> Conditions:
 
 def asleep_s() -> float:
     """Return for how long (s) the machine has slept since it was started: a difference of two tells of a pause."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())
 
 
 def _jiffies(root: Path, mask: frozenset[int]) -> list[list[int]]:

@@ -101,7 +101,7 @@ class Bench:
         first, *others = self._launch([self._space.reference] * (self._plan.parallel if roomy else 1))
         try:
             self._adopt(first)
-            if not roomy and self.room(1) and self._fits():
+            if not roomy and self._fits():
                 others = self._launch([self._space.reference])
             elif not roomy:
                 self._take_canary()
@@ -135,12 +135,14 @@ class Bench:
 
     def close(self) -> None:
         """End the processes that live between trials."""
+        self._drop_spare()
+        if self._reference is not None:
+            self._lose_reference()
+
+    def _drop_spare(self) -> None:
         if self._spare is not None:
             self._spare[0].process.close()
             self._spare = None
-        if self._reference is not None:
-            self._reference.process.close()
-            self._reference = None
 
     # ---- processes --------------------------------------------------------------------------------------------
 
@@ -153,10 +155,10 @@ class Bench:
         self._memory_bytes = max([self._memory_bytes, *known])
         return started
 
-    def _fits(self) -> bool:
-        """Return whether there is memory for one more process."""
+    def _fits(self, n: int = 1) -> bool:
+        """Return whether there is memory for `n` more processes."""
         free = self._plan.free_memory_bytes()
-        return free is None or free > _MEMORY_MARGIN * self._memory_bytes
+        return free is None or free > n * _MEMORY_MARGIN * self._memory_bytes
 
     def _adopt(self, start: Started) -> None:
         """Make a started process the reference, in the place of the one before."""
@@ -217,10 +219,15 @@ class Bench:
         Return them, and the pair so far of the one that goes on with the spare process.
         """
         ours = next((trial for trial in asked if trial.setting == self._space.reference), None)
-        spare = self._spare if ours is not None else None
+        if ours is None:
+            self._drop_spare()  # the default was measured in an earlier run
+        spare = self._spare
         settings = [trial.setting for trial in asked if spare is None or trial is not ours]
         reference = self._reference
         due = reference is None or (reference.served >= self._plan.renew_every and not self.alone)
+        if due and reference is not None and not self._fits(len(settings) + 1):
+            self._lose_reference()  # there is no room for the old one beside the new
+            reference = None
         started = self._launch([self._space.reference, *settings] if due else settings) if due or settings else []
         if due:
             first = started.pop(0)

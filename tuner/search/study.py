@@ -28,6 +28,7 @@ from tuner.trial.outcome import Status
 
 _MIN_SUGGESTIONS = 4  # before the model's word that nothing better is to be expected counts
 _FINALS_SHARE = 0.45  # of the time budget, at most, is kept for the first rounds of the finals
+_MEMORY_MARGIN = 1.1
 THRESHOLD = 0.02
 """The gain that matters in practice, where the noise floor is not above it and nobody asks for another."""
 
@@ -105,8 +106,8 @@ class Study:
         self._done: list[Trial] = []
         """Those of this run."""
         self._search_s = 0.0
-        self._gauged_s: float | None = None
-        """Time in the slices that the noise floor was taken from; None before it was."""
+        self._gauged_s = 0.0
+        """Time in the slices that the noise floor was taken from, but for those that count as a trial's."""
         self._rounds: list[Round] = []
         self._ended_because = ""
 
@@ -124,6 +125,8 @@ class Study:
         """Search without finals: noise, baselines, suggestions."""
         began = self._launcher.now()
         try:
+            if not self._over(0):
+                self._gauge()
             while asked := self._ask(self._bench.room(self._plan.together)):
                 self._measure(asked)
         finally:
@@ -161,8 +164,6 @@ class Study:
     def _measure(self, asked: Sequence[tuple[optuna.Trial, Trial]]) -> None:
         waiting = list(asked)
         try:
-            if self._gauged_s is None:
-                self._gauge()
             self._events.trials_begin([trial for _, trial in asked], self._time.left_s())
             for done in self._bench.measure([trial for _, trial in asked], self._trials):
                 self._record.finish(waiting.pop(0)[0], done)
@@ -288,7 +289,7 @@ class Study:
         """Return how many processes fit into the memory, as the trials' peaks tell; None if they do not."""
         peaks = [t.peak_memory_bytes for t in self._trials if t.peak_memory_bytes]
         free = self._plan.bench.free_memory_bytes()
-        return None if not peaks or free is None else int(free / max(peaks))
+        return None if not peaks or free is None else int(free / (_MEMORY_MARGIN * max(peaks)))
 
     def _keep_finals(self, contest: Contest) -> None:
         """Store the finals so far, from the second round on: one alone decides nothing.
@@ -310,7 +311,7 @@ class Study:
 
     def _close_session(self) -> None:
         """Keep how long this run took, and how much of it was measurement."""
-        timed = sum(trial.timed_s for trial in self._done) + (self._gauged_s or 0.0)
+        timed = sum(trial.timed_s for trial in self._done) + self._gauged_s
         session = {
             "wall_s": round(self._time.passed_s(), 3),
             "measured_s": round(timed + sum(round_.timed_s for round_ in self._rounds), 3),

@@ -33,7 +33,8 @@ def start_together(
     try:
         for at in range(0, len(wanted), parallel):
             group = wanted[at : at + parallel]
-            launched += [launcher.launch(setting, env) for setting, env in group]
+            for setting, env in group:  # one by one: what is launched has to be known when the next one fails
+                launched.append(launcher.launch(setting, env))
             started += [_await(setting, process) for (setting, _), process in zip(group, launched[at:], strict=True)]
     except BaseException:
         for process in launched:
