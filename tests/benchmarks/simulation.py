@@ -22,7 +22,7 @@ import optuna
 from tests.benchmarks.bench import Figure
 from tests.benchmarks.replay import ReplayLauncher, load
 from tuner.measure.contest import Contest, fit_plan
-from tuner.measure.finals import Contender, FinalsPlan
+from tuner.measure.finals import Contender, Cost, FinalsPlan
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
@@ -119,8 +119,7 @@ def _finals(launcher: ReplayLauncher, rng: np.random.Generator, noise: Noise) ->
         plan=fit_plan(
             FinalsPlan(),
             noise,
-            steps_s=[8 / ITEMS_S] * N_CONTENDERS,
-            start_s=FRESH_START_S,
+            [Cost(start_s=FRESH_START_S, step_s=8 / ITEMS_S)] * N_CONTENDERS,
             left_s=FINALS_S,
             resident=None,
         ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tuner.measure import finals
-from tuner.measure.finals import Contender, FinalsPlan, Round
+from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.measure.sequential import Looks
@@ -100,26 +100,22 @@ class Contest:
 
 
 def fit_plan(
-    plan: FinalsPlan,
-    noise: Noise,
-    *,
-    steps_s: Sequence[float],
-    start_s: float,
-    left_s: float | None,
-    resident: int | None,
+    plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, left_s: float | None, resident: int | None
 ) -> FinalsPlan:
     """Return the plan with as many laps as are worth a start, but so that the usual rounds fit into the time.
 
-    `steps_s` are the contenders' steps, `start_s` what starting a few of them at once takes, `resident` the number of
-    processes that memory holds, None if that is not known.
+    `costs` are the contenders'; `resident` is the number of processes that memory holds, None if that is not known.
     """
-    per_start = start_s / plan.parallel
-    slice_s = sum(plan.slice_for(step_s) for step_s in steps_s) / len(steps_s)
-    wanted = round(noise.best_slices(start_s=per_start, slice_s=slice_s) / 2)
+    start_s = sum(cost.start_s for cost in costs) / len(costs) / plan.parallel
+    slice_s = sum(plan.slice_for(cost.step_s) for cost in costs) / len(costs)
+    wanted = round(noise.best_slices(start_s=start_s, slice_s=slice_s) / 2)
     laps = max(1, min(_MOST_LAPS, wanted))
-    while laps > 1 and left_s is not None:
-        if USUAL_ROUNDS * replace(plan, laps=laps).round_s(steps_s, start_s) <= left_s:
-            break
+    while laps > 1 and not usual_rounds_fit(replace(plan, laps=laps), costs, left_s):
         laps -= 1
     fitting = plan.resident if resident is None else max(1, min(plan.resident, resident))
     return replace(plan, laps=laps, resident=fitting)
+
+
+def usual_rounds_fit(plan: FinalsPlan, costs: Sequence[Cost], left_s: float | None) -> bool:
+    """Return whether there is time for the usual number of rounds."""
+    return left_s is None or USUAL_ROUNDS * plan.round_s(costs) <= left_s

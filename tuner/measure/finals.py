@@ -8,7 +8,6 @@ log rate per contender, however many slices that is the mean of. A round in whic
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +59,14 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """About how long a contender's process takes until it is ready, others starting beside it, and for a step (s)."""
+
+    start_s: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinalsPlan:
     """`laps` there and back a round, slices of `slice_s`.
 
@@ -78,10 +85,10 @@ class FinalsPlan:
         """Return how many slices of each contender a round has."""
         return 2 * self.laps
 
-    def round_s(self, steps_s: Sequence[float], start_s: float) -> float:
-        """Return about how long a round lasts: of contenders with steps so long, that take `start_s` to start."""
-        starts = math.ceil(len(steps_s) / self.parallel) * start_s
-        return starts + self.slices * sum(self.slice_for(step_s) for step_s in steps_s)
+    def round_s(self, costs: Sequence[Cost]) -> float:
+        """Return about how long a round lasts."""
+        starts = sum(cost.start_s for cost in costs) / min(self.parallel, len(costs))
+        return starts + self.slices * sum(self.slice_for(cost.step_s) for cost in costs)
 
     def slice_for(self, step_s: float) -> float:
         """Return how long a slice lasts on average when a step takes `step_s`: it ends with a whole step."""

@@ -73,6 +73,14 @@ class Trial:
         return Estimate(mean=self.log_ratio, se=self.se, n=self.pair.n_quads if self.pair else 0, df=self.df)
 
     @property
+    def start_s(self) -> float:
+        """Return how long its process took until it was warm; 0 where that is not known."""
+        if self.facts is None:
+            return 0.0
+        told = (self.facts[phase] for phase in ("context_s", "load_s", "first_step_s"))
+        return float(sum(told)) + min(1.0, 2 * self.facts["warm_up"]["elapsed_s"])
+
+    @property
     def step_s(self) -> list[float]:
         """Return how long each step took that its pair tells of."""
         return [s for each in (self.pair.candidate if self.pair else []) for s in each.step_s]

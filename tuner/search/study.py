@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import optuna
 
 from tuner.errors import BaselineError, TunerError
-from tuner.measure.contest import FEWEST, USUAL_ROUNDS, Contest, fit_plan
-from tuner.measure.finals import SAME_BATCH, Contender, FinalsPlan, Round
+from tuner.measure.contest import FEWEST, USUAL_ROUNDS, Contest, fit_plan, usual_rounds_fit
+from tuner.measure.finals import SAME_BATCH, Contender, Cost, FinalsPlan, Round
 from tuner.measure.noise import UNKNOWN, Noise
 from tuner.measure.verdict import INCUMBENT, SIMPLER, judge_all, simplicity
 from tuner.search.bench import Bench, BenchPlan, alike, incumbent
@@ -216,19 +216,20 @@ class Study:
     def _finals_reserve_s(self) -> float:
         """Return the time that the fewest rounds need, and no more than the finals' share of the budget."""
         plan, best = self._plan.finals, incumbent(self._trials)
-        needed = plan.min_rounds * plan.round_s(self._steps_s(self._line_up(best), best), self._start_s())
+        needed = plan.min_rounds * plan.round_s(self._costs(self._line_up(best)))
         return needed if self._budget.time_s is None else min(needed, _FINALS_SHARE * self._budget.time_s)
 
-    def _steps_s(self, contenders: Sequence[Contender], best: Trial | None) -> list[float]:
-        """Return about how long each contender's step takes: as the incumbent's at its batch size, as the default's."""
-        usual = self._bench.step_s
-        moved = _step_s(best) if best is not None else usual
-        default = self._space.reference.batch_size
-        return [moved if c.setting.batch_size != default else usual for c in contenders]
-
-    def _start_s(self) -> float:
-        """Return how long fresh processes take that start together."""
-        return self._bench.start_s + self._launcher.head_start_s()
+    def _costs(self, contenders: Sequence[Contender]) -> list[Cost]:
+        """Return what each contender costs, as the trials of its batch size tell: a fork has skipped the import."""
+        skipped_s = self._launcher.head_start_s()
+        by_batch: dict[int, Cost] = {}
+        for trial in self._trials:
+            if trial.pair is not None:
+                last = trial.pair.candidate[-1]
+                cost = Cost(start_s=trial.start_s + skipped_s, step_s=last.elapsed_s / last.n_steps)
+                by_batch[trial.setting.batch_size] = cost
+        usual = Cost(start_s=self._bench.start_s + skipped_s, step_s=self._bench.step_s)
+        return [by_batch.get(contender.setting.batch_size, usual) for contender in contenders]
 
     def _line_up(self, best: Trial | None) -> list[Contender]:
         """Return the contenders of finals that were held now."""
@@ -238,7 +239,10 @@ class Study:
         luck = self._noise().process_sd
         settings = [t.setting for t in alike(self._trials, luck=luck)]
         simpler = min(settings, key=lambda setting: simplicity(setting, self._space.reference))
-        return line_up(best.setting, self._space, without=void, simpler=simpler)
+        contenders = line_up(best.setting, self._space, without=void, simpler=simpler)
+        if usual_rounds_fit(replace(self._plan.finals, laps=1), self._costs(contenders), self._time.left_s()):
+            return contenders
+        return line_up(best.setting, self._space, without=void)  # a verdict on the winner comes first
 
     def _noise(self) -> Noise:
         """Return the noise as it was measured last, in an earlier run if not in this one."""
@@ -266,8 +270,7 @@ class Study:
             plan=fit_plan(
                 self._plan.finals,
                 self._noise(),
-                steps_s=self._steps_s(contenders, best),
-                start_s=self._start_s(),
+                self._costs(contenders),
                 left_s=self._time.left_s(),
                 resident=self._resident(),
             ),
@@ -319,13 +322,6 @@ class Study:
             "ended_because": self._ended_because,
         }
         self._record.put("sessions", [*self._record.get("sessions", []), session])
-
-
-def _step_s(trial: Trial) -> float:
-    """Return about how long a step of a measured trial takes."""
-    assert trial.pair is not None  # an incumbent has one
-    last = trial.pair.candidate[-1]
-    return last.elapsed_s / last.n_steps
 
 
 def noise_floor(noise: Noise, plan: FinalsPlan, *, contenders: int = 2, rounds: int = USUAL_ROUNDS) -> float:
