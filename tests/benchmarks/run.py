@@ -1,6 +1,6 @@
 """Measure what the README promises of a search, and print it as the README's table.
 
-    python -m tests.benchmarks.run            everything, about 35 minutes
+    python -m tests.benchmarks.run            everything, about an hour
     python -m tests.benchmarks.run pair help  only these parts
 
 Nothing else may run meanwhile. The OpenMP build is taken from .openmp, or TFTUNE_OPENMP_PYTHON. A miss of a target is
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import launchers
+from tests.benchmarks import launchers, simulation
 from tests.benchmarks.bench import Figure, job_on
 from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import detect
@@ -32,6 +32,7 @@ from tuner.trial.starting import start_together
 
 TFTUNE = str(Path(sys.executable).with_name("tftune"))
 N_PAIRS = 5
+N_COMPARES = 20
 
 
 def search() -> Iterator[Figure]:
@@ -123,6 +124,21 @@ def _figures(made: object, batch_size: int) -> tuple:
     return estimate(log_ratios(made, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size))), unpaired(a, b)
 
 
+def compare() -> Iterator[Figure]:
+    """`tftune compare` of a setting with itself, as a user runs it."""
+    words = []
+    for _ in range(N_COMPARES):
+        command = [TFTUNE, "compare", "resnet50", "--a", "tf-default", "--b", "tf-default", "--time-budget", "75s"]
+        done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+        found = json.loads(done.stdout)
+        words.append(found["verdict"])
+        figure = "nothing" if found["speedup"] is None else f"{found['low']:.4f} to {found['high']:.4f}"
+        print(f"compare: {found['verdict']}, {figure}, {found['rounds']} rounds", file=sys.stderr, flush=True)
+    wrong = sum(word in ("better", "worse") for word in words)
+    said = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    yield Figure(f"`tftune compare` of equal settings, {N_COMPARES} times", said, "none or one wrong", wrong <= 1)
+
+
 def help_() -> Iterator[Figure]:
     """The median of 11 runs, after one that warms the disk."""
     times = []
@@ -141,6 +157,8 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "same": launchers.same,
     "leak": launchers.leak,
     "pair": pair,
+    "compare": compare,
+    "simulation": simulation.simulation,
 }
 
 
