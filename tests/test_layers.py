@@ -59,6 +59,16 @@ def test_the_child_needs_nothing_but_the_standard_library_and_the_framework() ->
         assert modules - set(sys.stdlib_module_names) <= {"tensorflow", "numpy"}, path
 
 
+def test_what_measures_reads_no_clock_that_may_jump() -> None:
+    """Durations come from monotonic clocks; the time of day is for people."""
+    jumping = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
+    for path in FILES:
+        if path.relative_to(ROOT / "tuner").parts[0] not in ("child", "machine", "trial", "measure"):
+            continue
+        used = {ast.unparse(node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        assert not used & jumping, path
+
+
 def test_tensorflow_never_enters_the_parent() -> None:
     modules = ", ".join(
         str(path.relative_to(ROOT).with_suffix("")).replace("/", ".") for path in FILES if path not in CHILDREN

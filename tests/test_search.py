@@ -470,7 +470,7 @@ def test_a_baseline_outside_of_the_lattice_may_win(tmp_path: Path, space: Space)
 def test_the_document_keeps_the_contract(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path)
     document = json.loads(json.dumps(describe_study(record), allow_nan=False))
-    assert document["schema"] == 2
+    assert document["schema"] == 1
     assert {"ok", "failed", "pruned"} <= document["trials"].keys()
     assert document["incumbent"].keys() == {"setting", "ratio", "low", "high"}
     for verdict in document["verdicts"].values():

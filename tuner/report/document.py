@@ -27,7 +27,7 @@ from tuner.space.space import Space
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
 
-SCHEMA = 2
+SCHEMA = 1
 
 Document = dict[str, Any]
 

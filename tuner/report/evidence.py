@@ -129,12 +129,16 @@ def _of_trials(trials: Sequence[Trial]) -> list[Warning]:
     found = []
     restless = [t for t in trials if not t.steady]
     if restless:
-        found.append(Warning(code=Code.NOT_STEADY, found=f"{len(restless)} trials, the last of {restless[-1].setting}"))
+        found.append(Warning(code=Code.NOT_STEADY, found=f"{_trials(len(restless))}, last {restless[-1].setting}"))
     if any(t.alone for t in trials):
-        found.append(Warning(code=Code.ALONE, found=f"{sum(1 for t in trials if t.alone)} trials"))
+        found.append(Warning(code=Code.ALONE, found=_trials(sum(1 for t in trials if t.alone))))
     paused = [
         text for t in trials if t.pair for text in t.pair.interruptions if "slept" in text or "nothing ran" in text
     ]
     if paused:
         found.append(Warning(code=Code.ASLEEP, found=paused[-1]))
     return found
+
+
+def _trials(n: int) -> str:
+    return f"{n} trial{'' if n == 1 else 's'}"

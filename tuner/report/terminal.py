@@ -139,11 +139,13 @@ def baselines(document: Document) -> RenderableType:
 
 def trials(document: Document) -> RenderableType:
     """Return the trials of a study."""
-    shown = table(">#", "setting", ">ratio to reference", ">timed", "", title=f"trials of {document['study']}")
+    title = f"trials of {document['study']}"
+    shown = table(">#", "setting", ">ratio to reference", ">timed", "", ">first step", title=title)
     best = document["incumbent"]
     for row in document["history"]:
         is_best = best is not None and row["setting"] == best["setting"]
-        shown.add_row(*trial_row(row, incumbent=is_best, held=held(document)))
+        first = "" if row["first_step_s"] is None else f"{row['first_step_s']:.2f} s"
+        shown.add_row(*trial_row(row, incumbent=is_best, held=held(document)), first)
     return shown
 
 

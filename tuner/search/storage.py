@@ -104,7 +104,7 @@ def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:
     known = {s.study_name: s for s in summaries if "schema" in s.user_attrs}  # a team's storage may hold others too
     if wanted == "last" and known:
         newest = max(known.values(), key=lambda s: (s.user_attrs.get("updated", ""), s.study_name))
-        return Record(optuna.load_study(study_name=newest.study_name, storage=storage))
+        return _read(storage, newest.study_name)
     matches = [wanted] if wanted in known else [name for name in known if name.startswith(wanted)]
     if not matches:
         raise unknown("study", wanted, known)
@@ -112,14 +112,24 @@ def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:
         raise BadInputError(
             f"'{wanted}' begins the names of {len(matches)} studies", "give more of one: " + ", ".join(sorted(matches))
         )
-    return Record(optuna.load_study(study_name=matches[0], storage=storage))
+    return _read(storage, matches[0])
+
+
+def _read(storage: optuna.storages.BaseStorage, name: str) -> Record:
+    """Return a study; raises BadInputError for one of another format than ours."""
+    record = Record(optuna.load_study(study_name=name, storage=storage))
+    if record.get("schema") != SCHEMA:
+        raise BadInputError(
+            f"study {name} has format {record.get('schema')}, this tftune reads {SCHEMA}", "search again with --fresh"
+        )
+    return record
 
 
 def all_records(storage: optuna.storages.BaseStorage) -> list[Record]:
-    """Return every study of tftune in a storage, the oldest first."""
+    """Return every study of this format in a storage, the oldest first."""
     names = optuna.get_all_study_names(storage)
     records = [Record(optuna.load_study(study_name=name, storage=storage)) for name in names]
-    return sorted((r for r in records if r.get("schema") is not None), key=lambda r: str(r.get("created")))
+    return sorted((r for r in records if r.get("schema") == SCHEMA), key=lambda r: str(r.get("created")))
 
 
 def create_or_continue(

@@ -1,0 +1,267 @@
+"""Contests: when rounds end, what counts, and what two sides of a comparison may be called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tests.conftest import setting
+from tests.test_conditions import QUIET
+from tuner.errors import BadInputError
+from tuner.job import side as sides
+from tuner.job.compare import A, B, Comparison, _judge, describe
+from tuner.job.side import Side
+from tuner.machine.host import Machine
+from tuner.measure import finals
+from tuner.measure.contest import Contest, fit_plan, usual_rounds_fit
+from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
+from tuner.measure.noise import UNKNOWN
+from tuner.measure.objective import Objective
+from tuner.measure.verdict import INCUMBENT, Verdict, Word, judge_all
+from tuner.report import evidence
+from tuner.report.comparison import comparison
+from tuner.report.terminal import speedup_text
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.trial.outcome import Slice, Status
+from tuner.trial.scripted import ScriptedLauncher
+
+SLOW, FAST = setting(inter_op=2, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=2, batch_size=8)
+
+
+def contest(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan: object) -> Contest:
+    """Return a contest of the incumbent FAST against the default SLOW."""
+    contenders = [
+        Contender(names=(INCUMBENT,), setting=FAST, env={}),
+        Contender(names=("tf-default",), setting=SLOW, env={}),
+    ]
+    began_s = launcher.now()
+    return Contest(
+        contenders=contenders,
+        launcher=launcher,
+        plan=replace(FinalsPlan(), **plan),
+        objective=Objective.THROUGHPUT,
+        threshold=0.02,
+        judge=lambda names, y, standard: judge_all(names, y, contenders, standard),
+        rng=np.random.default_rng(0),
+        left_s=lambda: None if budget_s is None else budget_s - (launcher.now() - began_s),
+    )
+
+
+def test_a_clear_difference_ends_at_the_first_look() -> None:
+    made = contest(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
+    made.hold()
+    assert (made.ended, made.n_rounds) == ("decided", 3)
+    assert made.verdicts()["tf-default"].word is Word.BETTER
+    assert made.level > 0.99  # the first of ten looks
+
+
+def test_without_a_difference_it_goes_on_until_that_is_known() -> None:
+    made = contest(ScriptedLauncher(rate=lambda _: 20.0, noise=0.008, seed=1))
+    made.hold()
+    assert made.ended == "decided"
+    assert made.verdicts()["tf-default"].word is Word.NO_DIFFERENCE
+    assert 3 < made.n_rounds <= 12
+
+
+def test_what_cannot_be_decided_ends_with_the_rounds_or_the_time() -> None:
+    noisy = contest(ScriptedLauncher(rate=lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.15))
+    noisy.hold()
+    assert (noisy.ended, noisy.n_rounds) == ("rounds", 12)
+    assert noisy.level == pytest.approx(0.95, abs=0.02)
+    launcher = ScriptedLauncher(rate=lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.15)
+    short = contest(launcher, budget_s=60.0)
+    short.hold()
+    assert short.ended == "time"
+    assert launcher.now() <= 60.0
+    assert short.n_rounds >= 2
+
+
+def test_two_rounds_are_held_however_little_time_there_is() -> None:
+    made = contest(ScriptedLauncher(rate=lambda _: 20.0, noise=0.01), budget_s=1.0)
+    made.hold()
+    assert (made.ended, made.n_rounds) == ("time", 2)
+    assert made.level == pytest.approx(0.95)
+
+
+def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    naps = iter([0.0, 0.0, 0.0, 50.0] + [50.0] * 99)
+    monkeypatch.setattr(finals, "asleep_s", lambda: next(naps))
+    made = contest(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
+    made.hold()
+    assert [len(r.interruptions) for r in made.rounds] == [0, 1, 0, 0]
+    assert made.n_rounds == 3
+    names, y = finals.table(made.rounds, made.contenders, Objective.THROUGHPUT)
+    assert y.shape == (3, 2)
+    assert names == [INCUMBENT, "tf-default"]
+    assert Round.from_dict(made.rounds[1].to_dict()) == made.rounds[1]
+
+
+def test_where_one_does_not_run_there_is_no_verdict_and_no_waiting() -> None:
+    made = contest(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.CRASHED}))
+    made.hold()
+    assert (made.ended, made.n_rounds) == ("failed", 2)
+    assert made.verdicts()["tf-default"].word is Word.UNDECIDED
+
+
+def test_laps_are_what_a_start_is_worth_and_what_the_time_allows() -> None:
+    plan, cheap, slow = FinalsPlan(), Cost(start_s=4.0, step_s=0.3), Cost(start_s=10.0, step_s=2.6)
+    assert fit_plan(plan, UNKNOWN, [cheap] * 4, left_s=None, resident=None).laps == 3
+    lucky = replace(UNKNOWN, process_sd=0.0006)
+    assert fit_plan(plan, lucky, [cheap] * 4, left_s=None, resident=None).laps == 4
+    assert fit_plan(plan, lucky, [slow] * 4, left_s=120.0, resident=None).laps == 1
+    assert fit_plan(plan, replace(UNKNOWN, process_sd=0.1), [cheap] * 4, left_s=None, resident=3).resident == 3
+    assert fit_plan(plan, UNKNOWN, [cheap], left_s=None, resident=0).resident == 1
+    assert usual_rounds_fit(plan, [cheap] * 2, None)
+    assert not usual_rounds_fit(plan, [slow] * 4, 60.0)
+
+
+def test_a_round_takes_about_as_long_as_is_said() -> None:
+    launcher = ScriptedLauncher(rate=lambda _: 25.0, start_s=4.0)
+    plan = FinalsPlan(laps=3, parallel=1)
+    one = Contender(names=("a",), setting=FAST, env={})
+    other = Contender(names=("b",), setting=SLOW, env={})
+    finals.run_round([one, other], launcher, plan, np.random.default_rng(0))
+    said = plan.round_s([Cost(start_s=4.5, step_s=8 / 25)] * 2)
+    assert launcher.now() == pytest.approx(said, rel=0.1)
+
+
+# ---- comparisons ---------------------------------------------------------------------------------------------
+
+
+class Resolved:
+    """As much of a job as naming a side needs."""
+
+    def __init__(self, space: Space, machine: Machine) -> None:
+        self.space, self.machine = space, machine
+
+
+def named(text: str, space: Space, machine: Machine, tmp_path: Path) -> Side:
+    return sides.side(text, Resolved(space, machine), f"sqlite:///{tmp_path}/none.db")  # type: ignore[arg-type]
+
+
+def test_a_side_is_a_baseline_or_some_values(space: Space, machine: Machine, tmp_path: Path) -> None:
+    assert named("intel", space, machine, tmp_path).setting == space.baselines["intel"]
+    made = named("inter_op=1,batch_size=4", space, machine, tmp_path)
+    assert made.setting == space.reference.with_values(inter_op=1, batch_size=4)
+    assert made.env["TF_NUM_INTEROP_THREADS"] == "1"
+    default = named("tf-default", space, machine, tmp_path)
+    assert set(default.env) == {"TFTUNE_BATCH_SIZE"}  # as users run it: nothing is set
+
+
+def test_affinities_hold_commas_and_equals_signs() -> None:
+    text = "inter_op=1,kmp_affinity=granularity=fine,compact,1,0,kmp_blocktime=1,cpus=0-1,3,batch_size=8"
+    assert sides._parts(text) == [
+        "inter_op=1",
+        "kmp_affinity=granularity=fine,compact,1,0",
+        "kmp_blocktime=1",
+        "cpus=0-1,3",
+        "batch_size=8",
+    ]
+    for wrong in ("inter_op=1,2", "inter_op", "inter_op=1,,"):
+        with pytest.raises(BadInputError, match=r"is no knob=value"):
+            sides._parts(wrong)
+
+
+@pytest.mark.parametrize("text", ["nothing", "intle", "resnet50-x"])
+def test_what_names_no_side(text: str, space: Space, machine: Machine, tmp_path: Path) -> None:
+    with pytest.raises(BadInputError):
+        named(text, space, machine, tmp_path)
+
+
+def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
+    """Return a comparison that was made on a scripted machine."""
+    launcher = ScriptedLauncher(rate=rate, **more)
+    contenders = [Contender(names=(A,), setting=SLOW, env={}), Contender(names=(B,), setting=FAST, env={})]
+    made = Contest(
+        contenders=contenders,
+        launcher=launcher,
+        plan=FinalsPlan(),
+        objective=Objective.THROUGHPUT,
+        threshold=0.02,
+        judge=_judge,
+        rng=np.random.default_rng(0),
+        left_s=lambda: None,
+    )
+    made.hold()
+    return Comparison(
+        a=Side(asked="tf-default", setting=SLOW, env={}),
+        b=Side(asked="intra_op=2", setting=FAST, env={}),
+        objective=Objective.THROUGHPUT,
+        rounds=made.rounds,
+        standard=made.standard(2),
+        verdict=made.verdicts()[B],
+        ended=made.ended,
+        seen=QUIET,
+        failures={name: text for r in made.rounds for name, text in r.failures.items()},
+    )
+
+
+def text_of(document: dict[str, object]) -> str:
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(comparison(document))
+    return captured.get()
+
+
+def test_the_document_of_a_comparison_keeps_the_contract() -> None:
+    document = describe(compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
+    assert document["a"] == SLOW.to_dict()
+    assert document["b"] == FAST.to_dict()
+    assert document["verdict"] == "better"
+    assert document["low"] < document["speedup"] < document["high"]
+    assert document["speedup"] == pytest.approx(2.0, rel=0.02)
+    assert document["reason"] is None
+    assert document["sides"]["b"]["rate"] == pytest.approx(40.0, rel=0.02)
+    assert "better" in text_of(document)
+
+
+def test_an_undecided_comparison_gives_its_reason_and_no_figure_of_its_own() -> None:
+    document = describe(compared(lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.1))
+    assert document["verdict"] == "undecided"
+    assert "interval wider than the threshold" in document["reason"]
+    text = text_of(document)
+    assert "between" in text
+    assert "undecided" in text
+
+
+def test_a_machine_too_restless_for_any_number() -> None:
+    document = describe(compared(lambda _: 20.0, noise=2.0))
+    assert (document["verdict"], document["speedup"], document["low"], document["high"]) == (
+        "undecided",
+        None,
+        None,
+        None,
+    )
+    assert "too restless" in document["reason"]
+    assert "—" in text_of(document)
+
+
+def test_a_side_that_does_not_run_is_named() -> None:
+    document = describe(compared(lambda _: 20.0, failures={FAST: Status.OOM}))
+    assert document["verdict"] == "undecided"
+    assert document["failures"] == {"b": "oom: scripted oom"}
+    assert document["reason"] == "b failed"
+    assert "b failed: oom" in text_of(document)
+
+
+def test_an_undecided_figure_is_an_interval() -> None:
+    open_ = Verdict(speedup=1.02, low=0.98, high=1.06, word=Word.UNDECIDED).to_dict()
+    assert speedup_text(open_) == "between 0.98 and 1.06"
+    sure = Verdict(speedup=1.05, low=1.03, high=1.07, word=Word.BETTER).to_dict()
+    assert speedup_text(sure) == "1.05 [1.03, 1.07]"
+
+
+def test_steps_are_in_the_tails_only_from_rounds_that_count() -> None:
+    def round_(step_s: float, *interruptions: str) -> Round:
+        made = Slice(start_s=0.0, elapsed_s=70 * step_s, n_steps=70, step_s=(step_s,) * 70)
+        return Round(slices={"a": [made]}, memory={"a": 1000}, interruptions=list(interruptions))
+
+    found = evidence.tail([round_(0.01), round_(5.0, "slept")], "a")
+    assert found["p90"] == pytest.approx(10.0)
+    assert (found["p99"], found["n_steps"], found["peak_memory_bytes"]) == (None, 70, 1000)

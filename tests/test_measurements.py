@@ -1,0 +1,182 @@
+"""The measuring commands for real: compare, check, noise, and a search under limits, on a small model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import setting
+from tests.test_cli import tftune
+from tuner.job.job import Job, prepare
+from tuner.job.request import Request, check
+from tuner.measure.objective import Objective
+from tuner.search.bench import Bench, BenchPlan
+from tuner.search.record import Trial
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.outcome import Status
+
+pytestmark = pytest.mark.tensorflow
+
+PRODUCT = '''"""A product of matrices that more than one thread helps."""
+ITEM, BATCH_SIZE = "row", 512
+def build():
+    import tensorflow as tf
+    w = tf.Variable(tf.random.stateless_uniform((2048, 2048), (1, 2)))
+    return lambda x: tf.linalg.matmul(x, w)
+def inputs(batch_size):
+    import numpy as np
+    return (np.random.default_rng(0).random((batch_size, 2048), np.float32),)
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the small workload."""
+    made = tmp_path_factory.mktemp("measured")
+    (made / "product.py").write_text(PRODUCT)
+    return made
+
+
+@pytest.fixture(scope="module")
+def job(folder: Path) -> Job:
+    """A job of the small workload on this interpreter."""
+    made = prepare(check(Request(workload=str(folder / "product.py")), stores=False))
+    made.export()
+    return made
+
+
+def run(folder: Path, *args: str) -> dict[str, object]:
+    """Return the document that a command prints; it has to succeed."""
+    done = tftune(*args, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_equal_settings_are_not_told_apart(folder: Path) -> None:
+    found = run(folder, "compare", "./product.py", "--a", "tf-default", "--b", "tf-default", "--time-budget", "30s")
+    assert {"a", "b", "speedup", "low", "high", "verdict"} <= found.keys()
+    assert found["a"] == found["b"]
+    assert found["verdict"] in ("no difference", "undecided")
+    assert found["rounds"] >= 2
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no use for a second thread")
+def test_one_thread_loses_even_where_the_tuner_is_stopped_meanwhile(folder: Path) -> None:
+    """A laptop whose lid is closed, as far as that can be had: the tuner stands still for six seconds."""
+    command = [str(Path(sys.executable).with_name("tftune")), "compare", "./product.py", "--json"]
+    options = ["--a", "tf-default", "--b", "intra_op=1", "--time-budget", "40s"]
+    process = subprocess.Popen([*command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(14)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(6)
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert found["verdict"] == "worse"
+    assert found["high"] < 0.9
+
+
+def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path) -> None:
+    """A search under limits, and then the two commands that take its name."""
+    options = ["--trials", "5", "--time-budget", "60s", "--max-memory", "4GiB", "--max-p99", "5000"]
+    document = run(folder, "search", "./product.py", "--batch-size", "512", *options)
+    assert document["limits"] == {"p99_s": 5.0, "memory_bytes": 4 << 30}
+    assert document["recommended"]["limits"] in ("kept", "not known")
+    assert document["noise"]["n_pairs"] >= 1
+    assert 0 < document["noise"]["quad_sd"] < 0.5
+    assert document["conditions"]["elapsed_s"] > 5
+    assert all(row["first_step_s"] > 0 for row in document["history"] if row["status"] == "ok")
+    tail = document["finals"]["tails"]["tf-default"]
+    assert tail["n_steps"] > 11
+    assert tail["p50"] > 0
+    assert tail["peak_memory_bytes"] > 100 << 20
+    compared = run(
+        folder, "compare", "./product.py", "--a", "tf-default", "--b", str(document["study"]), "--time-budget", "12s"
+    )
+    assert compared["b"] == document["recommended"]["setting"]
+    checked = tftune("check", "last", "--time-budget", "12s", "--json", cwd=folder)
+    found = json.loads(checked.stdout)
+    assert found["study"] == document["study"]
+    assert checked.returncode == (1 if found["helps"] is False else 0)
+    if document["recommended"]["source"] == "tf-default":
+        assert found["helps"] is None
+
+
+def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path) -> None:
+    """The study's recommended variables are made to hold it back: one thread for all."""
+    import optuna
+
+    from tuner.search.storage import find, open_storage
+
+    run(folder, "search", "./product.py", "--batch-size", "512", "--trials", "3", "--time-budget", "20s", "--fresh")
+    storage = open_storage(f"sqlite:///{folder}/results/tftune.db", create=False)
+    assert storage is not None
+    record = find(storage, "last")
+    finals = record.get("finals")
+    slow = setting(inter_op=1, intra_op=1, batch_size=512)
+    for contender in finals["contenders"]:
+        if "incumbent" in contender["names"]:
+            contender["names"] = ["incumbent"]
+            contender["setting"], contender["env"] = slow.to_dict(), slow.env()
+            winner = "incumbent"
+    names = [c["names"][0] for c in finals["contenders"]]
+    if "tf-default" not in names:  # it was the incumbent itself
+        default = record.get("described")["baselines"]["tf-default"]["setting"]
+        finals["contenders"].append({"names": ["tf-default"], "setting": default, "env": {}, "eligible": True})
+    for round_ in finals["rounds"]:
+        some = next(iter(round_["slices"].values()))
+        quick = [s | {"elapsed_s": s["elapsed_s"] / 2} for s in some]
+        round_["slices"] = {c["names"][0]: some for c in finals["contenders"]} | {winner: quick}
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    record.put("finals", finals)
+    done = tftune("check", record.name, "--time-budget", "30s", "--json", cwd=folder)
+    found = json.loads(done.stdout)
+    expected = 1 if len(os.sched_getaffinity(0)) > 1 else 0
+    assert done.returncode == expected, found
+    assert found["helps"] is (False if expected else found["helps"])
+
+
+def test_noise_says_what_this_machine_can_find(folder: Path) -> None:
+    found = run(folder, "noise", "./product.py", "--time-budget", "30s")
+    assert len(found["pairs"]) >= 2
+    assert 0 < found["floor"] < found["detectable"]
+    assert found["conditions"]["n_cpus"] == len(os.sched_getaffinity(0))
+    assert found["conditions"]["foreign_cpus"] < found["conditions"]["n_cpus"]
+
+
+def test_a_process_tells_of_its_warm_up_and_its_memory(job: Job) -> None:
+    process = FreshLauncher(target=job.target()).launch(job.space.reference, job.space.env(job.space.reference))
+    facts = process.ready()
+    process.close()
+    assert facts.first_step_s > 0
+    assert facts.settled in (True, False)
+    assert facts.warm_up.elapsed_s >= 0.25
+    assert facts.memory_bytes is not None
+    assert facts.memory_bytes > 100 << 20
+
+
+def test_with_memory_for_one_process_trials_go_by_way_of_a_canary(job: Job) -> None:
+    """The canary and the trial are real; only the free memory is made up."""
+    bench = Bench(job.space, FreshLauncher(target=job.target()), BenchPlan(free_memory_bytes=lambda: 1 << 20))
+    _, pairs = bench.gauge([])
+    assert bench.alone
+    assert pairs == []
+    one = job.space.reference.with_values(inter_op=1, intra_op=1)
+    try:
+        [done] = bench.measure([Trial(number=0, setting=one, status=Status.OK)], [])
+    finally:
+        bench.close()
+    assert done.status is Status.OK, done.message
+    assert done.alone
+    assert done.log_ratio is not None
+    if len(os.sched_getaffinity(0)) > 1:
+        assert done.log_ratio < -0.2
+    assert job.objective is Objective.THROUGHPUT

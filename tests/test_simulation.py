@@ -1,0 +1,35 @@
+"""The simulation on recorded traces, in small; `python -m tests.benchmarks.simulation` is the whole of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.replay import ReplayLauncher, load
+from tests.benchmarks.simulation import DEFAULT, ITEMS_S, TRACES, null_study, power_study
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_trace_is_taken_apart_and_put_together_again(name: str) -> None:
+    trace = load(name)
+    assert len(trace.w) >= 500
+    assert len(trace.luck) >= 50
+    assert abs(trace.w.mean()) < 1e-9
+    rng = np.random.default_rng(0)
+    launcher = ReplayLauncher(trace, lambda _: ITEMS_S, rng)
+    rates = []
+    for _ in range(40):
+        process = launcher.launch(DEFAULT, {})
+        rates += [math.log(s.n_steps * 8 / s.elapsed_s / ITEMS_S) for s in (process.slice(0.6) for _ in range(25))]
+        process.close()
+    assert np.std(rates) == pytest.approx(math.hypot(trace.w.std(), trace.luck.std()), rel=0.2)
+    lag = np.corrcoef(rates[:-1], rates[1:])[0, 1]
+    assert lag == pytest.approx(np.corrcoef(trace.w[:-1], trace.w[1:])[0, 1], abs=0.15)
+
+
+def test_equal_settings_seldom_win_and_real_gains_are_found() -> None:
+    n = 60
+    assert sum(null_study(TRACES[0], seed)[0] for seed in range(n)) <= 0.05 * n
+    assert sum(power_study(TRACES[0], 0.05, seed) for seed in range(n)) >= 0.95 * n
