@@ -25,7 +25,8 @@ from tuner.trial.outcome import Status
 pytestmark = pytest.mark.tensorflow
 
 PRODUCT = '''"""A product of matrices that more than one thread helps."""
-ITEM, BATCH_SIZE = "row", 512
+ITEM = "row"
+BATCH_SIZE = 512
 def build():
     import tensorflow as tf
     w = tf.Variable(tf.random.stateless_uniform((2048, 2048), (1, 2)))

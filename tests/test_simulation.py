@@ -20,7 +20,7 @@ def test_a_trace_is_taken_apart_and_put_together_again(name: str) -> None:
     rng = np.random.default_rng(0)
     launcher = ReplayLauncher(trace, lambda _: ITEMS_S, rng)
     rates = []
-    for _ in range(40):
+    for _ in range(200):
         process = launcher.launch(DEFAULT, {})
         rates += [math.log(s.n_steps * 8 / s.elapsed_s / ITEMS_S) for s in (process.slice(0.6) for _ in range(25))]
         process.close()

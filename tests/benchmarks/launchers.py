@@ -32,7 +32,8 @@ MIN_COUPLES, MAX_COUPLES = 4, 16  # of processes, for each setting
 WIDTH = 0.03
 N_LEAK = 200
 SMALL = '''"""One product of matrices: what a trial costs beside its model."""
-ITEM, BATCH_SIZE = "row", 8
+ITEM = "row"
+BATCH_SIZE = 8
 def build():
     import tensorflow as tf
     w = tf.Variable(tf.ones((64, 64)))

@@ -87,10 +87,9 @@ class ReplayLauncher:
         self.start_s = start_s
         self.clock_s = 0.0
         self.n_slices = 0
-        self._ends = np.zeros(1)
-        """Time (s) at the ends of the replayed slices, from 0."""
-        self._work = np.zeros(1)
-        """What a process of rate 1 has done by then: the integral of exp(w)."""
+        self._usual_s = float(trace.duration_s.mean())
+        self._at = int(rng.integers(len(trace.w)))
+        """The recorded slice that comes next."""
 
     def launch(self, setting: Setting, env: Mapping[str, str]) -> ReplayProcess:
         """Start a process; all that start together take `start_s` once, see `ReplayProcess.ready`."""
@@ -109,27 +108,30 @@ class ReplayLauncher:
         """Return zero."""
         return 0.0
 
-    def run(self, work: float) -> float:
-        """Return how long (s) so much work takes from now on, and let that time pass."""
-        while True:
-            done = float(np.interp(self.clock_s, self._ends, self._work))
-            if done + work <= self._work[-1] and self.clock_s <= self._ends[-1]:
-                break
-            self._add_block()
-        end_s = float(np.interp(done + work, self._work, self._ends))
-        elapsed_s, self.clock_s = end_s - self.clock_s, end_s
+    def run(self, work_s: float) -> float:
+        """Return how long (s) a slice takes that would take `work_s` in average weather, and let that time pass.
+
+        Whole recorded slices are used up, one at least: what a slice scatters by is its own, and no neighbour's.
+        """
+        n = max(1, round(work_s / self._usual_s))
+        speed = float(np.mean([math.exp(self._trace.w[self._next()]) for _ in range(n)]))
+        elapsed_s = work_s / speed
+        self.clock_s += elapsed_s
         self.n_slices += 1
         return elapsed_s
 
-    def _add_block(self) -> None:
-        trace = self._trace
-        first = int(self.rng.integers(len(trace.w)))
-        length_s = max(1.0, self.rng.exponential(BLOCK_S))
-        n = max(1, int(length_s / float(trace.duration_s.mean())))
-        which = (first + np.arange(n)) % len(trace.w)
-        lasts = trace.duration_s[which]
-        self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(lasts)])
-        self._work = np.concatenate([self._work, self._work[-1] + np.cumsum(lasts * np.exp(trace.w[which]))])
+    def wait(self, duration_s: float) -> None:
+        """Let time pass, and the weather with it."""
+        self.clock_s += duration_s
+        for _ in range(round(duration_s / self._usual_s)):
+            self._next()
+
+    def _next(self) -> int:
+        """Return the next recorded slice: the one after the last, or, once in a while, the first of another block."""
+        at = self._at
+        ends = self.rng.random() < self._usual_s / BLOCK_S
+        self._at = int(self.rng.integers(len(self._trace.w))) if ends else (at + 1) % len(self._trace.w)
+        return at
 
 
 class ReplayProcess:
@@ -142,7 +144,7 @@ class ReplayProcess:
 
     def ready(self) -> Facts:
         """Take a start's time; two that start together each take half of it."""
-        self._host.clock_s += self._host.start_s / 2
+        self._host.wait(self._host.start_s / 2)
         warm_up = Slice(start_s=0.0, elapsed_s=self._step_work, n_steps=1, step_s=(self._step_work,))
         return Facts(import_s=0, context_s=0, load_s=0, first_step_s=0, warm_up=warm_up, effective={})
 

@@ -157,7 +157,7 @@ def pair_errors(trace: str, seed: int) -> tuple[float, float, float, float]:
 
     in_turn = once(b) - once(a)
     first = once(launcher.launch(DEFAULT, {}))
-    launcher.clock_s += float(rng.uniform(60.0, 240.0))
+    launcher.wait(float(rng.uniform(60.0, 240.0)))
     later = once(launcher.launch(DEFAULT, {}))
     rates = [[Objective.THROUGHPUT.log_rate(s, 8) for s in side] for side in (pair.reference, pair.candidate)]
     return paired.se, unpaired(*rates).se, in_turn, later - first

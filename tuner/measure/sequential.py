@@ -98,7 +98,7 @@ class Looks:
     first: int
     planned: int
     alpha: float = 0.05
-    rho: float = 2.0
+    rho: float = 3.0
 
     def level(self, n: int, *, last: bool = False) -> float:
         """Return the level of the interval after `n` observations, 1 - α_k; the `last` look spends all that is left.

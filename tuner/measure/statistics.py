@@ -22,7 +22,7 @@ from tuner.measure import dunnett
 
 Array = NDArray[np.float64]
 
-_CONTRAST_PRIOR_DF = 4  # what the other contenders' scatter counts for in one contender's
+_CONTRAST_PRIOR_DF = 8  # what the other contenders' scatter counts for in one contender's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

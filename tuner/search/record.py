@@ -78,7 +78,7 @@ class Trial:
         if self.facts is None:
             return 0.0
         told = (self.facts[phase] for phase in ("context_s", "load_s", "first_step_s"))
-        return float(sum(told)) + min(1.0, 2 * self.facts["warm_up"]["elapsed_s"])
+        return float(sum(told) + min(1.0, 2 * self.facts["warm_up"]["elapsed_s"]))
 
     @property
     def step_s(self) -> list[float]:
