@@ -13,19 +13,26 @@ import pytest
 from tests.conftest import setting
 from tests.test_search import noisy, run, surface
 from tuner.errors import TunerError
+from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
+from tuner.measure.noise import gauge
+from tuner.measure.objective import Objective
+from tuner.measure.pair import Pair
 from tuner.measure.statistics import Estimate
 from tuner.report.document import describe_study
+from tuner.runtime.probe import Runtime
 from tuner.search.bench import Bench, BenchPlan, alike, incumbent
 from tuner.search.budget import Budget
 from tuner.search.race import Call, RacePlan, call
 from tuner.search.record import Trial
 from tuner.search.sampler import Encoding, fit
 from tuner.search.study import Plan
+from tuner.space import spacefile
 from tuner.space.setting import Setting
-from tuner.space.space import Space
-from tuner.trial.outcome import Exit, Facts, Status
+from tuner.space.space import Space, resolve
+from tuner.trial.outcome import Exit, Facts, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
+from tuner.workload.workload import Workload
 
 RACE = RacePlan()
 
@@ -274,3 +281,49 @@ def test_alike_are_those_that_the_search_cannot_tell_apart() -> None:
     trials = [trial(0, 0.1), trial(1, 0.09), trial(2, 0.0), trial(3, 0.2, over_limit=True), trial(4, 0.095)]
     assert [t.number for t in alike(trials, luck=0.006)] == [0, 1, 4]
     assert alike([], luck=0.006) == []
+
+
+def test_a_pinned_search_is_not_held_up_by_what_the_pin_rules_out(
+    tmp_path: Path, machine: Machine, stock: Runtime, resnet50: Workload
+) -> None:
+    """The baselines that use another value are far ahead, and no measure of what is left to gain."""
+    file = spacefile.read("cpu", machine)
+    pinned = resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"intra_op": "1"})
+    record, _ = run(pinned, noisy(), folder=tmp_path, budget=Budget(trials=16))
+    free = [t for t in record.trials() if t.eligible and not t.baselines]
+    assert len(free) >= 6
+
+
+def test_two_references_are_two_more_lucks() -> None:
+    seen = estimate(0.05, 0.007, n=4, df=40)
+    assert call(seen, BEST, luck=0.015, max_quads=8, plan=RACE) is Call.HOPELESS
+    assert call(seen, BEST, luck=0.015, max_quads=8, plan=RACE, shared=False) is not Call.HOPELESS
+
+
+def test_the_raw_slices_behind_the_noise_are_kept(tmp_path: Path, space: Space) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
+    pairs = [Pair.from_dict(data) for data in record.get("noise_pairs")]
+    assert len(pairs) == 2
+    again = gauge(pairs, Objective.THROUGHPUT, batch_size=space.reference.batch_size)
+    assert again.n_pairs == record.get("noise")["n_pairs"]
+    # The first pair goes on as the default's own trial.
+    assert again.n_quads >= record.get("noise")["n_quads"]
+
+
+def test_a_default_that_memory_does_not_hold_even_alone_is_an_error_with_a_hint(space: Space) -> None:
+    class Dying(Small):
+        def canary(self) -> object:
+            process = super().canary()
+
+            def ready() -> Facts:
+                raise TrialFailure(Status.OOM, "killed")
+
+            process.ready = ready
+            return process
+
+    launcher = Dying(1)
+    bench = Bench(space, launcher, BenchPlan(free_memory_bytes=launcher.free))
+    with pytest.raises(TunerError, match="memory holds not even one"):
+        bench.gauge([])
+    bench.close()
+    assert launcher.live == 0

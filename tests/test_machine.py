@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trees import add_cgroup_v1, add_cgroup_v2, make_machine
-from tuner.machine.cgroup import read_limits
+from tuner.machine.cgroup import read_limits, used_memory_bytes
 from tuner.machine.cpulist import format_list, parse_list, parse_mask
 from tuner.machine.host import detect
 from tuner.machine.topology import read_topology
@@ -107,6 +107,16 @@ def test_quota_v2(tmp_path: Path, group: str, files: dict[str, str], mount_root:
 def test_quota_v1(tmp_path: Path, files: dict[str, str], mount_root: str, quota: float | None) -> None:
     add_cgroup_v1(tmp_path, "/box", files, mount_root=mount_root)
     assert read_limits(tmp_path).cpu_quota == quota
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_memory_that_a_container_has_taken(tmp_path: Path, version: int) -> None:
+    assert used_memory_bytes(tmp_path) is None
+    if version == 2:
+        add_cgroup_v2(tmp_path, "/a/b", {"a/b/memory.stat": "anon 5000\nfile 9000", "a/memory.stat": "anon 7"})
+    else:
+        add_cgroup_v1(tmp_path, "/a", {"memory/a/memory.stat": "cache 9000\nrss 3\ntotal_rss 5000"})
+    assert used_memory_bytes(tmp_path) == 5000
 
 
 def test_memory_limits(tmp_path: Path) -> None:

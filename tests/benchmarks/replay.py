@@ -57,6 +57,8 @@ def load(name: str) -> Trace:
         explained.append(noise)
     # Of the scatter of the means, what the slices' own noise explains is not luck.
     shrink = math.sqrt(max(0.0, 1 - float(np.mean(explained)) / float(np.mean(between))))
+    # A process was measured beside the mean of its session, of which it is itself a part.
+    shrink *= math.sqrt(N_PROCESSES / (N_PROCESSES - 1))
     luck = {p: shrink * value for p, value in luck.items()}
     w = y - np.array([luck[int(p)] for p in process])
     return Trace(w=w - w.mean(), duration_s=elapsed, luck=np.array(list(luck.values())))

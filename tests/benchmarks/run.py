@@ -128,7 +128,7 @@ def compare() -> Iterator[Figure]:
     """`tftune compare` of a setting with itself, as a user runs it."""
     words = []
     for _ in range(N_COMPARES):
-        command = [TFTUNE, "compare", "resnet50", "--a", "tf-default", "--b", "tf-default", "--time-budget", "75s"]
+        command = [TFTUNE, "compare", "resnet50", "--a", "tf-default", "--b", "tf-default", "--time-budget", "70s"]
         done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
         found = json.loads(done.stdout)
         words.append(found["verdict"])

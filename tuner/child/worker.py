@@ -177,6 +177,7 @@ def prepare_canary() -> tuple[Callable[[], Any], Report]:
     step()
     first = CLOCK()
     windows, _ = warm_up(step, first - started)
+    windows = windows or [slice_of(started, [first])]
     facts = {
         "import_s": 0.0,
         "context_at_s": first,

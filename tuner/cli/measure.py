@@ -87,7 +87,9 @@ def compare(
         ),
         stores=False,
     )
-    made = run(checked, a, b, threshold=_share(threshold), storage_url=storage, wait=wait, told=_tell())
+    made = run(
+        checked, a, b, threshold=_share(threshold), storage_url=storage, wait=wait, waiting=_waiting, told=_tell()
+    )
     document = describe(made)
     if json_:
         show_json(document)
@@ -120,11 +122,13 @@ def check(
         budget=time_budget,
         threshold=_share(threshold),
         wait=wait,
+        waiting=_waiting,
         told=_tell(),
     )
     document: dict[str, object] = {"study": made.study, "helps": made.helps}
     if made.comparison is not None:
         found = describe(made.comparison)
+        found["limits"] = {name: answer.value for name, answer in made.kept.items()} or None
         found["warnings"] = [*(warning.to_dict() for warning in made.warnings), *found["warnings"]]
         document |= found
     if json_:
@@ -133,7 +137,8 @@ def check(
         show(f"study {made.study} recommends to keep the default: there is nothing to check")
     else:
         said = {True: "still helps", False: "no longer helps", None: "could not be decided on"}[made.helps]
-        show(comparison(document), f"the recommendation of study {made.study} {said}")
+        limits = f"; limits {made.kept['b']}" if made.kept else ""
+        show(comparison(document), f"the recommendation of study {made.study} {said}{limits}")
     if made.helps is False:
         raise typer.Exit(NO_LONGER_HELPS)
 
@@ -165,6 +170,7 @@ def noise(
     made = noise_of(
         checked,
         wait=wait,
+        waiting=_waiting,
         introduce=lambda job: progress.print(terminal.host(job.described())),
         told=lambda number, ratio: progress.print(
             f"pair {number}: {terminal.ratio_text(ratio.ratio, *ratio.interval())}", style="dim"
@@ -175,6 +181,10 @@ def noise(
         show_json(document)
     else:
         show("", table(document))
+
+
+def _waiting(line: str) -> None:
+    console(stderr=True).print(f"waiting: {line}")
 
 
 def _share(percent: float | None) -> float | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
 
+from tuner.errors import BadInputError
 from tuner.places import DEFAULT_STORAGE
 
 
@@ -39,6 +41,13 @@ def complete_space(incomplete: str) -> list[str]:
     from tuner.space.spacefile import names
 
     return [name for name in names() if name.startswith(incomplete)]
+
+
+def _finite(value: float | None) -> float | None:
+    """Refuse what is no number; typer's own range lets it through."""
+    if value is not None and math.isnan(value):
+        raise BadInputError("--threshold is nan", "expected a number of percent from 0 to 100")
+    return value
 
 
 WorkloadArgument = Annotated[
@@ -85,7 +94,8 @@ ThresholdOption = Annotated[
         metavar="PERCENT",
         min=0.0,
         max=100.0,
-        help="The gain that matters in practice; the larger of 2 and the noise floor if not given.",
+        callback=_finite,
+        help="The gain that matters in practice; if not given 2, in a search the noise floor where that is larger.",
     ),
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Queue behind another measurement on this machine.")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +63,15 @@ class Affinities:
 
     def check(self, space: Space) -> None:
         """Raise BadInputError for a value that the OpenMP library refuses, before anything is measured."""
-        settings = [*space.baselines.values(), *space.points]
+        self._check([*space.baselines.values(), *space.points], space.domains)
+
+    def check_one(self, setting: Setting) -> None:
+        """Raise BadInputError where the OpenMP library refuses a value of this setting."""
+        self._check([setting], setting.to_dict())
+
+    def _check(self, settings: Sequence[Setting], named: Container[str]) -> None:
         for name in ("kmp_affinity", "omp_proc_bind", "omp_places"):
-            if name in space.domains:
+            if name in named:
                 for value, cpus in dict.fromkeys((str(s[name]), s.to_dict().get("cpus")) for s in settings):
                     self._check_value(name, value, None if cpus is None else str(cpus))
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.errors import BadInputError, TunerError
-from tuner.job.compare import Comparison, Told, measure
+from tuner.job.compare import A, B, Comparison, Told, measure
 from tuner.job.job import Job, prepare
 from tuner.job.request import Request
 from tuner.job.request import check as understand
 from tuner.job.side import Side
+from tuner.machine.exclusive import measuring_alone
+from tuner.measure.constraint import Limits
+from tuner.measure.tail import Kept
 from tuner.measure.verdict import Word
 from tuner.measure.warning import Code, Warning
+from tuner.report import evidence
 from tuner.report.document import describe_study
 from tuner.search.record import Record
 from tuner.search.storage import find, open_storage
@@ -27,17 +32,34 @@ class Checkup:
     study: str
     comparison: Comparison | None
     warnings: list[Warning]
+    kept: dict[str, Kept] = field(default_factory=dict)
+    """Whether the default (a) and the recommendation (b) keep to the study's limits; empty where it has none."""
 
     @property
     def helps(self) -> bool | None:
-        """Return whether it is better, False where it is shown not to be, None where nothing was decided."""
+        """Return whether it is better, False where it is shown not to be, None where nothing was decided.
+
+        Under limits it has to keep to them, and helps already where the default does not.
+        """
         if self.comparison is None:
             return None
+        if self.kept.get(B) is Kept.NO:
+            return False
+        if self.kept.get(A) is Kept.NO:
+            return True
         return {Word.BETTER: True, Word.UNDECIDED: None}.get(self.comparison.verdict.word, False)
 
 
 def checkup(
-    study: str, *, storage_url: str, python: str | None, budget: str, threshold: float | None, wait: bool, told: Told
+    study: str,
+    *,
+    storage_url: str,
+    python: str | None,
+    budget: str,
+    threshold: float | None,
+    wait: bool,
+    waiting: Callable[[str], None],
+    told: Told,
 ) -> Checkup:
     """Measure a study's recommendation against TensorFlow's default, on this machine as it is now.
 
@@ -59,23 +81,24 @@ def checkup(
     checked = understand(
         Request(workload=path, python=interpreter, objective=described["objective"], time_budget=budget), stores=False
     )
-    job = prepare(checked)
     default = Setting.of(described["baselines"][DEFAULT]["setting"])
     batch = Setting.of({"batch_size": default.batch_size}).env()
-    made = measure(
-        job,
-        Side(asked=DEFAULT, setting=default, env=batch),
-        Side(asked=f"study {record.name}", setting=Setting.of(advice["setting"]), env=advice["env"]),
-        budget_s=checked.budget.time_s,
-        deadline_s=checked.deadline_s,
-        threshold=threshold,
-        wait=wait,
-        told=told,
-    )
+    with measuring_alone(wait=wait, waiting=waiting):
+        job = prepare(checked)
+        made = measure(
+            job,
+            Side(asked=DEFAULT, setting=default, env=batch),
+            Side(asked=f"study {record.name}", setting=Setting.of(advice["setting"]), env=advice["env"]),
+            checked,
+            threshold=threshold,
+            told=told,
+        )
     if made.failures and made.verdict.speedup is None:
         name, text = next(iter(made.failures.items()))
         raise TunerError(f"{'the default' if name == 'a' else 'the recommendation'} {text}", "it does not run here")
-    return Checkup(study=record.name, comparison=made, warnings=_elsewhere(record, job))
+    limits = Limits.from_dict(record.get("limits", {}))
+    kept = evidence.kept(made.rounds, (A, B), limits) if limits else {}
+    return Checkup(study=record.name, comparison=made, warnings=_elsewhere(record, job), kept=kept)
 
 
 def _elsewhere(record: Record, job: Job) -> list[Warning]:

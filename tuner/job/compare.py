@@ -63,56 +63,49 @@ Told = Callable[[int, Verdict, float | None], None]
 
 
 def compare(
-    checked: Checked, a: str, b: str, *, threshold: float | None, storage_url: str, wait: bool, told: Told
-) -> Comparison:
-    """Measure b against a; raises BadInputError before anything is measured."""
-    job = prepare(checked)
-    return measure(
-        job,
-        side(a, job, storage_url),
-        side(b, job, storage_url),
-        budget_s=checked.budget.time_s,
-        deadline_s=checked.deadline_s,
-        threshold=threshold,
-        wait=wait,
-        told=told,
-    )
-
-
-def measure(
-    job: Job,
-    a: Side,
-    b: Side,
+    checked: Checked,
+    a: str,
+    b: str,
     *,
-    budget_s: float | None,
-    deadline_s: float,
     threshold: float | None,
+    storage_url: str,
     wait: bool,
+    waiting: Callable[[str], None],
     told: Told,
 ) -> Comparison:
-    """Hold rounds of fresh processes of both until the verdict is decided or the budget ends."""
+    """Measure b against a; raises BadInputError before anything is measured."""
+    with measuring_alone(wait=wait, waiting=waiting):
+        job = prepare(checked)
+        sides = side(a, job, storage_url), side(b, job, storage_url)
+        return measure(job, *sides, checked, threshold=threshold, told=told)
+
+
+def measure(job: Job, a: Side, b: Side, checked: Checked, *, threshold: float | None, told: Told) -> Comparison:
+    """Hold rounds of fresh processes of both until the verdict is decided or the budget ends.
+
+    The caller holds the right to measure.
+    """
     if job.objective is Objective.LATENCY and a.setting.batch_size != b.setting.batch_size:
         raise BadInputError(
             f"--objective latency with batch sizes {a.setting.batch_size} and {b.setting.batch_size}",
             "latency is compared at one batch size",
         )
     contenders = _contenders(a, b)
-    with measuring_alone(wait=wait):
-        began_s = time.monotonic()
-        before = conditions.read(job.machine.affinity)
-        job.export()
-        contest = Contest(
-            contenders=contenders,
-            launcher=FreshLauncher(target=job.target(deadline_s=deadline_s)),
-            plan=_plan(job),
-            objective=job.objective,
-            threshold=THRESHOLD if threshold is None else threshold,
-            judge=_judge,
-            rng=np.random.default_rng(),
-            left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
-        )
-        contest.hold(lambda: _tell(contest, told))
-        seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
+    began_s, budget_s = time.monotonic(), checked.budget.time_s
+    before = conditions.read(job.machine.affinity)
+    job.export()
+    contest = Contest(
+        contenders=contenders,
+        launcher=FreshLauncher(target=job.target(deadline_s=checked.deadline_s)),
+        plan=_plan(job),
+        objective=job.objective,
+        threshold=THRESHOLD if threshold is None else threshold,
+        judge=_judge,
+        rng=np.random.default_rng(),
+        left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
+    )
+    contest.hold(lambda: _tell(contest, told))
+    seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
     failures = {name: text for round_ in contest.rounds for name, text in round_.failures.items()}
     return Comparison(
         a=a,

@@ -52,17 +52,22 @@ class Gauged:
 
 
 def noise_of(
-    checked: Checked, *, wait: bool, introduce: Callable[[Job], None], told: Callable[[int, Estimate], None]
+    checked: Checked,
+    *,
+    wait: bool,
+    waiting: Callable[[str], None],
+    introduce: Callable[[Job], None],
+    told: Callable[[int, Estimate], None],
 ) -> Gauged:
     """Measure A against A in fresh pairs until the budget ends; `told` is called after each with its ratio."""
-    job = prepare(checked)
-    introduce(job)
-    setting = job.space.reference
-    same = (setting, job.space.env(setting))
     budget_s = checked.budget.time_s
     pairs: list[Pair] = []
     ratios: list[Estimate] = []
-    with measuring_alone(wait=wait):
+    with measuring_alone(wait=wait, waiting=waiting):
+        job = prepare(checked)
+        introduce(job)
+        setting = job.space.reference
+        same = (setting, job.space.env(setting))
         began_s = time.monotonic()
         job.export()
         launcher = FreshLauncher(target=job.target(deadline_s=checked.deadline_s))

@@ -15,6 +15,7 @@ from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked, Request, check
 from tuner.machine import conditions
+from tuner.machine.cgroup import used_memory_bytes
 from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import Machine
 from tuner.measure.finals import FinalsPlan
@@ -91,7 +92,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             finally:
                 progress.end()
                 seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
-                record.put("conditions", seen.to_dict())
+                record.put("conditions", [*record.get("conditions", []), seen.to_dict()])
     except (SQLAlchemyError, StorageInternalError) as error:
         first = str(error.__cause__ or error).strip().splitlines()[0]
         raise TunerError(f"the storage failed: {first}", "mend it, then run again to continue") from error
@@ -107,9 +108,11 @@ def parallel_starts(machine: Machine) -> int:
 
 
 def free_memory_bytes(machine: Machine) -> int:
-    """Return the memory that processes may still take, at most nine tenths of the container's limit."""
+    """Return the memory that processes may still take: of nine tenths of the container's limit, what is left."""
     free = int(psutil.virtual_memory().available)
-    return free if machine.memory_limit_bytes is None else min(free, int(0.9 * machine.memory_limit_bytes))
+    if machine.memory_limit_bytes is None:
+        return free
+    return max(0, min(free, int(0.9 * machine.memory_limit_bytes) - (used_memory_bytes() or 0)))
 
 
 def _introduce(job: Job, console: Console) -> None:

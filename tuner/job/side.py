@@ -8,7 +8,7 @@ from tuner.errors import BadInputError, unknown
 from tuner.job.job import Job
 from tuner.report.document import describe_study
 from tuner.search.storage import find, open_storage
-from tuner.space.catalogue import KNOBS, knob
+from tuner.space.catalogue import KNOBS, PRELOAD, knob
 from tuner.space.knob import Value
 from tuner.space.setting import Setting
 
@@ -36,6 +36,11 @@ def side(text: str, job: Job, storage_url: str) -> Side:
         setting = space.baselines[text]
     else:
         setting = _recommended(text, job, storage_url)
+    for name, value in setting.items:
+        missing = KNOBS[name].variable == PRELOAD and value != space.reference[name] and value not in space.libraries
+        if missing:
+            raise BadInputError(f"{name}={value}: no such library is installed here", "install it first")
+    job.affinities.check_one(setting)
     return Side(asked=text, setting=setting, env=space.env(setting))
 
 
@@ -49,6 +54,8 @@ def _values(text: str, job: Job) -> dict[str, Value]:
             raise BadInputError(f"{name}={value} would change nothing: {job.space.off[name]}", "leave it out")
         if name not in job.space.domains:
             raise BadInputError(f"{name} is not part of the search space '{job.space.name}'", "try --space extended")
+        if values.get(name, parsed) != parsed:
+            raise BadInputError(f"{name} is given twice in '{text}'", "keep one of them")
         values[name] = parsed
     return values
 

@@ -29,6 +29,18 @@ def read_limits(root: Path = Path("/")) -> Limits:
     return Limits(cpu_quota=min(quotas, default=None), memory_bytes=int(min(limits)) if limits else None)
 
 
+def used_memory_bytes(root: Path = Path("/")) -> int | None:
+    """Return what this process's memory group has taken and cannot give back; None where there is none.
+
+    Of the innermost group that tells: pages of files can be given back, and do not count.
+    """
+    for folder in _groups(root, "memory"):
+        text = _field(folder / "memory.stat", "anon") or _field(folder / "memory.stat", "total_rss")
+        if text is not None:
+            return int(text)
+    return None
+
+
 def throttled_s(root: Path = Path("/")) -> float:
     """Return for how long (s) the CPU quota has held this process's groups back so far: the worst one's figure."""
     found = [s for folder in _groups(root, "cpu") for s in _readings(folder, (_throttled_v2, _throttled_v1))]

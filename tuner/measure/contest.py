@@ -21,8 +21,8 @@ FEWEST = 2
 USUAL_ROUNDS = 5
 """Rounds that the default budget of a search has time for: the noise floor is that of these."""
 # The error of all looks together. Two contenders have only the rounds less one as degrees of freedom, and with so few
-# Student's quantiles at the levels of a Brownian motion are wrong in 5.6 to 6.0 % where 5 % are spent (200,000 simulated
-# contests of 5, 10 and 16 rounds); 4.2 % keep it below 5 %.
+# Student's quantiles at the levels of a Brownian motion are wrong in 5.6 to 6.0 % where 5 % are spent (200,000
+# simulated contests of 5, 10 and 16 rounds); 4.2 % keep it below 5 %.
 _ALPHA, _ALPHA_OF_TWO = 0.05, 0.042
 _MOST_INTERRUPTED = 3
 _MOST_LAPS = 4
@@ -89,9 +89,15 @@ class Contest:
                 alpha = _ALPHA_OF_TWO if len(self.contenders) == 2 else _ALPHA
                 looks = Looks(first=min(self.plan.min_rounds, planned), planned=planned, alpha=alpha)
                 self.level = looks.level(max(n, looks.first), last=bool(self.ended))
-                if not self.ended and n >= looks.first and decided(self.verdicts()):
+                if not self.ended and n >= looks.first and self._decided():
                     self.ended = "decided"
             told()
+
+    def _decided(self) -> bool:
+        """Return whether nothing is open of those that run; one that does not will not come to run either."""
+        running = finals.table(self.rounds, self.contenders, self.objective)[0]
+        names = {name for c in self.contenders if c.names[0] in running for name in c.names}
+        return decided({name: verdict for name, verdict in self.verdicts().items() if name in names})
 
     def _ended(self, n: int, planned: int, *, short: bool) -> str:
         interrupted = len(self.rounds) - n

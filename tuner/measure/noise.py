@@ -23,7 +23,7 @@ from scipy.special import ndtri
 from tuner.measure import dunnett
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, log_ratios
-from tuner.measure.statistics import Array
+from tuner.measure.statistics import Array, contrast_df
 
 # What is believed before anything is known of this machine, and how much that counts (degrees of freedom).
 PRIOR_QUAD_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.02, 0.006, 4.0
@@ -83,7 +83,9 @@ UNKNOWN = Noise(quad_sd=PRIOR_QUAD_SD, process_sd=PRIOR_PROCESS_SD, drift=0.0, n
 
 
 def _critical(rounds: int, contenders: int) -> float:
-    return dunnett.quantile(0.95, contenders - 1, max(1, (rounds - 1) * (contenders - 1)))
+    """Return the quantile of finals that are looked at for the last time, as `statistics.contrast` has it."""
+    rivals = max(1, contenders - 1)
+    return dunnett.quantile(0.95, rivals, contrast_df(max(2, rounds), rivals + 1))
 
 
 def gauge(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> Noise:

@@ -25,6 +25,8 @@ from tuner.measure.statistics import Array
 from tuner.trial.launcher import Process
 from tuner.trial.outcome import Slice, TrialFailure
 
+_STALL = "a slice stalled"
+_MANY = 20  # a machine that never stays awake is measured in the end, whatever that is worth
 _ASLEEP_S = 1.0
 _IDLE_S = 5.0  # between two slices of a quad: a stopped tuner, or a machine that has come to a standstill
 _STALLED, _STALL_S = 5.0, 2.0  # a slice this many times slower than usual, and this long, is no weather
@@ -127,7 +129,7 @@ def measure_pair(
         slept_s = slept()
         quad = _quad(reference, candidate, ask, mirrored=pair.n_quads % 2 == 1)
         interruption = _interruption(pair, quad, slept() - slept_s)
-        if interruption and len(pair.interruptions) < plan.max_repeats:
+        if interruption and len(pair.interruptions) < (plan.max_repeats if interruption.startswith(_STALL) else _MANY):
             pair.interruptions.append(interruption)
             continue
         pair.reference.extend(quad[0])
@@ -162,7 +164,7 @@ def _interruption(pair: Pair, quad: tuple[list[Slice], list[Slice]], slept_s: fl
         usual = statistics.median_low([_step_s(s) for s in known + new])
         slow = max(new, key=_step_s)
         if _step_s(slow) > _STALLED * usual and slow.elapsed_s > _STALL_S:
-            return f"a slice stalled: {slow.elapsed_s:.1f} s where {slow.n_steps * usual:.1f} s are usual"
+            return f"{_STALL}: {slow.elapsed_s:.1f} s where {slow.n_steps * usual:.1f} s are usual"
     return ""
 
 

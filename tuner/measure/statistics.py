@@ -114,6 +114,11 @@ def block_error(y: Array) -> tuple[float, int]:
     return math.sqrt(float((residual**2).sum()) / df), df
 
 
+def contrast_df(r: int, c: int) -> int:
+    """Return the degrees of freedom of a contrast of c contenders in r rounds: its own, and of the others' some."""
+    return r - 1 + min(_CONTRAST_PRIOR_DF, (r - 1) * (c - 2))
+
+
 def contrast(y: Array, a: int, b: int) -> Estimate:
     """Return the log-ratio of contender `b` to contender `a` of a block design.
 
@@ -124,8 +129,9 @@ def contrast(y: Array, a: int, b: int) -> Estimate:
     """
     x = y[:, b] - y[:, a]
     r = len(x)
-    sd, df = block_error(y)
-    own, prior = r - 1, min(_CONTRAST_PRIOR_DF, df - (r - 1))
+    own = r - 1
+    sd, _ = block_error(y)
+    prior = contrast_df(r, y.shape[1]) - own
     if own <= 0:
         return Estimate(mean=float(x.mean()), se=math.inf, n=r, df=0)
     variance = (prior * 2 * sd**2 + own * float(x.var(ddof=1))) / (prior + own)

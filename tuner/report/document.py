@@ -81,7 +81,7 @@ def describe_study(record: Record) -> Document:
         "trials": _count(trials),
         "history": [trial_document(trial) for trial in trials],
         "noise": evidence.noise_document(record),
-        "conditions": record.get("conditions"),
+        "conditions": record.get("conditions", [None])[-1],
         "incumbent": _incumbent(trials),
         **_finals(record, objective, trials),
         "ended_because": last.get("ended_because"),
@@ -182,7 +182,6 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
         evidence.of_steps(len(evidence.steps_of(rounds, chosen.names[0])), objective, limits),
         evidence.of_limits(kept.get(chosen.names[0], Kept.UNKNOWN), limits) if limits else [],
     )
-    default = next((c.setting.to_dict() for c in contenders if DEFAULT in c.names), {})
     unit = {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s"}[objective]
     return {
         "verdicts": {name: verdict.to_dict() for name, verdict in verdicts.items()},
@@ -194,7 +193,7 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "alike": list(advice.alike),
             "limits": kept[chosen.names[0]].value if limits and chosen.names[0] in kept else None,
         },
-        "shrinkage": evidence.shrinkage(trials, default, verdicts[DEFAULT].speedup if DEFAULT in verdicts else None),
+        "shrinkage": evidence.shrinkage(trials, contenders, verdicts[DEFAULT].speedup if DEFAULT in verdicts else None),
         "warnings": [w.to_dict() for w in warnings],
         "limits": limits.to_dict(),
         "finals": {

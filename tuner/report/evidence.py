@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tuner.machine.conditions import Conditions
 from tuner.measure.constraint import Limits
 from tuner.measure.contest import FEWEST
-from tuner.measure.finals import FinalsPlan, Round
+from tuner.measure.finals import Contender, FinalsPlan, Round
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.measure.tail import QUANTILES, Kept, quantiles, samples_needed
+from tuner.measure.verdict import INCUMBENT
 from tuner.measure.warning import Code, Warning, merge, of_conditions
-from tuner.search.bench import incumbent
 from tuner.search.record import Record, Trial
 from tuner.search.study import THRESHOLD, noise_floor
+from tuner.space.baseline import DEFAULT
 
 _GIB = 1024**3
 
@@ -43,7 +44,7 @@ def tail(rounds: Sequence[Round], name: str) -> dict[str, object]:
 def steps_of(rounds: Sequence[Round], name: str) -> list[float]:
     """Return the durations (s) of a contender's steps in all rounds that count."""
     whole = [r.slices[name] for r in rounds if name in r.slices and not r.interruptions]
-    return [step for slices in whole for each in slices for step in each.step_s]
+    return [step for slices in whole for each in slices for step in each.undisturbed_s]
 
 
 def memory_of(rounds: Sequence[Round], name: str) -> int | None:
@@ -100,19 +101,22 @@ def limits_text(limits: Limits) -> str:
 
 
 def shrinkage(
-    trials: Sequence[Trial], reference: Mapping[str, object], speedup: float | None
+    trials: Sequence[Trial], contenders: Sequence[Contender], speedup: float | None
 ) -> dict[str, float] | None:
-    """Return the incumbent's figure against the default in the search beside that of the finals (ratios)."""
-    best = incumbent(trials)
-    default = next((t for t in trials if t.setting.to_dict() == reference and t.log_ratio is not None), None)
-    if best is None or best.log_ratio is None or speedup is None or default is None:
+    """Return the finals' incumbent against the default: its figure in the search beside that of the finals (ratios)."""
+
+    def found(name: str) -> float | None:
+        setting = next((c.setting for c in contenders if name in c.names), None)
+        return next((t.log_ratio for t in trials if t.setting == setting and t.log_ratio is not None), None)
+
+    best, default = found(INCUMBENT), found(DEFAULT)
+    if best is None or default is None or speedup is None:
         return None
-    return {"search": math.exp(best.log_ratio - (default.log_ratio or 0.0)), "finals": speedup}
+    return {"search": math.exp(best - default), "finals": speedup}
 
 
 def _of_machine(record: Record) -> list[Warning]:
-    stored = record.get("conditions")
-    return of_conditions(Conditions.from_dict(stored)) if stored else []
+    return [w for stored in record.get("conditions", []) for w in of_conditions(Conditions.from_dict(stored))]
 
 
 def _of_noise(record: Record) -> list[Warning]:

@@ -44,7 +44,7 @@ class BenchPlan:
     limits: Limits = field(default_factory=Limits)
     pair: PairPlan = field(default_factory=PairPlan)
     race: RacePlan = field(default_factory=RacePlan)
-    max_pair_s: float = 14.0
+    max_pair_s: float = 20.0
     parallel: int = 3
     renew_every: int = 6
     gauge_quads: int = 3
@@ -98,7 +98,10 @@ class Bench:
         self._n_references = max((trial.reference for trial in known), default=0)
         free = self._plan.free_memory_bytes()
         roomy = free is None or free > _ROOMY_BYTES
-        first, *others = self._launch([self._space.reference] * (self._plan.parallel if roomy else 1))
+        started = self._launch([self._space.reference] * (self._plan.parallel if roomy else 1))
+        # Together they may have been too many: one that came up is enough.
+        first = next((each for each in started if each.facts is not None), started[0])
+        others = [each for each in started if each is not first]
         try:
             self._adopt(first)
             if not roomy and self._fits():
@@ -181,6 +184,11 @@ class Bench:
             )
             steps = stand_in.step_s, reference.step_s
             pair = measure_pair(canary, reference.process, self._plan.pair, step_s=steps, enough=self._gauged)
+        except (TrialFailure, ReferenceLost) as failure:
+            canary.close()
+            raise TunerError(
+                f"the default failed beside a canary: {failure}", "memory holds not even one process of it: free some"
+            ) from failure
         except BaseException:
             canary.close()
             raise
@@ -271,12 +279,13 @@ class Bench:
             except TrialFailure as failure:
                 return _failed(trial, failure)
             except ReferenceLost as lost:
+                alone = self.alone
                 self._lose_reference()
                 start.process.pause()
                 begun = None
-                if attempt == 2:
+                if attempt == 2 or alone:
                     raise TunerError(
-                        f"the reference process failed twice beside {trial.setting}: {lost}",
+                        f"the reference process failed beside {trial.setting}: {lost}",
                         "the machine may be short of memory; the end of its log:\n" + lost.failure.log[-2000:],
                     ) from lost
                 continue
@@ -308,6 +317,7 @@ class Bench:
                 luck=self.noise.process_sd,
                 max_quads=plan.pair.max_quads,
                 plan=plan.race,
+                shared=best is not None and best.reference == reference.number,
             )
 
         def enough(pair: Pair) -> bool:
@@ -372,7 +382,8 @@ def alike(trials: Sequence[Trial], *, luck: float, level: float = 0.95) -> list[
         if trial.estimate is None or not trial.eligible or trial.over_limit:
             continue
         apart = trial.estimate.minus(best.estimate)
-        wide = replace(apart, se=math.hypot(apart.se, math.sqrt(2) * luck))
+        lucky = math.sqrt(2 if trial.reference == best.reference else 4) * luck
+        wide = replace(apart, se=math.hypot(apart.se, lucky))
         if trial is best or wide.interval(level)[1] >= 1.0:
             found.append(trial)
     return found

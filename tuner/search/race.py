@@ -4,11 +4,15 @@ Notation
     x, s     the trial's mean log-ratio so far, and its standard error
     b, s_b   the incumbent's
     σ_p      what two processes of one setting differ by, however long each is measured
-    d = x - b,  s_d² = s² + s_b² + 2σ_p²;  its interval at look k is Student's at the nominal level α_k
+    d = x - b,  s_d² = s² + s_b² + 2σ_p², or 4σ_p² where the two had different reference processes, which have their
+             luck too; its interval at look k is Student's at the nominal level α_k
 
 A pair is looked at after every quad, so its levels are group-sequential (`tuner.measure.sequential`): the probability
-that a setting as good as the incumbent is called hopeless at any look is at most α/2. A race over several candidates by
-confidence intervals: Maron & Moore (1997), The Racing Algorithm, Artificial Intelligence Review 11.
+that a setting which is as good as the incumbent looks is called hopeless at any look is at most α/2. The incumbent is
+the best of many, so it looks a little better than it is, and some that are as good are given up.
+
+A race over several candidates by confidence intervals: Maron & Moore (1997), The Racing Algorithm, Artificial
+Intelligence Review 11.
 
 What was given up is not thrown away: it is an observation with a large standard error, and the model takes it as that.
 """
@@ -53,13 +57,24 @@ class RacePlan:
     races: bool = True
 
 
-def call(estimate: Estimate, best: Estimate | None, *, luck: float, max_quads: int, plan: RacePlan) -> Call:
-    """Return what to do after `estimate.n` quads of at most `max_quads`; `best` is the incumbent, `luck` is σ_p."""
+def call(
+    estimate: Estimate,
+    best: Estimate | None,
+    *,
+    luck: float,
+    max_quads: int,
+    plan: RacePlan,
+    shared: bool = True,
+) -> Call:
+    """Return what to do after `estimate.n` quads of at most `max_quads`; `best` is the incumbent, `luck` is σ_p.
+
+    `shared` tells whether the two had the same reference process.
+    """
     if not plan.races:
         return Call.GO_ON
     if best is not None:
         looks = Looks(first=1, planned=max_quads, alpha=plan.alpha, rho=plan.rho)
-        se = math.sqrt(estimate.se**2 + best.se**2 + 2 * luck**2)
+        se = math.sqrt(estimate.se**2 + best.se**2 + (2 if shared else 4) * luck**2)
         reach = -float(stdtrit(estimate.df, (1 - looks.level(min(estimate.n, max_quads))) / 2)) * se
         d = estimate.mean - best.mean
         if d + reach < 0:

@@ -83,7 +83,7 @@ class Trial:
     @property
     def step_s(self) -> list[float]:
         """Return how long each step took that its pair tells of."""
-        return [s for each in (self.pair.candidate if self.pair else []) for s in each.step_s]
+        return [s for each in (self.pair.candidate if self.pair else []) for s in each.undisturbed_s]
 
     @property
     def void(self) -> bool:

@@ -103,7 +103,7 @@ class LatticeSampler(BaseSampler):
             return Proposal(setting=points[int(rng.integers(len(points)))], expected_gain=math.inf)
         Z = self._encoding.encode(points)
         mean, sd = gp.predict(posterior, Z)
-        allowed = [t.setting for t in trials if t.estimate is not None and not t.over_limit]
+        allowed = [t.setting for t in trials if t.estimate is not None and t.eligible and not t.over_limit]
         kept = self._kept(trials, Z, rng)
         if allowed:
             best = float(gp.predict(posterior, self._encoding.encode(allowed))[0].max())

@@ -27,7 +27,7 @@ from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 
 _MIN_SUGGESTIONS = 4  # before the model's word that nothing better is to be expected counts
-_FINALS_SHARE = 0.45  # of the time budget, at most, is kept for the first rounds of the finals
+_FINALS_SHARE = 0.5  # of the time budget, at most, is kept for the first rounds of the finals
 _MEMORY_MARGIN = 1.1
 THRESHOLD = 0.02
 """The gain that matters in practice, where the noise floor is not above it and nobody asks for another."""
@@ -138,7 +138,9 @@ class Study:
         noise, pairs = self._bench.gauge(self._trials)
         # The first of them goes on as the default's own trial, and is counted there.
         self._gauged_s = sum(pair.timed_s for pair in pairs[1:])
-        self._record.put("noise", noise.to_dict())
+        if noise.n_pairs:
+            self._record.put("noise", noise.to_dict())
+        self._record.put("noise_pairs", [*self._record.get("noise_pairs", []), *(pair.to_dict() for pair in pairs)])
         self._events.noise_known(noise, noise_floor(noise, self._plan.finals))
 
     def _ask(self, together: int) -> list[tuple[optuna.Trial, Trial]]:
@@ -214,9 +216,9 @@ class Study:
         return sum(recent) / len(recent) if recent else 0.0
 
     def _finals_reserve_s(self) -> float:
-        """Return the time that the fewest rounds need, and no more than the finals' share of the budget."""
+        """Return the time that the usual rounds need, and no more than the finals' share of the budget."""
         plan, best = self._plan.finals, incumbent(self._trials)
-        needed = plan.min_rounds * plan.round_s(self._costs(self._line_up(best)))
+        needed = USUAL_ROUNDS * plan.round_s(self._costs(self._line_up(best)))
         return needed if self._budget.time_s is None else min(needed, _FINALS_SHARE * self._budget.time_s)
 
     def _costs(self, contenders: Sequence[Contender]) -> list[Cost]:

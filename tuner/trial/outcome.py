@@ -36,6 +36,14 @@ class Slice:
     n_steps: int
     step_s: tuple[float, ...]
 
+    @property
+    def undisturbed_s(self) -> tuple[float, ...]:
+        """Return the steps that did not follow a pause: all but the first, where there are enough to do without it.
+
+        The process was stopped before its turn, and what waking up costs is no latency of the model.
+        """
+        return self.step_s[1:] if len(self.step_s) >= 10 else self.step_s
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Slice:
         """Return the slice of a child's report or of a stored trial."""
