@@ -272,7 +272,10 @@ def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
 def test_recommendations(gains: dict[str, float], source: str) -> None:
     names, y, made = finals_of(**gains)
     names = [name.replace("same_batch", "same-batch") for name in names]
-    assert recommend(names, y, made, Standard(threshold=0.02)).source == source
+    advice = recommend(names, y, made, Standard(threshold=0.02))
+    assert advice.source == source
+    assert (advice.gain is None) is (source == "tf-default")
+    assert advice.gain is None or advice.gain.word is Word.BETTER
 
 
 def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended() -> None:

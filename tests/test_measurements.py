@@ -68,6 +68,25 @@ def test_equal_settings_are_not_told_apart(folder: Path) -> None:
     assert found["rounds"] >= 2
 
 
+def test_a_machine_that_others_keep_busy_is_told_of(folder: Path) -> None:
+    """Twice as many spinning processes as CPUs: whatever is decided then, equal settings do not win."""
+    hogs = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(2 * len(os.sched_getaffinity(0)))
+    ]
+    try:
+        # From a process of its own, as those of the one that measures do not count as others.
+        found = run(folder, "compare", "./product.py", "--a", "tf-default", "--b", "tf-default", "--time-budget", "20s")
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert found["verdict"] in ("no difference", "undecided")
+    assert {"busy", "oversubscribed"} & {warning["code"] for warning in found["warnings"]}
+    if found["verdict"] == "undecided":
+        assert "other processes" in found["reason"]
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no use for a second thread")
 def test_one_thread_loses_even_where_the_tuner_is_stopped_meanwhile(folder: Path) -> None:
     """A laptop whose lid is closed, as far as that can be had: the tuner stands still for six seconds."""

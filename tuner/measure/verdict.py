@@ -109,10 +109,14 @@ def decided(verdicts: Mapping[str, Verdict]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What to use: the contender's name; and those that cannot be told apart from the fastest, it among them."""
+    """What to use: the contender's name; and those that cannot be told apart from the fastest, it among them.
+
+    `gain` is the verdict on it against TensorFlow's default; None for that default itself.
+    """
 
     source: str
     alike: tuple[str, ...]
+    gain: Verdict | None = None
 
 
 def recommend(
@@ -149,7 +153,11 @@ def recommend(
     good = [name for name in alike if default in broken or against(name, default).word is Word.BETTER]
     # What is fast may be shown to be better where a simpler one is not.
     chosen = min(good, key=lambda name: simplicity(by_name[name].setting, reference), default=default)
-    return Advice(source=_name(by_name[chosen]), alike=tuple(_name(by_name[name]) for name in alike))
+    return Advice(
+        source=_name(by_name[chosen]),
+        alike=tuple(_name(by_name[name]) for name in alike),
+        gain=None if chosen == default else against(chosen, default),
+    )
 
 
 def _name(contender: Contender) -> str:

@@ -191,6 +191,7 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "env": _recommended_env(advice.source, chosen),
             "reason": _reason(advice, verdicts, broken, contenders),
             "alike": list(advice.alike),
+            "gain": None if advice.gain is None else advice.gain.to_dict(),
             "limits": kept[chosen.names[0]].value if limits and chosen.names[0] in kept else None,
         },
         "shrinkage": evidence.shrinkage(trials, contenders, verdicts[DEFAULT].speedup if DEFAULT in verdicts else None),

@@ -277,13 +277,12 @@ def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> list[R
     advice = document["recommended"]
     if advice is None:
         return [Text("no recommendation yet: run the same search again to continue", style="yellow")]
-    verdict = document["verdicts"].get(DEFAULT)
     lines = [
         Text.assemble(("recommended: ", "bold"), setting_text(advice["setting"]), f"  ({advice['source']})"),
         Text(advice["reason"]),
     ]
-    if advice["source"] == "incumbent" and verdict:
-        lines.append(Text(f"speed-up over {DEFAULT}: {speedup_text(verdict)}"))
+    if advice["gain"] is not None:
+        lines.append(Text(f"speed-up over {DEFAULT}: {speedup_text(advice['gain'])}"))
     if len(advice["alike"]) > 1:
         lines.append(Text(f"not told apart from the fastest: {', '.join(advice['alike'])}", style="dim"))
     again = f"tftune emit {document['study']} --format sh"
