@@ -71,8 +71,7 @@ def test_equal_settings_are_not_told_apart(folder: Path) -> None:
 def test_a_machine_that_others_keep_busy_is_told_of(folder: Path) -> None:
     """Twice as many spinning processes as CPUs: whatever is decided then, equal settings do not win."""
     hogs = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        for _ in range(2 * len(os.sched_getaffinity(0)))
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * len(os.sched_getaffinity(0)))
     ]
     try:
         # From a process of its own, as those of the one that measures do not count as others.
