@@ -79,7 +79,7 @@ BAD = [
     (["inspect", "resnet50", "--set", "nothing=1"], "unknown knob 'nothing'"),
     (["search", "resnet50", "--max-p99", "0"], "--max-p99 is 0"),
     (["search", "resnet50", "--max-memory", "much"], "expected e.g. 800MiB or 2GiB"),
-    (["search", "resnet50", "--threshold", "-1"], "'--threshold'"),
+    (["search", "resnet50", "--threshold", "-1"], "--threshold is -1"),
     (["search", "resnet50", "--threshold", "nan"], "--threshold is nan"),
     (["compare", "resnet50", "--a", "intel", "--b", "inter_op=1,inter_op=2"], "inter_op is given twice"),
     (["compare", "resnet50", "--a", "tf-default"], "Missing option '--b'"),

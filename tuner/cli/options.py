@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import typer
@@ -43,10 +42,10 @@ def complete_space(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-def _finite(value: float | None) -> float | None:
-    """Refuse what is no number; typer's own range lets it through."""
-    if value is not None and math.isnan(value):
-        raise BadInputError("--threshold is nan", "expected a number of percent from 0 to 100")
+def _percent(value: float | None) -> float | None:
+    """Refuse what is no share; of typer's own range some versions let NaN through, and others word it strangely."""
+    if value is not None and not 0 <= value <= 100:
+        raise BadInputError(f"--threshold is {value:g}", "expected a number of percent from 0 to 100")
     return value
 
 
@@ -92,9 +91,7 @@ ThresholdOption = Annotated[
     typer.Option(
         "--threshold",
         metavar="PERCENT",
-        min=0.0,
-        max=100.0,
-        callback=_finite,
+        callback=_percent,
         help="The gain that matters in practice; if not given 2, in a search the noise floor where that is larger.",
     ),
 ]
