@@ -114,6 +114,8 @@ def test_our_own_children_are_not_foreign() -> None:
     [
         ({"foreign_cpus": 0.4}, Code.BUSY),
         ({"foreign_cpus": 1.4}, Code.OVERSUBSCRIBED),
+        ({"foreign_cpus": 0.9, "pressure_share": 0.95}, Code.OVERSUBSCRIBED),
+        ({"foreign_cpus": 0.9, "pressure_share": 0.3}, Code.BUSY),
         ({"steal_share": 0.1}, Code.STEAL),
         ({"throttled_share": 0.3}, Code.QUOTA),
         ({"hot": 4}, Code.HEAT),

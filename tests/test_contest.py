@@ -12,9 +12,9 @@ from rich.console import Console
 
 from tests.conftest import setting
 from tests.test_conditions import QUIET
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, TunerError
 from tuner.job import side as sides
-from tuner.job.compare import A, B, Comparison, _judge, describe
+from tuner.job.compare import A, B, Comparison, _judge, check_ran, describe
 from tuner.job.side import Side
 from tuner.machine.host import Machine
 from tuner.measure import finals
@@ -22,14 +22,15 @@ from tuner.measure.contest import Contest, fit_plan, usual_rounds_fit
 from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
 from tuner.measure.noise import UNKNOWN
 from tuner.measure.objective import Objective
-from tuner.measure.verdict import INCUMBENT, Verdict, Word, judge_all
+from tuner.measure.verdict import INCUMBENT, UNMEASURED, Verdict, Word, judge_all
+from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.comparison import comparison
 from tuner.report.terminal import speedup_text
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Slice, Status
-from tuner.trial.scripted import ScriptedLauncher
+from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
 SLOW, FAST = setting(inter_op=2, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=2, batch_size=8)
 
@@ -101,6 +102,97 @@ def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) ->
     assert names == [INCUMBENT, "tf-default"]
     again = Round.from_dict(made.rounds[1].to_dict())
     assert (again.interruptions, again.slices.keys()) == (made.rounds[1].interruptions, made.rounds[1].slices.keys())
+
+
+class Troubled(ScriptedLauncher):
+    """A scripted machine on which single slices stall, processes die, or the tuner stands still."""
+
+    def __init__(self, *, trouble: Callable[[int, float], float], **more: object) -> None:
+        """`trouble` returns what a slice's duration becomes, by its number."""
+        super().__init__(rate=lambda _: 20.0, **more)  # type: ignore[arg-type]
+        self.trouble, self.asked = trouble, 0
+
+    def launch(self, setting: Setting, env: object) -> ScriptedProcess:
+        """Return a process whose slices may be troubled."""
+        host, process = self, super().launch(setting, {})
+        plain = process.slice
+
+        def slice_(duration_s: float) -> Slice:
+            made = plain(duration_s)
+            host.asked += 1
+            longer = host.trouble(host.asked, made.elapsed_s)
+            host.clock_s += longer - made.elapsed_s
+            return replace(made, elapsed_s=longer)
+
+        process.slice = slice_  # type: ignore[method-assign]
+        return process
+
+
+def test_a_slice_that_stalls_is_measured_again() -> None:
+    launcher = Troubled(trouble=lambda number, usual_s: 9.0 if number == 7 else usual_s, noise=0.01)
+    made = contest(launcher)
+    made.hold()
+    assert [len(r.repeated) for r in made.rounds] == [1] + [0] * (len(made.rounds) - 1)
+    assert max(s.elapsed_s for r in made.rounds for each in r.slices.values() for s in each) < 2.0
+    assert all(len(each) == 4 for r in made.rounds for each in r.slices.values())
+    assert Code.STALLED in {w.code for w in evidence.of_rounds(made.rounds)}
+    again = Round.from_dict(made.rounds[0].to_dict())
+    assert (again.repeated, again.settled) == (made.rounds[0].repeated, made.rounds[0].settled)
+
+
+def test_what_stalls_for_ever_is_slow() -> None:
+    launcher = Troubled(trouble=lambda number, usual_s: 9.0 if number > 2 else usual_s)
+    made = finals.run_round(
+        contest(launcher).contenders, launcher, FinalsPlan(laps=1), np.random.default_rng(0)
+    )  # two slices are the warm-ups'
+    assert 0 < len(made.repeated) <= 2 * 4
+    assert [s.elapsed_s for each in made.slices.values() for s in each] == [9.0] * 4
+
+
+def test_a_round_in_which_the_tuner_stood_still_does_not_count() -> None:
+    def trouble(number: int, usual_s: float) -> float:
+        if number == 5:
+            launcher.clock_s += 30.0  # when the slice has ended, and before the next one
+        return usual_s
+
+    launcher = Troubled(trouble=trouble, noise=0.01)
+    made = contest(launcher)
+    made.hold()
+    assert made.rounds[0].interruptions == ["nothing ran for 30 s in the middle of a round"]
+    assert made.n_rounds == len(made.rounds) - 1
+
+
+def test_one_death_costs_a_round_and_not_the_contender() -> None:
+    launcher = ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
+    made = contest(launcher, max_rounds=3)
+    failures = iter([{FAST: Status.CRASHED}, {}, {}, {}, {}, {}])
+    plain, made_rounds = finals.run_round, []
+
+    def run_round(*arguments: object) -> Round:
+        launcher.failures = next(failures)
+        made_rounds.append(plain(*arguments))  # type: ignore[arg-type]
+        return made_rounds[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finals, "run_round", run_round)
+        made.hold()
+    assert (len(made.rounds), made.n_rounds) == (4, 3)
+    assert made.verdicts()["tf-default"].word is Word.BETTER
+
+
+def test_a_workload_that_creeps_is_labelled() -> None:
+    def round_(*step_s: float) -> Round:
+        slices = [Slice(start_s=i, elapsed_s=s, n_steps=1, step_s=(s,)) for i, s in enumerate(step_s)]
+        return Round(slices={"a": slices}, settled={"a": True})
+
+    def found(*rounds: Round) -> str:
+        return next((w.found for w in evidence.of_rounds(rounds) if w.code is Code.NOT_STEADY), "")
+
+    slower, level = round_(0.5, 0.5, 0.6, 0.6), round_(0.5, 0.5, 0.5, 0.5)
+    assert found(slower, slower, slower) == "every round ended slower than it began"
+    assert found(slower, level, slower) == ""
+    assert found(slower) == ""
+    assert "warm-up of a" in found(*[replace(level, settled={"a": False})] * 3)
 
 
 def test_where_one_does_not_run_there_is_no_verdict_and_no_waiting() -> None:
@@ -198,6 +290,7 @@ def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
         b=Side(asked="intra_op=2", setting=FAST, env={}),
         objective=Objective.THROUGHPUT,
         rounds=made.rounds,
+        n_rounds=made.n_rounds,
         standard=made.standard(2),
         verdict=made.verdicts()[B],
         ended=made.ended,
@@ -228,21 +321,21 @@ def test_the_document_of_a_comparison_keeps_the_contract() -> None:
 def test_an_undecided_comparison_gives_its_reason_and_no_figure_of_its_own() -> None:
     document = describe(compared(lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.1))
     assert document["verdict"] == "undecided"
-    assert "interval wider than the threshold" in document["reason"]
+    assert document["reason"] == "12 rounds leave open whether the difference matters: give a longer --time-budget"
     text = text_of(document)
     assert "between" in text
     assert "undecided" in text
 
 
 def test_a_machine_too_restless_for_any_number() -> None:
-    document = describe(compared(lambda _: 20.0, noise=2.0))
+    document = describe(compared(lambda _: 20.0, process_noise=1.0))
     assert (document["verdict"], document["speedup"], document["low"], document["high"]) == (
         "undecided",
         None,
         None,
         None,
     )
-    assert "too restless" in document["reason"]
+    assert "differ too much among themselves" in document["reason"]
     assert "—" in text_of(document)
 
 
@@ -250,8 +343,21 @@ def test_a_side_that_does_not_run_is_named() -> None:
     document = describe(compared(lambda _: 20.0, failures={FAST: Status.OOM}))
     assert document["verdict"] == "undecided"
     assert document["failures"] == {"b": "oom: scripted oom"}
-    assert document["reason"] == "b failed"
-    assert "b failed: oom" in text_of(document)
+    assert document["reason"] == "b did not run"
+    assert "b oom: scripted oom" in text_of(document)
+
+
+def test_where_neither_side_runs_the_tool_fails() -> None:
+    made = contest(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.OOM, SLOW: Status.FAILED}))
+    made.hold()
+    assert made.ended == "failed"
+    with pytest.raises(TunerError, match="both failed: scripted failed; oom: scripted oom"):
+        check_ran(made.rounds)
+
+
+def test_two_rounds_are_said_to_be_too_few() -> None:
+    document = describe(replace(compared(lambda _: 20.0, noise=0.05), n_rounds=2, verdict=UNMEASURED))
+    assert document["reason"] == "2 rounds are too few: give a longer --time-budget"
 
 
 def test_an_undecided_figure_is_an_interval() -> None:
@@ -270,6 +376,6 @@ def test_steps_are_in_the_tails_only_from_rounds_that_count() -> None:
     assert found["p90"] == pytest.approx(10.0)
     assert (found["p99"], found["n_steps"], found["peak_memory_bytes"]) == (
         None,
-        69,
+        70,
         1000,
-    )  # the first step follows a pause
+    )

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from tests.conftest import setting
-from tuner.measure.noise import PRIOR_PROCESS_SD, PRIOR_QUAD_SD, UNKNOWN, Noise, gauge, slice_sd
+from tuner.measure.noise import LEAST_PROCESS_SD, PRIOR_PROCESS_SD, PRIOR_QUAD_SD, UNKNOWN, Noise, gauge, slice_sd
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, measure_pair
-from tuner.measure.steady import unsettled
+from tuner.measure.steady import creeps, unsettled
+from tuner.measure.warning import Code
+from tuner.report import evidence
+from tuner.report.terminal import noise_text
 from tuner.trial.scripted import ScriptedLauncher
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
@@ -65,6 +68,33 @@ def test_more_rounds_find_smaller_gains() -> None:
     assert few > many > 0.02
     assert UNKNOWN.detectable(rounds=5, slices=2, threshold=0.2) > 0.2
     assert UNKNOWN.floor(rounds=5, slices=2) < few
+
+
+def test_noise_that_rests_on_little_says_so() -> None:
+    few, many = (gauge(pairs(2, n, noise=0.015), Objective.THROUGHPUT, batch_size=8) for n in (1, 6))
+    assert few.assumed
+    assert not many.assumed
+    assert UNKNOWN.assumed
+    assert {w.code for w in evidence.of_noise(few, 0.018)} == {Code.ASSUMED_NOISE}
+    assert {w.code for w in evidence.of_noise(many, 0.03)} == {Code.NOISY}
+    hidden = many.to_dict() | {"process_sd": LEAST_PROCESS_SD, "floor": 0.03, "assumed": False}
+    assert "processes of one setting by less than can be seen" in noise_text(hidden)
+    assert "mostly assumed: 2 quads" in noise_text(few.to_dict() | {"floor": 0.02, "assumed": True})
+
+
+def test_pairs_that_all_grow_slower_are_not_steady() -> None:
+    def creeping(fall: float) -> list[Pair]:
+        made = []
+        for _ in range(3):
+            launcher = ScriptedLauncher(rate=lambda _: 20.0 * math.exp(-fall * launcher.now()))  # noqa: B023
+            a, b = launcher.launch(A, {}), launcher.launch(A, {})
+            made.append(measure_pair(a, b, PairPlan(max_quads=4), enough=lambda _: False))
+        return made
+
+    assert [w.code for w in evidence.of_pairs(creeping(0.02))] == [Code.NOT_STEADY]
+    assert evidence.of_pairs(creeping(0.0)) == []
+    assert not creeps([-0.2])
+    assert not creeps([-0.2, 0.1])
 
 
 def test_noise_is_stored_and_read() -> None:

@@ -36,7 +36,12 @@ COMPARE_EPILOG = (
 CHECK_EPILOG = "Examples: tftune check last | tftune check resnet50 --time-budget 5m --json"
 NOISE_EPILOG = "Examples: tftune noise resnet50 | tftune noise resnet50 --python .openmp/bin/python --time-budget 3m"
 
-BudgetOption = Annotated[str, typer.Option("--time-budget", metavar="TIME", help="At most so long, such as 90s or 5m.")]
+BudgetOption = Annotated[
+    str,
+    typer.Option(
+        "--time-budget", metavar="TIME", help="About so long, such as 90s or 5m; two rounds or pairs in any case."
+    ),
+]
 
 
 def compare(
@@ -114,6 +119,7 @@ def check(
     from tuner.job.check import checkup
     from tuner.job.compare import describe
     from tuner.report.comparison import comparison
+    from tuner.report.document import SCHEMA
 
     made = checkup(
         study,
@@ -125,7 +131,9 @@ def check(
         waiting=_waiting,
         told=_tell(),
     )
-    document: dict[str, object] = {"study": made.study, "helps": made.helps}
+    document: dict[str, object] = {"schema": SCHEMA, "study": made.study, "helps": made.helps, "reason": None}
+    if made.comparison is None:
+        document["reason"] = f"study {made.study} recommends to keep the default: there is nothing to check"
     if made.comparison is not None:
         found = describe(made.comparison)
         found["limits"] = {name: answer.value for name, answer in made.kept.items()} or None
@@ -134,7 +142,7 @@ def check(
     if json_:
         show_json(document)
     elif made.comparison is None:
-        show(f"study {made.study} recommends to keep the default: there is nothing to check")
+        show(str(document["reason"]))
     else:
         said = {True: "still helps", False: "no longer helps", None: "could not be decided on"}[made.helps]
         limits = f"; limits {made.kept['b']}" if made.kept else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, TunerError
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked
 from tuner.job.run import parallel_starts
@@ -22,7 +22,7 @@ from tuner.machine.conditions import Conditions
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
-from tuner.measure.contest import Contest
+from tuner.measure.contest import FEWEST, Contest
 from tuner.measure.finals import Contender, FinalsPlan, Round
 from tuner.measure.objective import Objective
 from tuner.measure.statistics import Array, contrast
@@ -46,6 +46,8 @@ class Comparison:
     b: Side
     objective: Objective
     rounds: list[Round]
+    n_rounds: int
+    """How many of them count."""
     standard: Standard
     verdict: Verdict
     ended: str
@@ -107,17 +109,27 @@ def measure(job: Job, a: Side, b: Side, checked: Checked, *, threshold: float | 
     contest.hold(lambda: _tell(contest, told))
     seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
     failures = {name: text for round_ in contest.rounds for name, text in round_.failures.items()}
+    check_ran(contest.rounds)
     return Comparison(
         a=a,
         b=b,
         objective=job.objective,
         rounds=contest.rounds,
+        n_rounds=contest.n_rounds,
         standard=contest.standard(2),
         verdict=contest.verdicts()[B],
         ended=contest.ended,
         seen=seen,
         failures=failures,
     )
+
+
+def check_ran(rounds: Sequence[Round]) -> None:
+    """Raise TunerError where neither of the two ever ran."""
+    if not any(round_.slices for round_ in rounds):
+        failures = {name: text for round_ in rounds for name, text in round_.failures.items()}
+        text = "; ".join(sorted(set(failures.values())))
+        raise TunerError(f"both {text}", "neither of the two runs here")
 
 
 def _contenders(a: Side, b: Side) -> list[Contender]:
@@ -136,7 +148,7 @@ def _judge(names: Sequence[str], y: Array, standard: Standard) -> dict[str, Verd
 
 
 def _tell(contest: Contest, told: Told) -> None:
-    told(len(contest.rounds), contest.verdicts()[B], contest.left_s())
+    told(contest.n_rounds, contest.verdicts()[B], contest.left_s())
 
 
 def describe(made: Comparison) -> Document:
@@ -162,7 +174,7 @@ def describe(made: Comparison) -> Document:
         "level": made.standard.level,
         "objective": made.objective.value,
         "unit": {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s"}[made.objective],
-        "rounds": sum(1 for each in made.rounds if not each.interruptions),
+        "rounds": made.n_rounds,
         "ended": made.ended,
         "timed_s": round(made.timed_s, 3),
         "sides": sides,
@@ -174,11 +186,13 @@ def describe(made: Comparison) -> Document:
 
 def _reason(made: Comparison, warnings: Sequence[Warning]) -> str:
     """Return why nothing could be decided."""
-    if made.failures and made.verdict.speedup is None:
-        return "; ".join(f"{name} failed" for name in made.failures)
+    if made.ended == "failed":
+        return f"{' and '.join(sorted(made.failures))} did not run"
     blamed = [warning.found for warning in warnings if warning.code in DISTURBING]
     if blamed:
         return "; ".join(blamed)
+    if made.n_rounds <= FEWEST:
+        return f"{made.n_rounds} rounds are too few: give a longer --time-budget"
     if made.verdict.speedup is None:
-        return "the rounds differ by more than half: the machine is too restless to decide anything"
-    return f"{len(made.rounds)} rounds leave the interval wider than the threshold: give a longer --time-budget"
+        return f"{made.n_rounds} rounds differ too much among themselves: a quieter machine, or a longer --time-budget"
+    return f"{made.n_rounds} rounds leave open whether the difference matters: give a longer --time-budget"

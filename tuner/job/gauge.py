@@ -19,7 +19,8 @@ from tuner.measure.finals import FinalsPlan
 from tuner.measure.noise import Noise, gauge, slice_sd
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, estimate
-from tuner.measure.warning import Code, Warning, of_conditions
+from tuner.measure.warning import merge, of_conditions
+from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
 from tuner.search.study import THRESHOLD
 from tuner.space.setting import Setting
@@ -48,7 +49,7 @@ class Gauged:
     detectable: float
     rounds: int
     seen: Conditions
-    timed_s: float
+    pairs: list[Pair]
 
 
 def noise_of(
@@ -93,7 +94,7 @@ def noise_of(
         detectable=noise.detectable(rounds=USUAL_ROUNDS, slices=slices, threshold=THRESHOLD, contenders=_CONTENDERS),
         rounds=USUAL_ROUNDS,
         seen=seen,
-        timed_s=sum(pair.timed_s for pair in pairs),
+        pairs=pairs,
     )
 
 
@@ -127,9 +128,7 @@ def describe(made: Gauged) -> Document:
     for each in made.ratios:
         low, high = each.interval()
         pairs.append({"ratio": each.ratio, "low": low, "high": high, "se": each.se, "n_quads": each.n})
-    warnings = of_conditions(made.seen)
-    if made.floor > THRESHOLD:
-        warnings.append(Warning(code=Code.NOISY, found=f"the noise floor is {100 * made.floor:.1f} %"))
+    warnings = merge(of_conditions(made.seen), evidence.of_noise(made.noise, made.floor), evidence.of_pairs(made.pairs))
     return {
         "schema": SCHEMA,
         "noise": made.noise.to_dict(),
@@ -141,5 +140,5 @@ def describe(made: Gauged) -> Document:
         "detectable": made.detectable,
         "conditions": made.seen.to_dict(),
         "warnings": [warning.to_dict() for warning in warnings],
-        "timed_s": round(made.timed_s, 3),
+        "timed_s": round(sum(pair.timed_s for pair in made.pairs), 3),
     }

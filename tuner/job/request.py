@@ -101,15 +101,18 @@ def _objective(text: str) -> Objective:
 def parse_size(text: str, *, option: str = "--max-memory") -> int:
     """Return the bytes of `2GiB`, `800 MB` or `1.5G` (powers of 1024, but of 1000 with a plain B); BadInputError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT])(i?B?)", text, re.IGNORECASE)
-    if not match or float(match[1]) <= 0:
+    if not match:
         raise BadInputError(f"{option} is '{text}'", "expected e.g. 800MiB or 2GiB")
     base = 1000 if match[3].upper() == "B" else 1024
-    return int(float(match[1]) * base ** (1 + "KMGT".index(match[2].upper())))
+    size = float(match[1]) * base ** (1 + "KMGT".index(match[2].upper()))
+    if not 1 <= size < 2**63:
+        raise BadInputError(f"{option} is '{text}', {size:.3g} bytes", "expected e.g. 800MiB or 2GiB")
+    return int(size)
 
 
 def _positive(value: float, option: str) -> float:
     if not 0 < value < math.inf:
-        raise BadInputError(f"{option} is {value:g}", "expected more than 0")
+        raise BadInputError(f"{option} is {value:g}", "expected a finite number of more than 0")
     return value
 
 

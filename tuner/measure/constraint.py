@@ -44,6 +44,16 @@ class Limits:
                 return answer
         return Kept.YES
 
+    def nearest(self, seen: Sequence[tuple[Sequence[float], int | None]]) -> str:
+        """Return the least that was measured of each limited quantity; `seen` are steps (s) and peak memory."""
+        found = []
+        if self.p99_s is not None:
+            found.append(f"a p99 of {1000 * min(float(np.quantile(steps, 0.99)) for steps, _ in seen):.3g} ms")
+        peaks = [peak for _, peak in seen if peak]
+        if self.memory_bytes is not None and peaks:
+            found.append(f"{min(peaks) / 1024**2:.0f} MiB")
+        return " and ".join(found)
+
     def excess(self, step_s: Sequence[float], memory_bytes: int | None) -> list[float]:
         """Return, for each limit, log(measured / limit): negative where it is kept; NaN where nothing was measured.
 

@@ -54,8 +54,8 @@ class Contest:
 
     @property
     def n_rounds(self) -> int:
-        """Return the number of rounds that count."""
-        return sum(1 for round_ in self.rounds if not round_.interruptions)
+        """Return the number of rounds that count: whole ones, of all contenders that run."""
+        return len(finals.table(self.rounds, self.contenders, self.objective)[1])
 
     def verdicts(self) -> Mapping[str, Verdict]:
         """Return what the rounds so far say."""
@@ -79,12 +79,6 @@ class Contest:
                 planned = min(planned, max(FEWEST, n + int(left_s / longest_s)))
             short = left_s is not None and left_s < longest_s
             self.ended = self._ended(n, planned, short=short)
-            if (
-                n >= FEWEST
-                and not self.ended
-                and len(finals.table(self.rounds, self.contenders, self.objective)[0]) < 2
-            ):
-                self.ended = "failed"  # there is nothing left to compare
             if n >= FEWEST:
                 alpha = _ALPHA_OF_TWO if len(self.contenders) == 2 else _ALPHA
                 looks = Looks(first=min(self.plan.min_rounds, planned), planned=planned, alpha=alpha)
@@ -100,8 +94,9 @@ class Contest:
         return decided({name: verdict for name, verdict in self.verdicts().items() if name in names})
 
     def _ended(self, n: int, planned: int, *, short: bool) -> str:
-        interrupted = len(self.rounds) - n
-        if interrupted > _MOST_INTERRUPTED:
+        if n >= FEWEST and len(finals.table(self.rounds, self.contenders, self.objective)[0]) < 2:
+            return "failed"  # there is nothing left to compare
+        if len(self.rounds) - n > _MOST_INTERRUPTED:
             return "time"
         if n < FEWEST:
             return ""

@@ -3,7 +3,8 @@
 A round starts one fresh process for each contender. They start in a random order, a few at a time, and are
 stopped as they become ready; then they are timed one at a time in a random order and back (ABC CBA), so that
 each contender meets the round's weather alike. The process is the unit of replication: a round gives one mean
-log rate per contender, however many slices that is the mean of. A round in which the machine slept does not count.
+log rate per contender, however many slices that is the mean of. A round in which the machine slept or the tuner stood
+still does not count, and a slice that stalled is measured again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tuner.machine.conditions import asleep_s
+from tuner.measure import interruption
 from tuner.measure.objective import Objective
 from tuner.measure.statistics import Array
 from tuner.space.setting import Setting
@@ -23,7 +25,7 @@ from tuner.trial.outcome import Slice, TrialFailure
 from tuner.trial.starting import start_together
 
 SAME_BATCH = "@same-batch"
-_ASLEEP_S = 1.0
+_MOST_REPEATS = 2  # of one slice: what stalls for ever is slow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,10 @@ class Round:
     """The peak memory of each process, bytes."""
     interruptions: list[str] = field(default_factory=list)
     """Why the round does not count; empty if it does."""
+    repeated: list[str] = field(default_factory=list)
+    """Why slices were measured again."""
+    settled: dict[str, bool | None] = field(default_factory=dict)
+    """Whether each warm-up came to its end; None where steps are too long to tell."""
 
     @property
     def timed_s(self) -> float:
@@ -120,6 +126,8 @@ class Round:
             failures=dict(data["failures"]),
             memory=dict(data["memory"]),
             interruptions=list(data["interruptions"]),
+            repeated=list(data.get("repeated", [])),
+            settled=dict(data.get("settled", {})),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -129,6 +137,8 @@ class Round:
             "failures": self.failures,
             "memory": self.memory,
             "interruptions": self.interruptions,
+            "repeated": self.repeated,
+            "settled": self.settled,
         }
 
 
@@ -142,9 +152,9 @@ def run_round(contenders: Sequence[Contender], launcher: Launcher, plan: FinalsP
     order = [contenders[i] for i in rng.permutation(len(contenders))]
     for at in range(0, len(order), plan.resident):
         _run_group(order[at : at + plan.resident], launcher, plan, rng, result)
-    slept_s = asleep_s() - slept_s
-    if slept_s > _ASLEEP_S:
-        result.interruptions.append(f"the machine slept for {slept_s:.0f} s")
+    slept = interruption.slept(asleep_s() - slept_s)
+    if slept:
+        result.interruptions.insert(0, slept)
     return result
 
 
@@ -154,16 +164,27 @@ def _run_group(
     """Time the contenders that live together."""
     started = start_together(launcher, [(c.setting, c.env) for c in group], parallel=plan.parallel)
     live: dict[str, Process] = {}
+    usual_s: dict[str, list[float]] = {}
+    ran: list[Slice] = []
     for contender, start in zip(group, started, strict=True):
-        live[contender.names[0]] = start.process
+        name = contender.names[0]
+        live[name] = start.process
         if start.failure is not None:
-            _fail(contender.names[0], start.failure, live, result)
+            _fail(name, start.failure, live, result)
+        if start.facts is not None:
+            usual_s[name] = [start.facts.step_s]
+            result.settled[name] = start.facts.settled
+    n_failed = len(result.failures)
     try:
         for _ in range(plan.laps):
             lap = [str(name) for name in rng.permutation(sorted(live))]
             for name in lap + lap[::-1]:
                 if name in live:
-                    _time(name, plan.slice_s, live, result)
+                    ran += _time(name, plan.slice_s, usual_s[name], live, result)
+        still = interruption.idle(ran, "a round")
+        # A process that failed has kept the others waiting until its deadline.
+        if still and len(result.failures) == n_failed:
+            result.interruptions.append(still)
     finally:
         for name, process in live.items():
             peak = process.close().peak_memory_bytes
@@ -171,15 +192,28 @@ def _run_group(
                 result.memory[name] = peak
 
 
-def _time(name: str, slice_s: float, live: dict[str, Process], result: Round) -> None:
-    """Time one slice of one contender, the others being stopped."""
+def _time(name: str, slice_s: float, usual_s: list[float], live: dict[str, Process], result: Round) -> list[Slice]:
+    """Time one slice of one contender, the others being stopped; return what ran, the last of which counts.
+
+    `usual_s` are the steps (s) that are known of the process; it grows.
+    """
     process = live[name]
+    ran: list[Slice] = []
     try:
         process.resume()
-        result.slices.setdefault(name, []).append(process.slice(slice_s))
+        for repeats in range(_MOST_REPEATS + 1):
+            ran.append(process.slice(slice_s))
+            stalled = interruption.stalled(usual_s, ran[-1:])
+            if not stalled or repeats == _MOST_REPEATS:
+                break
+            result.repeated.append(stalled)
         process.pause()
     except TrialFailure as failure:
         _fail(name, failure, live, result)
+        return ran
+    usual_s.append(interruption.step_s(ran[-1]))
+    result.slices.setdefault(name, []).append(ran[-1])
+    return ran
 
 
 def _fail(name: str, failure: TrialFailure, live: dict[str, Process], result: Round) -> None:
@@ -191,12 +225,13 @@ def _fail(name: str, failure: TrialFailure, live: dict[str, Process], result: Ro
 def table(rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective) -> tuple[list[str], Array]:
     """Return (names, y): contenders, and their mean log rates in the complete rounds, shape (r, c).
 
-    A contender that failed in half of the rounds or more is left out, with no figure; a round in which any other
+    A contender that failed in more than half of the rounds is left out, with no figure; a round in which any other
     failed does not count. So one bad start costs a round, and a setting that does not run costs only itself.
     """
     rounds = [r for r in rounds if not r.interruptions]
     batch = {contender.names[0]: contender.setting.batch_size for contender in contenders}
-    names = [name for name in batch if 2 * sum(name in r.slices for r in rounds) > len(rounds)]
+    ran = {name: sum(name in r.slices for r in rounds) for name in batch}
+    names = [name for name, n in ran.items() if n and 2 * n >= len(rounds)]
     whole = [r for r in rounds if all(name in r.slices for name in names)]
     y = [[np.mean([objective.log_rate(s, batch[name]) for s in r.slices[name]]) for name in names] for r in whole]
     return names, np.array(y, dtype=float).reshape(len(whole), len(names))

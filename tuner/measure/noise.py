@@ -27,6 +27,8 @@ from tuner.measure.statistics import Array, contrast_df
 
 # What is believed before anything is known of this machine, and how much that counts (degrees of freedom).
 PRIOR_QUAD_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.02, 0.006, 4.0
+# Few pairs can look more alike than their quads allow; a tenth of the prior is as lucky as processes get.
+LEAST_PROCESS_SD = PRIOR_PROCESS_SD / 10
 _POWER = 0.9
 
 
@@ -51,6 +53,11 @@ class Noise:
     def to_dict(self) -> dict[str, Any]:
         """Return the noise as plain data."""
         return {key: round(value, 6) if isinstance(value, float) else value for key, value in asdict(self).items()}
+
+    @property
+    def assumed(self) -> bool:
+        """Return whether it is more what is usual than what was seen."""
+        return self.n_quads - self.n_pairs < PRIOR_DF
 
     def finals_se(self, *, rounds: int, slices: int) -> float:
         """Return the standard error of a log-ratio from so many rounds, with so many slices of each in a round."""
@@ -104,8 +111,7 @@ def gauge(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> No
     process = (PRIOR_DF * PRIOR_PROCESS_SD**2 + sum(between)) / (PRIOR_DF + len(x))
     return Noise(
         quad_sd=math.sqrt(quad),
-        # Few pairs can look more alike than their quads allow; a tenth of the prior is as lucky as processes get.
-        process_sd=math.sqrt(max(process, (PRIOR_PROCESS_SD / 10) ** 2)),
+        process_sd=math.sqrt(max(process, LEAST_PROCESS_SD**2)),
         drift=_drift(whole, objective, batch_size),
         n_pairs=len(whole),
         n_quads=sum(pair.n_quads for pair in whole),

@@ -11,8 +11,6 @@ told of. Only clocks that never go back are read.
 
 from __future__ import annotations
 
-import itertools
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,16 +18,13 @@ from typing import Any
 import numpy as np
 
 from tuner.machine.conditions import asleep_s
+from tuner.measure import interruption
 from tuner.measure.objective import Objective
 from tuner.measure.statistics import Array
 from tuner.trial.launcher import Process
 from tuner.trial.outcome import Slice, TrialFailure
 
-_STALL = "a slice stalled"
 _MANY = 20  # a machine that never stays awake is measured in the end, whatever that is worth
-_ASLEEP_S = 1.0
-_IDLE_S = 5.0  # between two slices of a quad: a stopped tuner, or a machine that has come to a standstill
-_STALLED, _STALL_S = 5.0, 2.0  # a slice this many times slower than usual, and this long, is no weather
 
 
 class ReferenceLost(Exception):  # noqa: N818  # as TrialFailure: a state of the study, not an error of the tool
@@ -128,9 +123,9 @@ def measure_pair(
     while pair.n_quads < plan.max_quads:
         slept_s = slept()
         quad = _quad(reference, candidate, ask, mirrored=pair.n_quads % 2 == 1)
-        interruption = _interruption(pair, quad, slept() - slept_s)
-        if interruption and len(pair.interruptions) < (plan.max_repeats if interruption.startswith(_STALL) else _MANY):
-            pair.interruptions.append(interruption)
+        why = _interruption(pair, quad, slept() - slept_s)
+        if why and len(pair.interruptions) < (plan.max_repeats if why.startswith(interruption.STALL) else _MANY):
+            pair.interruptions.append(why)
             continue
         pair.reference.extend(quad[0])
         pair.candidate.extend(quad[1])
@@ -154,22 +149,10 @@ def _quad(
 
 def _interruption(pair: Pair, quad: tuple[list[Slice], list[Slice]], slept_s: float) -> str:
     """Return why a quad does not count, nothing if it does."""
-    if slept_s > _ASLEEP_S:
-        return f"the machine slept for {slept_s:.0f} s"
-    both = sorted(quad[0] + quad[1], key=lambda s: s.start_s)
-    idle_s = max(after.start_s - before.start_s - before.elapsed_s for before, after in itertools.pairwise(both))
-    if idle_s > _IDLE_S:
-        return f"nothing ran for {idle_s:.0f} s in the middle of a quad"
-    for known, new in ((pair.reference, quad[0]), (pair.candidate, quad[1])):
-        usual = statistics.median_low([_step_s(s) for s in known + new])
-        slow = max(new, key=_step_s)
-        if _step_s(slow) > _STALLED * usual and slow.elapsed_s > _STALL_S:
-            return f"{_STALL}: {slow.elapsed_s:.1f} s where {slow.n_steps * usual:.1f} s are usual"
-    return ""
-
-
-def _step_s(slice_: Slice) -> float:
-    return slice_.elapsed_s / slice_.n_steps
+    sides = ((pair.reference, quad[0]), (pair.candidate, quad[1]))
+    stalls = (interruption.stalled([interruption.step_s(s) for s in known], new) for known, new in sides)
+    reasons = (interruption.slept(slept_s), interruption.idle(quad[0] + quad[1], "a quad"), *stalls)
+    return next((reason for reason in reasons if reason), "")
 
 
 def _slices(process: Process, ask_s: float, n: int) -> list[Slice]:

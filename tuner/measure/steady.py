@@ -1,7 +1,8 @@
 """Steady state: whether a process went on changing after its warm-up.
 
 The child warms up by one rule for every setting (`tuner.child.worker`); what it cannot see, as its neighbours start
-meanwhile, a pair can: its first quad stands apart from the others. Such a trial is labelled, not waited for.
+meanwhile, a pair can: its first quad stands apart from the others. So can rounds: each time, the last slices are slower
+than the first. Such a workload is labelled, not waited for.
 """
 
 from __future__ import annotations
@@ -13,6 +14,15 @@ import numpy as np
 
 _LEAST = 0.05  # log-ratio: less is no warm-up that matters here
 _SDS = 4.0
+
+
+def creeps(changes: Sequence[float]) -> bool:
+    """Return whether processes grew faster, or slower, as they ran: all of them, and by so much that it matters.
+
+    `changes`, shape (n,), are log-ratios of a process's (or a round's) last slices to its first. One alone may be the
+    machine's weather.
+    """
+    return len(changes) > 1 and (min(changes) > _LEAST or max(changes) < -_LEAST)
 
 
 def unsettled(x: Sequence[float], sd: float) -> bool:

@@ -10,6 +10,9 @@ from tuner.machine.conditions import Conditions
 
 _STEAL = 0.02
 _BUSY, _OVERSUBSCRIBED = 0.05, 0.5  # of the CPUs in the mask, kept busy by others
+# The kernel's scheduler shares CPUs between sessions, so that others never get more than their part of them; that
+# something waits nearly all the time tells how much more they wanted.
+_CROWDED, _WAITED = 0.25, 0.75
 _THROTTLED = 0.01
 _ASLEEP_S = 1.0
 
@@ -23,11 +26,14 @@ class Code(StrEnum):
     HEAT = "heat"
     QUOTA = "quota"
     ASLEEP = "asleep"
+    STALLED = "stalled"
     NOT_STEADY = "not steady"
     FEW_SAMPLES = "few samples"
     FEW_ROUNDS = "few rounds"
     ALONE = "measured alone"
     NOISY = "noisy"
+    ASSUMED_NOISE = "assumed noise"
+    NO_SEARCH = "no search"
     UNPROVEN_LIMIT = "unproven limit"
     ELSEWHERE = "measured elsewhere"
 
@@ -39,17 +45,22 @@ ADVICE = {
     Code.HEAT: "the CPU slowed itself down: mend the cooling, or lower the load before measuring",
     Code.QUOTA: "the container's CPU quota held the threads back: fewer threads may be faster, or raise the quota",
     Code.ASLEEP: "what was under way was measured again; keep the machine awake",
+    Code.STALLED: "it was measured again; see what else runs here, or whether the workload waits for something",
     Code.NOT_STEADY: "it went on changing after its warm-up: a longer --time-budget, or a workload that settles",
     Code.FEW_SAMPLES: "give a longer --time-budget",
     Code.FEW_ROUNDS: "give a longer --time-budget",
     Code.ALONE: "memory holds one process at a time, so drift is only partly taken out: free some memory",
     Code.NOISY: "differences below the noise floor are not believed: a quieter machine, or a longer --time-budget",
+    Code.ASSUMED_NOISE: "the noise floor is mostly what is usual, not what was seen: give a longer --time-budget",
+    Code.NO_SEARCH: "the finals needed the rest of the time: give a longer --time-budget",
     Code.UNPROVEN_LIMIT: "give a longer --time-budget, so that there are more steps to judge by",
     Code.ELSEWHERE: "what holds on one machine or TensorFlow build need not hold on another: search here",
 }
 
 
-DISTURBING = frozenset({Code.BUSY, Code.OVERSUBSCRIBED, Code.STEAL, Code.HEAT, Code.QUOTA, Code.ASLEEP})
+DISTURBING = frozenset(
+    {Code.BUSY, Code.OVERSUBSCRIBED, Code.STEAL, Code.HEAT, Code.QUOTA, Code.ASLEEP, Code.STALLED, Code.NOT_STEADY}
+)
 """What disturbs measurements, and so explains why nothing could be decided."""
 
 
@@ -74,7 +85,8 @@ def of_conditions(seen: Conditions) -> list[Warning]:
 
     share = seen.foreign_cpus / seen.n_cpus
     others = f"other processes kept {seen.foreign_cpus:.1f} of {seen.n_cpus} CPUs busy"
-    if share >= _OVERSUBSCRIBED:
+    crowded = share >= _CROWDED and (seen.pressure_share or 0.0) >= _WAITED
+    if share >= _OVERSUBSCRIBED or crowded:
         waited = "" if seen.pressure_share is None else f"; something waited in {100 * seen.pressure_share:.0f} % of it"
         add(Code.OVERSUBSCRIBED, others + waited)
     elif share >= _BUSY:

@@ -6,7 +6,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.report.document import Document
-from tuner.report.terminal import duration_text, percent, ratio_text, setting_text, speedup_text, table, warnings
+from tuner.report.terminal import (
+    duration_text,
+    noise_parts,
+    percent,
+    rate_text,
+    ratio_text,
+    setting_text,
+    speedup_text,
+    table,
+    warnings,
+)
 
 _STYLES = {"better": "green", "worse": "red", "no difference": "cyan", "undecided": "yellow"}
 
@@ -17,7 +27,7 @@ def comparison(document: Document) -> RenderableType:
     for name in ("a", "b"):
         row = document["sides"][name]
         figures = ("—" if row[key] is None else f"{row[key]:.3g}" for key in ("p50", "p90", "p99"))
-        rate = "—" if row["rate"] is None else f"{row['rate']:.1f}"
+        rate = "—" if row["rate"] is None else rate_text(row["rate"])
         sides.add_row(name, f"{setting_text(document[name])}{_asked(row['asked'])}", rate, *figures)
     word = document["verdict"]
     said = Text.assemble("b against a: ", (word, _STYLES[word]), f"  {speedup_text(document)}")
@@ -27,7 +37,7 @@ def comparison(document: Document) -> RenderableType:
     ]
     if word == "undecided":
         notes.append(f"undecided: {document['reason']}")
-    failures = [Text(f"{name} failed: {text}", style="red") for name, text in document["failures"].items()]
+    failures = [Text(f"{name} {text}", style="red") for name, text in document["failures"].items()]
     return Group(sides, Text(), said, *(Text(note, style="dim") for note in notes), *failures, warnings(document))
 
 
@@ -47,9 +57,9 @@ def noise(document: Document) -> RenderableType:
     rows.add_row("one pair of processes", pair, f"{longest['n_quads']} quads in one pair: its own 95 % interval")
     spread = f"{document['between_sd'] * 100:.2f} %"
     rows.add_row("fresh pairs among themselves", f"±{spread}", f"{found['n_pairs']} pairs")
-    rows.add_row(
-        "the luck of a process", f"±{percent(found['process_sd'], 2)}", "no longer measurement takes this away"
-    )
+    luck = noise_parts(found, 2)[1]
+    luck = luck if luck.startswith("less") else f"±{luck}"
+    rows.add_row("the luck of a process", luck, "no longer measurement takes this away")
     rows.add_row("drift of the whole machine", f"±{percent(found['drift'], 2)}", "common to both of a pair")
     finals = table("", ">", "", title=f"what {document['rounds']} rounds of finals can say, as the default budget has")
     finals.show_header = False

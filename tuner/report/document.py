@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tuner.machine.host import Machine
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
@@ -145,6 +147,7 @@ def trial_document(trial: Trial) -> Document:
         **_ratio(trial),
         "timed_s": round(trial.timed_s, 3),
         "wall_s": trial.wall_s,
+        "p99_ms": 1000 * float(np.quantile(trial.step_s, 0.99)) if trial.step_s else None,
         "peak_memory_bytes": trial.peak_memory_bytes,
         "deviation": trial.deviation,
         "first_step_s": trial.facts["first_step_s"] if trial.facts else None,
@@ -166,7 +169,13 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
     limits = Limits.from_dict(record.get("limits", {}))
     if not data:
         warnings = evidence.study_warnings(record, trials, [])
-        return {"verdicts": None, "recommended": None, "finals": None, "warnings": [w.to_dict() for w in warnings]}
+        return {
+            "verdicts": None,
+            "recommended": None,
+            "finals": None,
+            "limits": limits.to_dict(),
+            "warnings": [w.to_dict() for w in warnings],
+        }
     contenders = [Contender.from_dict(c) for c in data["contenders"]]
     rounds = [Round.from_dict(r) for r in data["rounds"]]
     names, y = finals.table(rounds, contenders, objective)
@@ -198,7 +207,7 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
         "warnings": [w.to_dict() for w in warnings],
         "limits": limits.to_dict(),
         "finals": {
-            "rounds": sum(1 for r in rounds if not r.interruptions),
+            "rounds": len(y),
             "ended": data["ended"],
             "incumbent": next(c for c in contenders if INCUMBENT in c.names).setting.to_dict(),
             "threshold": data["threshold"],
@@ -206,7 +215,7 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "unit": unit,
             "rates": {name: math.exp(float(y[:, j].mean())) for j, name in enumerate(names) if len(y)},
             "tails": tails,
-            "kept": {name: answer.value for name, answer in kept.items()},
+            "kept": {name: answer.value for name, answer in kept.items()} if limits else {},
             "names": {c.names[0]: list(c.names) for c in contenders},
             "failures": {name: text for r in rounds for name, text in r.failures.items()},
             "timed_s": round(sum(r.timed_s for r in rounds), 3),

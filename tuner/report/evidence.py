@@ -6,16 +6,18 @@ import math
 from collections.abc import Sequence
 
 from tuner.machine.conditions import Conditions
+from tuner.measure import interruption, steady
 from tuner.measure.constraint import Limits
 from tuner.measure.contest import FEWEST
 from tuner.measure.finals import Contender, FinalsPlan, Round
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
+from tuner.measure.pair import Pair
 from tuner.measure.tail import QUANTILES, Kept, quantiles, samples_needed
 from tuner.measure.verdict import INCUMBENT
 from tuner.measure.warning import Code, Warning, merge, of_conditions
 from tuner.search.record import Record, Trial
-from tuner.search.study import THRESHOLD, noise_floor
+from tuner.search.study import NO_TIME, THRESHOLD, noise_floor
 from tuner.space.baseline import DEFAULT
 
 _GIB = 1024**3
@@ -27,7 +29,7 @@ def noise_document(record: Record) -> dict[str, object] | None:
     if not stored:
         return None
     noise = Noise.from_dict(stored)
-    return noise.to_dict() | {"floor": noise_floor(noise, FinalsPlan())}
+    return noise.to_dict() | {"floor": noise_floor(noise, FinalsPlan()), "assumed": noise.assumed}
 
 
 def tail(rounds: Sequence[Round], name: str) -> dict[str, object]:
@@ -36,7 +38,7 @@ def tail(rounds: Sequence[Round], name: str) -> dict[str, object]:
     found = quantiles(steps)
     return {
         **{key: None if value is None else 1000 * value for key, value in found.items()},
-        "n_steps": len(steps),
+        "n_steps": sum(s.n_steps for r in rounds if not r.interruptions for s in r.slices.get(name, [])),
         "peak_memory_bytes": memory_of(rounds, name),
     }
 
@@ -59,18 +61,74 @@ def kept(rounds: Sequence[Round], names: Sequence[str], limits: Limits) -> dict[
 
 def study_warnings(record: Record, trials: Sequence[Trial], rounds: Sequence[Round]) -> list[Warning]:
     """Return all that makes a study's figures less believable."""
-    return merge(_of_machine(record), _of_noise(record), _of_trials(trials), of_rounds(rounds))
+    return merge(
+        _of_machine(record), _of_noise(record), _of_search(record, trials), _of_trials(trials), of_rounds(rounds)
+    )
 
 
 def of_rounds(rounds: Sequence[Round]) -> list[Warning]:
     """Return what is wrong with finals."""
     found = []
-    interruptions = [text for r in rounds for text in r.interruptions]
-    if interruptions:
-        found.append(Warning(code=Code.ASLEEP, found=interruptions[-1]))
-    n = len(rounds) - len(interruptions)
-    if rounds and n <= FEWEST:
-        found.append(Warning(code=Code.FEW_ROUNDS, found=f"{n} rounds of finals"))
+    paused = [text for r in rounds for text in r.interruptions]
+    if paused:
+        found.append(Warning(code=Code.ASLEEP, found=paused[-1]))
+    stalls = [text for r in rounds for text in r.repeated]
+    if stalls:
+        found.append(Warning(code=Code.STALLED, found=stalls[-1]))
+    whole = [r for r in rounds if not r.interruptions]
+    if rounds and len(whole) <= FEWEST:
+        found.append(Warning(code=Code.FEW_ROUNDS, found=f"{len(whole)} rounds of finals"))
+    restless = sorted({name for r in whole for name, settled in r.settled.items() if settled is False})
+    restless = [n for n in restless if 2 * sum(r.settled.get(n) is False for r in whole) > len(whole)]
+    changes = [change for r in whole if (change := _change(r)) is not None]
+    if steady.creeps(changes):
+        way = "slower" if changes[0] < 0 else "faster"
+        found.append(Warning(code=Code.NOT_STEADY, found=f"every round ended {way} than it began"))
+    elif restless:
+        found.append(
+            Warning(code=Code.NOT_STEADY, found=f"the warm-up of {', '.join(restless)} did not come to its end")
+        )
+    return found
+
+
+def _change(round_: Round) -> float | None:
+    """Return how the speed changed from the first lap of a round to its last, all contenders together, log scale."""
+    each = [
+        math.log(
+            (interruption.step_s(s[0]) * interruption.step_s(s[1]))
+            / (interruption.step_s(s[-2]) * interruption.step_s(s[-1]))
+        )
+        / 2
+        for s in round_.slices.values()
+        if len(s) >= 4
+    ]
+    return sum(each) / len(each) if each else None
+
+
+def of_pairs(pairs: Sequence[Pair]) -> list[Warning]:
+    """Return what is wrong with pairs of one setting with itself."""
+    found = _of_interruptions([text for pair in pairs for text in pair.interruptions])
+    changes = []
+    for pair in pairs:
+        if pair.n_quads > 1:
+            first, last = (
+                [interruption.step_s(s) for side in (pair.reference, pair.candidate) for s in side[part]]
+                for part in (slice(0, 2), slice(-2, None))
+            )
+            changes.append(sum(map(math.log, first)) / 4 - sum(map(math.log, last)) / 4)
+    if steady.creeps(changes):
+        way = "slower" if changes[0] < 0 else "faster"
+        found.append(Warning(code=Code.NOT_STEADY, found=f"every pair ended {way} than it began"))
+    return found
+
+
+def of_noise(noise: Noise, floor: float) -> list[Warning]:
+    """Return what the noise floor does not allow to be believed."""
+    found = []
+    if floor > THRESHOLD:
+        found.append(Warning(code=Code.NOISY, found=f"the noise floor is {100 * floor:.1f} %"))
+    if noise.assumed:
+        found.append(Warning(code=Code.ASSUMED_NOISE, found=f"only {noise.n_quads} quads of A against A were measured"))
     return found
 
 
@@ -109,6 +167,8 @@ def shrinkage(
         setting = next((c.setting for c in contenders if name in c.names), None)
         return next((t.log_ratio for t in trials if t.setting == setting and t.log_ratio is not None), None)
 
+    if any({INCUMBENT, DEFAULT} <= set(c.names) for c in contenders):
+        return None
     best, default = found(INCUMBENT), found(DEFAULT)
     if best is None or default is None or speedup is None:
         return None
@@ -123,10 +183,16 @@ def _of_noise(record: Record) -> list[Warning]:
     stored = record.get("noise")
     if not stored:
         return []
-    floor = noise_floor(Noise.from_dict(stored), FinalsPlan())
-    if floor <= THRESHOLD:
+    noise = Noise.from_dict(stored)
+    return of_noise(noise, noise_floor(noise, FinalsPlan()))
+
+
+def _of_search(record: Record, trials: Sequence[Trial]) -> list[Warning]:
+    """Return whether there was no time for anything but the baselines."""
+    sessions = record.get("sessions", [])
+    if not sessions or not trials or any(not t.baselines for t in trials) or sessions[-1]["ended_because"] != NO_TIME:
         return []
-    return [Warning(code=Code.NOISY, found=f"the noise floor is {100 * floor:.1f} %")]
+    return [Warning(code=Code.NO_SEARCH, found="only the baselines were measured")]
 
 
 def _of_trials(trials: Sequence[Trial]) -> list[Warning]:
@@ -136,12 +202,14 @@ def _of_trials(trials: Sequence[Trial]) -> list[Warning]:
         found.append(Warning(code=Code.NOT_STEADY, found=f"{_trials(len(restless))}, last {restless[-1].setting}"))
     if any(t.alone for t in trials):
         found.append(Warning(code=Code.ALONE, found=_trials(sum(1 for t in trials if t.alone))))
-    paused = [
-        text for t in trials if t.pair for text in t.pair.interruptions if "slept" in text or "nothing ran" in text
-    ]
-    if paused:
-        found.append(Warning(code=Code.ASLEEP, found=paused[-1]))
-    return found
+    return found + _of_interruptions([text for t in trials if t.pair for text in t.pair.interruptions])
+
+
+def _of_interruptions(texts: Sequence[str]) -> list[Warning]:
+    """Return the last of each kind."""
+    return merge(
+        Warning(code=Code.STALLED if text.startswith(interruption.STALL) else Code.ASLEEP, found=text) for text in texts
+    )
 
 
 def _trials(n: int) -> str:

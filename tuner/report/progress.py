@@ -39,7 +39,7 @@ class Progress:
     def noise_known(self, noise: Noise, floor: float) -> None:
         """Say what the noise is."""
         self._clear()
-        self._print(Text(noise_text({**noise.to_dict(), "floor": floor}), style="dim"))
+        self._print(Text(noise_text({**noise.to_dict(), "floor": floor, "assumed": noise.assumed}), style="dim"))
         self.heading()
 
     def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:

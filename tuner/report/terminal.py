@@ -10,6 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tuner.measure.noise import LEAST_PROCESS_SD
+from tuner.measure.tail import QUANTILES, samples_needed
 from tuner.places import DEFAULT_STORAGE
 from tuner.report.document import Document
 from tuner.report.emit import Format, emit
@@ -55,6 +57,11 @@ def ratio_text(ratio: float | None, low: float | None, high: float | None) -> st
         return f"{ratio:.2f}"
     digits = 3 if high - low < 0.02 else 2
     return f"{ratio:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def rate_text(rate: float) -> str:
+    """Return a rate with three digits at least."""
+    return f"{rate:.1f}" if rate >= 10 else f"{rate:.3g}"
 
 
 def duration_text(seconds: float | None) -> str:
@@ -163,7 +170,9 @@ def trial_row(row: Document, *, incumbent: bool, held: Collection[str] = ()) -> 
     if row["pruned"]:
         notes.append("given up: hopeless")
     if row["over_limit"]:
-        notes.append("over the limit")
+        memory = row["peak_memory_bytes"]
+        figures = [f"p99 {row['p99_ms']:.3g} ms", *([f"{memory / _GIB:.2f} GiB"] if memory else [])]
+        notes.append(f"over the limit: {', '.join(figures)}")
     if not row["steady"]:
         notes.append("not steady")
     if row["alone"]:
@@ -195,7 +204,7 @@ def verdicts(document: Document) -> RenderableType:
     for first, all_names in names.items():
         others = [name for name in all_names if name != "incumbent"]
         rate = final["rates"].get(first)
-        figure = "—" if rate is None else f"{rate:.1f}"
+        figure = "—" if rate is None else rate_text(rate)
         if "incumbent" in all_names:
             shown.add_row(Text(f"incumbent{_also(others)}", style="bold"), figure, "", "")
             continue
@@ -238,7 +247,8 @@ def tails(document: Document) -> RenderableType:
             "—" if memory is None else f"{memory / _GIB:.2f} GiB",
             Text(f"limits {answer}" if answer else "", style="red" if answer == "broken" else "dim"),
         )
-    return Group(shown, Text("p90 is shown from 64 steps on, p99 from 662", style="dim"))
+    needed = ", ".join(f"{name} from {samples_needed(p)}" for name, p in QUANTILES.items())
+    return Group(shown, Text(f"shown where there are steps enough: {needed}", style="dim"))
 
 
 def warnings(document: Document) -> RenderableType:
@@ -263,10 +273,19 @@ def noise_line(document: Document) -> RenderableType:
 
 def noise_text(found: Mapping[str, Any]) -> str:
     """Return the noise in a line."""
+    quad, process = noise_parts(found)
+    assumed = f" (mostly assumed: {found['n_quads']} quads seen)" if found["assumed"] else ""
     return (
-        f"noise: a quad scatters by {percent(found['quad_sd'])}, processes of one setting by "
-        f"{percent(found['process_sd'])}; floor of the finals {percent(found['floor'])}"
+        f"noise: a quad scatters by {quad}, processes of one setting by {process}; floor of the finals "
+        f"{percent(found['floor'])}{assumed}"
     )
+
+
+def noise_parts(found: Mapping[str, Any], digits: int = 1) -> tuple[str, str]:
+    """Return what a quad and what processes scatter by; the second may be hidden by the first."""
+    process = found["process_sd"]
+    shown = "less than can be seen" if process <= LEAST_PROCESS_SD else percent(process, digits)
+    return percent(found["quad_sd"], digits), shown
 
 
 def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
@@ -324,7 +343,8 @@ def summary(document: Document) -> RenderableType:
 def studies(rows: Sequence[Document]) -> RenderableType:
     """Return the list of studies."""
     shown = table("study", "workload", ">trials", ">against tf-default", "verdict", "created (UTC)")
-    shown.columns[0].no_wrap = True
+    for column in (0, 4):
+        shown.columns[column].no_wrap = True
     for row in rows:
         verdict = row["verdict"]
         word = verdict["verdict"] if verdict else "no finals"
@@ -332,7 +352,7 @@ def studies(rows: Sequence[Document]) -> RenderableType:
             row["study"],
             f"{row['workload']} {row['mode']}",
             str(row["trials"]),
-            ratio_text(verdict["speedup"], verdict["low"], verdict["high"]) if verdict else "—",
+            speedup_text(verdict) if verdict else "—",
             Text(word, style=_STYLES.get(word, "dim")),
             str(row["created"])[:16].replace("T", " "),
         )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tuner.errors import BadInputError
 
 DEFAULT_TIME_S = 300.0
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = (3600.0, 60.0, 1.0)
+_LONGEST_S = 1000 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +31,14 @@ def make_budget(trials: int | None, time: str | None) -> Budget:
 
 def parse_duration(text: str, *, option: str = "--time-budget") -> float:
     """Return the seconds of `90s`, `5m`, `1.5h`, `1m30s` or a plain number of seconds; raises BadInputError."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", text)
-    if "".join(number + unit for number, unit in parts) == text and parts:
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    elif re.fullmatch(r"\d+(\.\d+)?", text):
+    number = r"(\d+(?:\.\d+)?)"
+    parts = re.fullmatch(f"(?:{number}h)?(?:{number}m)?(?:{number}s)?", text)
+    if text and parts:
+        seconds = sum(float(part or 0) * unit for part, unit in zip(parts.groups(), _UNITS, strict=True))
+    elif re.fullmatch(number, text):
         seconds = float(text)
     else:
         raise BadInputError(f"{option} is '{text}'", "expected e.g. 90s, 5m or 1h")
-    if seconds <= 0:
-        raise BadInputError(f"{option} is '{text}'", "expected more than 0 s")
+    if not 0 < seconds <= _LONGEST_S:
+        raise BadInputError(f"{option} is '{text}'", f"expected more than 0 s and at most {_LONGEST_S / 3600:g}h")
     return seconds

@@ -29,6 +29,8 @@ from tuner.trial.outcome import Status
 _MIN_SUGGESTIONS = 4  # before the model's word that nothing better is to be expected counts
 _FINALS_SHARE = 0.5  # of the time budget, at most, is kept for the first rounds of the finals
 _MEMORY_MARGIN = 1.1
+NO_TIME = "the time budget is used up"
+"""Why a search ended that its budget ended."""
 THRESHOLD = 0.02
 """The gain that matters in practice, where the noise floor is not above it and nobody asks for another."""
 
@@ -201,7 +203,7 @@ class Study:
             self._ended_because = f"the study has {len(trials)} trials"
             return True
         if self._time.is_short_of((n_asked + 1) * self._trial_s() + self._finals_reserve_s()):
-            self._ended_because = "the time budget is used up"
+            self._ended_because = NO_TIME
             return True
         suggested = sum(1 for trial in trials if not trial.baselines) + n_asked
         if suggested >= _MIN_SUGGESTIONS and proposal.expected_gain < self._plan.least_gain:
@@ -255,9 +257,14 @@ class Study:
         """Hold rounds until every verdict is decided or the time is used up, but not fewer than have an interval."""
         best = incumbent(self._trials)
         if best is None:
-            limits = self._plan.bench.limits
-            reason = "no trial keeps to the limits" if limits else "no trial gave a number"
-            raise TunerError(reason, "`tftune show` has the reason of each")
+            seen = [(trial.step_s, trial.peak_memory_bytes) for trial in self._trials if trial.estimate is not None]
+            if self._plan.bench.limits and seen:
+                nearest = self._plan.bench.limits.nearest(seen)
+                raise TunerError(
+                    f"none of {len(seen)} trials keeps to the limits; the nearest were {nearest}",
+                    "raise the limit, or give a longer --time-budget to find what keeps to it",
+                )
+            raise TunerError("no trial gave a number", "`tftune show` has the reason of each")
         contenders = self._line_up(best)
         threshold = self._plan.threshold
         if threshold is None:
