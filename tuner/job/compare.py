@@ -189,10 +189,10 @@ def _reason(made: Comparison, warnings: Sequence[Warning]) -> str:
     if made.ended == "failed":
         return f"{' and '.join(sorted(made.failures))} did not run"
     blamed = [warning.found for warning in warnings if warning.code in DISTURBING]
+    if made.n_rounds <= FEWEST:
+        blamed.append(f"{made.n_rounds} rounds are too few: give a longer --time-budget")
     if blamed:
         return "; ".join(blamed)
-    if made.n_rounds <= FEWEST:
-        return f"{made.n_rounds} rounds are too few: give a longer --time-budget"
     if made.verdict.speedup is None:
         return f"{made.n_rounds} rounds differ too much among themselves: a quieter machine, or a longer --time-budget"
     return f"{made.n_rounds} rounds leave open whether the difference matters: give a longer --time-budget"
