@@ -21,11 +21,12 @@ from tuner.measure.pair import Pair
 from tuner.measure.statistics import Estimate
 from tuner.report.document import describe_study
 from tuner.runtime.probe import Runtime
-from tuner.search.bench import Bench, BenchPlan, alike, incumbent
+from tuner.search.bench import Bench, BenchPlan
 from tuner.search.budget import Budget
 from tuner.search.race import Call, RacePlan, call
 from tuner.search.record import Trial
 from tuner.search.sampler import Encoding, fit
+from tuner.search.standing import alike, incumbent
 from tuner.search.study import Plan
 from tuner.space import spacefile
 from tuner.space.setting import Setting
@@ -303,7 +304,7 @@ def test_two_references_are_two_more_lucks() -> None:
 def test_the_raw_slices_behind_the_noise_are_kept(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
     pairs = [Pair.from_dict(data) for data in record.get("noise_pairs")]
-    assert len(pairs) == 2
+    assert len(pairs) == 4
     again = gauge(pairs, Objective.THROUGHPUT, batch_size=space.reference.batch_size)
     assert again.n_pairs == record.get("noise")["n_pairs"]
     # The first pair goes on as the default's own trial.

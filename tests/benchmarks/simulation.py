@@ -28,11 +28,12 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.measure.statistics import estimate, unpaired
 from tuner.measure.verdict import INCUMBENT, Word, judge_all, recommend
-from tuner.search.bench import Bench, BenchPlan, incumbent
+from tuner.search.bench import Bench, BenchPlan
 from tuner.search.budget import Budget
 from tuner.search.race import RacePlan
 from tuner.search.record import Record, Trial
 from tuner.search.sampler import LatticeSampler
+from tuner.search.standing import incumbent
 from tuner.search.study import THRESHOLD, Plan, Study, noise_floor
 from tuner.space.setting import Setting
 from tuner.space.space import Space

@@ -11,6 +11,7 @@ told of. Only clocks that never go back are read.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,8 +120,8 @@ def measure_pair(
     as `enough` says so. Raises TrialFailure for the candidate's failure, ReferenceLost for the reference's.
     """
     pair = pair or Pair()
-    ask = (plan.slice_s, plan.slice_s) if step_s is None else (plan.ask_for(step_s[0]), plan.ask_for(step_s[1]))
     while pair.n_quads < plan.max_quads:
+        ask = _ask(pair, plan, step_s)
         slept_s = slept()
         quad = _quad(reference, candidate, ask, mirrored=pair.n_quads % 2 == 1)
         why = _interruption(pair, quad, slept() - slept_s)
@@ -132,6 +133,18 @@ def measure_pair(
         if pair.n_quads >= plan.min_quads and enough(pair):
             break
     return pair
+
+
+def _ask(pair: Pair, plan: PairPlan, step_s: tuple[float, float] | None) -> tuple[float, float]:
+    """Return for how long (s) to ask the reference and the candidate: by the steps seen, before any by `step_s`.
+
+    What a process told of its warm-up may be one step, with tracing in it, beside others that started too.
+    """
+    if pair.n_quads:
+        steps = (statistics.median(map(interruption.step_s, side)) for side in (pair.reference, pair.candidate))
+        reference, candidate = (plan.ask_for(step) for step in steps)
+        return reference, candidate
+    return (plan.slice_s, plan.slice_s) if step_s is None else (plan.ask_for(step_s[0]), plan.ask_for(step_s[1]))
 
 
 def _quad(

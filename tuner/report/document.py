@@ -21,8 +21,8 @@ from tuner.measure.verdict import INCUMBENT, SIMPLER, Advice, Standard, judge_al
 from tuner.measure.warning import merge
 from tuner.report import evidence
 from tuner.runtime.probe import Runtime
-from tuner.search.bench import incumbent
 from tuner.search.record import Record, Trial
+from tuner.search.standing import incumbent
 from tuner.space.baseline import BASELINES, DEFAULT
 from tuner.space.catalogue import KNOBS
 from tuner.space.space import Space

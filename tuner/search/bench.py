@@ -19,6 +19,7 @@ from tuner.measure.tail import Kept
 from tuner.search.race import Call, RacePlan, call
 from tuner.search.record import Trial
 from tuner.search.reference import Reference, adopt
+from tuner.search.standing import incumbent
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.launcher import Launcher
@@ -35,7 +36,8 @@ class BenchPlan:
 
     A pair goes on until the race says otherwise, or until one more quad would make it longer than `max_pair_s`. At
     most `parallel` processes start at once. The reference is renewed after `renew_every` trials. The noise is taken
-    from pairs of at most `gauge_quads` quads and `gauge_s` seconds. A setting that breaks one of the `limits` is
+    from `gauge_pairs` pairs of `gauge_quads` quads; from fewer of both where such a pair would take longer than
+    `gauge_s` seconds. A setting that breaks one of the `limits` is
     measured like any other, and never the incumbent. `free_memory_bytes` tells how much memory is
     left for processes, None if that is not known.
     """
@@ -47,8 +49,9 @@ class BenchPlan:
     max_pair_s: float = 20.0
     parallel: int = 3
     renew_every: int = 6
-    gauge_quads: int = 3
-    gauge_s: float = 8.0
+    gauge_pairs: int = 4
+    gauge_quads: int = 2
+    gauge_s: float = 12.0
     free_memory_bytes: Callable[[], int | None] = lambda: None
 
 
@@ -109,6 +112,12 @@ class Bench:
             elif not roomy:
                 self._take_canary()
             pairs = [pair for pair in map(self._gauge_pair, others) if pair is not None]
+            missing = self._plan.gauge_pairs - len(others)
+            quick = bool(pairs) and all(pair.n_quads >= self._plan.gauge_quads for pair in pairs)
+            if quick and missing > 0 and self._fits(missing) and not self._hurried():
+                others += self._launch([self._space.reference] * missing)
+                more = map(self._gauge_pair, others[-missing:])
+                pairs += [pair for pair in more if pair is not None]
         except BaseException:
             for other in others:
                 other.process.close()
@@ -358,35 +367,6 @@ class Bench:
         """Return the log-ratios of a pair's quads, up to a constant."""
         batch_sizes = (trial.setting.batch_size, self._space.reference.batch_size)
         return [float(x) for x in log_ratios(pair, self._plan.objective, batch_sizes=batch_sizes)]
-
-
-def incumbent(trials: Sequence[Trial]) -> Trial | None:
-    """Return the best trial: the largest mean log-ratio among those that were not given up as hopeless.
-
-    A baseline that a `--set` rules out is compared with and not chosen, nor is what breaks a limit.
-    """
-    good = [t for t in trials if t.estimate is not None and not t.pruned and t.eligible and not t.over_limit]
-    return max(good, key=lambda t: t.log_ratio or 0.0, default=None)
-
-
-def alike(trials: Sequence[Trial], *, luck: float, level: float = 0.95) -> list[Trial]:
-    """Return the trials that may be as good as the incumbent for all that the search can tell, it among them.
-
-    `luck` is what two processes of one setting differ by.
-    """
-    best = incumbent(trials)
-    if best is None or best.estimate is None:
-        return []
-    found = []
-    for trial in trials:
-        if trial.estimate is None or not trial.eligible or trial.over_limit:
-            continue
-        apart = trial.estimate.minus(best.estimate)
-        lucky = math.sqrt(2 if trial.reference == best.reference else 4) * luck
-        wide = replace(apart, se=math.hypot(apart.se, lucky))
-        if trial is best or wide.interval(level)[1] >= 1.0:
-            found.append(trial)
-    return found
 
 
 def _next_quad_ends_after(pair: Pair, limit_s: float) -> bool:

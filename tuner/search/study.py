@@ -15,11 +15,12 @@ from tuner.measure.contest import FEWEST, USUAL_ROUNDS, Contest, fit_plan, usual
 from tuner.measure.finals import SAME_BATCH, Contender, Cost, FinalsPlan, Round
 from tuner.measure.noise import UNKNOWN, Noise
 from tuner.measure.verdict import INCUMBENT, SIMPLER, judge_all, simplicity
-from tuner.search.bench import Bench, BenchPlan, alike, incumbent
+from tuner.search.bench import Bench, BenchPlan
 from tuner.search.budget import Budget
 from tuner.search.countdown import Countdown
 from tuner.search.record import Record, Trial, distributions
 from tuner.search.sampler import LatticeSampler
+from tuner.search.standing import alike, incumbent
 from tuner.space.baseline import DEFAULT, INTEL
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
