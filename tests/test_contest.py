@@ -137,7 +137,7 @@ def test_a_slice_that_stalls_is_measured_again() -> None:
     assert all(len(each) == 4 for r in made.rounds for each in r.slices.values())
     assert Code.STALLED in {w.code for w in evidence.of_rounds(made.rounds)}
     again = Round.from_dict(made.rounds[0].to_dict())
-    assert (again.repeated, again.settled) == (made.rounds[0].repeated, made.rounds[0].settled)
+    assert again.repeated == made.rounds[0].repeated
 
 
 def test_what_stalls_for_ever_is_slow() -> None:
@@ -183,7 +183,7 @@ def test_one_death_costs_a_round_and_not_the_contender() -> None:
 def test_a_workload_that_creeps_is_labelled() -> None:
     def round_(*step_s: float) -> Round:
         slices = [Slice(start_s=i, elapsed_s=s, n_steps=1, step_s=(s,)) for i, s in enumerate(step_s)]
-        return Round(slices={"a": slices}, settled={"a": True})
+        return Round(slices={"a": slices})
 
     def found(*rounds: Round) -> str:
         return next((w.found for w in evidence.of_rounds(rounds) if w.code is Code.NOT_STEADY), "")
@@ -192,7 +192,10 @@ def test_a_workload_that_creeps_is_labelled() -> None:
     assert found(slower, slower, slower) == "every round ended slower than it began"
     assert found(slower, level, slower) == ""
     assert found(slower) == ""
-    assert "warm-up of a" in found(*[replace(level, settled={"a": False})] * 3)
+    assert found(slower, slower) == "every round ended slower than it began"
+    a_little = round_(0.5, 0.5, 0.53, 0.53)
+    assert found(a_little, a_little, a_little) != ""
+    assert found(a_little, a_little) == ""  # two may be the machine's weather
 
 
 def test_where_one_does_not_run_there_is_no_verdict_and_no_waiting() -> None:

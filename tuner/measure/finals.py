@@ -109,8 +109,6 @@ class Round:
     """Why the round does not count; empty if it does."""
     repeated: list[str] = field(default_factory=list)
     """Why slices were measured again."""
-    settled: dict[str, bool | None] = field(default_factory=dict)
-    """Whether each warm-up came to its end; None where steps are too long to tell."""
 
     @property
     def timed_s(self) -> float:
@@ -127,7 +125,6 @@ class Round:
             memory=dict(data["memory"]),
             interruptions=list(data["interruptions"]),
             repeated=list(data.get("repeated", [])),
-            settled=dict(data.get("settled", {})),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -138,7 +135,6 @@ class Round:
             "memory": self.memory,
             "interruptions": self.interruptions,
             "repeated": self.repeated,
-            "settled": self.settled,
         }
 
 
@@ -173,7 +169,6 @@ def _run_group(
             _fail(name, start.failure, live, result)
         if start.facts is not None:
             usual_s[name] = [start.facts.step_s]
-            result.settled[name] = start.facts.settled
     n_failed = len(result.failures)
     try:
         for _ in range(plan.laps):

@@ -19,10 +19,11 @@ _SDS = 4.0
 def creeps(changes: Sequence[float]) -> bool:
     """Return whether processes grew faster, or slower, as they ran: all of them, and by so much that it matters.
 
-    `changes`, shape (n,), are log-ratios of a process's (or a round's) last slices to its first. One alone may be the
-    machine's weather.
+    `changes`, shape (n,), are log-ratios of a round's (or a pair's) last slices to its first. One alone may be the
+    machine's weather, and two have to be twice as large as more.
     """
-    return len(changes) > 1 and (min(changes) > _LEAST or max(changes) < -_LEAST)
+    least = _LEAST if len(changes) > 2 else 2 * _LEAST
+    return len(changes) > 1 and (min(changes) > least or max(changes) < -least)
 
 
 def unsettled(x: Sequence[float], sd: float) -> bool:

@@ -78,16 +78,10 @@ def of_rounds(rounds: Sequence[Round]) -> list[Warning]:
     whole = [r for r in rounds if not r.interruptions]
     if rounds and len(whole) <= FEWEST:
         found.append(Warning(code=Code.FEW_ROUNDS, found=f"{len(whole)} rounds of finals"))
-    restless = sorted({name for r in whole for name, settled in r.settled.items() if settled is False})
-    restless = [n for n in restless if 2 * sum(r.settled.get(n) is False for r in whole) > len(whole)]
     changes = [change for r in whole if (change := _change(r)) is not None]
     if steady.creeps(changes):
         way = "slower" if changes[0] < 0 else "faster"
         found.append(Warning(code=Code.NOT_STEADY, found=f"every round ended {way} than it began"))
-    elif restless:
-        found.append(
-            Warning(code=Code.NOT_STEADY, found=f"the warm-up of {', '.join(restless)} did not come to its end")
-        )
     return found
 
 
