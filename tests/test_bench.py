@@ -304,7 +304,7 @@ def test_two_references_are_two_more_lucks() -> None:
 def test_the_raw_slices_behind_the_noise_are_kept(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
     pairs = [Pair.from_dict(data) for data in record.get("noise_pairs")]
-    assert len(pairs) == 4
+    assert len(pairs) == 3
     again = gauge(pairs, Objective.THROUGHPUT, batch_size=space.reference.batch_size)
     assert again.n_pairs == record.get("noise")["n_pairs"]
     # The first pair goes on as the default's own trial.

@@ -49,7 +49,7 @@ class BenchPlan:
     max_pair_s: float = 20.0
     parallel: int = 3
     renew_every: int = 6
-    gauge_pairs: int = 4
+    gauge_pairs: int = 3
     gauge_quads: int = 2
     gauge_s: float = 12.0
     free_memory_bytes: Callable[[], int | None] = lambda: None
