@@ -29,6 +29,7 @@ from tuner.measure.statistics import Array, contrast_df
 PRIOR_QUAD_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.02, 0.006, 4.0
 # Few pairs can look more alike than their quads allow; a tenth of the prior is as lucky as processes get.
 LEAST_PROCESS_SD = PRIOR_PROCESS_SD / 10
+_FEWEST_DF = 3  # of the quads; the prior counts for 4
 _POWER = 0.9
 
 
@@ -57,7 +58,7 @@ class Noise:
     @property
     def assumed(self) -> bool:
         """Return whether it is more what is usual than what was seen."""
-        return self.n_quads - self.n_pairs < PRIOR_DF
+        return self.n_quads - self.n_pairs < _FEWEST_DF
 
     def finals_se(self, *, rounds: int, slices: int) -> float:
         """Return the standard error of a log-ratio from so many rounds, with so many slices of each in a round."""
