@@ -90,13 +90,13 @@ def test_a_machine_that_others_keep_busy_is_told_of(folder: Path) -> None:
 def test_one_thread_loses_even_where_the_tuner_is_stopped_meanwhile(folder: Path) -> None:
     """A laptop whose lid is closed, as far as that can be had: the tuner stands still for six seconds."""
     command = [str(Path(sys.executable).with_name("tftune")), "compare", "./product.py", "--json"]
-    options = ["--a", "tf-default", "--b", "intra_op=1", "--time-budget", "40s"]
+    options = ["--a", "tf-default", "--b", "intra_op=1", "--time-budget", "90s"]
     process = subprocess.Popen([*command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(14)
     process.send_signal(signal.SIGSTOP)
     time.sleep(6)
     process.send_signal(signal.SIGCONT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     found = json.loads(out)
     assert found["verdict"] == "worse"
@@ -157,7 +157,7 @@ def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path) -> None
         round_["slices"] = {c["names"][0]: some for c in finals["contenders"]} | {winner: quick}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     record.put("finals", finals)
-    done = tftune("check", record.name, "--time-budget", "30s", "--json", cwd=folder)
+    done = tftune("check", record.name, "--time-budget", "90s", "--json", cwd=folder)
     found = json.loads(done.stdout)
     assert done.returncode == 1, found
     assert found["helps"] is False
