@@ -1,0 +1,197 @@
+"""Features of graphs: textbook graphs whose width, layers and operations are known."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tuner.model.graph import Graph, Node, Output, features, flops, moved_bytes
+
+F32 = 4
+
+
+def tensor(*shape: int | None, itemsize: int = F32) -> Output:
+    return Output(itemsize=itemsize, shape=shape)
+
+
+class Building:
+    """A graph in the making."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+
+    def add(self, op: str, *inputs: int, out: Output, times: int | None = 1, **attributes: object) -> int:
+        """Append a node that takes the first outputs of others; return its number."""
+        node = Node(op=op, inputs=tuple((i, 0) for i in inputs), outputs=(out,), attributes=attributes, times=times)
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def product(self, x: int, m: int = 8, n: int = 8) -> int:
+        """Append a matrix product by a constant."""
+        return self.add("MatMul", x, self.add("Const", out=tensor(m, n)), out=tensor(1, n))
+
+    def done(self, *outputs: int) -> Graph:
+        return Graph(nodes=tuple(self.nodes), outputs=tuple((i, 0) for i in outputs))
+
+
+def chain(n: int) -> Graph:
+    made = Building()
+    x = made.add("Placeholder", out=tensor(1, 8))
+    for _ in range(n):
+        x = made.add("Relu", made.product(x), out=tensor(1, 8))
+    return made.done(x)
+
+
+def towers(n: int, length: int) -> Graph:
+    made = Building()
+    x = made.add("Placeholder", out=tensor(1, 8))
+    ends = []
+    for _ in range(n):
+        end = x
+        for _ in range(length):
+            end = made.product(end)
+        ends.append(end)
+    return made.done(made.add("AddN", *ends, out=tensor(1, 8)))
+
+
+@pytest.mark.parametrize("n", [1, 5, 40])
+def test_the_width_of_a_chain_is_1(n: int) -> None:
+    found = features(chain(n))
+    assert (found.heavy_operators, found.layers, found.width) == (n, n, 1.0)
+    assert found.depth == 2 * n
+
+
+@pytest.mark.parametrize(("n", "length"), [(2, 1), (2, 7), (3, 4)])
+def test_the_width_of_parallel_towers_is_their_number(n: int, length: int) -> None:
+    found = features(towers(n, length))
+    assert (found.heavy_operators, found.layers, found.width) == (n * length, length, float(n))
+
+
+def test_a_graph_without_heavy_operators_has_no_width() -> None:
+    made = Building()
+    x = made.add("Relu", made.add("Placeholder", out=tensor(1, 8)), out=tensor(1, 8))
+    found = features(made.done(x))
+    assert (found.heavy_operators, found.layers, found.width, found.depth) == (0, 0, 0.0, 1)
+    assert features(Graph(nodes=(), outputs=())).depth == 0
+
+
+def test_gradients_are_work_and_no_width() -> None:
+    """The loss is what a training step returns; what is made from the loss is a gradient."""
+    made = Building()
+    x = made.add("Placeholder", out=tensor(1, 8))
+    forward = made.product(x)
+    loss = made.add("Mean", forward, out=tensor())
+    gradient = made.add("MatMul", loss, forward, out=tensor(8, 8))
+    made.add("ResourceApplyGradientDescent", gradient, out=tensor())
+    found = features(made.done(loss))
+    assert (found.heavy_operators, found.layers) == (1, 1)
+    assert found.operators["MatMul"] == 2
+
+
+def test_a_net_of_many_joins_takes_no_time() -> None:
+    """Every layer takes every earlier one: the number of paths is exponential, that of edges is not."""
+    made = Building()
+    known = [made.add("Placeholder", out=tensor(1, 8))]
+    for _ in range(300):
+        joined = made.add("ConcatV2", *known, out=tensor(1, 8))
+        known.append(made.product(joined))
+    began = time.perf_counter()
+    found = features(made.done(known[-1]))
+    assert time.perf_counter() - began < 1.0
+    assert (found.heavy_operators, found.layers, found.width) == (300, 300, 1.0)
+
+
+def test_width_is_what_counting_all_paths_says() -> None:
+    """The pass in topological order against a walk over every path, on small random graphs."""
+    rng = random.Random(0)
+    for _ in range(50):
+        made = Building()
+        ids = [made.add("Placeholder", out=tensor(1, 8))]
+        for _ in range(10):
+            parents = rng.sample(ids, k=min(len(ids), rng.choice((1, 2))))
+            ids.append(made.add(rng.choice(("MatMul", "AddV2")), *parents, out=tensor(1, 8)))
+        graph = made.done(*ids)
+
+        def longest(i: int, graph: Graph = graph) -> int:
+            node = graph.nodes[i]
+            return (node.op == "MatMul") + max((longest(j) for j, _ in node.inputs), default=0)
+
+        assert features(graph).layers == max(longest(i) for i in ids)
+
+
+@pytest.mark.parametrize(
+    ("op", "taken", "out", "attributes", "expected"),
+    [
+        ("MatMul", [(3, 5), (5, 7)], (3, 7), {}, 2 * 3 * 5 * 7),
+        ("MatMul", [(5, 3), (5, 7)], (3, 7), {"transpose_a": True}, 2 * 3 * 5 * 7),
+        ("BatchMatMulV2", [(4, 3, 5), (4, 5, 7)], (4, 3, 7), {}, 2 * 4 * 3 * 5 * 7),
+        ("BatchMatMulV2", [(4, 5, 3), (4, 5, 7)], (4, 3, 7), {"adj_x": True}, 2 * 4 * 3 * 5 * 7),
+        ("Einsum", [(2, 3, 4), (4, 5, 6)], (2, 3, 5, 6), {"equation": "abc,cde->abde"}, 2 * 2 * 3 * 4 * 5 * 6),
+        ("Einsum", [(2, 9, 3, 4), (4, 5)], (2, 9, 3, 5), {"equation": "...c,cd->...d"}, 2 * 2 * 9 * 3 * 4 * 5),
+        ("Conv2D", [(1, 8, 8, 3), (5, 5, 3, 6)], (1, 4, 4, 6), {}, 2 * 4 * 4 * 6 * 5 * 5 * 3),
+        ("DepthwiseConv2dNative", [(1, 8, 8, 3), (3, 3, 3, 2)], (1, 8, 8, 6), {}, 2 * 8 * 8 * 6 * 3 * 3),
+        ("Relu", [(1, 8, 8, 3)], (1, 8, 8, 3), {}, 192),
+        ("Mean", [(1, 8, 8, 3)], (1, 3), {}, 192),
+        ("ConcatV2", [(1, 8), (1, 8)], (1, 16), {}, 0),
+        ("Reshape", [(1, 8)], (8, 1), {}, 0),
+        ("GatherV2", [(1000, 16), (4,)], (4, 16), {}, 0),
+    ],
+)
+def test_operations_are_counted(
+    op: str,
+    taken: list[tuple[int, ...]],
+    out: tuple[int, ...],
+    attributes: dict[str, object],
+    expected: int,
+) -> None:
+    made = Building()
+    inputs = [made.add("Placeholder", out=tensor(*shape)) for shape in taken]
+    node = made.add(op, *inputs, out=tensor(*out), **attributes)
+    assert flops(made.done(node), made.nodes[node]) == expected
+
+
+def test_the_gradients_of_a_convolution_cost_as_much_as_itself() -> None:
+    made = Building()
+    image, kernel = made.add("Placeholder", out=tensor(1, 8, 8, 3)), made.add("Const", out=tensor(5, 5, 3, 6))
+    forward = made.add("Conv2D", image, kernel, out=tensor(1, 4, 4, 6))
+    sizes = made.add("Const", out=tensor(4, itemsize=4))
+    to_input = made.add("Conv2DBackpropInput", sizes, kernel, forward, out=tensor(1, 8, 8, 3))
+    to_filter = made.add("Conv2DBackpropFilter", image, sizes, forward, out=tensor(5, 5, 3, 6))
+    graph = made.done(to_input, to_filter)
+    assert len({flops(graph, graph.nodes[i]) for i in (forward, to_input, to_filter)}) == 1
+
+
+def test_a_loop_is_counted_as_often_as_it_runs() -> None:
+    made = Building()
+    x = made.add("Placeholder", out=tensor(1, 8))
+    weights = made.add("Const", out=tensor(8, 8))
+    made.add("MatMul", x, weights, out=tensor(1, 8), times=35)
+    assert features(made.done(2)).flops == 35 * 2 * 8 * 8
+    assert features(made.done(2)).known
+    made.add("MatMul", x, weights, out=tensor(1, 8), times=None)
+    assert not features(made.done(3)).known
+
+
+def test_bytes_are_what_is_read_and_written() -> None:
+    made = Building()
+    x, weights = made.add("Placeholder", out=tensor(3, 5)), made.add("Const", out=tensor(5, 7))
+    node = made.add("MatMul", x, weights, out=tensor(3, 7))
+    assert moved_bytes(made.done(node), made.nodes[node]) == F32 * (15 + 35 + 21)
+    table, ids = made.add("Const", out=tensor(1000, 16)), made.add("Placeholder", out=tensor(4))
+    lookup = made.add("GatherV2", table, ids, out=tensor(4, 16))
+    assert moved_bytes(made.done(lookup), made.nodes[lookup]) == F32 * (2 * 64 + 4)
+
+
+def test_a_graph_is_written_and_read() -> None:
+    data = {
+        "nodes": [["Placeholder", [], [[4, [1, 8]]], {}, 1], ["Relu", [[0, 0]], [[4, [1, None]]], {}, None]],
+        "outputs": [[1, 0]],
+        "variables": [[64, 256]],
+    }
+    graph = Graph.from_dict(data)
+    assert graph.nodes[1].inputs == ((0, 0),)
+    found = features(graph)
+    assert (found.parameters, found.parameter_bytes, found.known) == (64, 256, False)
+    assert found.to_dict()["intensity"] == found.flops / found.moved_bytes

@@ -1,0 +1,1 @@
+"""Graphs of workloads, and what follows from them."""

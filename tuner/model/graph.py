@@ -1,0 +1,260 @@
+"""The graph of one call of a workload, and its features: what rules and performance models know of it.
+
+Notation
+    V   operators; an edge (u, v) says that v takes an output of u
+    H   heavy operators, a subset of V: matrix products, convolutions, embedding lookups; those of gradients are not
+        counted, as only what the model's outputs are made from is
+    d   longest path: d(v) = [v ∈ H] + max over edges (u, v) of d(u)
+    layers = max d,    average width = |H| / layers
+
+Source of width and heavy operators: Wang et al., Exploiting Parallelism Opportunities with Deep Learning Frameworks
+(ACM TACO 2021); theirs walks every path, which is exponential in nets with many joins; one pass in topological
+order finds the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "SparseMatMul"})
+_CONVOLUTIONS = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative"})
+# A transposed convolution is a layer where it is not a gradient.
+_TRANSPOSED = frozenset({"Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"})
+_FILTER_GRADIENTS = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter"})
+_LOOKUPS = frozenset({"ResourceGather", "Gather", "GatherV2"})
+HEAVY = _PRODUCTS | _CONVOLUTIONS | _TRANSPOSED | _LOOKUPS
+# What moves no data: names, views, and what is known before the call.
+_FREE = frozenset(
+    {
+        "Const",
+        "Identity",
+        "IdentityN",
+        "NoOp",
+        "Placeholder",
+        "ReadVariableOp",
+        "Reshape",
+        "ExpandDims",
+        "Squeeze",
+        "Shape",
+        "ShapeN",
+        "StopGradient",
+        "VarHandleOp",
+    }
+)
+# Operators that compute nothing, but do move data.
+_MOVES = frozenset(
+    {"Cast", "Concat", "ConcatV2", "Fill", "Pack", "Pad", "PadV2", "Slice", "Split", "SplitV", "StridedSlice", "Tile",
+     "Transpose", "Unpack", "OneHot", "BroadcastTo", *_LOOKUPS}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One output of a node: bytes an element (0 for what is no tensor) and shape, None where it is not known."""
+
+    itemsize: int
+    shape: tuple[int | None, ...] | None
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements; unknown dimensions count as 1."""
+        return 0 if self.shape is None else math.prod(1 if n is None else n for n in self.shape)
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes it takes."""
+        return self.size * self.itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """An operator: its type, the (node, output) pairs it takes, its outputs, and how often it runs in one call."""
+
+    op: str
+    inputs: tuple[tuple[int, int], ...]
+    outputs: tuple[Output, ...]
+    attributes: dict[str, Any]
+    times: int | None = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """The nodes of one call with one item, in topological order; what it returns, and its variables.
+
+    `variables` holds (elements, bytes) of each.
+    """
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[tuple[int, int], ...]
+    variables: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Graph:
+        """Return the graph that a child wrote (`tuner.child.graph`)."""
+        return cls(
+            nodes=tuple(
+                Node(
+                    op=op,
+                    inputs=tuple((i, k) for i, k in inputs),
+                    outputs=tuple(
+                        Output(itemsize=size, shape=None if shape is None else tuple(shape)) for size, shape in outputs
+                    ),
+                    attributes=attributes,
+                    times=times,
+                )
+                for op, inputs, outputs, attributes, times in data["nodes"]
+            ),
+            outputs=tuple((i, k) for i, k in data["outputs"]),
+            variables=tuple((n, size) for n, size in data["variables"]),
+        )
+
+    def taken(self, node: Node) -> list[Output]:
+        """Return the tensors that a node takes."""
+        return [self.nodes[i].outputs[k] for i, k in node.inputs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What is known of a workload's graph: of one call with one item.
+
+    `operators` counts by type; `depth` is the longest path in operators; `flops` counts a multiplication and an
+    addition as two; `moved_bytes` is what the operators read and write; `known` is False where a loop does not tell
+    how often it runs, and its body counts once.
+    """
+
+    operators: dict[str, int]
+    heavy_operators: int
+    layers: int
+    width: float
+    depth: int
+    flops: int
+    moved_bytes: int
+    parameters: int
+    parameter_bytes: int
+    known: bool
+
+    @property
+    def intensity(self) -> float:
+        """Return the arithmetic intensity, FLOPs a byte moved."""
+        return self.flops / self.moved_bytes if self.moved_bytes else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the features as plain data."""
+        return asdict(self) | {"intensity": self.intensity}
+
+
+def read(path: Path) -> Graph:
+    """Return the graph of an export."""
+    return Graph.from_dict(json.loads(path.read_text()))
+
+
+def features(graph: Graph) -> Features:
+    """Return the features of a graph: a few passes over its nodes, linear in nodes and edges."""
+    made_from = _ancestors(graph, {i for i, _ in graph.outputs})
+    heavy = [node.op in HEAVY and i in made_from for i, node in enumerate(graph.nodes)]
+    layers = _longest(graph, heavy)
+    n_heavy = sum(heavy)
+    counted = [node for node in graph.nodes if node.op not in ("Placeholder", "Const")]
+    return Features(
+        operators=dict(Counter(node.op for node in counted).most_common()),
+        heavy_operators=n_heavy,
+        layers=layers,
+        width=n_heavy / layers if layers else 0.0,
+        depth=_longest(graph, [node.op not in ("Placeholder", "Const") for node in graph.nodes]),
+        flops=sum((node.times or 1) * flops(graph, node) for node in graph.nodes),
+        moved_bytes=sum((node.times or 1) * moved_bytes(graph, node) for node in graph.nodes),
+        parameters=sum(n for n, _ in graph.variables),
+        parameter_bytes=sum(size for _, size in graph.variables),
+        known=all(node.times is not None for node in graph.nodes),
+    )
+
+
+def _ancestors(graph: Graph, of: set[int]) -> set[int]:
+    """Return the nodes that the given ones are made from, themselves included."""
+    found: set[int] = set()
+    waiting = list(of)
+    while waiting:
+        i = waiting.pop()
+        if i not in found:
+            found.add(i)
+            waiting.extend(j for j, _ in graph.nodes[i].inputs)
+    return found
+
+
+def _longest(graph: Graph, counts: Sequence[bool]) -> int:
+    """Return the number of counted nodes on the path that has most of them; nodes are in topological order."""
+    longest = [0] * len(graph.nodes)
+    for i, node in enumerate(graph.nodes):
+        longest[i] = counts[i] + max((longest[j] for j, _ in node.inputs), default=0)
+    return max(longest, default=0)
+
+
+def flops(graph: Graph, node: Node) -> int:
+    """Return the floating-point operations of a node.
+
+    A product or convolution has 2 for each multiplication with its addition; any other operator that computes has one
+    for each element of its output, a reduction one for each element that it takes.
+    """
+    op, taken = node.op, graph.taken(node)
+    made = node.outputs[0].size if node.outputs else 0
+    if op in _FREE or op in _MOVES:
+        return 0
+    if op in ("MatMul", "SparseMatMul"):
+        a = taken[0].shape or (0, 0)
+        return 2 * made * (a[0 if node.attributes.get("transpose_a") else 1] or 1)
+    if op.startswith("BatchMatMul"):
+        a = taken[0].shape or (0, 0)
+        return 2 * made * (a[-2 if node.attributes.get("adj_x") else -1] or 1)
+    if op == "Einsum":
+        return 2 * math.prod(_labels(node.attributes["equation"], taken).values())
+    if op == "Conv2D" or op == "Conv3D":
+        filter_ = taken[1].shape or (0,)
+        return 2 * made * math.prod(n or 1 for n in filter_[:-1])
+    if op == "DepthwiseConv2dNative":
+        filter_ = taken[1].shape or (0,)
+        return 2 * made * math.prod(n or 1 for n in filter_[:2])
+    if op in _TRANSPOSED:
+        # As the convolution that it is the gradient of: each element of the gradient meets each of the filter's.
+        filter_ = taken[1].shape or (0,)
+        return 2 * taken[2].size * math.prod(n or 1 for n in (filter_[:2] if "Depthwise" in op else filter_[:-1]))
+    if op in _FILTER_GRADIENTS:
+        gradient, filter_ = taken[2], node.outputs[0].shape or (0,)
+        return 2 * gradient.size * math.prod(n or 1 for n in (filter_[:2] if "Depthwise" in op else filter_[:-1]))
+    if op in ("Sum", "Mean", "Max", "Min", "Prod", "MaxPool", "AvgPool", "L2Loss", "BiasAddGrad"):
+        return taken[0].size if taken else 0
+    return made if node.outputs and node.outputs[0].itemsize else 0
+
+
+def _labels(equation: str, taken: Sequence[Output]) -> dict[str, int]:
+    """Return the size of each label of an Einstein sum; an ellipsis is one label."""
+    found: dict[str, int] = {}
+    for term, tensor in zip(equation.partition("->")[0].split(","), taken, strict=True):
+        for label, n in _dimensions(term, tensor.shape or ()):
+            found[label] = max(found.get(label, 1), n)
+    return found
+
+
+def _dimensions(term: str, shape: Sequence[int | None]) -> Iterator[tuple[str, int]]:
+    head, dots, tail = term.partition("...")
+    sizes = [n or 1 for n in shape]
+    yield from zip(head, sizes, strict=False)
+    if dots:
+        middle = sizes[len(head) : len(sizes) - len(tail)]
+        yield "...", math.prod(middle)
+        yield from zip(tail, sizes[len(sizes) - len(tail) :], strict=True)
+
+
+def moved_bytes(graph: Graph, node: Node) -> int:
+    """Return what a node reads and writes, in bytes; of a table of embeddings it reads only what it looks up."""
+    if node.op in _FREE:
+        return 0
+    written = sum(output.n_bytes for output in node.outputs)
+    if node.op in _LOOKUPS:
+        return 2 * written + sum(t.n_bytes for t in graph.taken(node)[1:2])
+    return written + sum(t.n_bytes for t in graph.taken(node))
