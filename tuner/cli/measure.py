@@ -134,7 +134,7 @@ def check(
     document: dict[str, object] = {"schema": SCHEMA, "study": made.study, "helps": made.helps, "reason": None}
     if made.comparison is None:
         document["reason"] = f"study {made.study} recommends to keep the default: there is nothing to check"
-    if made.comparison is not None:
+    else:
         found = describe(made.comparison)
         found["limits"] = {name: answer.value for name, answer in made.kept.items()} or None
         found["warnings"] = [*(warning.to_dict() for warning in made.warnings), *found["warnings"]]

@@ -108,7 +108,6 @@ def measure(job: Job, a: Side, b: Side, checked: Checked, *, threshold: float | 
     )
     contest.hold(lambda: _tell(contest, told))
     seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
-    failures = {name: text for round_ in contest.rounds for name, text in round_.failures.items()}
     check_ran(contest.rounds)
     return Comparison(
         a=a,
@@ -120,15 +119,14 @@ def measure(job: Job, a: Side, b: Side, checked: Checked, *, threshold: float | 
         verdict=contest.verdicts()[B],
         ended=contest.ended,
         seen=seen,
-        failures=failures,
+        failures=finals.failures(contest.rounds),
     )
 
 
 def check_ran(rounds: Sequence[Round]) -> None:
     """Raise TunerError where neither of the two ever ran."""
     if not any(round_.slices for round_ in rounds):
-        failures = {name: text for round_ in rounds for name, text in round_.failures.items()}
-        text = "; ".join(sorted(set(failures.values())))
+        text = "; ".join(sorted(set(finals.failures(rounds).values())))
         raise TunerError(f"both {text}", "neither of the two runs here")
 
 

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tuner.measure.tail import Kept, p99_within
+from tuner.measure.tail import Kept, p99, p99_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,7 @@ class Limits:
         """Return the least that was measured of each limited quantity; `seen` are steps (s) and peak memory."""
         found = []
         if self.p99_s is not None:
-            found.append(f"a p99 of {1000 * min(float(np.quantile(steps, 0.99)) for steps, _ in seen):.3g} ms")
+            found.append(f"a p99 of {1000 * min(p99(steps) for steps, _ in seen):.3g} ms")
         peaks = [peak for _, peak in seen if peak]
         if self.memory_bytes is not None and peaks:
             found.append(f"{min(peaks) / 1024**2:.0f} MiB")
@@ -61,7 +59,7 @@ class Limits:
         """
         found = []
         if self.p99_s is not None:
-            found.append(math.log(float(np.quantile(step_s, 0.99)) / self.p99_s) if len(step_s) else math.nan)
+            found.append(math.log(p99(step_s) / self.p99_s) if len(step_s) else math.nan)
         if self.memory_bytes is not None:
             found.append(math.log(memory_bytes / self.memory_bytes) if memory_bytes else math.nan)
         return found

@@ -55,11 +55,15 @@ class Contest:
     @property
     def n_rounds(self) -> int:
         """Return the number of rounds that count: whole ones, of all contenders that run."""
-        return len(finals.table(self.rounds, self.contenders, self.objective)[1])
+        return len(self._table()[1])
+
+    def _table(self) -> tuple[list[str], Array]:
+        """Return the contenders that run, and their mean log rates in the rounds that count."""
+        return finals.table(self.rounds, self.contenders, self.objective)
 
     def verdicts(self) -> Mapping[str, Verdict]:
         """Return what the rounds so far say."""
-        names, y = finals.table(self.rounds, self.contenders, self.objective)
+        names, y = self._table()
         return self.judge(names, y, self.standard(len(names)))
 
     def standard(self, n_measured: int) -> Standard:
@@ -89,12 +93,12 @@ class Contest:
 
     def _decided(self) -> bool:
         """Return whether nothing is open of those that run; one that does not will not come to run either."""
-        running = finals.table(self.rounds, self.contenders, self.objective)[0]
+        running = self._table()[0]
         names = {name for c in self.contenders if c.names[0] in running for name in c.names}
         return decided({name: verdict for name, verdict in self.verdicts().items() if name in names})
 
     def _ended(self, n: int, planned: int, *, short: bool) -> str:
-        if n >= FEWEST and len(finals.table(self.rounds, self.contenders, self.objective)[0]) < 2:
+        if n >= FEWEST and len(self._table()[0]) < 2:
             return "failed"  # there is nothing left to compare
         if len(self.rounds) - n > _MOST_INTERRUPTED:
             return "time"

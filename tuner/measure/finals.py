@@ -217,6 +217,11 @@ def _fail(name: str, failure: TrialFailure, live: dict[str, Process], result: Ro
     result.failures[name] = f"{failure.status}: {failure.message}"
 
 
+def failures(rounds: Sequence[Round]) -> dict[str, str]:
+    """Return why contenders failed, the last reason of each, by first name."""
+    return {name: text for round_ in rounds for name, text in round_.failures.items()}
+
+
 def table(rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective) -> tuple[list[str], Array]:
     """Return (names, y): contenders, and their mean log rates in the complete rounds, shape (r, c).
 

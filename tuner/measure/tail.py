@@ -52,6 +52,11 @@ def quantiles(step_s: Sequence[float] | Array) -> dict[str, float | None]:
     }
 
 
+def p99(step_s: Sequence[float] | Array) -> float:
+    """Return the 99th percentile of the steps (s), however few they are."""
+    return float(np.quantile(step_s, 0.99))
+
+
 def p99_within(step_s: Sequence[float] | Array, limit_s: float, *, level: float = 0.95) -> Kept:
     """Return whether 99 % of the steps take at most `limit_s`, by the interval of the share that takes longer.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.machine.conditions import Conditions
+from tuner.measure import interruption
 
 _STEAL = 0.02
 _BUSY, _OVERSUBSCRIBED = 0.05, 0.5  # of the CPUs in the mask, kept busy by others
@@ -14,7 +15,6 @@ _BUSY, _OVERSUBSCRIBED = 0.05, 0.5  # of the CPUs in the mask, kept busy by othe
 # something waits nearly all the time tells how much more they wanted.
 _CROWDED, _WAITED = 0.25, 0.75
 _THROTTLED = 0.01
-_ASLEEP_S = 1.0
 
 
 class Code(StrEnum):
@@ -97,8 +97,9 @@ def of_conditions(seen: Conditions) -> list[Warning]:
         add(Code.QUOTA, f"the CPU quota held processes back in {100 * seen.throttled_share:.0f} % of the time")
     if seen.hot:
         add(Code.HEAT, f"{seen.hot} times slowed down by heat")
-    if seen.asleep_s >= _ASLEEP_S:
-        add(Code.ASLEEP, f"the machine slept for {seen.asleep_s:.0f} s")
+    slept = interruption.slept(seen.asleep_s)
+    if slept:
+        add(Code.ASLEEP, slept)
     return found
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from tuner.report.document import Document
 from tuner.report.terminal import (
     duration_text,
-    noise_parts,
+    luck_text,
     percent,
     rate_text,
     ratio_text,
@@ -57,9 +57,7 @@ def noise(document: Document) -> RenderableType:
     rows.add_row("one pair of processes", pair, f"{longest['n_quads']} quads in one pair: its own 95 % interval")
     spread = f"{document['between_sd'] * 100:.2f} %"
     rows.add_row("fresh pairs among themselves", f"±{spread}", f"{found['n_pairs']} pairs")
-    luck = noise_parts(found, 2)[1]
-    luck = luck if luck.startswith("less") else f"±{luck}"
-    rows.add_row("the luck of a process", luck, "no longer measurement takes this away")
+    rows.add_row("the luck of a process", luck_text(found, 2, "±"), "no longer measurement takes this away")
     rows.add_row("drift of the whole machine", f"±{percent(found['drift'], 2)}", "common to both of a pair")
     finals = table("", ">", "", title=f"what {document['rounds']} rounds of finals can say, as the default budget has")
     finals.show_header = False

@@ -9,14 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tuner.machine.host import Machine
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import SAME_BATCH, Contender, Round
 from tuner.measure.objective import Objective
-from tuner.measure.tail import Kept
+from tuner.measure.tail import Kept, p99
 from tuner.measure.verdict import INCUMBENT, SIMPLER, Advice, Standard, judge_all, recommend
 from tuner.measure.warning import merge
 from tuner.report import evidence
@@ -147,7 +145,7 @@ def trial_document(trial: Trial) -> Document:
         **_ratio(trial),
         "timed_s": round(trial.timed_s, 3),
         "wall_s": trial.wall_s,
-        "p99_ms": 1000 * float(np.quantile(trial.step_s, 0.99)) if trial.step_s else None,
+        "p99_ms": 1000 * p99(trial.step_s) if trial.step_s else None,
         "peak_memory_bytes": trial.peak_memory_bytes,
         "deviation": trial.deviation,
         "first_step_s": trial.facts["first_step_s"] if trial.facts else None,
@@ -217,7 +215,7 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "tails": tails,
             "kept": {name: answer.value for name, answer in kept.items()} if limits else {},
             "names": {c.names[0]: list(c.names) for c in contenders},
-            "failures": {name: text for r in rounds for name, text in r.failures.items()},
+            "failures": finals.failures(rounds),
             "timed_s": round(sum(r.timed_s for r in rounds), 3),
         },
     }

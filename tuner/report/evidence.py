@@ -19,6 +19,7 @@ from tuner.measure.warning import Code, Warning, merge, of_conditions
 from tuner.search.record import Record, Trial
 from tuner.search.study import NO_TIME, THRESHOLD, noise_floor
 from tuner.space.baseline import DEFAULT
+from tuner.trial.outcome import Slice
 
 _GIB = 1024**3
 
@@ -78,42 +79,32 @@ def of_rounds(rounds: Sequence[Round]) -> list[Warning]:
     whole = [r for r in rounds if not r.interruptions]
     if rounds and len(whole) <= FEWEST:
         found.append(Warning(code=Code.FEW_ROUNDS, found=f"{len(whole)} rounds of finals"))
-    changes = [change for r in whole if (change := _change(r)) is not None]
-    if steady.creeps(changes):
-        way = "slower" if changes[0] < 0 else "faster"
-        found.append(Warning(code=Code.NOT_STEADY, found=f"every round ended {way} than it began"))
-    return found
+    return found + _creeping([list(r.slices.values()) for r in whole], "round")
 
 
-def _change(round_: Round) -> float | None:
-    """Return how the speed changed from the first lap of a round to its last, all contenders together, log scale."""
-    each = [
-        math.log(
-            (interruption.step_s(s[0]) * interruption.step_s(s[1]))
-            / (interruption.step_s(s[-2]) * interruption.step_s(s[-1]))
-        )
-        / 2
-        for s in round_.slices.values()
-        if len(s) >= 4
-    ]
+def _creeping(groups: Sequence[Sequence[Sequence[Slice]]], what: str) -> list[Warning]:
+    """Return whether every round, or pair, became slower or faster; each has the slices of its processes."""
+    changes = [change for processes in groups if (change := _change(processes)) is not None]
+    if not steady.creeps(changes):
+        return []
+    way = "slower" if changes[0] < 0 else "faster"
+    return [Warning(code=Code.NOT_STEADY, found=f"every {what} ended {way} than it began")]
+
+
+def _change(processes: Sequence[Sequence[Slice]]) -> float | None:
+    """Return how the speed changed from the first two slices of each process to its last two, log scale, on average."""
+    each = []
+    for slices in processes:
+        if len(slices) >= 4:
+            first, second, *_, before, last = map(interruption.step_s, slices)
+            each.append(math.log(first * second / (before * last)) / 2)
     return sum(each) / len(each) if each else None
 
 
 def of_pairs(pairs: Sequence[Pair]) -> list[Warning]:
     """Return what is wrong with pairs of one setting with itself."""
     found = _of_interruptions([text for pair in pairs for text in pair.interruptions])
-    changes = []
-    for pair in pairs:
-        if pair.n_quads > 1:
-            first, last = (
-                [interruption.step_s(s) for side in (pair.reference, pair.candidate) for s in side[part]]
-                for part in (slice(0, 2), slice(-2, None))
-            )
-            changes.append(sum(map(math.log, first)) / 4 - sum(map(math.log, last)) / 4)
-    if steady.creeps(changes):
-        way = "slower" if changes[0] < 0 else "faster"
-        found.append(Warning(code=Code.NOT_STEADY, found=f"every pair ended {way} than it began"))
-    return found
+    return found + _creeping([(pair.reference, pair.candidate) for pair in pairs], "pair")
 
 
 def of_noise(noise: Noise, floor: float) -> list[Warning]:

@@ -273,7 +273,7 @@ def noise_line(document: Document) -> RenderableType:
 
 def noise_text(found: Mapping[str, Any]) -> str:
     """Return the noise in a line."""
-    quad, process = noise_parts(found)
+    quad, process = percent(found["quad_sd"]), luck_text(found)
     assumed = f" (mostly assumed: {found['n_quads']} quads seen)" if found["assumed"] else ""
     return (
         f"noise: a quad scatters by {quad}, processes of one setting by {process}; floor of the finals "
@@ -281,11 +281,10 @@ def noise_text(found: Mapping[str, Any]) -> str:
     )
 
 
-def noise_parts(found: Mapping[str, Any], digits: int = 1) -> tuple[str, str]:
-    """Return what a quad and what processes scatter by; the second may be hidden by the first."""
+def luck_text(found: Mapping[str, Any], digits: int = 1, sign: str = "") -> str:
+    """Return what processes scatter by, which may be hidden by what quads do."""
     process = found["process_sd"]
-    shown = "less than can be seen" if process <= LEAST_PROCESS_SD else percent(process, digits)
-    return percent(found["quad_sd"], digits), shown
+    return "less than can be seen" if process <= LEAST_PROCESS_SD else f"{sign}{percent(process, digits)}"
 
 
 def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
