@@ -21,7 +21,8 @@ from tuner.space import spacefile
 from tuner.workload.workload import load
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ["search", "compare", "check", "noise", "inspect", "list", "show", "emit", "env create"]
+COMMANDS = ["search", "compare", "check", "noise", "inspect", "workloads", "workloads show", "list", "show", "emit",
+            "env create"]  # fmt: skip
 
 
 def tftune(*args: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -45,7 +46,7 @@ def test_every_command_has_help_with_an_example_and_is_in_the_readme(command: st
 
 
 BAD = [
-    (["search", "resnet5"], "did you mean resnet50?"),
+    (["search", "resnet5"], "did you mean resnet50 or "),
     (["search", "./none.py"], "no workload file"),
     (["search", "resnet50", "--set", "intraop=1"], "unknown knob 'intraop'; did you mean intra_op"),
     (["search", "resnet50", "--set", "intra_op"], "expected KNOB=VALUE"),
@@ -71,7 +72,27 @@ BAD = [
     (["search", "resnet50", "--seed", "-1"], "'--seed': Input should be greater than or equal to 0"),
     (["search", "resnet50", "--trials", "many"], "'--trials': Input should be a valid integer"),
     (["search", "resnet50", "--bogus"], "No such option: --bogus"),
-    (["search"], "Missing argument"),
+    (["search"], "no workload given; give the path of a model, or one of: bert-base,"),
+    (["search", "resnet50", "mlp"], "a command (resnet50 mlp) without --metric-regex"),
+    (["search", "matmul", "--mode", "training"], "matmul has no mode 'training'; known: inference"),
+    (["search", "resnet50", "--mode", "serving"], "resnet50 has no mode 'serving'; known: inference, training"),
+    (["search", "resnet50", "--execution", "lazy"], "unknown execution 'lazy'; known: eager, graph, xla"),
+    (["search", "bert-base", "--param", "seq_length=3"], "unknown parameter 'seq_length'; did you mean seq_len?"),
+    (["search", "dcgan", "--param", "size=3"], "unknown parameter 'size'; known: none"),
+    (["search", "bert-base", "--param", "seq_len"], "expected NAME=VALUE"),
+    (["search", "bert-base", "--param", "seq_len=long"], "--param seq_len is 'long'; expected a whole number"),
+    (["search", "resnet50", "--signature", "serve"], "--signature does not apply to a Python file"),
+    (["search", "resnet50", "--minimize"], "--minimize does not apply to a model"),
+    (["search", "none.keras"], "no model file none.keras"),
+    (["search", "."], "is a folder without saved_model.pb"),
+    (["search", "--metric-regex", "x"], "--metric-regex without a command"),
+    (["search", "--metric-regex", "(", "--", "true"], "expected a regular expression"),
+    (["search", "--metric-regex", "(a)(b)", "--", "true"], "has 2 groups"),
+    (["search", "--metric-regex", "x", "--", "no-such-command"], "no command 'no-such-command'"),
+    (["search", "--metric-regex", "x", "--mode", "training", "--", "true"], "--mode does not apply to a command"),
+    (["search", "--metric-regex", "x", "--objective", "latency", "--", "true"], "--minimize if less is better"),
+    (["inspect", "--audit", "--metric-regex", "x", "--", "true"], "--audit of a command"),
+    (["workloads", "show", "none"], "unknown workload 'none'"),
     (["serch"], "No such command 'serch'"),
     (["show", "none"], "no study 'none'"),
     (["emit", "none"], "no study 'none'"),
@@ -89,7 +110,7 @@ BAD = [
     (["search", "resnet50", "--threshold", "nan"], "--threshold is nan"),
     (["compare", "resnet50", "--a", "intel", "--b", "inter_op=1,inter_op=2"], "inter_op is given twice"),
     (["compare", "resnet50", "--a", "tf-default"], "Missing option '--b'"),
-    (["compare", "resnet5", "--a", "intel", "--b", "intel"], "did you mean resnet50?"),
+    (["compare", "resnet5", "--a", "intel", "--b", "intel"], "did you mean resnet50 or "),
     (["compare", "resnet50", "--a", "intel", "--b", "intle"], "'intle'"),
     (["compare", "resnet50", "--a", "intel", "--b", "intraop=1"], "unknown knob 'intraop'"),
     (["compare", "resnet50", "--a", "intel", "--b", "intra_op=two"], "is not a whole number"),
@@ -98,7 +119,7 @@ BAD = [
     (["compare", "resnet50", "--a", "intel", "--b", "xla=auto"], "try --space extended"),
     (["compare", "resnet50", "--a", "intel", "--b", "intel", "--time-budget", "x"], "--time-budget is 'x'"),
     (["check", "none"], "no study 'none'"),
-    (["noise", "resnet5"], "did you mean resnet50?"),
+    (["noise", "resnet5"], "did you mean resnet50 or "),
     (["noise", "--time-budget", "0s"], "expected more than 0 s"),
     (["search", "resnet50", "--launcher", "clone"], "unknown launcher 'clone'"),
     (["search", "resnet50", "--set", "malloc=mimalloc"], "malloc=mimalloc is none of its values"),

@@ -12,8 +12,8 @@ from tuner.model.graph import Graph, Node, Output, features, flops, moved_bytes
 F32 = 4
 
 
-def tensor(*shape: int | None, itemsize: int = F32) -> Output:
-    return Output(itemsize=itemsize, shape=shape)
+def tensor(*shape: int | None, dtype: str = "float32") -> Output:
+    return Output(dtype=dtype, shape=shape)
 
 
 class Building:
@@ -90,6 +90,23 @@ def test_gradients_are_work_and_no_width() -> None:
     assert found.operators["MatMul"] == 2
 
 
+def test_what_looks_up_a_shape_is_not_heavy() -> None:
+    made = Building()
+    table, sizes = made.add("Const", out=tensor(1000, 16)), made.add("Const", out=tensor(4, dtype="int32"))
+    words = made.add("Placeholder", out=tensor(1, 4, dtype="int32"))
+    rows = made.add("GatherV2", table, words, out=tensor(1, 4, 16))
+    some = made.add("GatherV2", sizes, words, out=tensor(2, dtype="int32"))
+    assert features(made.done(made.add("Reshape", rows, some, out=tensor(4, 16)))).heavy_operators == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("float32", 4), ("bfloat16", 2), ("int64", 8), ("bool", 1), ("complex64", 8), ("int4", 1), ("resource", 0)],
+)
+def test_elements_have_their_size(dtype: str, size: int) -> None:
+    assert tensor(1, dtype=dtype).itemsize == size
+
+
 def test_a_net_of_many_joins_takes_no_time() -> None:
     """Every layer takes every earlier one: the number of paths is exponential, that of edges is not."""
     made = Building()
@@ -156,7 +173,7 @@ def test_the_gradients_of_a_convolution_cost_as_much_as_itself() -> None:
     made = Building()
     image, kernel = made.add("Placeholder", out=tensor(1, 8, 8, 3)), made.add("Const", out=tensor(5, 5, 3, 6))
     forward = made.add("Conv2D", image, kernel, out=tensor(1, 4, 4, 6))
-    sizes = made.add("Const", out=tensor(4, itemsize=4))
+    sizes = made.add("Const", out=tensor(4, dtype="int32"))
     to_input = made.add("Conv2DBackpropInput", sizes, kernel, forward, out=tensor(1, 8, 8, 3))
     to_filter = made.add("Conv2DBackpropFilter", image, sizes, forward, out=tensor(5, 5, 3, 6))
     graph = made.done(to_input, to_filter)
@@ -186,9 +203,13 @@ def test_bytes_are_what_is_read_and_written() -> None:
 
 def test_a_graph_is_written_and_read() -> None:
     data = {
-        "nodes": [["Placeholder", [], [[4, [1, 8]]], {}, 1], ["Relu", [[0, 0]], [[4, [1, None]]], {}, None]],
+        "nodes": [
+            ["Placeholder", [], [["float32", [1, 8]]], {}, 1],
+            ["Relu", [[0, 0]], [["float32", [1, None]]], {}, None],
+            ["Placeholder", [], [["resource", []]], {}, 1],
+        ],
         "outputs": [[1, 0]],
-        "variables": [[64, 256]],
+        "variables": [[0, 64, 256], [2, 100, 400]],
     }
     graph = Graph.from_dict(data)
     assert graph.nodes[1].inputs == ((0, 0),)

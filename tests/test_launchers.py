@@ -24,6 +24,7 @@ from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher, Process, Target
 from tuner.trial.outcome import Status, TrialFailure
+from tuner.workload.asked import Asked
 
 pytestmark = pytest.mark.tensorflow
 
@@ -54,7 +55,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A job on this interpreter."""
     path = tmp_path_factory.mktemp("workload") / "product.py"
     path.write_text(WORKLOAD)
-    return prepare(check(Request(workload=str(path)), stores=False))
+    return prepare(check(Request(workload=Asked.named(str(path))), stores=False))
 
 
 @pytest.fixture(scope="module")
@@ -329,8 +330,9 @@ from pathlib import Path
 from tuner.space.setting import Setting
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.launcher import Target
+from tuner.workload.workload import load
 target = Target(python=Path({str(target.python)!r}), base_env={dict(target.base_env)!r},
-    workload_path=Path({str(target.workload_path)!r}), folder=Path({str(target.folder)!r}), mode={target.mode!r})
+    workload=load({str(target.workload.path)!r}), folder=Path({str(target.folder)!r}))
 launcher = ForkLauncher(target, told=print)
 one = Setting.of({ONE.to_dict()!r})
 running, paused = (launcher.launch(one, one.env()) for _ in range(2))

@@ -21,6 +21,7 @@ from tuner.search.bench import Bench, BenchPlan
 from tuner.search.record import Trial
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status
+from tuner.workload.asked import Asked
 
 pytestmark = pytest.mark.tensorflow
 
@@ -48,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def job(folder: Path) -> Job:
     """A job of the small workload on this interpreter."""
-    made = prepare(check(Request(workload=str(folder / "product.py")), stores=False))
+    made = prepare(check(Request(workload=Asked.named(str(folder / "product.py"))), stores=False))
     made.export()
     return made
 

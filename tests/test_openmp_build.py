@@ -27,6 +27,7 @@ from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher, Target
 from tuner.trial.outcome import Status, TrialFailure
+from tuner.workload.asked import Asked
 
 PYTHON = Path(os.environ.get("TFTUNE_OPENMP_PYTHON", Path(__file__).parents[1] / ".openmp/bin/python"))
 N_CPUS = len(os.sched_getaffinity(0))
@@ -46,7 +47,7 @@ BOUND = setting(
 @pytest.fixture(scope="module")
 def job() -> Job:
     """The shipped workload on the OpenMP build, with every knob that the extended space has."""
-    return prepare(check(Request(workload="resnet50", python=str(PYTHON), space="extended"), stores=False))
+    return prepare(check(Request(workload=Asked.named("resnet50"), python=str(PYTHON), space="extended"), stores=False))
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ def test_a_workload_that_sets_the_variable_itself_is_caught_however_much_it_prin
         "def inputs(batch_size):\n    import numpy as np\n"
         "    return (np.ones((batch_size, 32, 32, 8), np.float32),)\n"
     )
-    loud = prepare(check(Request(workload=str(tmp_path / "loud.py"), python=str(PYTHON)), stores=False))
+    loud = prepare(check(Request(workload=Asked.named(str(tmp_path / "loud.py")), python=str(PYTHON)), stores=False))
     loud.export()
     process = FreshLauncher(target=loud.target()).launch(BOUND, BOUND.env())
     with pytest.raises(TrialFailure, match="OMP_NUM_THREADS=7") as caught:

@@ -53,9 +53,8 @@ def target(workload: Workload, folder: Path, python: Path, env: dict[str, str], 
     return Target(
         python=python,
         base_env=env,
-        workload_path=workload.path,
+        workload=workload,
         folder=folder,
-        mode=workload.mode,
         deadline_s=deadline_s,
     )
 

@@ -7,16 +7,122 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import BadInputError
-from tuner.workload.workload import load, names
+from tuner.workload.asked import Asked
+from tuner.workload.workload import Kind, catalogue, find, load, names
 
 BODY = "def build(): pass\ndef inputs(batch_size): pass\n"
+TRAINS = BODY + "MODES = ('inference', 'training')\n"
+LITERATURE = [
+    "bert-base",
+    "bert-tiny",
+    "dcgan",
+    "densenet121",
+    "densenet201",
+    "efficientnetb0",
+    "inceptionv3",
+    "lenet5",
+    "lstm",
+    "matmul",
+    "mlp",
+    "mobilenetv2",
+    "ncf",
+    "resnet101",
+    "resnet50",
+    "transformer",
+    "vgg19",
+    "wide-deep",
+]
 
 
 def test_the_shipped_workload() -> None:
     found = load("resnet50")
     assert (found.name, found.mode, found.item, found.batch_size) == ("resnet50", "inference", "image", 8)
     assert found.description.startswith("ResNet-50")
-    assert "resnet50" in names()
+
+
+def test_the_models_of_the_literature_are_there() -> None:
+    assert names() == LITERATURE
+    files = catalogue()
+    assert [name for name, file in files.items() if "training" not in file.modes] == ["matmul"]
+    assert all(file.description and file.source and file.batch_size for file in files.values())
+    assert files["bert-base"].params == {"seq_len": 128}
+
+
+def test_parameters_have_the_type_of_their_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "PARAMS = {'n': 1, 'rate': 0.5, 'kind': 'a', 'wide': False}\n"
+        "def build(n, rate, *, kind='b'): pass\ndef inputs(batch_size, **params): pass\n"
+    )
+    found = find(Asked(words=(str(path),), params=("n=3", "rate=2", "kind=7", "wide=True")))
+    assert found.params == {"n": 3, "rate": 2.0, "kind": "7", "wide": True}
+    assert found.fingerprint != load(str(path)).fingerprint
+    for text in ("wide=yes", "n=1.5", "rate=x"):
+        with pytest.raises(BadInputError, match="expected"):
+            find(Asked(words=(str(path),), params=(text,)))
+
+
+def test_execution_is_another_way_to_run_the_same_workload() -> None:
+    eager = find(Asked(words=("resnet50",), execution="eager"))
+    assert eager.fingerprint == load("resnet50").fingerprint
+    assert eager.spec()["execution"] == "eager"
+
+
+def test_a_model_that_keras_saved(tmp_path: Path) -> None:
+    path = tmp_path / "mine.keras"
+    path.write_bytes(b"1")
+    asked = Asked(words=(str(path),), input_shapes=("x=224,224,3", "y="), input_ranges=("ids=30522", "z=-1:1"))
+    found = find(asked)
+    assert (found.kind, found.name, found.batch_size) == (Kind.KERAS, "mine", 1)
+    assert found.shapes == {"x": [224, 224, 3], "y": []}
+    assert found.ranges == {"ids": [0, 30522], "z": [-1, 1]}
+    path.write_bytes(b"2")
+    assert find(asked).fingerprint != found.fingerprint
+
+
+def test_a_folder_that_tensorflow_saved(tmp_path: Path) -> None:
+    (tmp_path / "1/variables").mkdir(parents=True)
+    (tmp_path / "1/saved_model.pb").write_bytes(b"1")
+    (tmp_path / "1/variables/variables.index").write_bytes(b"1")
+    asked = Asked(words=(str(tmp_path / "1"),), name="mine", signature="serve")
+    found = find(asked)
+    assert (found.kind, found.name, found.signature) == (Kind.SAVED_MODEL, "mine", "serve")
+    (tmp_path / "1/variables/variables.index").write_bytes(b"2")
+    assert find(asked).fingerprint != found.fingerprint
+
+
+def test_a_shipped_name_wins_over_a_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "resnet50").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load("resnet50").kind is Kind.PYTHON
+    with pytest.raises(BadInputError, match=r"saved_model\.pb"):
+        load("./resnet50")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input_shapes": ("x=1,0",)}, "expected sizes without the batch"),
+        ({"input_shapes": ("x=a",)}, "expected sizes without the batch"),
+        ({"input_shapes": ("x=1", "x=2")}, "is given twice"),
+        ({"input_ranges": ("x=3:3",)}, "expected e.g. 0:30522"),
+        ({"input_ranges": ("x",)}, "expected NAME=VALUE"),
+        ({"params": ("n=1",)}, "--param does not apply"),
+        ({"signature": "serve"}, "--signature does not apply"),
+        ({"mode": "training"}, "has no mode 'training'"),
+    ],
+)
+def test_options_that_do_not_fit_a_model(tmp_path: Path, options: dict[str, object], message: str) -> None:
+    path = tmp_path / "mine.keras"
+    path.write_bytes(b"1")
+    with pytest.raises(BadInputError, match=message):
+        find(Asked(words=(str(path),), **options))
+
+
+def test_a_saved_model_has_no_eager_code(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"1")
+    with pytest.raises(BadInputError, match="use graph or xla"):
+        find(Asked(words=(str(tmp_path),), execution="eager"))
 
 
 def test_a_user_file_is_read_and_not_run(tmp_path: Path) -> None:
@@ -52,13 +158,26 @@ def test_the_fingerprint_follows_the_modules_beside_the_file(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("resnet5", None, "unknown workload 'resnet5'; did you mean resnet50?"),
+        ("resnet5", None, "unknown workload 'resnet5'; did you mean resnet50 or "),
         ("./nowhere.py", None, "no workload file ./nowhere.py"),
         ("bad.py", "def build(:\n", "bad.py, line 1:"),
         ("bad.py", "def build(): pass\n", "defines no function inputs()"),
         ("bad.py", "\0", "bad.py"),
         ("bad.py", "BATCH_SIZE = 0\n" + BODY, "BATCH_SIZE is 0"),
         ("bad.py", "BATCH_SIZE = 'x'\n" + BODY, "BATCH_SIZE is 'x'"),
+        ("bad.py", "MODES = ('serving',)\n" + BODY, "MODES is ('serving',)"),
+        ("bad.py", "MODES = 3\n" + BODY, "MODES is 3"),
+        ("bad.py", TRAINS, "has neither LOSS nor training()"),
+        ("bad.py", "LOSS = 'mse'\n" + TRAINS, "defines no function targets()"),
+        ("bad.py", "PARAMS = ['n']\n" + BODY, "PARAMS is ['n']"),
+        ("bad.py", "PARAMS = {'n': None}\n" + BODY, "PARAMS is {'n': None}"),
+        ("bad.py", "PARAMS = {'n': 1}\n" + BODY, "no function takes the parameter n of PARAMS"),
+        ("bad.py", "def build(n): pass\ndef inputs(batch_size): pass\n", "line 1: build(n) does not fit"),
+        (
+            "bad.py",
+            "def build(): pass\ndef inputs(): pass\n",
+            "line 2: inputs() does not fit; expected inputs(batch_size)",
+        ),
     ],
 )
 def test_what_cannot_be_a_workload(tmp_path: Path, name: str, text: str | None, message: str) -> None:

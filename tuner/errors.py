@@ -13,14 +13,15 @@ from collections.abc import Iterable
 
 
 class TunerError(Exception):
-    """The tool cannot go on: `message` says what was found, `hint` what to do."""
+    """The tool cannot go on: `message` says what was found, `hint` what to do, `log` what others printed of it."""
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", *, log: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.log = log
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
@@ -37,11 +38,7 @@ class MachineBusyError(TunerError):
 
 
 class BaselineError(TunerError):
-    """A baseline failed; `log` is the end of what its process printed."""
-
-    def __init__(self, message: str, hint: str = "", *, log: str = "") -> None:
-        super().__init__(message, hint)
-        self.log = log
+    """A baseline failed; its log is the end of what its process printed."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> BadInputError:

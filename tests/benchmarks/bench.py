@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tuner.job.job import Job, prepare
 from tuner.job.request import Request, check
 from tuner.trial.launcher import Target
+from tuner.workload.asked import Asked
 
 OPENMP_PYTHON = os.environ.get("TFTUNE_OPENMP_PYTHON", ".openmp/bin/python")
 BUILDS = {"stock": sys.executable, "OpenMP": OPENMP_PYTHON}
@@ -26,6 +27,6 @@ class Figure:
 
 def job_on(python: str, workload: str = "resnet50") -> tuple[Job, Target]:
     """Return a job on an interpreter, its model exported, and the target of its processes."""
-    job = prepare(check(Request(workload=workload, python=python), stores=False))
+    job = prepare(check(Request(workload=Asked.named(workload), python=python), stores=False))
     job.export()
     return job, job.target()

@@ -15,18 +15,19 @@ and stderr belong to TensorFlow and are kept by the parent as evidence.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import math
 import os
+import re
 import resource
 import sys
 import time
 import traceback
 from typing import Any, Callable, Iterable
 
-from . import effective
+from . import effective, graph, source
 
+MAX_FRAMES = 3  # of the user's own, that are told of an error
 MAX_STEP_TIMES = 400  # of one slice; a slice of more steps reports every k-th, so that a report stays small
 SAMPLE_SIZE = 32  # values of each output
 # The warm-up: the first step, which traces and compiles, then windows of at least so long until two in a row differ
@@ -35,6 +36,7 @@ WINDOW_S = 0.25
 STEADY = 0.05
 WARM_UP_CAP_S = 2.5
 CANARY_SIZE = 512
+INPUTS, GRAPH = "inputs.json", "graph.json"  # beside an exported model
 CLOCK = time.perf_counter
 
 Report = dict[str, Any]
@@ -44,83 +46,78 @@ class InvalidOutputError(Exception):
     """The model computed something that is not a number."""
 
 
-def load_module(path: str) -> Any:
-    """Execute a workload file; its folder is importable, so that it may stand beside other modules."""
-    sys.path.insert(0, os.path.dirname(path))
-    # Under its own name, so that what it pickles can be read by the processes that it starts.
-    name = os.path.splitext(os.path.basename(path))[0]
-    name = "tftune_workload" if name in sys.modules else name
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # a path that ends in .py has both
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def arguments_of(workload: Any, batch_size: int) -> tuple[Any, ...]:
-    """Return the arrays of one call; a single array may come without its tuple."""
-    given = workload.inputs(batch_size)
-    arrays = (given,) if hasattr(given, "dtype") else given
-    if not isinstance(arrays, (tuple, list)) or not all(hasattr(array, "dtype") for array in arrays):
-        raise TypeError("inputs() returned %s, expected a tuple of NumPy arrays" % type(given).__name__)
-    return tuple(arrays)
-
-
 def export(spec: Report) -> Report:
-    """Write the model as a SavedModel with one signature, its batch size left open."""
+    """Write the model as a SavedModel with one signature, its batch size left open, and the graph of one item's call.
+
+    A SavedModel is used as it is; of it the graph is written, and what its signature takes.
+    """
     import tensorflow as tf
 
-    workload = load_module(spec["workload"])
-    model = workload.build()
-    arguments = arguments_of(workload, 2)
-
-    def call(*tensors: Any) -> Any:
-        given = tensors[0] if len(tensors) == 1 else list(tensors)
-        outputs = model(given, training=False) if isinstance(model, tf.keras.Model) else model(*tensors)
-        return {"output_%d" % i: tensor for i, tensor in enumerate(tf.nest.flatten(outputs))}
-
-    signature = [
-        tf.TensorSpec((None,) + array.shape[1:], array.dtype, name="input_%d" % i) for i, array in enumerate(arguments)
-    ]
-    function = tf.function(call, input_signature=signature)
-    # Only what the function uses is saved: through the model's layers every variable would be kept, and be loaded
-    # in every trial, a second time. A model with more than variables (a lookup table) has to be saved whole.
-    module = tf.Module()
-    module.used = list(function.get_concrete_function().graph.variables)
-    try:
-        tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
-    except AssertionError:
-        module.model = model
-        tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
+    if spec["kind"] == "savedmodel":
+        os.symlink(spec["workload"], os.path.join(spec["folder"], source.MODEL))
+        function, described = source.signature_of(spec)
+    else:
+        described, call, owner = source.step_of(spec)
+        step = tf.function(call, input_signature=[tensor_spec(each, None) for each in described])
+        function = step.get_concrete_function()
+        # Only what the function uses is saved: through the model's layers every variable would be kept, and be loaded
+        # in every trial, a second time. A model with more than variables (a lookup table) has to be saved whole.
+        module = tf.Module()
+        module.used = list(function.graph.variables)
+        try:
+            tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: step})
+        except AssertionError:
+            module.owner = owner
+            tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: step})
+    names = [each["name"] for each in described]
+    one = tf.function(lambda *tensors: function(**dict(zip(names, tensors)))).get_concrete_function(
+        *(tensor_spec(each, 1) for each in described)
+    )
+    with open(os.path.join(spec["folder"], INPUTS), "w") as file:
+        json.dump(described, file)
+    with open(os.path.join(spec["folder"], GRAPH), "w") as file:
+        json.dump(graph.describe(one), file)
     return {"report": "exported"}
 
 
-def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
-    """Return (step, facts): `step()` runs the exported model once on inputs that are already there."""
+def tensor_spec(described: Report, batch_size: int | None) -> Any:
+    """Return TensorFlow's own description of an input with that batch size."""
+    import tensorflow as tf
+
+    shape = [batch_size if n is None else n for n in described["shape"]]
+    return tf.TensorSpec(shape, described["dtype"], name=described["name"])
+
+
+def prepare(spec: Report) -> tuple[Callable[[], Any], Report, Callable[[Any], None]]:
+    """Return (step, facts, check): `step()` runs the workload once on inputs that are already there.
+
+    `check(outputs)` raises InvalidOutputError for outputs of a later step that are no result.
+    """
     started = CLOCK()
     import tensorflow as tf
 
-    imported, alone = CLOCK(), effective.threads()
+    imported, alone, learns = CLOCK(), effective.threads(), spec["mode"] == source.TRAINING
     # First the workload's own code: what it sets of TensorFlow has to be in force before anything runs.
-    arrays = arguments_of(load_module(spec["workload"]), spec["batch_size"])
+    with open(os.path.join(spec["folder"], INPUTS)) as file:
+        described = json.load(file)
+    arrays = source.arguments_of(spec, spec["batch_size"], described)
     before, since = effective.threads(), effective.log_size()
     tf.constant(0.0)  # creates the context, and TensorFlow's pools with it
     context, after = CLOCK(), effective.threads()
-    module = tf.saved_model.load(spec["folder"])
-    function = module.signatures[spec["mode"]]
-    tensors = {"input_%d" % i: tf.constant(array) for i, array in enumerate(arrays)}
+    step = executed(spec, {each["name"]: tf.constant(array) for each, array in zip(described, arrays)})
     loaded = CLOCK()
-
-    def step(_alive: Any = module) -> Any:
-        return function(**tensors)
-
     outputs = step()
     check_finite(outputs)
     first = CLOCK()
+
+    def check(later: Any) -> None:
+        check_finite(later)
+        if learns:
+            check_learns(outputs, later)
+
     windows, again = warm_up(step, first - loaded)
     if windows:
-        check_finite(again)
+        check(again)
     else:
         windows = [slice_of(loaded, [first])]
     facts = {
@@ -131,10 +128,35 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report]:
         "warm_up": windows[-1],
         "settled": settled(windows),
         "memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        "sample": sample(arrays, outputs, again),
+        "sample": sample(arrays, outputs, again, learns=learns),
         "effective": effective.state(alone, before, after, since, tf.config.threading),
     }
-    return step, facts
+    return step, facts, check
+
+
+def executed(spec: Report, tensors: dict[str, Any]) -> Callable[[], Any]:
+    """Return the step on these inputs, executed as the spec asks: graph, eager or xla."""
+    import tensorflow as tf
+
+    if spec["execution"] == "eager":
+        call, given = source.step_of(spec)[1], tuple(tensors.values())
+        return lambda: call(*given)
+    if spec["kind"] == "savedmodel":
+        function, _ = source.signature_of(spec)
+    else:
+        module = tf.saved_model.load(spec["folder"])
+        function = module.signatures[spec["mode"]]
+        function._tftune_keeps = module  # the variables live as long as what loaded them
+    if spec["execution"] == "xla":
+        compiled = tf.function(lambda **given: function(**given), jit_compile=True)
+        return lambda: compiled(**tensors)
+    return lambda: function(**tensors)
+
+
+def check_learns(first: Any, later: Any) -> None:
+    """Raise InvalidOutputError where no loss has moved: a step that trains nothing is not the work that was meant."""
+    if not any((later[name].numpy() != loss.numpy()).any() for name, loss in first.items()):
+        raise InvalidOutputError("the loss has not moved since the first step: it trains nothing")
 
 
 def warm_up(step: Callable[[], Any], spent_s: float) -> tuple[list[Report], Any]:
@@ -161,8 +183,8 @@ def settled(windows: list[Report]) -> bool | None:
     return abs(math.log(last / before)) <= STEADY
 
 
-def prepare_canary() -> tuple[Callable[[], Any], Report]:
-    """Return (step, facts) of a process that shows how fast the machine is just now, in a few megabytes."""
+def prepare_canary() -> tuple[Callable[[], Any], Report, Callable[[Any], None]]:
+    """Return (step, facts, check) of a process that shows how fast the machine is just now, in a few megabytes."""
     import numpy as np
 
     started = CLOCK()
@@ -187,7 +209,7 @@ def prepare_canary() -> tuple[Callable[[], Any], Report]:
         "settled": settled(windows),
         "effective": {},
     }
-    return step, facts
+    return step, facts, check_finite
 
 
 def time_slice(step: Callable[[], Any], duration_s: float) -> Report:
@@ -228,29 +250,31 @@ def check_finite(outputs: Any) -> None:
             raise InvalidOutputError("%s holds %d values that are not finite" % (name, (~np.isfinite(array)).sum()))
 
 
-def sample(arrays: Iterable[Any], outputs: Any, again: Any) -> Report | None:
+def sample(arrays: Iterable[Any], outputs: Any, again: Any, *, learns: bool) -> Report | None:
     """Return some values of what was computed for the first item, and a digest of what it was computed from.
 
     None where two runs in this process (`outputs`, `again`) do not agree, such a model computes at random, or where
-    there was only one.
+    there was only one. Of a model that `learns` the first loss is told: no later one is meant to be the same.
     """
-    if again is None:
+    if again is None and not learns:
         return None
     import numpy as np
 
     def values(of: Any) -> Any:
         # JSON knows no complex number, and NumPy no bfloat16.
-        array = np.ravel(of.numpy()[:1])
+        array = np.ravel(of.numpy()[:1] if of.shape.rank else of.numpy())
         parts = [array.real, array.imag] if of.dtype.is_complex else [array]
         first = np.concatenate(parts).astype("float64")
         return first[:: max(1, -(-len(first) // SAMPLE_SIZE))]
 
     told = {}
     for name, tensor in outputs.items():
-        if not (tensor.dtype.is_floating or tensor.dtype.is_complex) or not tensor.shape.rank:
+        if not (tensor.dtype.is_floating or tensor.dtype.is_complex) or not (tensor.shape.rank or learns):
             continue
         told[name] = values(tensor)
-        if not np.allclose(told[name], values(again[name]), rtol=1e-3, atol=1e-3 * np.abs(told[name]).max(initial=0.0)):
+        if not learns and not np.allclose(
+            told[name], values(again[name]), rtol=1e-3, atol=1e-3 * np.abs(told[name]).max(initial=0.0)
+        ):
             return None
     digest = hashlib.sha256(b"".join(np.ascontiguousarray(array[:1]).tobytes() for array in arrays)).hexdigest()
     return {"inputs": digest[:16], "outputs": {name: found.tolist() for name, found in told.items()}}
@@ -264,20 +288,37 @@ def failure(error: BaseException, workload: str) -> Report:
     traceback.print_exc()
     kinds = {"MemoryError": "oom", "ResourceExhaustedError": "oom", "InvalidOutputError": "invalid"}
     name = type(error).__name__
-    message = "%s: %s" % (name, " ".join(str(error).split())[:500])
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == workload]
+    # TensorFlow's autograph puts a traceback of its own before the message.
+    message = " ".join(str(error).rpartition("%s: " % name)[2].split())[:500]
+    if not isinstance(error, source.WorkloadError):
+        message = "%s: %s" % (name, message)
+    frames = own_frames(error, os.path.join(os.path.dirname(workload), ""))
     if frames:
-        message += " (line %d of %s)" % (frames[-1].lineno or 0, os.path.basename(workload))
-    return {"report": "failure", "kind": kinds.get(name, "failed"), "message": message}
+        message += " (line %d of %s)" % (frames[-1].lineno or 0, os.path.basename(frames[-1].filename))
+    return {
+        "report": "failure",
+        "kind": kinds.get(name, "failed"),
+        "message": message,
+        "advice": getattr(error, "advice", ""),
+        "frames": "".join(traceback.format_list(frames[-MAX_FRAMES:])),
+    }
+
+
+def own_frames(error: BaseException, folder: str) -> list[traceback.FrameSummary]:
+    """Return where in the files of a folder an exception came from, autograph's copies of them included."""
+    told = re.findall(r'File "(.+?)", line (\d+), in (\S+)', str(error))
+    frames = list(traceback.extract_tb(error.__traceback__))
+    frames += [traceback.FrameSummary(file, int(line), function) for file, line, function in told]
+    return [frame for frame in frames if frame.filename.startswith(folder)]
 
 
 def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None]) -> None:
     """Load, then obey until the parent closes the command pipe."""
-    step, facts = prepare_canary() if spec["do"] == "canary" else prepare(spec)
+    step, facts, check = prepare_canary() if spec["do"] == "canary" else prepare(spec)
     tell(dict(facts, report="ready"))
     for line in commands:
         timed = time_slice(step, json.loads(line)["slice_s"])
-        check_finite(timed.pop("outputs"))
+        check(timed.pop("outputs"))
         tell(dict(timed, report="slice"))
 
 

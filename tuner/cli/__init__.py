@@ -10,9 +10,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.cli import env, inspect, measure, search, studies
+from tuner.cli import env, inspect, measure, search, studies, workloads
 from tuner.cli.search import INTERRUPTED
-from tuner.errors import BadInputError, BaselineError, TunerError
+from tuner.errors import BadInputError, TunerError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,6 +29,7 @@ app.command(epilog=inspect.EPILOG)(inspect.inspect)
 app.command("list", epilog=studies.LIST_EPILOG)(studies.list_studies)
 app.command("show", epilog=studies.SHOW_EPILOG)(studies.show_study)
 app.command(epilog=studies.EMIT_EPILOG)(studies.emit)
+app.add_typer(workloads.app, name="workloads")
 app.add_typer(env.app, name="env")
 
 
@@ -61,9 +62,6 @@ def main() -> NoReturn:
         code = app(standalone_mode=False) or 0
     except typer.TyperException as error:
         code = _usage(error)
-    except BaselineError as error:
-        sys.stderr.write(f"{error.log.rstrip()}\n" if error.log else "")
-        code = _fail(error)
     except TunerError as error:
         code = _fail(error)
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
@@ -89,6 +87,7 @@ def _usage(error: typer.TyperException) -> int:
 
 
 def _fail(error: TunerError) -> int:
+    sys.stderr.write(f"{error.log.rstrip()}\n" if error.log else "")
     text = " ".join(str(error).split()) if isinstance(error, BadInputError) else str(error)
     sys.stderr.write(f"tftune: {text}\n")
     return error.exit_code

@@ -13,9 +13,11 @@ from tuner.cli.options import (
     PythonOption,
     SetOption,
     SpaceOption,
-    WorkloadArgument,
 )
 from tuner.cli.output import console, show, show_json
+from tuner.cli.workload_options import or_default, takes_workload
+from tuner.errors import BadInputError
+from tuner.workload.asked import Asked
 
 if TYPE_CHECKING:
     from tuner.job.job import Job
@@ -27,8 +29,9 @@ EPILOG = (
 )
 
 
+@takes_workload
 def inspect(
-    workload: WorkloadArgument = "resnet50",
+    workload: Asked,
     space: SpaceOption = "cpu",
     batch_size: BatchOption = None,
     pins: SetOption = None,
@@ -50,12 +53,19 @@ def inspect(
     from tuner.report import document, terminal
 
     request = Request(
-        workload=workload, space=space, batch_size=batch_size, pins=pins or [], objective=objective, python=python
+        workload=or_default(workload),
+        space=space,
+        batch_size=batch_size,
+        pins=pins or [],
+        objective=objective,
+        python=python,
     )
     checked = check(request, stores=False)
     if affinity is not None:
         _affinity(affinity, checked, json_=json_)
         return
+    if audit and checked.workload.command is not None:
+        raise BadInputError("--audit of a command, whose processes cannot be looked into", "audit a model instead")
     job = prepare(checked)
     described = {"schema": document.SCHEMA, **job.described()}
     if audit:

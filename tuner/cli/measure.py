@@ -16,11 +16,12 @@ from tuner.cli.options import (
     StudyArgument,
     ThresholdOption,
     WaitOption,
-    WorkloadArgument,
     complete_setting,
 )
 from tuner.cli.output import console, show, show_json
+from tuner.cli.workload_options import or_default, takes_workload
 from tuner.places import DEFAULT_STORAGE
+from tuner.workload.asked import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,8 +45,9 @@ BudgetOption = Annotated[
 ]
 
 
+@takes_workload
 def compare(
-    workload: WorkloadArgument,
+    workload: Asked,
     a: Annotated[
         str,
         typer.Option(
@@ -151,8 +153,9 @@ def check(
         raise typer.Exit(NO_LONGER_HELPS)
 
 
+@takes_workload
 def noise(
-    workload: WorkloadArgument = "resnet50",
+    workload: Asked,
     time_budget: BudgetOption = "90s",
     objective: ObjectiveOption = "throughput",
     batch_size: BatchOption = None,
@@ -169,10 +172,17 @@ def noise(
     from tuner.job.request import check as understand
     from tuner.report import terminal
     from tuner.report.comparison import noise as table
+    from tuner.report.layout import ratio_text
 
     progress = console(stderr=True)
     checked = understand(
-        Request(workload=workload, objective=objective, batch_size=batch_size, python=python, time_budget=time_budget),
+        Request(
+            workload=or_default(workload),
+            objective=objective,
+            batch_size=batch_size,
+            python=python,
+            time_budget=time_budget,
+        ),
         stores=False,
     )
     made = noise_of(
@@ -181,7 +191,7 @@ def noise(
         waiting=_waiting,
         introduce=lambda job: progress.print(terminal.host(job.described())),
         told=lambda number, ratio: progress.print(
-            f"pair {number}: {terminal.ratio_text(ratio.ratio, *ratio.interval())}", style="dim"
+            f"pair {number}: {ratio_text(ratio.ratio, *ratio.interval())}", style="dim"
         ),
     )
     document = describe(made)
@@ -201,7 +211,8 @@ def _share(percent: float | None) -> float | None:
 
 def _tell() -> Callable[[int, Verdict, float | None], None]:
     """Return what prints a line after each round."""
-    from tuner.report.terminal import duration_text, speedup_text
+    from tuner.report.layout import duration_text
+    from tuner.report.terminal import speedup_text
 
     progress = console(stderr=True)
 

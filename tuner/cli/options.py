@@ -10,13 +10,6 @@ from tuner.errors import BadInputError
 from tuner.places import DEFAULT_STORAGE
 
 
-def complete_workload(incomplete: str) -> list[str]:
-    """Return the shipped workloads that begin so."""
-    from tuner.workload.workload import names
-
-    return [name for name in names() if name.startswith(incomplete)]
-
-
 def complete_study(incomplete: str) -> list[str]:
     """Return the studies of the default storage that begin so."""
     from tuner.search.storage import all_records, open_storage
@@ -49,13 +42,6 @@ def _percent(value: float | None) -> float | None:
     return value
 
 
-WorkloadArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A workload that tftune ships, or the path of a Python file of the same form.",
-        autocompletion=complete_workload,
-    ),
-]
 StudyArgument = Annotated[
     str,
     typer.Argument(help="A study's name, the beginning of one, or 'last'.", autocompletion=complete_study),

@@ -15,10 +15,11 @@ from tuner.cli.options import (
     SpaceOption,
     StorageOption,
     ThresholdOption,
-    WorkloadArgument,
 )
 from tuner.cli.output import console, show, show_json
+from tuner.cli.workload_options import takes_workload
 from tuner.places import DEFAULT_STORAGE
+from tuner.workload.asked import Asked
 
 if TYPE_CHECKING:
     from tuner.search.record import Record
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 EPILOG = (
     "Examples: tftune search resnet50 | tftune search resnet50 --time-budget 2m --set inter_op=1 | "
-    "tftune search ./mine.py --batch-size 1,2,4 --json | tftune search resnet50 --max-p99 400 --max-memory 2GiB"
+    "tftune search ./mine.py --batch-size 1,2,4 --json | tftune search resnet50 --max-p99 400 --max-memory 2GiB | "
+    "tftune search bert-base --param seq_len=384 --mode training | "
+    "tftune search ./saved_model --input-range ids=0:30522 | "
+    "tftune search --name mysvc --metric-regex 'images/sec: ([0-9.]+)' -- python bench.py --batch-size {batch_size}"
 )
 
 
+@takes_workload
 def search(
-    workload: WorkloadArgument,
+    workload: Asked,
     trials: Annotated[
         int | None, typer.Option("--trials", metavar="N", help="End when the study has N trials.")
     ] = None,

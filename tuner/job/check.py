@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +11,12 @@ from pathlib import Path
 from tuner.errors import BadInputError, TunerError
 from tuner.job.compare import A, B, Comparison, Told, measure
 from tuner.job.job import Job, prepare
-from tuner.job.request import Request
+from tuner.job.request import Checked, Request
 from tuner.job.request import check as understand
 from tuner.job.side import Side
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.constraint import Limits
+from tuner.measure.objective import OF_MODELS, Objective
 from tuner.measure.tail import Kept
 from tuner.measure.verdict import Word
 from tuner.measure.warning import Code, Warning
@@ -23,6 +26,7 @@ from tuner.search.record import Record
 from tuner.search.storage import find, open_storage
 from tuner.space.baseline import DEFAULT
 from tuner.space.setting import Setting
+from tuner.workload.asked import Asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +79,7 @@ def checkup(
         raise BadInputError(f"study {record.name} has no finals yet", "run its search again to continue it")
     if advice["source"] == DEFAULT:
         return Checkup(study=record.name, comparison=None, warnings=[])
-    path, interpreter = str(record.get("workload_path")), python or str(record.get("python"))
-    if not Path(path).is_file():
-        raise BadInputError(f"the workload of study {record.name} is gone: {path}", "put it back, or search again")
-    checked = understand(
-        Request(workload=path, python=interpreter, objective=described["objective"], time_budget=budget), stores=False
-    )
+    checked = _understood(record, python=python, budget=budget)
     default = Setting.of(described["baselines"][DEFAULT]["setting"])
     batch = Setting.of({"batch_size": default.batch_size}).env()
     with measuring_alone(wait=wait, waiting=waiting):
@@ -99,6 +98,29 @@ def checkup(
     limits = Limits.from_dict(record.get("limits", {}))
     kept = evidence.kept(made.rounds, (A, B), limits) if limits else {}
     return Checkup(study=record.name, comparison=made, warnings=_elsewhere(record, job), kept=kept)
+
+
+def _understood(record: Record, *, python: str | None, budget: str) -> Checked:
+    """Return the request that the study was, in the folder that it was made in."""
+    asked = dict(record.get("asked"))
+    interpreter = record.get("python") if python is None else shutil.which(python) or python
+    objective = Objective(record.get("objective"))
+    try:
+        with contextlib.chdir(asked.pop("folder")):
+            return understand(
+                Request(
+                    workload=Asked.from_dict(asked),
+                    python=str(Path(interpreter).absolute()) if python is not None else str(interpreter),
+                    objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
+                    time_budget=budget,
+                ),
+                stores=False,
+            )
+    except (BadInputError, OSError) as error:
+        said = error.message if isinstance(error, BadInputError) else str(error)
+        raise BadInputError(
+            f"the workload of study {record.name} cannot be used: {said}", "put it back, or search again"
+        ) from error
 
 
 def _elsewhere(record: Record, job: Job) -> list[Warning]:

@@ -5,7 +5,6 @@ Both are finals of two: rounds of fresh processes, each process timed in turns w
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,6 @@ from tuner.measure.warning import DISTURBING, Warning, merge, of_conditions
 from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
 from tuner.search.study import THRESHOLD
-from tuner.trial.fresh import FreshLauncher
 
 A, B = "a", "b"
 PLAN = FinalsPlan(laps=4, min_rounds=3, max_rounds=16)
@@ -95,10 +93,10 @@ def measure(job: Job, a: Side, b: Side, checked: Checked, *, threshold: float | 
     contenders = _contenders(a, b)
     began_s, budget_s = time.monotonic(), checked.budget.time_s
     before = conditions.read(job.machine.affinity)
-    job.export()
+    launcher = job.launcher(deadline_s=checked.deadline_s)
     contest = Contest(
         contenders=contenders,
-        launcher=FreshLauncher(target=job.target(deadline_s=checked.deadline_s)),
+        launcher=launcher,
         plan=_plan(job),
         objective=job.objective,
         threshold=THRESHOLD if threshold is None else threshold,
@@ -152,7 +150,7 @@ def _tell(contest: Contest, told: Told) -> None:
 def describe(made: Comparison) -> Document:
     """Return a comparison as plain data: the contract of `tftune compare --json`."""
     names, y = finals.table(made.rounds, _contenders(made.a, made.b), made.objective)
-    rates = {name: math.exp(float(y[:, j].mean())) for j, name in enumerate(names) if len(y)}
+    rates = {name: made.objective.shown(float(y[:, j].mean())) for j, name in enumerate(names) if len(y)}
     sides = {
         name: {"asked": each.asked, "env": each.env, "rate": rates.get(name), **evidence.tail(made.rounds, name)}
         for name, each in ((A, made.a), (B, made.b))
@@ -171,7 +169,7 @@ def describe(made: Comparison) -> Document:
         "threshold": made.standard.threshold,
         "level": made.standard.level,
         "objective": made.objective.value,
-        "unit": {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s"}[made.objective],
+        "unit": made.objective.unit,
         "rounds": made.n_rounds,
         "ended": made.ended,
         "timed_s": round(made.timed_s, 3),

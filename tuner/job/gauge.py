@@ -24,7 +24,7 @@ from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
 from tuner.search.study import THRESHOLD
 from tuner.space.setting import Setting
-from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.starting import start_together
 
@@ -70,8 +70,7 @@ def noise_of(
         setting = job.space.reference
         same = (setting, job.space.env(setting))
         began_s = time.monotonic()
-        job.export()
-        launcher = FreshLauncher(target=job.target(deadline_s=checked.deadline_s))
+        launcher = job.launcher(deadline_s=checked.deadline_s)
         before = conditions.read(job.machine.affinity)
         longest_s = 0.0
         while len(pairs) < MOST_PAIRS:
@@ -98,7 +97,7 @@ def noise_of(
     )
 
 
-def _pair(launcher: FreshLauncher, same: tuple[Setting, dict[str, str]]) -> Pair:
+def _pair(launcher: Launcher, same: tuple[Setting, dict[str, str]]) -> Pair:
     """Return the pair of two fresh processes of one setting."""
     started = start_together(launcher, [same, same], parallel=2)
     try:

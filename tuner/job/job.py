@@ -18,16 +18,19 @@ from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
+from tuner.model.graph import Features, features, read
 from tuner.report.document import describe_host, describe_space, describe_workload
 from tuner.runtime.probe import Runtime, probe
 from tuner.space.catalogue import PRELOAD
 from tuner.space.setting import Setting, scrub
 from tuner.space.space import Space, resolve
 from tuner.trial.audit import Expected, audit, unapplied
-from tuner.trial.exporting import cached_folder, export
+from tuner.trial.exporting import GRAPH, cached_folder, described_inputs, export
+from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
 from tuner.trial.outcome import Facts
-from tuner.workload.workload import Workload
+from tuner.trial.running import CommandLauncher
+from tuner.workload.workload import Execution, Workload
 
 # TensorFlow's own, oneDNN's, XLA's and the allocators'. Not all of TF_*: Terraform keeps its secrets there.
 _TIMING_PREFIXES = (
@@ -82,18 +85,46 @@ class Job:
         """Return what processes are compared with."""
         return Expected(pools=self.runtime.pools, libraries=self.affinities.libraries, binding=self.affinities.binding)
 
+    def launcher(self, *, deadline_s: float) -> FreshLauncher | CommandLauncher:
+        """Make the workload ready to be run, and return what starts fresh processes of it.
+
+        A model is exported, unless that was done before; a command is run once. Raises BadInputError where that fails.
+        """
+        if self.workload.command is None:
+            self.export()
+            return FreshLauncher(target=self.target(deadline_s=deadline_s))
+        made = CommandLauncher(
+            command=self.workload.command, base_env=self.env, folder=self.workload.path, deadline_s=deadline_s
+        )
+        made.rehearse(self.space.reference, self.space.env(self.space.reference))
+        return made
+
     def export(self) -> Path:
-        """Write the workload's model, unless that was done before, and return its folder; see `exporting.export`."""
-        return export(self.workload, self.runtime, python=self.python, env=self.env)
+        """Write the workload's model, unless that was done before, and return its folder; raises BadInputError."""
+        folder = export(self.workload, self.runtime, python=self.python, env=self.env)
+        sizes = {each["shape"][0] for each in described_inputs(folder) if each["shape"]} - {None}
+        wanted = set(self.space.domains["batch_size"])
+        if sizes and wanted != sizes:
+            size = min(sizes)
+            raise BadInputError(
+                f"the inputs of {self.workload.path} have a batch size of their own, {size}",
+                f"give --batch-size {size}",
+            )
+        return folder
+
+    def features(self) -> Features | None:
+        """Return what is known of the graph of an exported model; None of a command."""
+        if self.workload.command is not None:
+            return None
+        return features(read(cached_folder(self.workload, self.runtime) / GRAPH))
 
     def target(self, *, deadline_s: float = 120.0) -> Target:
         """Return what the processes of this job have in common; its model has to be exported before one is ready."""
         return Target(
             python=self.python,
             base_env=self.env,
-            workload_path=self.workload.path,
+            workload=self.workload,
             folder=cached_folder(self.workload, self.runtime),
-            mode=self.workload.mode,
             deadline_s=deadline_s,
             applied=self.applied,
         )
@@ -104,13 +135,16 @@ class Job:
             self.machine.id,
             self.runtime.id,
             self.workload.fingerprint,
+            self.workload.execution.value,
             self.space.fingerprint,
             self.objective.value,
             self.limits.to_dict(),
             self.environment,
             seed,
         ]
-        return f"{self.workload.name}-{self.workload.mode}-{digest(key, length=8)}"
+        graph = self.workload.execution is Execution.GRAPH
+        executed = "" if graph else f"-{self.workload.execution}"
+        return f"{self.workload.name}-{self.workload.mode}{executed}-{digest(key, length=8)}"
 
 
 def prepare(checked: Checked) -> Job:
@@ -137,7 +171,7 @@ def prepare(checked: Checked) -> Job:
             runtime=runtime,
             workload=checked.workload,
             pins=checked.pins,
-            batch_sizes=checked.batch_sizes,
+            batch_sizes=checked.batch_sizes or _own_batch_size(checked.workload),
             fixed_batch=checked.objective is Objective.LATENCY,
             inherited=env,
             libraries=libraries,
@@ -150,6 +184,13 @@ def prepare(checked: Checked) -> Job:
     )
     affinities.check(job.space)
     return job
+
+
+def _own_batch_size(workload: Workload) -> list[int] | None:
+    """Return the only batch size of a command that does not say where one is to be put; None for all others."""
+    if workload.command is None or "batch_size" in workload.command.placeholders:
+        return None
+    return [workload.batch_size]
 
 
 def _check_preload(env: Mapping[str, str]) -> None:

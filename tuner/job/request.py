@@ -12,7 +12,7 @@ from pathlib import Path
 from tuner.errors import BadInputError, unknown
 from tuner.machine.host import Machine, detect
 from tuner.measure.constraint import Limits
-from tuner.measure.objective import Objective
+from tuner.measure.objective import OF_MODELS, Objective
 from tuner.places import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.storage import check_storage
@@ -20,6 +20,7 @@ from tuner.space import spacefile
 from tuner.space.catalogue import knob
 from tuner.space.spacefile import SpaceFile
 from tuner.workload import workload as workloads
+from tuner.workload.asked import Asked
 from tuner.workload.workload import Workload
 
 LAUNCHERS = ("fork", "fresh")
@@ -29,7 +30,7 @@ LAUNCHERS = ("fork", "fresh")
 class Request:
     """The options of a search as they were typed."""
 
-    workload: str
+    workload: Asked
     trials: int | None = None
     time_budget: str | None = None
     seed: int = 0
@@ -70,32 +71,37 @@ def check(request: Request, *, stores: bool = True) -> Checked:
 
     A request that `stores` nothing needs no place to write.
     """
-    machine = detect()
+    machine, workload = detect(), workloads.find(request.workload)
     if request.launcher not in LAUNCHERS:
         raise unknown("launcher", request.launcher, LAUNCHERS)
     return Checked(
         budget=make_budget(request.trials, request.time_budget),
         deadline_s=parse_duration(request.trial_timeout, option="--trial-timeout"),
-        objective=_objective(request.objective),
+        objective=_objective(request.objective, workload),
         limits=Limits(
             p99_s=None if request.max_p99_ms is None else _positive(request.max_p99_ms, "--max-p99") / 1000,
             memory_bytes=None if request.max_memory is None else parse_size(request.max_memory),
         ),
         machine=machine,
-        workload=workloads.load(request.workload),
+        workload=workload,
         file=spacefile.read(request.space, machine),
         pins=_pins(request.pins, machine),
         batch_sizes=_batch_sizes(request.batch_size),
-        python=_interpreter(request.python),
+        python=_interpreter(request.python, workload),
         storage_url=_storage(request.storage) if stores else request.storage,
     )
 
 
-def _objective(text: str) -> Objective:
-    try:
+def _objective(text: str, workload: Workload) -> Objective:
+    if text not in OF_MODELS:
+        raise unknown("objective", text, OF_MODELS)
+    if workload.command is None:
         return Objective(text)
-    except ValueError:
-        raise unknown("objective", text, list(Objective)) from None
+    if text != Objective.THROUGHPUT:
+        raise BadInputError(
+            f"--objective {text} of a command", "its number is the objective; --minimize if less is better"
+        )
+    return Objective.MINIMIZE if workload.command.minimize else Objective.MAXIMIZE
 
 
 def parse_size(text: str, *, option: str = "--max-memory") -> int:
@@ -148,8 +154,14 @@ def _storage(url: str) -> str:
     return check_storage(url)
 
 
-def _interpreter(text: str | None) -> Path:
-    """Return the interpreter's path, its links left alone: a virtual environment is known by its own path."""
+def _interpreter(text: str | None, workload: Workload) -> Path:
+    """Return the interpreter's path, its links left alone: a virtual environment is known by its own path.
+
+    A command that begins with an interpreter is taken at its word.
+    """
+    first = "" if workload.command is None else workload.command.words[0]
+    if text is None and re.fullmatch(r"(.*/)?python[\d.]*", first):
+        text = first
     if text is None:
         return Path(sys.executable)
     found = shutil.which(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 
 import optuna
 import psutil
@@ -19,7 +20,9 @@ from tuner.machine.cgroup import used_memory_bytes
 from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import Machine
 from tuner.measure.finals import FinalsPlan
+from tuner.model.graph import Features
 from tuner.report import terminal
+from tuner.report import workload as workloads
 from tuner.report.progress import Progress
 from tuner.search.bench import BenchPlan
 from tuner.search.record import SCHEMA, Record, now
@@ -27,8 +30,8 @@ from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import create_or_continue, open_storage
 from tuner.search.study import Plan, Study
 from tuner.trial.forking import ForkLauncher
-from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
+from tuner.trial.running import CommandLauncher
 
 _MAX_PARALLEL_STARTS = 4
 
@@ -46,23 +49,22 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             began_s = time.monotonic()  # a queue before this does not count
             job = prepare(checked)
             _introduce(job, console)
-            target = job.target(deadline_s=checked.deadline_s)
-            fresh, forks = FreshLauncher(target=target), ForkLauncher(target, told=console.print)
-            cleanup.callback(forks.close)
-            launcher: Launcher = fresh
-            if request.launcher == "fork" and job.runtime.gnu_openmp:
-                console.print(
-                    "trials start as fresh interpreters: GNU's OpenMP library reads its variables when loaded"
-                )
-            elif request.launcher == "fork":
-                launcher = forks
+            forks = _forks(job, checked, request, console)
+            if forks is not None:
+                cleanup.callback(forks.close)
                 forks.warm()  # it comes up while the model is exported
-            job.export()
+            fresh = job.launcher(deadline_s=checked.deadline_s)
+            launcher: Launcher = forks or fresh
+            features = job.features()
+            if isinstance(fresh, CommandLauncher):
+                console.print(workloads.of_command(job.workload.description, fresh.usual.elapsed_s), "")
+            elif features is not None:
+                console.print(workloads.line(job.workload.to_dict(), features.to_dict()), "")
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
             sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits)
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
-            _remember(record, job, checked, request)
+            _remember(record, job, checked, request, features)
             progress = _progress(record, job, console)
             parallel = parallel_starts(job.machine)
             before = conditions.read(job.machine.affinity)
@@ -102,6 +104,16 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
     return record, False
 
 
+def _forks(job: Job, checked: Checked, request: Request, console: Console) -> ForkLauncher | None:
+    """Return the launcher of the search's trials, where they do not start as the finals' processes do."""
+    if request.launcher != "fork" or job.workload.command is not None:
+        return None
+    if job.runtime.gnu_openmp:
+        console.print("trials start as fresh interpreters: GNU's OpenMP library reads its variables when loaded")
+        return None
+    return ForkLauncher(job.target(deadline_s=checked.deadline_s), told=console.print)
+
+
 def parallel_starts(machine: Machine) -> int:
     """Return how many processes may start at once: about one a CPU, as most of a start is one thread."""
     return min(machine.usable_cpus, _MAX_PARALLEL_STARTS)
@@ -133,12 +145,13 @@ def _progress(record: Record, job: Job, console: Console) -> Progress:
     return progress
 
 
-def _remember(record: Record, job: Job, checked: Checked, request: Request) -> None:
+def _remember(record: Record, job: Job, checked: Checked, request: Request, features: Features | None) -> None:
     """Put into the record what the study is, once, and when it was last touched."""
     if record.get("schema") is None:
         record.put("objective", job.objective.value)
         record.put("limits", checked.limits.to_dict())
-        record.put("workload_path", str(job.workload.path))
+        record.put("asked", request.workload.to_dict() | {"folder": str(Path.cwd())})
+        record.put("features", None if features is None else features.to_dict())
         record.put("python", str(job.python))
         record.put("seed", request.seed)
         record.put("described", job.described())

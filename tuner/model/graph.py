@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -56,10 +57,23 @@ _MOVES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """One output of a node: bytes an element (0 for what is no tensor) and shape, None where it is not known."""
+    """One output of a node: data type, as TensorFlow names it, and shape, None where it is not known."""
 
-    itemsize: int
+    dtype: str
     shape: tuple[int | None, ...] | None
+
+    @property
+    def itemsize(self) -> int:
+        """Return the bytes an element takes; 0 for what is no tensor of numbers."""
+        if self.dtype == "bool":
+            return 1
+        bits = re.search(r"\d+$", self.dtype)
+        return -(-int(bits[0]) // 8) if bits else 0
+
+    @property
+    def floating(self) -> bool:
+        """Return whether its elements are floating-point numbers."""
+        return "float" in self.dtype
 
     @property
     def size(self) -> int:
@@ -87,12 +101,12 @@ class Node:
 class Graph:
     """The nodes of one call with one item, in topological order; what it returns, and its variables.
 
-    `variables` holds (elements, bytes) of each.
+    `variables` holds (node, elements, bytes) of each.
     """
 
     nodes: tuple[Node, ...]
     outputs: tuple[tuple[int, int], ...]
-    variables: tuple[tuple[int, int], ...] = ()
+    variables: tuple[tuple[int, int, int], ...] = ()
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Graph:
@@ -103,7 +117,7 @@ class Graph:
                     op=op,
                     inputs=tuple((i, k) for i, k in inputs),
                     outputs=tuple(
-                        Output(itemsize=size, shape=None if shape is None else tuple(shape)) for size, shape in outputs
+                        Output(dtype=dtype, shape=None if shape is None else tuple(shape)) for dtype, shape in outputs
                     ),
                     attributes=attributes,
                     times=times,
@@ -111,7 +125,7 @@ class Graph:
                 for op, inputs, outputs, attributes, times in data["nodes"]
             ),
             outputs=tuple((i, k) for i, k in data["outputs"]),
-            variables=tuple((n, size) for n, size in data["variables"]),
+            variables=tuple((node, n, size) for node, n, size in data["variables"]),
         )
 
     def taken(self, node: Node) -> list[Output]:
@@ -124,8 +138,9 @@ class Features:
     """What is known of a workload's graph: of one call with one item.
 
     `operators` counts by type; `depth` is the longest path in operators; `flops` counts a multiplication and an
-    addition as two; `moved_bytes` is what the operators read and write; `known` is False where a loop does not tell
-    how often it runs, and its body counts once.
+    addition as two; `moved_bytes` is what the operators read and write; `parameters` are the elements of the variables
+    that the outputs, or the loss, are made from, so that an optimizer's own do not count; `known` is False where a
+    loop does not tell how often it runs, and its body counts once.
     """
 
     operators: dict[str, int]
@@ -157,7 +172,7 @@ def read(path: Path) -> Graph:
 def features(graph: Graph) -> Features:
     """Return the features of a graph: a few passes over its nodes, linear in nodes and edges."""
     made_from = _ancestors(graph, {i for i, _ in graph.outputs})
-    heavy = [node.op in HEAVY and i in made_from for i, node in enumerate(graph.nodes)]
+    heavy = [_is_heavy(node) and i in made_from for i, node in enumerate(graph.nodes)]
     layers = _longest(graph, heavy)
     n_heavy = sum(heavy)
     counted = [node for node in graph.nodes if node.op not in ("Placeholder", "Const")]
@@ -169,10 +184,15 @@ def features(graph: Graph) -> Features:
         depth=_longest(graph, [node.op not in ("Placeholder", "Const") for node in graph.nodes]),
         flops=sum((node.times or 1) * flops(graph, node) for node in graph.nodes),
         moved_bytes=sum((node.times or 1) * moved_bytes(graph, node) for node in graph.nodes),
-        parameters=sum(n for n, _ in graph.variables),
-        parameter_bytes=sum(size for _, size in graph.variables),
+        parameters=sum(n for node, n, _ in graph.variables if node in made_from),
+        parameter_bytes=sum(size for node, _, size in graph.variables if node in made_from),
         known=all(node.times is not None for node in graph.nodes),
     )
+
+
+def _is_heavy(node: Node) -> bool:
+    """Return whether an operator is heavy; a lookup is, where it looks up numbers, not the sizes of shapes."""
+    return node.op in HEAVY and (node.op not in _LOOKUPS or node.outputs[0].floating)
 
 
 def _ancestors(graph: Graph, of: set[int]) -> set[int]:

@@ -6,17 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.report.document import Document
-from tuner.report.terminal import (
-    duration_text,
-    luck_text,
-    percent,
-    rate_text,
-    ratio_text,
-    setting_text,
-    speedup_text,
-    table,
-    warnings,
-)
+from tuner.report.layout import duration_text, percent, rate_text, ratio_text, table
+from tuner.report.terminal import luck_text, setting_text, speedup_text, warnings
 
 _STYLES = {"better": "green", "worse": "red", "no difference": "cyan", "undecided": "yellow"}
 

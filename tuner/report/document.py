@@ -80,6 +80,7 @@ def describe_study(record: Record) -> Document:
         **record.get("described", {}),
         "trials": _count(trials),
         "history": [trial_document(trial) for trial in trials],
+        "features": record.get("features"),
         "noise": evidence.noise_document(record),
         "conditions": record.get("conditions", [None])[-1],
         "incumbent": _incumbent(trials),
@@ -189,7 +190,6 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
         evidence.of_steps(len(evidence.steps_of(rounds, chosen.names[0])), objective, limits),
         evidence.of_limits(kept.get(chosen.names[0], Kept.UNKNOWN), limits) if limits else [],
     )
-    unit = {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s"}[objective]
     return {
         "verdicts": {name: verdict.to_dict() for name, verdict in verdicts.items()},
         "recommended": {
@@ -210,8 +210,8 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "incumbent": next(c for c in contenders if INCUMBENT in c.names).setting.to_dict(),
             "threshold": data["threshold"],
             "level": data["level"],
-            "unit": unit,
-            "rates": {name: math.exp(float(y[:, j].mean())) for j, name in enumerate(names) if len(y)},
+            "unit": objective.unit,
+            "rates": {name: objective.shown(float(y[:, j].mean())) for j, name in enumerate(names) if len(y)},
             "tails": tails,
             "kept": {name: answer.value for name, answer in kept.items()} if limits else {},
             "names": {c.names[0]: list(c.names) for c in contenders},

@@ -120,7 +120,7 @@ def of_noise(noise: Noise, floor: float) -> list[Warning]:
 def of_steps(n_steps: int, objective: Objective, limits: Limits) -> list[Warning]:
     """Return whether there are too few steps for the tail that was asked about."""
     missing = [name for name, p in QUANTILES.items() if n_steps < samples_needed(p)]
-    if not missing or (objective is Objective.THROUGHPUT and limits.p99_s is None):
+    if not missing or (objective is not Objective.LATENCY and limits.p99_s is None):
         return []
     needed = samples_needed(QUANTILES[missing[0]])
     return [Warning(code=Code.FEW_SAMPLES, found=f"{n_steps} steps; {missing[0]} needs {needed}")]

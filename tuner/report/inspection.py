@@ -10,7 +10,7 @@ from rich.text import Text
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.host import Machine
 from tuner.report.document import SCHEMA, Document
-from tuner.report.terminal import ratio_text, table
+from tuner.report.layout import ratio_text, table
 from tuner.runtime.openmp import Binding
 
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}

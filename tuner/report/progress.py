@@ -10,7 +10,8 @@ from rich.text import Text
 from tuner.measure.finals import Round
 from tuner.measure.noise import Noise
 from tuner.report.document import trial_document
-from tuner.report.terminal import clock_text, duration_text, noise_text, setting_text, trial_row
+from tuner.report.layout import clock_text, duration_text
+from tuner.report.terminal import noise_text, setting_text, trial_row
 from tuner.search.record import Trial
 from tuner.space.setting import Setting
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from tuner.measure.noise import LEAST_PROCESS_SD
@@ -15,18 +14,11 @@ from tuner.measure.tail import QUANTILES, samples_needed
 from tuner.places import DEFAULT_STORAGE
 from tuner.report.document import Document
 from tuner.report.emit import Format, emit
+from tuner.report.layout import duration_text, percent, rate_text, ratio_text, table
 from tuner.space.baseline import DEFAULT
 
 _GIB = 1024**3
 _STYLES = {"better": "green", "worse": "red", "no difference": "cyan", "undecided": "yellow"}
-
-
-def table(*headers: str, title: str | None = None) -> Table:
-    """Return an empty table in the house style; a header that begins with '>' is right-aligned."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header in headers:
-        made.add_column(header.lstrip(">"), justify="right" if header.startswith(">") else "left", overflow="fold")
-    return made
 
 
 def setting_text(setting: Mapping[str, Any], held: Collection[str] = ()) -> str:
@@ -42,40 +34,6 @@ def held(document: Document) -> list[str]:
         for name, knob in document["knobs"].items()
         if knob["active"] and len({*knob["values"], *(setting[name] for setting in settings)}) == 1
     ]
-
-
-def percent(share: float, digits: int = 1) -> str:
-    """Return a share in percent."""
-    return f"{100 * share:.{digits}f} %"
-
-
-def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
-    """Return a ratio with its interval, to the digits that the interval leaves meaning."""
-    if ratio is None:
-        return "—"
-    if low is None or high is None:
-        return f"{ratio:.2f}"
-    digits = 3 if high - low < 0.02 else 2
-    return f"{ratio:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def rate_text(rate: float) -> str:
-    """Return a rate with three digits at least."""
-    return f"{rate:.1f}" if rate >= 10 else f"{rate:.3g}"
-
-
-def duration_text(seconds: float | None) -> str:
-    """Return a duration as people say it."""
-    if seconds is None:
-        return "—"
-    whole = round(max(0.0, seconds))
-    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
-
-
-def clock_text(seconds: float) -> str:
-    """Return a duration as a clock shows it, `4:05`."""
-    whole = round(max(0.0, seconds))
-    return f"{whole // 60}:{whole % 60:02d}"
 
 
 def host(document: Document) -> RenderableType:

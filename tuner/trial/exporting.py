@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
@@ -19,10 +20,11 @@ from tuner.trial.outcome import TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload.workload import Workload
 
-_FORMAT = 3  # raise it when the worker writes something else
+_FORMAT = 4  # raise it when the worker writes something else
 _EXPORT_TIMEOUT_S = 600.0
 _MANIFEST = "tftune.json"
 _PART = ".part-"
+_INPUTS, GRAPH = "inputs.json", "graph.json"  # as the child names them
 
 
 def cached_folder(workload: Workload, runtime: Runtime) -> Path:
@@ -89,13 +91,21 @@ def _sweep(parent: Path) -> None:
 
 
 def _write(workload: Workload, folder: Path, *, python: Path, env: dict[str, str]) -> None:
-    spec = {"do": "export", "workload": str(workload.path), "folder": str(folder), "mode": workload.mode}
+    spec = {"do": "export", "folder": str(folder)} | workload.spec()
     process = ChildProcess(interpreter(python, env, spec), _EXPORT_TIMEOUT_S)
     try:
         process.report("exported")
     except TrialFailure as failure:
         raise BadInputError(
-            f"workload '{workload.name}' cannot be exported: {failure.message}", f"mend {workload.path}"
+            f"workload '{workload.name}' cannot be used: {failure.message}",
+            failure.hint or f"mend {workload.path}",
+            log=failure.frames,
         ) from failure
     finally:
         process.close()
+
+
+def described_inputs(folder: Path) -> list[dict[str, Any]]:
+    """Return name, dtype and shape of each input of an export; None in a shape is the batch size."""
+    found: list[dict[str, Any]] = json.loads((folder / _INPUTS).read_text())
+    return found

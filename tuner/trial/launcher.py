@@ -1,8 +1,8 @@
 """Launchers: how a setting becomes a process that times slices on request.
 
-A process is asked through `Process` and made by a `Launcher`. There are three launchers: fresh interpreters
-(`tuner.trial.fresh`), forks of one that has imported TensorFlow (`tuner.trial.forking`), and a scripted machine for
-tests and demonstrations (`tuner.trial.scripted`).
+A process is asked through `Process` and made by a `Launcher`. There are four launchers: fresh interpreters
+(`tuner.trial.fresh`), forks of one that has imported TensorFlow (`tuner.trial.forking`), runs of a command
+(`tuner.trial.running`), and a scripted machine for tests and demonstrations (`tuner.trial.scripted`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 
 from tuner.space.setting import Setting
 from tuner.trial.outcome import Exit, Facts, Slice
+from tuner.workload.workload import Workload
 
 
 class Process(Protocol):
@@ -61,18 +62,12 @@ class Target:
 
     python: Path
     base_env: dict[str, str]
-    workload_path: Path
+    workload: Workload
     folder: Path
-    mode: str
     deadline_s: float = 120.0
     applied: Callable[[Setting, Mapping[str, str], Facts], str | None] = lambda *_: None
 
     def spec(self, setting: Setting) -> dict[str, object]:
         """Return what a worker is told."""
-        return {
-            "do": "time",
-            "workload": str(self.workload_path),
-            "folder": str(self.folder),
-            "mode": self.mode,
-            "batch_size": setting.batch_size,
-        }
+        told = {"do": "time", "folder": str(self.folder), "batch_size": setting.batch_size}
+        return told | self.workload.spec()

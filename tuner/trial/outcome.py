@@ -20,21 +20,22 @@ class Status(StrEnum):
     UNAPPLIED = "unapplied"
     """A knob of the setting did not take effect in the process."""
     INVALID = "invalid"
-    """The output was not finite, or not what the reference computes."""
+    """The output was not finite, or not what the reference computes, or the training moved no loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Steps that ran without a pause.
+    """Steps that ran without a pause; of a command, whole runs.
 
     `start_s` is CLOCK_MONOTONIC, one clock for all processes of a host. `step_s` are the durations of the steps,
-    or of every k-th step of a slice of many.
+    or of every k-th step of a slice of many. `metrics` are the numbers that a command printed.
     """
 
     start_s: float
     elapsed_s: float
     n_steps: int
     step_s: tuple[float, ...]
+    metrics: tuple[float, ...] = ()
 
     @property
     def undisturbed_s(self) -> tuple[float, ...]:
@@ -52,16 +53,18 @@ class Slice:
             elapsed_s=data["elapsed_s"],
             n_steps=data["n_steps"],
             step_s=tuple(data["step_s"]),
+            metrics=tuple(data.get("metrics", ())),
         )
 
     def to_dict(self) -> dict[str, object]:
         """Return the slice as plain data."""
-        return {
+        told: dict[str, object] = {
             "start_s": round(self.start_s, 6),
             "elapsed_s": round(self.elapsed_s, 7),
             "n_steps": self.n_steps,
             "step_s": list(self.step_s),
         }
+        return told | ({"metrics": list(self.metrics)} if self.metrics else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +129,16 @@ class Exit:
 
 
 class TrialFailure(Exception):  # noqa: N818  # a failure of the trial, not an error of the tool
-    """A trial's process did not do what was asked; the study turns it into a failed trial."""
+    """A trial's process did not do what was asked; the study turns it into a failed trial.
 
-    def __init__(self, status: Status, message: str, log: str = "") -> None:
+    `log` is the end of what it printed, `frames` where in the user's own code an exception came from, `hint` what to
+    do about it.
+    """
+
+    def __init__(self, status: Status, message: str, log: str = "", *, frames: str = "", hint: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.log = log
+        self.frames = frames
+        self.hint = hint

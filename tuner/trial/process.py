@@ -50,12 +50,19 @@ class ChildProcess:
     """A worker behind its guard, and the pipes to both."""
 
     def __init__(
-        self, start: Start, deadline_s: float, *, applied: Callable[[Facts], str | None] | None = None
+        self,
+        start: Start,
+        deadline_s: float,
+        *,
+        applied: Callable[[Facts], str | None] | None = None,
+        log_bytes: int = _LOG_BYTES,
     ) -> None:
         """Start it; raises TunerError where no process can be started at all.
 
-        `applied` judges a process that says it is ready: None, or why its setting does not hold there.
+        `applied` judges a process that says it is ready: None, or why its setting does not hold there. Of what it
+        prints the last `log_bytes` are kept.
         """
+        self._log_bytes = log_bytes
         self._applied = applied
         self._deadline_s = deadline_s
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
@@ -119,10 +126,21 @@ class ChildProcess:
         except (ValueError, KeyError, TypeError):
             raise self._failure(Status.FAILED, f"the process reported {line[:80]!r}, which is no report") from None
         if found == "failure":
-            raise self._failure(Status(report["kind"]), report["message"])
+            told = {"frames": report.get("frames", ""), "hint": report.get("advice", "")}
+            raise self._failure(Status(report["kind"]), report["message"], **told)
         if found != kind:
             raise self._failure(Status.FAILED, f"the process reported '{found}' where '{kind}' was due")
         return report
+
+    def finish(self) -> Exit:
+        """Wait until the process ends by itself, before its deadline; raises TrialFailure where it fails."""
+        left_s = self._launched_s + self._deadline_s - time.monotonic()
+        if not select.select([self._status], [], [], max(0.0, left_s))[0]:
+            raise self._failure(Status.TIMEOUT, f"it did not end within {self._deadline_s:g} s")
+        ended = self.close()
+        if ended.returncode != 0:
+            raise self._ended()
+        return ended
 
     def pause(self) -> None:
         """Stop the worker's process group."""
@@ -164,7 +182,7 @@ class ChildProcess:
 
     def _read_log(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - _LOG_BYTES))
+        self._log.seek(max(0, size - self._log_bytes))
         return self._log.read().decode(errors="replace")
 
     def _signal(self, number: signal.Signals) -> None:
@@ -207,9 +225,9 @@ class ChildProcess:
             return self._failure(Status.CRASHED, f"the process was killed by {signal.Signals(-returncode).name}")
         return self._failure(Status.CRASHED, f"the process ended with exit code {returncode}")
 
-    def _failure(self, status: Status, message: str) -> TrialFailure:
+    def _failure(self, status: Status, message: str, **told: str) -> TrialFailure:
         self.close()
-        return TrialFailure(status, message, self.log_tail())
+        return TrialFailure(status, message, self.log_tail(), **told)
 
 
 def _oom_kills() -> int:

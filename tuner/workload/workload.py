@@ -1,47 +1,97 @@
-"""A workload: the thing that is timed, named and fingerprinted without running its file.
-
-A workload file is plain Python. Its first docstring line is the description, its upper-case constants are
-literals that this module reads from the syntax tree, and its functions import TensorFlow themselves:
-
-    ITEM = "image"            what one item of a batch is called
-    BATCH_SIZE = 8            the default batch size
-    def build(): ...          -> a Keras model or a callable, with seeded weights
-    def inputs(batch_size):   -> the arguments of one call, a tuple of NumPy arrays whose first axis is the batch
-"""
+"""A workload: the thing that is timed, in a mode, with its parameters; named and fingerprinted without running it."""
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import BadInputError, unknown
+from tuner.identity import digest
 from tuner.places import shipped
+from tuner.workload import asked as options
+from tuner.workload import pyfile
+from tuner.workload.asked import Asked
+from tuner.workload.command import Command, command
+from tuner.workload.pyfile import INFERENCE, PythonFile
 
-_REQUIRED = ("build", "inputs")
+_MODEL = "saved_model.pb"
+_KERAS_SUFFIXES = (".keras", ".h5")
+
+
+class Kind(StrEnum):
+    """What a workload is made from."""
+
+    PYTHON = "python"
+    """A Python file, the project's or the user's."""
+    KERAS = "keras"
+    """A model that Keras saved, `.keras`."""
+    SAVED_MODEL = "savedmodel"
+    """A folder that TensorFlow saved."""
+    COMMAND = "command"
+    """A command that prints a number."""
+
+
+class Execution(StrEnum):
+    """How a step is executed."""
+
+    GRAPH = "graph"
+    """The signature of a SavedModel, as models are served."""
+    EAGER = "eager"
+    """The model's own code, operator by operator."""
+    XLA = "xla"
+    """The signature, compiled by XLA."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A model in a mode on a device. `fingerprint` changes when the file does, or one that it imports beside it."""
+    """A model in a mode on a device, or a command. `fingerprint` changes when what is computed may."""
 
     name: str
+    kind: Kind
     path: Path
+    """What it is made from; of a command, the folder that it is run in."""
     description: str
     mode: str
     device: str
+    execution: Execution
     item: str
     batch_size: int
     fingerprint: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    signature: str | None = None
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of inputs whose shape the model leaves open, without the batch."""
+    ranges: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of inputs: the least value, and what all values are below."""
+    command: Command | None = None
+
+    def spec(self) -> dict[str, Any]:
+        """Return what a child is told of the workload."""
+        return {
+            "kind": self.kind.value,
+            "workload": str(self.path),
+            "mode": self.mode,
+            "execution": self.execution.value,
+            "params": dict(self.params),
+            "signature": self.signature,
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
+        }
 
     def to_dict(self) -> dict[str, object]:
         """Return the workload as plain data, without the path, which is only this host's."""
         return {
             "name": self.name,
+            "kind": self.kind.value,
             "mode": self.mode,
             "device": self.device,
+            "execution": self.execution.value,
+            "params": dict(self.params),
             "fingerprint": self.fingerprint,
             "description": self.description,
             "item": self.item,
@@ -50,94 +100,138 @@ class Workload:
 
 
 def names() -> list[str]:
-    """Return the names of the workloads that the project ships."""
+    """Return the names of the workloads that the project ships; what begins with a line is a part of others."""
     return sorted(path.stem for path in shipped("workloads").glob("*.py") if not path.stem.startswith("_"))
 
 
-def load(name: str, *, mode: str = "inference") -> Workload:
-    """Return the workload of a shipped name or of a path to a Python file; raises BadInputError."""
+def catalogue() -> dict[str, PythonFile]:
+    """Return what each shipped workload says of itself, by name."""
+    return {name: pyfile.read(shipped("workloads") / f"{name}.py") for name in names()}
+
+
+def load(name: str, *, mode: str = INFERENCE) -> Workload:
+    """Return the workload of a shipped name or of a path; raises BadInputError."""
+    return find(Asked.named(name, mode=mode))
+
+
+def find(asked: Asked) -> Workload:
+    """Return the workload that was asked for; raises BadInputError."""
+    try:
+        execution = Execution(asked.execution)
+    except ValueError:
+        raise unknown("execution", asked.execution, list(Execution)) from None
+    if asked.metric_regex is not None or len(asked.words) != 1:
+        return _command(asked, execution)
+    asked.refuse("--minimize", of="a model, whose rate is measured")
+    name, path = asked.words[0], Path(asked.words[0])
+    if name not in names() and os.path.isdir(path):  # noqa: PTH112  # pathlib's raises where a folder may not be entered
+        return _saved_model(path, asked, execution)
+    if path.suffix in _KERAS_SUFFIXES:
+        return _keras(path, asked, execution)
+    return _python(name, asked, execution)
+
+
+def _python(name: str, asked: Asked, execution: Execution) -> Workload:
     path = Path(name) if name.endswith(".py") or "/" in name else shipped("workloads") / f"{name}.py"
-    if not os.path.isfile(path):  # noqa: PTH113  # pathlib's raises where a folder may not be entered
+    if not os.path.isfile(path):  # noqa: PTH113
         if path.parent == shipped("workloads"):
             raise unknown("workload", name, names())
         raise BadInputError(
-            f"no workload file {name}", "give the path of a Python file, or one of: " + ", ".join(names())
+            f"no workload file {name}",
+            f"give a Python file, a .keras file, the folder of a SavedModel, or one of: {', '.join(names())}",
         )
-    try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
-    except SyntaxError as error:
-        line = f", line {error.lineno}" if error.lineno else ""
-        raise BadInputError(f"{path}{line}: {error.msg}", "a workload file is valid Python") from error
-    except (OSError, ValueError, MemoryError, RecursionError) as error:
-        raise BadInputError(f"{path} cannot be read: {error}", "a workload file is Python source") from error
-    constants = _constants(tree)
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    for required in _REQUIRED:
-        if required not in functions:
-            raise BadInputError(
-                f"{path} defines no function {required}()", f"see {shipped('workloads') / 'resnet50.py'} for the form"
-            )
-    batch_size = constants.get("BATCH_SIZE", 1)
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise BadInputError(f"{path}: BATCH_SIZE is {batch_size!r}, expected a whole number of at least 1")
+    file = pyfile.read(path)
+    if asked.mode not in file.modes:
+        raise BadInputError(f"{path.stem} has no mode '{asked.mode}'", f"known: {', '.join(file.modes)}")
+    asked.refuse("--signature", "--input-shape", "--input-range", of="a Python file, which makes its own inputs")
+    params = options.parameters(asked.params, file.params)
     return Workload(
-        name=path.stem,
-        path=path.resolve(),
-        description=(ast.get_docstring(tree) or "").partition("\n")[0],
-        mode=mode,
+        name=asked.name or path.stem,
+        kind=Kind.PYTHON,
+        path=file.path,
+        description=file.description,
+        mode=asked.mode,
         device="cpu",
-        item=str(constants.get("ITEM", "item")),
-        batch_size=batch_size,
-        fingerprint=_fingerprint(path, mode),
+        execution=execution,
+        item=file.item,
+        batch_size=file.batch_size,
+        params=params,
+        fingerprint=digest([pyfile.fingerprint(path), asked.mode, params]),
     )
 
 
-def _fingerprint(path: Path, mode: str) -> str:
-    """Return a name for the mode and the text of the file and of all that it imports from its own folder."""
-    texts: dict[Path, bytes] = {}
-    waiting = [path]
-    while waiting:
-        file = waiting.pop()
-        if file in texts:
-            continue
-        texts[file] = file.read_bytes()
+def _keras(path: Path, asked: Asked, execution: Execution) -> Workload:
+    if not os.path.isfile(path):  # noqa: PTH113
+        raise BadInputError(f"no model file {path}", "give the path of a file that Keras saved")
+    asked.refuse("--signature", of="a model that Keras saved")
+    return _found(path, Kind.KERAS, asked, execution, [path], "a model that Keras saved")
+
+
+def _saved_model(path: Path, asked: Asked, execution: Execution) -> Workload:
+    if not os.path.isfile(path / _MODEL):  # noqa: PTH113
+        raise BadInputError(f"{path} is a folder without {_MODEL}", "give the folder of a SavedModel")
+    if execution is Execution.EAGER:
+        raise BadInputError("--execution eager of a SavedModel, which is a graph", "use graph or xla")
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return _found(path, Kind.SAVED_MODEL, asked, execution, files, "a SavedModel")
+
+
+def _found(
+    path: Path, kind: Kind, asked: Asked, execution: Execution, files: Iterable[Path], description: str
+) -> Workload:
+    """Return the workload of a model that was found, not written for this."""
+    asked.refuse("--param", of=description)
+    if asked.mode != INFERENCE:
+        raise BadInputError(f"{path} has no mode '{asked.mode}'", f"known: {INFERENCE}; a Python file can train it")
+    shapes, ranges = options.shapes(asked.input_shapes), options.ranges(asked.input_ranges)
+    return Workload(
+        name=asked.name or path.resolve().name.removesuffix(path.suffix),
+        kind=kind,
+        path=path.resolve(),
+        description=description,
+        mode=asked.mode,
+        device="cpu",
+        execution=execution,
+        item="item",
+        batch_size=1,
+        signature=asked.signature,
+        shapes=shapes,
+        ranges=ranges,
+        fingerprint=digest([_contents(files, path.parent), asked.signature, shapes, ranges]),
+    )
+
+
+def _command(asked: Asked, execution: Execution) -> Workload:
+    """Return the workload of a command, which runs in the folder that the tuner was started in."""
+    if not asked.words and asked.metric_regex is None:
+        raise BadInputError("no workload given", f"give the path of a model, or one of: {', '.join(names())}")
+    made = command(asked.words, asked.metric_regex, minimize=asked.minimize)
+    asked.refuse("--mode", "--execution", "--param", "--signature", "--input-shape", "--input-range", of="a command")
+    scripts = made.scripts()
+    named = [word for word in made.words if word.endswith((".py", ".sh")) and not word.startswith("-")]
+    return Workload(
+        name=asked.name or Path((named or made.words)[0]).stem,
+        kind=Kind.COMMAND,
+        path=Path.cwd(),
+        description=str(made),
+        mode=INFERENCE,
+        device="cpu",
+        execution=execution,
+        item="run",
+        batch_size=1,
+        command=made,
+        fingerprint=digest([made.words, made.pattern, made.minimize, _contents(scripts, Path())]),
+    )
+
+
+def _contents(files: Iterable[Path], folder: Path) -> str:
+    """Return a name for the contents of files and for where they lie in a folder; raises BadInputError."""
+    mark = hashlib.sha256()
+    for file in files:
         try:
-            tree = ast.parse(texts[file])
-        except (SyntaxError, ValueError, MemoryError, RecursionError):  # the import will tell, where it is run
-            continue
-        for module in _imported(tree):
-            stem = path.parent.joinpath(*module.split("."))
-            waiting += [near for near in (stem.with_suffix(".py"), stem / "__init__.py") if near.is_file()]
-    mark = hashlib.sha256(mode.encode())
-    for file in sorted(texts):
-        mark.update(b"\0" + texts[file])
-    return mark.hexdigest()[:12]
-
-
-def _imported(tree: ast.Module) -> set[str]:
-    """Return the names that may be modules in a file's imports, parents included."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return {".".join(name.split(".")[:depth]) for name in found for depth in range(1, name.count(".") + 2)}
-
-
-def _constants(tree: ast.Module) -> dict[str, object]:
-    """Return the module's upper-case names that are bound to literals."""
-    found: dict[str, object] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target, value = node.targets[0], node.value
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            target, value = node.target, node.value
-        else:
-            continue
-        if isinstance(target, ast.Name) and target.id.isupper():
-            try:
-                found[target.id] = ast.literal_eval(value)
-            except ValueError:
-                continue
-    return found
+            with file.open("rb") as content:
+                mark.update(hashlib.file_digest(content, "sha256").digest())
+        except OSError as error:
+            raise BadInputError(f"{file} cannot be read: {error.strerror}", "a workload has to be readable") from error
+        mark.update(os.path.relpath(file, folder).encode())
+    return mark.hexdigest()

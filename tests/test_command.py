@@ -1,0 +1,160 @@
+"""Commands as workloads: real processes, the numbers that they print, and the ways in which they go wrong."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import setting
+from tests.test_processes import gone, wait_until
+from tuner.errors import BadInputError
+from tuner.measure.objective import Objective
+from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.trial.outcome import Slice, Status, TrialFailure
+from tuner.trial.running import CommandLauncher, CommandProcess
+from tuner.workload.asked import Asked
+from tuner.workload.command import Command, NoNumberError
+from tuner.workload.workload import Kind, find
+
+EIGHT = setting(inter_op=1, intra_op=2, batch_size=8)
+
+
+def launcher(folder: Path, *words: str, pattern: str = r"rate: (\S+)", deadline_s: float = 20.0) -> CommandLauncher:
+    return CommandLauncher(
+        command=Command(words=words, pattern=pattern), base_env=dict(os.environ), folder=folder, deadline_s=deadline_s
+    )
+
+
+def shell(folder: Path, text: str, deadline_s: float = 20.0) -> CommandLauncher:
+    return launcher(folder, "sh", "-c", text, deadline_s=deadline_s)
+
+
+def process(made: CommandLauncher, env: Mapping[str, str] | None = None) -> CommandProcess:
+    return made.launch(EIGHT, EIGHT.env() if env is None else env)
+
+
+def test_the_values_of_the_setting_stand_in_their_places() -> None:
+    command = Command(words=("run", "--batch={batch_size}", "{intra_op}", "{unknown}", '{"a": 1}'), pattern="x")
+    assert command.filled(EIGHT.to_dict()) == ["run", "--batch=8", "2", "{unknown}", '{"a": 1}']
+    assert command.placeholders == {"batch_size", "intra_op", "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "numbers"),
+    [
+        (r"images/sec: ([0-9.]+)", "images/sec: 12.5\nimages/sec: 13 +- 1\ntotal images/sec: 12\n", (12.5, 13.0, 12.0)),
+        (r"[0-9.]+ ms", "", None),
+        (r"\d+", "5 of 7", (5.0, 7.0)),
+        (r"^rate (.*)$", "first\nrate 1e3\nlast", (1000.0,)),
+        (r"rate (\S+)", "rate n/a", None),
+        (r"rate (\S+)", "rate nan", None),
+        (r"rate (\S+)", "rate 0", None),
+        (r"rate (\S+)", "rate -3", None),
+    ],
+)
+def test_numbers_are_found_in_what_was_printed(pattern: str, output: str, numbers: tuple[float, ...] | None) -> None:
+    command = Command(words=("run",), pattern=pattern)
+    if numbers is None:
+        with pytest.raises(NoNumberError):
+            command.numbers(output)
+    else:
+        assert command.numbers(output) == numbers
+
+
+def test_the_scripts_among_the_words_are_part_of_what_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "bench.py"
+    script.write_text("print(1)")
+    asked = Asked(words=("sh", "--config=bench.py", "bench.py"), metric_regex="x")
+    found = find(asked)
+    assert (found.kind, found.name, found.path, found.item) == (Kind.COMMAND, "bench", tmp_path, "run")
+    script.write_text("print(2)")
+    assert find(asked).fingerprint != found.fingerprint
+    assert find(Asked(words=asked.words, metric_regex="x", minimize=True)).fingerprint != find(asked).fingerprint
+
+
+def test_a_slice_is_a_run_and_its_numbers(tmp_path: Path) -> None:
+    made = shell(tmp_path, "echo rate: $TFTUNE_BATCH_SIZE; echo rate: 9 >&2; echo x > here")
+    one = process(made).slice(0.0)
+    assert (one.n_steps, one.metrics) == (1, (8.0, 9.0))
+    assert (tmp_path / "here").exists()
+    several = process(made).slice(0.3)
+    assert several.n_steps > 1
+    assert len(several.metrics) == 2 * several.n_steps
+    assert several.elapsed_s == pytest.approx(sum(several.step_s), rel=0.01)
+    assert Slice.from_dict(several.to_dict()).metrics == several.metrics
+
+
+def test_of_many_numbers_some_are_kept(tmp_path: Path) -> None:
+    found = process(shell(tmp_path, "for i in $(seq 1000); do echo rate: $i; done")).slice(0.0)
+    assert 100 < len(found.metrics) <= 400
+
+
+def test_what_is_compared_is_the_median_of_the_numbers() -> None:
+    slice_ = Slice(start_s=0.0, elapsed_s=9.0, n_steps=1, step_s=(9.0,), metrics=(1.0, 100.0, 102.0))
+    more, less = (objective.log_rate(slice_, 64) for objective in (Objective.MAXIMIZE, Objective.MINIMIZE))
+    assert more == -less
+    assert Objective.MAXIMIZE.shown(more) == pytest.approx(100.0)
+    assert Objective.MINIMIZE.shown(less) == pytest.approx(100.0)
+    assert Objective.MINIMIZE.unit == "metric"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        ("echo nothing", Status.FAILED, "nothing that it printed matches"),
+        ("echo rate: fast", Status.FAILED, "'fast', which is no number"),
+        ("echo rate: 5; echo sorry >&2; exit 3", Status.CRASHED, "the process ended with exit code 3: sorry"),
+        ("kill -SEGV $$", Status.CRASHED, "killed by SIGSEGV"),
+    ],
+)
+def test_a_run_that_goes_wrong_is_a_failed_trial(tmp_path: Path, text: str, status: Status, message: str) -> None:
+    with pytest.raises(TrialFailure) as caught:
+        process(shell(tmp_path, text)).slice(0.0)
+    assert caught.value.status is status
+    assert message in caught.value.message
+    with pytest.raises(BadInputError, match="the command cannot be measured"):
+        shell(tmp_path, text).rehearse(EIGHT, EIGHT.env())
+
+
+def test_a_run_ends_at_its_deadline_with_all_that_it_started(tmp_path: Path) -> None:
+    made = shell(
+        tmp_path, f"sleep 600 & echo $! > {tmp_path}/pid; setsid sleep 601 & echo rate: 1; wait", deadline_s=1.0
+    )
+    began = time.monotonic()
+    with pytest.raises(TrialFailure) as caught:
+        process(made).slice(0.0)
+    assert caught.value.status is Status.TIMEOUT
+    assert time.monotonic() - began < 5.0
+    assert wait_until(lambda: gone(int((tmp_path / "pid").read_text())), 2.0)
+
+
+def test_what_a_run_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    process(shell(tmp_path, f"sleep 600 & echo $! > {tmp_path}/pid; echo rate: 1")).slice(0.0)
+    assert wait_until(lambda: gone(int((tmp_path / "pid").read_text())), 2.0)
+
+
+def test_the_variables_of_the_setting_and_its_cpus_reach_the_command(tmp_path: Path) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    made = shell(tmp_path, "echo rate: $TF_NUM_INTRAOP_THREADS; grep Cpus_allowed_list /proc/self/status > cpus")
+    found = process(made, EIGHT.env() | {"TFTUNE_CPUS": str(cpu)}).slice(0.0)
+    assert found.metrics == (2.0,)
+    assert (tmp_path / "cpus").read_text().split() == ["Cpus_allowed_list:", str(cpu)]
+
+
+def test_two_commands_are_compared_in_turns(tmp_path: Path) -> None:
+    made = shell(tmp_path, "echo rate: $TFTUNE_TEST_RATE; echo $TFTUNE_TEST_RATE >> order")
+    made.rehearse(EIGHT, {"TFTUNE_TEST_RATE": "7"})
+    a, b = (process(made, {"TFTUNE_TEST_RATE": rate}) for rate in ("100", "150"))
+    steps = a.ready().step_s, b.ready().step_s
+    pair = measure_pair(a, b, PairPlan(slice_s=0.001, min_quads=2, max_quads=2), step_s=steps, enough=lambda _: True)
+    ratios = log_ratios(pair, Objective.MAXIMIZE, batch_sizes=(8, 8))
+    assert ratios == pytest.approx([0.405465, 0.405465], abs=1e-5)
+    order = "".join({"100": "a", "150": "b"}.get(line, "") for line in (tmp_path / "order").read_text().split())
+    assert order == "abbabaab"

@@ -1,0 +1,148 @@
+"""The graph of one call of a workload, in plain data: what the tuner takes a workload's features from.
+
+Functions that are called, and the bodies of loops and branches, are put in the place of the call, so that the result
+is one graph without cycles. A node is a list
+
+    [operator, [[node, output], ...], [[data type, shape], ...], attributes, times]
+
+of its type, its data inputs, its outputs (a shape with null for what is not known), the few attributes that tell how
+much it computes, and how often it runs in one call, null where a loop does not tell.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Tuple
+
+CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
+LOOPS = {"While", "StatelessWhile"}
+BRANCHES = {"If", "StatelessIf"}
+CASES = {"Case", "StatelessCase"}
+PASSED_ON = {"Identity", "IdentityN", "StopGradient"}
+ATTRIBUTES = ("transpose_a", "transpose_b", "adj_x", "adj_y", "equation")
+
+Source = Tuple[int, int]  # node, output
+
+
+def describe(function: Any) -> dict[str, Any]:
+    """Return the graph of a concrete function whose inputs have known shapes.
+
+    `outputs` are the sources of what it returns, `variables` the node, the elements and the bytes of each variable.
+    The function's own graph is added to, and of no use afterwards.
+    """
+    graph = function.graph
+    returned = list(graph.outputs)
+    flat = Flat(graph)
+    flat.add(graph.get_operations(), 1)
+    inside = {id(outer): inner for outer, inner in graph.captures}
+    variables = []
+    for variable in graph.variables:
+        handle, n = inside.get(id(variable.handle)), int(variable.shape.num_elements() or 0)
+        if handle is not None:
+            variables.append([flat.sources[key(handle)][0], n, n * variable.dtype.size])
+    return {"nodes": flat.nodes, "outputs": [flat.sources[key(tensor)] for tensor in returned], "variables": variables}
+
+
+class Flat:
+    """A graph in the making, without calls.
+
+    A function that is called is imported into TensorFlow's own graph, on the very tensors that it is called with: so
+    the shapes inside, of variables too, are worked out again for the call at hand.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.functions = {f.signature.name: f for f in graph.as_graph_def().library.function}
+        self.nodes: list[list[Any]] = []
+        self.sources: dict[tuple[str, int], Source] = {}
+
+    def add(self, operations: list[Any], times: int | None) -> None:
+        """Append the nodes of operations that run `times` times."""
+        for op in operations:
+            if op.type in CALLS:
+                outputs = self.call(op.get_attr("f"), op.inputs, times)
+            elif op.type in LOOPS:
+                trips = self.iterations(op)
+                outputs = self.call(
+                    op.get_attr("body"), op.inputs, None if trips is None or times is None else trips * times
+                )
+            elif op.type in BRANCHES:
+                # Both branches are in the graph; one of them runs.
+                self.call(op.get_attr("else_branch"), op.inputs[1:], times)
+                outputs = self.call(op.get_attr("then_branch"), op.inputs[1:], times)
+            elif op.type in CASES:
+                outputs = [self.call(branch, op.inputs[1:], times) for branch in op.get_attr("branches")][-1]
+            else:
+                inputs = [self.sources[key(tensor)] for tensor in op.inputs]
+                self.nodes.append([op.type, inputs, [output(t) for t in op.outputs], attributes(op), times])
+                outputs = [(len(self.nodes) - 1, i) for i in range(len(op.outputs))]
+            for tensor, source in zip(op.outputs, outputs):
+                self.sources[key(tensor)] = source
+
+    def call(self, function: Any, tensors: Any, times: int | None) -> list[Source]:
+        """Append the nodes of a function that is called with `tensors`; return the sources of its outputs."""
+        operations, outputs = self.imported(function, tensors)
+        self.add(operations, times)
+        return [self.sources[key(tensor)] for tensor in outputs]
+
+    def imported(self, function: Any, tensors: Any) -> tuple[list[Any], list[Any]]:
+        """Return (operations, outputs) of a function's body on `tensors`."""
+        import tensorflow as tf
+        from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
+
+        definition = self.functions[function.name]
+        arguments = [argument.name for argument in definition.signature.input_arg]
+        body, names = function_def_to_graph_def(definition)
+        del body.library.function[:]
+        known = len(self.graph.get_operations())
+        with self.graph.as_default(), tf.control_dependencies(None), tf.device(None):
+            outputs = tf.graph_util.import_graph_def(
+                body,
+                input_map={"%s:0" % name: tensor for name, tensor in zip(arguments, tensors)},
+                return_elements=[names[definition.ret[out.name]] for out in definition.signature.output_arg],
+                name="flat",
+            )
+        operations = [
+            op
+            for op in self.graph.get_operations()[known:]
+            if not (op.type == "Placeholder" and op.name.rpartition("/")[2] in arguments)
+        ]
+        return operations, outputs
+
+    def iterations(self, op: Any) -> int | None:
+        """Return how often a loop runs where its condition compares with constants, None where it does not tell."""
+        from tensorflow.python.framework.tensor_util import constant_value
+
+        operations, _ = self.imported(op.get_attr("cond"), op.inputs)
+        limits = []
+        for test in operations:
+            if test.type not in ("Less", "LessEqual"):
+                continue
+            tensor = test.inputs[1]
+            while tensor.op.type in PASSED_ON:
+                tensor = tensor.op.inputs[tensor.value_index]
+            value = constant_value(tensor)
+            if value is not None:
+                limits.append(int(value) + (test.type == "LessEqual"))
+            elif tensor.op.type in LOOPS:  # the loop of a gradient runs as often as the one that it goes back through
+                limits += [trips for trips in [self.iterations(tensor.op)] if trips is not None]
+        return min(limits) if limits else None
+
+
+def key(tensor: Any) -> tuple[str, int]:
+    """Return what a tensor is known by."""
+    return tensor.op.name, tensor.value_index
+
+
+def output(tensor: Any) -> list[Any]:
+    """Return the name of its data type, and its shape."""
+    return [tensor.dtype.name, tensor.shape.as_list() if tensor.shape.rank is not None else None]
+
+
+def attributes(op: Any) -> dict[str, Any]:
+    """Return what tells how much an operator computes."""
+    found = {}
+    for name in ATTRIBUTES:
+        if name in op.node_def.attr:
+            value = op.get_attr(name)
+            found[name] = value.decode() if isinstance(value, bytes) else value
+    return found

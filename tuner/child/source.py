@@ -1,0 +1,265 @@
+"""Where a workload's model comes from: a Python file, a .keras file or a SavedModel; and the arrays it is called with.
+
+A spec names `kind`, `workload` (its path), `mode`, `params`, and for models that are found rather than written
+`signature`, `shapes` and `ranges`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import os
+import sys
+from typing import Any, Callable
+
+TRAINING = "training"
+SEED = 20160627
+Report = dict[str, Any]
+
+
+MODEL = "model"  # a link to a SavedModel, in the folder of its export
+
+
+class WorkloadError(Exception):
+    """The workload does not do what is asked of one: what was found, and what to do."""
+
+    def __init__(self, message: str, advice: str) -> None:
+        Exception.__init__(self, message)
+        self.advice = advice
+
+
+def load_module(path: str) -> Any:
+    """Execute a workload file; its folder is importable, so that it may stand beside other modules."""
+    sys.path.insert(0, os.path.dirname(path))
+    # Under its own name, so that what it pickles can be read by the processes that it starts.
+    name = os.path.splitext(os.path.basename(path))[0]
+    name = "tftune_workload" if name in sys.modules else name
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # a path that ends in .py has both
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments_of(spec: Report, batch_size: int, described: list[Report]) -> tuple[Any, ...]:
+    """Return the arrays of one call: the file's own, or, for a model that was found, made from what it takes."""
+    if spec["kind"] != "python":
+        return tuple(array_of(each, batch_size) for each in described)
+    module = load_module(spec["workload"])
+    arrays = arrays_of(called(module.inputs, batch_size, params=spec["params"]), "inputs")
+    if spec["mode"] == TRAINING:
+        arrays += arrays_of(called(module.targets, batch_size, params=spec["params"]), "targets")
+    return arrays
+
+
+def called(function: Any, *given: Any, params: Report) -> Any:
+    """Return what a function of a workload file returns, which takes those of the parameters that it names."""
+    taken = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in taken):
+        return function(*given, **params)
+    names = {each.name for each in taken}
+    return function(*given, **{name: value for name, value in params.items() if name in names})
+
+
+def arrays_of(given: Any, name: str) -> tuple[Any, ...]:
+    """Return what a file's function gave as a tuple; a single array may come without one."""
+    arrays = (given,) if hasattr(given, "dtype") else given
+    if not isinstance(arrays, (tuple, list)) or not all(hasattr(array, "dtype") for array in arrays):
+        raise TypeError("%s() returned %s, expected a tuple of NumPy arrays" % (name, type(given).__name__))
+    return tuple(arrays)
+
+
+def array_of(described: Report, batch_size: int) -> Any:
+    """Return an array of a described input: numbers in its range, [0, 1) if none is given, integers 0 and 1.
+
+    Strings are empty.
+    """
+    import numpy as np
+
+    shape = [batch_size if n is None else n for n in described["shape"]]
+    # Each input has its own numbers, and the same in every process.
+    seed = int(hashlib.sha256(described["name"].encode()).hexdigest()[:8], 16)
+    rng = np.random.default_rng([SEED, seed])
+    kind = described["dtype"]
+    if kind == "string":
+        return np.full(shape, b"", dtype=object)
+    if kind == "bool":
+        return rng.random(shape) < 0.5
+    if "int" in kind:
+        low, high = described["range"] or (0, 2)
+        return rng.integers(low, high, size=shape, dtype=kind)
+    import tensorflow as tf
+
+    low, high = described["range"] or (0, 1)
+    return (low + (high - low) * rng.random(shape)).astype(tf.as_dtype(kind).as_numpy_dtype)
+
+
+def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
+    """Return (inputs, call, owner) of a model that Python makes: the step as a function of tensors.
+
+    It returns a dictionary of tensors; `owner` holds what it needs besides variables.
+    """
+    import tensorflow as tf
+
+    if spec["kind"] == "keras":
+        model = tf.keras.models.load_model(spec["workload"], compile=False)
+        found = described_inputs([keras_spec(each) for each in model.inputs], spec)
+        # The names that Keras gives need not be fit for arguments.
+        return [dict(each, name="input_%d" % i) for i, each in enumerate(found)], forward(model), model
+    module = load_module(spec["workload"])
+    model = called(module.build, params=spec["params"])
+    inputs = arrays_of(called(module.inputs, 2, params=spec["params"]), "inputs")
+    if spec["mode"] != TRAINING:
+        return described_arrays(inputs), forward(model), model
+    targets = arrays_of(called(module.targets, 2, params=spec["params"]), "targets")
+    described = described_arrays(inputs + targets)
+    if hasattr(module, "training"):
+        step = called(module.training, model, params=spec["params"])
+        return described, lambda *tensors: named(step(*tensors)), (model, step)
+    optimizer = getattr(module, "OPTIMIZER", "sgd")
+    return described, gradient_step(model, module.LOSS, optimizer, len(inputs)), model
+
+
+def described_arrays(arrays: tuple[Any, ...]) -> list[Report]:
+    """Return name, dtype and shape (null for the batch) of the arrays that a file gives."""
+    return [
+        {"name": "input_%d" % i, "dtype": str(array.dtype), "shape": [None, *array.shape[1:]]}
+        for i, array in enumerate(arrays)
+    ]
+
+
+def keras_spec(tensor: Any) -> Any:
+    """Return TensorFlow's description of an input of a Keras model."""
+    import tensorflow as tf
+
+    return tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.name)
+
+
+def forward(model: Any) -> Callable[..., Any]:
+    """Return inference by a Keras model or by any callable."""
+    import tensorflow as tf
+
+    if not isinstance(model, tf.keras.Model):
+        return lambda *tensors: named(model(*tensors))
+    return lambda *tensors: named(model(structured(model, tensors), training=False))
+
+
+def structured(model: Any, tensors: Any) -> Any:
+    """Return tensors as a Keras model takes them: one by itself, several as a list, or as a dictionary if it does."""
+    import tensorflow as tf
+
+    try:
+        return tf.nest.pack_sequence_as(model.input, list(tensors))
+    except (AttributeError, ValueError, TypeError):  # a model of its own class does not say what it takes
+        return tensors[0] if len(tensors) == 1 else list(tensors)
+
+
+def gradient_step(model: Any, loss_name: Any, optimizer_name: Any, n_inputs: int) -> Callable[..., Any]:
+    """Return a training step: forward, backward, and the optimizer's update; it returns the loss."""
+    import tensorflow as tf
+
+    loss_of, optimizer = tf.keras.losses.get(loss_name), tf.keras.optimizers.get(optimizer_name)
+    optimizer.build(model.trainable_variables)
+
+    def step(*tensors: Any) -> Any:
+        inputs, targets = tensors[:n_inputs], tensors[n_inputs:]
+        with tf.GradientTape() as tape:
+            outputs = model(structured(model, inputs), training=True)
+            losses = [loss_of(y, p) for y, p in zip(targets, tf.nest.flatten(outputs))]
+            loss = tf.add_n([tf.reduce_mean(each) for each in losses])
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return {"loss": loss}
+
+    return step
+
+
+def named(outputs: Any) -> dict[str, Any]:
+    """Return outputs as a flat dictionary; names that are given are kept."""
+    import tensorflow as tf
+
+    if isinstance(outputs, dict) and all(tf.is_tensor(each) for each in outputs.values()):
+        return outputs
+    return {"output_%d" % i: tensor for i, tensor in enumerate(tf.nest.flatten(outputs, expand_composites=True))}
+
+
+def signature_of(spec: Report) -> tuple[Any, list[Report]]:
+    """Return (function, inputs) of a SavedModel: its signature, and what that takes, its batch size left open."""
+    import tensorflow as tf
+
+    # By way of the link: TensorFlow takes a path for a pattern, and the user's may have characters of one.
+    loaded = tf.saved_model.load(os.path.join(spec["folder"], MODEL))
+    known = sorted(loaded.signatures)
+    name = spec["signature"] or ("serving_default" if "serving_default" in known or len(known) != 1 else known[0])
+    if name not in known:
+        raise WorkloadError(
+            "it has no signature '%s'" % name, "give --signature; known: %s" % (", ".join(known) or "none")
+        )
+    function = loaded.signatures[name]
+    function._tftune_keeps = loaded  # the variables live as long as what loaded them
+    taken = function.structured_input_signature[1]
+    return function, described_inputs([tensor_spec for _, tensor_spec in sorted(taken.items())], spec)
+
+
+def described_inputs(found: list[Any], spec: Report) -> list[Report]:
+    """Return name, dtype, shape (null for the batch) and range of each input of a model that was found.
+
+    Raises WorkloadError for shapes that are missing or do not fit, and for names that no input has.
+    """
+    known = [tensor_spec.name for tensor_spec in found]
+    for option, given in (("--input-shape", spec["shapes"]), ("--input-range", spec["ranges"])):
+        for name in given:
+            if name not in known:
+                raise WorkloadError("%s %s: it has no such input" % (option, name), "known: %s" % ", ".join(known))
+    return [
+        {
+            "name": tensor_spec.name,
+            "dtype": tf_name(tensor_spec.dtype),
+            "shape": input_shape(tensor_spec, spec["shapes"].get(tensor_spec.name)),
+            "range": spec["ranges"].get(tensor_spec.name),
+        }
+        for tensor_spec in found
+    ]
+
+
+def tf_name(dtype: Any) -> str:
+    """Return the name of a data type, TensorFlow's own or its name already."""
+    return dtype if isinstance(dtype, str) else str(dtype.name)
+
+
+def input_shape(tensor_spec: Any, given: list[int] | None) -> list[int | None]:
+    """Return the shape of an input, its first dimension left open as the model leaves it; raises WorkloadError.
+
+    `given` is what the user said of it, without the batch.
+    """
+    name = tensor_spec.name
+    found = tensor_spec.shape.as_list() if tensor_spec.shape.rank is not None else None
+    if given is None:
+        if found is None or None in found[1:]:
+            known = "unknown" if found is None else shape_text(found)
+            raise WorkloadError(
+                "input '%s' has the shape %s" % (name, known),
+                "give it without the batch, e.g. --input-shape %s=%s" % (name, example(found)),
+            )
+        return list(found)
+    if found is None:
+        return [None] + given
+    if len(given) != len(found) - 1 or any(a not in (None, b) for a, b in zip(found[1:], given)):
+        raise WorkloadError(
+            "--input-shape %s=%s does not fit: input '%s' has the shape %s"
+            % (name, ",".join(map(str, given)), name, shape_text(found)),
+            "give it without the batch, e.g. --input-shape %s=%s" % (name, example(found)),
+        )
+    return list(found[:1]) + given
+
+
+def example(shape: list[int | None] | None) -> str:
+    """Return a shape that an input could be given, without the batch."""
+    return ",".join(str(n or 128) for n in (shape or [None, 128])[1:])
+
+
+def shape_text(shape: list[int | None]) -> str:
+    """Return a shape as people write it, with ? for what is not known."""
+    return "(%s)" % ", ".join("?" if n is None else str(n) for n in shape)

@@ -1,0 +1,164 @@
+"""The words and options that name a workload: the same for every command that takes one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from tuner.workload.asked import Asked
+
+DEFAULT = "resnet50"
+_PANEL, _COMMAND_PANEL = "The workload", "A command as the workload, after --"
+
+
+def complete_workload(incomplete: str) -> list[str]:
+    """Return the shipped workloads that begin so."""
+    from tuner.workload.workload import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+def _model_options(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="A workload that tftune ships (tftune workloads), a Python file of the same form, a .keras file, "
+            "or the folder of a SavedModel.",
+            autocompletion=complete_workload,
+            show_default=False,
+        ),
+    ] = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            "--mode",
+            rich_help_panel=_PANEL,
+            metavar="inference|training",
+            help="Training is forward, backward and the optimizer's step.",
+            autocompletion=lambda: ["inference", "training"],
+        ),
+    ] = "inference",
+    params: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param",
+            rich_help_panel=_PANEL,
+            metavar="NAME=VALUE",
+            help="A parameter of the workload; may be given again.",
+        ),
+    ] = None,
+    execution: Annotated[
+        str,
+        typer.Option(
+            "--execution",
+            rich_help_panel=_PANEL,
+            metavar="graph|eager|xla",
+            help="As a graph, operator by operator, or compiled by XLA.",
+            autocompletion=lambda: ["graph", "eager", "xla"],
+        ),
+    ] = "graph",
+    signature: Annotated[
+        str | None,
+        typer.Option("--signature", rich_help_panel=_PANEL, metavar="NAME", help="Which signature of a SavedModel."),
+    ] = None,
+    input_shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input-shape",
+            rich_help_panel=_PANEL,
+            metavar="NAME=N,N…",
+            help="The shape of a model's input without the batch, where the model leaves it open; may be given again.",
+        ),
+    ] = None,
+    input_ranges: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input-range",
+            rich_help_panel=_PANEL,
+            metavar="NAME=LOW:HIGH",
+            help="What values of a model's input are drawn from, HIGH left out; 0:2 for integers if not given.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", rich_help_panel=_PANEL, metavar="NAME", help="What the workload is called, if not as its file."
+        ),
+    ] = None,
+) -> Asked:
+    return Asked(
+        words=tuple(words or ()),
+        mode=mode,
+        params=tuple(params or ()),
+        execution=execution,
+        signature=signature,
+        input_shapes=tuple(input_shapes or ()),
+        input_ranges=tuple(input_ranges or ()),
+        name=name,
+    )
+
+
+def _all_options(
+    metric_regex: Annotated[
+        str | None,
+        typer.Option(
+            "--metric-regex",
+            rich_help_panel=_COMMAND_PANEL,
+            metavar="REGEX",
+            help="The words after -- are a command; its group is around the number that the command prints.",
+        ),
+    ] = None,
+    minimize: Annotated[
+        bool, typer.Option("--minimize", rich_help_panel=_COMMAND_PANEL, help="Less of a command's number is better.")
+    ] = False,
+    **of_model: Any,
+) -> Asked:
+    asked = _model_options(**of_model)
+    return Asked(**(asked.to_dict() | {"words": asked.words, "metric_regex": metric_regex, "minimize": minimize}))
+
+
+Command = Callable[..., Any]
+
+
+def _parameters(function: Command) -> list[inspect.Parameter]:
+    found = inspect.signature(function, eval_str=True).parameters.values()
+    return [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in found if each.name != "of_model"]
+
+
+def _taking(command: Command, ask: Command, options: list[inspect.Parameter]) -> Command:
+    """Return `command` with `options` in the place of its parameter `workload`, which `ask` makes of them."""
+    own = [each for each in _parameters(command) if each.name != "workload"]
+
+    @functools.wraps(command)
+    def asking(**given: Any) -> Any:
+        asked = ask(**{each.name: given.pop(each.name) for each in options})
+        return command(workload=asked, **given)
+
+    # What is specific to the command comes before what all have in common.
+    parameters = [options[0], *own, *options[1:]]
+    vars(asking)["__signature__"] = inspect.Signature(parameters)
+    asking.__annotations__ = {each.name: each.annotation for each in parameters}
+    del asking.__wrapped__  # or typer would look at the signature of the command itself
+    return asking
+
+
+def takes_model(command: Command) -> Command:
+    """Return a command whose parameter `workload` is taken from the words and options that name a model."""
+    return _taking(command, _model_options, _parameters(_model_options))
+
+
+def takes_workload(command: Command) -> Command:
+    """Return a command whose parameter `workload` is taken from the options that name a model, or a user's command."""
+    return _taking(command, _all_options, [*_parameters(_model_options), *_parameters(_all_options)])
+
+
+def or_default(asked: Asked) -> Asked:
+    """Return what was asked for, or ResNet-50 where no workload was named."""
+    if asked.words or asked.metric_regex is not None:
+        return asked
+    return Asked(**(asked.to_dict() | {"words": (DEFAULT,)}))

@@ -1,0 +1,51 @@
+"""The commands `workloads` and `workloads show`."""
+
+from __future__ import annotations
+
+import typer
+
+from tuner.cli.options import JsonOption, PythonOption
+from tuner.cli.output import show, show_json
+from tuner.cli.workload_options import takes_model
+from tuner.workload.asked import Asked
+
+EPILOG = "Examples: tftune workloads | tftune workloads --json | tftune workloads show bert-base --param seq_len=384"
+
+app = typer.Typer(
+    help="List the workloads that tftune ships, or show what one computes.",
+    epilog=EPILOG,
+    invoke_without_command=True,
+)
+
+
+@app.callback()
+def list_workloads(context: typer.Context, json_: JsonOption = False) -> None:
+    """List the workloads that tftune ships; no file is run."""
+    if context.invoked_subcommand is not None:
+        return
+    from tuner.report.workload import catalogue as table
+    from tuner.report.workload import describe
+    from tuner.workload.workload import catalogue
+
+    files = catalogue()
+    if json_:
+        show_json([describe(name, file) for name, file in files.items()])
+    else:
+        show(table(files))
+
+
+@app.command("show", epilog=EPILOG)
+@takes_model
+def show_workload(workload: Asked, python: PythonOption = None, json_: JsonOption = False) -> None:
+    """Show what a workload computes: variables, operations, heavy operators and their average width.
+
+    Its graph is traced once, by the interpreter of --python, and kept in the cache.
+    """
+    from tuner.job.describe import describe
+    from tuner.report.workload import page
+
+    document = describe(workload, python)
+    if json_:
+        show_json(document)
+    else:
+        show(page(document))

@@ -1,0 +1,26 @@
+"""Describing a workload without a search: what it is, and what one item of it computes."""
+
+from __future__ import annotations
+
+from tuner.job.job import prepare
+from tuner.job.request import Request, check
+from tuner.report.document import SCHEMA, Document
+from tuner.workload.asked import Asked
+from tuner.workload.pyfile import read
+from tuner.workload.workload import Kind
+
+
+def describe(asked: Asked, python: str | None) -> Document:
+    """Return the workload and its features; raises BadInputError. Nothing is measured or stored."""
+    job = prepare(check(Request(workload=asked, python=python), stores=False))
+    job.export()
+    features = job.features()
+    assert features is not None  # it is exported, so it is a model
+    file = read(job.workload.path) if job.workload.kind is Kind.PYTHON else None
+    return {
+        "schema": SCHEMA,
+        "workload": job.workload.to_dict(),
+        "modes": list(file.modes) if file else [job.workload.mode],
+        "source": file.source if file else "",
+        "features": features.to_dict(),
+    }

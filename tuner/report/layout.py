@@ -1,0 +1,47 @@
+"""Tables in the house style, and numbers as people read them. Light: a list has to be there at once."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+
+def table(*headers: str, title: str | None = None) -> Table:
+    """Return an empty table in the house style; a header that begins with '>' is right-aligned."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for header in headers:
+        made.add_column(header.lstrip(">"), justify="right" if header.startswith(">") else "left", overflow="fold")
+    return made
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share in percent."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
+    """Return a ratio with its interval, to the digits that the interval leaves meaning."""
+    if ratio is None:
+        return "—"
+    if low is None or high is None:
+        return f"{ratio:.2f}"
+    digits = 3 if high - low < 0.02 else 2
+    return f"{ratio:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def rate_text(rate: float) -> str:
+    """Return a rate with three digits at least."""
+    return f"{rate:.1f}" if rate >= 10 else f"{rate:.3g}"
+
+
+def duration_text(seconds: float | None) -> str:
+    """Return a duration as people say it."""
+    if seconds is None:
+        return "—"
+    whole = round(max(0.0, seconds))
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
+
+
+def clock_text(seconds: float) -> str:
+    """Return a duration as a clock shows it, `4:05`."""
+    whole = round(max(0.0, seconds))
+    return f"{whole // 60}:{whole % 60:02d}"

@@ -1,0 +1,110 @@
+"""What workloads are and compute, for people and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tuner.report.layout import duration_text, table
+
+if TYPE_CHECKING:
+    from tuner.report.document import Document
+    from tuner.workload.pyfile import PythonFile
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SHOWN_OPERATORS = 12
+
+
+def describe(name: str, file: PythonFile) -> Document:
+    """Return what a workload file says of itself."""
+    return {
+        "name": name,
+        "modes": list(file.modes),
+        "params": dict(file.params),
+        "description": file.description,
+        "item": file.item,
+        "batch_size": file.batch_size,
+        "source": file.source,
+    }
+
+
+def catalogue(files: Mapping[str, PythonFile]) -> RenderableType:
+    """Return the list of workload files."""
+    rows = table("workload", "what it computes; modes, parameters, items a step, source")
+    rows.columns[0].no_wrap = True
+    for name, file in files.items():
+        step = f"{file.batch_size} {file.item}{'' if file.batch_size == 1 else 's'} a step"
+        params = " ".join(f"{key}={value}" for key, value in file.params.items())
+        details = "; ".join(part for part in (" or ".join(file.modes), params, step, file.source) if part)
+        rows.add_row(name, Text.assemble(file.description, "\n", (details, "dim")))
+    return rows
+
+
+def page(document: Document) -> RenderableType:
+    """Return what is known of one workload: what it is, and what one item of it computes."""
+    workload, found = document["workload"], document["features"]
+    params = " ".join(f"{key}={value}" for key, value in workload["params"].items())
+    rows = table("", "")
+    rows.show_header = False
+    for title, text in (
+        ("workload", f"{workload['name']}: {workload['description']}"),
+        ("mode", f"{workload['mode']}, executed as {workload['execution']}"),
+        ("parameters", params),
+        ("step", f"{workload['batch_size']} × {workload['item']} by default"),
+        ("source", document["source"]),
+    ):
+        if text:
+            rows.add_row(title, text)
+    return Group(rows, Text(), computes(found, workload["item"]), Text(), operators(found))
+
+
+def computes(found: Document, item: str) -> RenderableType:
+    """Return what one item costs and how its graph looks."""
+    rows = table(f"one {item}", ">", "")
+    loops = "" if found["known"] else "at least: a loop does not tell how often it runs"
+    rows.add_row("variables", quantity(found["parameters"]), f"{quantity(found['parameter_bytes'])}B")
+    rows.add_row("operations", f"{quantity(found['flops'])}FLOP", loops or "a multiply-add is two")
+    rows.add_row("read and written", f"{quantity(found['moved_bytes'])}B", f"{found['intensity']:.1f} FLOP a byte")
+    rows.add_row("heavy operators", str(found["heavy_operators"]), "matrix products, convolutions, lookups")
+    rows.add_row("layers", str(found["layers"]), "heavy operators on the longest path")
+    rows.add_row("average width", f"{found['width']:.2f}", "heavy operators by layers (Wang et al., 2021)")
+    rows.add_row("depth", str(found["depth"]), "operators on the longest path")
+    return rows
+
+
+def operators(found: Document) -> RenderableType:
+    """Return how many operators of each type the graph has, the most frequent first."""
+    counted = list(found["operators"].items())
+    text = ", ".join(f"{name} {n}" for name, n in counted[:_SHOWN_OPERATORS])
+    rest = sum(n for _, n in counted[_SHOWN_OPERATORS:])
+    return Text(f"operators: {text}" + (f", others {rest}" if rest else ""), style="dim")
+
+
+def line(workload: Document, found: Document) -> RenderableType:
+    """Return a workload in one line, as a search introduces it."""
+    params = "".join(f" {key}={value}" for key, value in workload["params"].items())
+    return (
+        f"workload  {workload['name']}, {workload['mode']}, {workload['execution']}{params}: "
+        f"{quantity(found['parameters'])}variables, {quantity(found['flops'])}FLOP and "
+        f"{quantity(found['moved_bytes'])}B an item, average width {found['width']:.2f}"
+    )
+
+
+def of_command(description: str, run_s: float) -> RenderableType:
+    """Return what is to be expected of a command's figures."""
+    return (
+        f"workload  {description}\na run takes {duration_text(run_s)}. Commands are run whole, in turns: two settings "
+        "are compared by 4 runs at least, and what\nthe machine does within a run stays in the figure. Whether a "
+        "variable took effect in them cannot be seen."
+    )
+
+
+def quantity(value: float) -> str:
+    """Return a number with three digits and a prefix, ready for its unit: 7.76 G."""
+    for size, prefix in _PREFIXES:
+        if value >= size:
+            return f"{value / size:.3g} {prefix}"
+    return f"{value:.3g} "

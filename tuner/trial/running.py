@@ -1,0 +1,153 @@
+"""Runs of a command: every slice is one whole run, or as many as fill its time, and what it printed.
+
+Nothing of a command lives between two slices, so that a pair of commands is runs in turn. Drift is taken out as far as
+it is slower than a run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.errors import BadInputError, TunerError
+from tuner.places import child
+from tuner.space.catalogue import KNOBS
+from tuner.space.setting import Setting
+from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
+from tuner.trial.process import ChildProcess, Ends
+from tuner.workload.command import Command, NoNumberError
+
+_MOST_NUMBERS = 400  # of one run; of more every k-th is kept
+_LOG_BYTES = 16 << 20
+
+
+@dataclass(kw_only=True)
+class CommandLauncher:
+    """Runs a command in `folder`, each run within `deadline_s`."""
+
+    command: Command
+    base_env: dict[str, str]
+    folder: Path
+    deadline_s: float
+    usual: Slice = field(default_factory=lambda: Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,)))
+    """A run of it, as an idea of how long one takes."""
+
+    def rehearse(self, setting: Setting, env: Mapping[str, str]) -> Slice:
+        """Run it once and return what came of it; raises BadInputError where it cannot be measured at all."""
+        process = self.launch(setting, env)
+        try:
+            self.usual = process.slice(0.0)
+        except TrialFailure as failure:
+            raise BadInputError(
+                f"the command cannot be measured: {failure.message}",
+                f"mend it, or --metric-regex; it was: {self.command}",
+                log=failure.log[-2000:],
+            ) from failure
+        finally:
+            process.close()
+        return self.usual
+
+    def launch(self, setting: Setting, env: Mapping[str, str]) -> CommandProcess:
+        """Return what runs the command with the setting's variables, and its values in the place of `{knob}`."""
+        words = self.command.filled(setting.to_dict())
+        cpus = env.get(KNOBS["cpus"].variable)
+        if cpus is not None:
+            words = ["taskset", "-c", cpus, *words]
+        return CommandProcess(self, words, self.base_env | dict(env))
+
+    def canary(self) -> CommandProcess:
+        """Raise TunerError: what does not live between slices needs no memory then."""
+        raise TunerError("a command has no canary", "this is a defect of tftune")
+
+    def now(self) -> float:
+        """Return the monotonic clock."""
+        return time.monotonic()
+
+    def head_start_s(self) -> float:
+        """Return zero."""
+        return 0.0
+
+
+class CommandProcess:
+    """A command with one setting, which runs when a slice is asked for."""
+
+    def __init__(self, launcher: CommandLauncher, words: list[str], env: dict[str, str]) -> None:
+        self._launcher = launcher
+        self._words = words
+        self._env = env
+        self._running: ChildProcess | None = None
+        self._exit = Exit(returncode=None, peak_memory_bytes=None)
+
+    def ready(self) -> Facts:
+        """Return at once: there is nothing to load or to warm up that the next run would have of it."""
+        return Facts(
+            import_s=0.0,
+            context_s=0.0,
+            load_s=0.0,
+            first_step_s=0.0,
+            warm_up=self._launcher.usual,
+            effective={},
+        )
+
+    def slice(self, duration_s: float) -> Slice:
+        """Run the command, and again until `duration_s` has passed; raises TrialFailure."""
+        runs_s: list[float] = []
+        numbers: list[float] = []
+        began_s = now_s = time.monotonic()
+        while not runs_s or now_s - began_s < duration_s:
+            numbers += self._run()
+            after_s = time.monotonic()
+            runs_s.append(round(after_s - now_s, 7))
+            now_s = after_s
+        return Slice(
+            start_s=began_s,
+            elapsed_s=now_s - began_s,
+            n_steps=len(runs_s),
+            step_s=tuple(runs_s),
+            metrics=tuple(numbers),
+        )
+
+    def _run(self) -> tuple[float, ...]:
+        """Run the command once and return the numbers that it printed."""
+        process = self._running = ChildProcess(self._start, self._launcher.deadline_s, log_bytes=_LOG_BYTES)
+        try:
+            self._exit = process.finish()
+            numbers = self._launcher.command.numbers(process.log_tail())
+        except NoNumberError as error:
+            raise TrialFailure(Status.FAILED, str(error), process.log_tail()) from error
+        except TrialFailure as failure:
+            last = failure.log.strip().splitlines()[-1:]
+            raise TrialFailure(failure.status, ": ".join([failure.message, *last]), failure.log) from failure
+        finally:
+            process.close()
+            self._running = None
+        return numbers[:: -(-len(numbers) // _MOST_NUMBERS)]
+
+    def _start(self, ends: Ends) -> subprocess.Popen[bytes]:
+        guard = [sys.executable, "-I", "-S", str(child("boot")), "guard", str(ends.lifeline), str(ends.status)]
+        return subprocess.Popen(
+            [*guard, *self._words],
+            cwd=self._launcher.folder,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=ends.log,
+            stderr=ends.log,
+            pass_fds=(ends.lifeline, ends.status),
+            start_new_session=True,
+        )
+
+    def pause(self) -> None:
+        """Nothing runs between slices."""
+
+    def resume(self) -> None:
+        """Nothing was stopped."""
+
+    def close(self) -> Exit:
+        """End a run that is under way, with everything that it started; may be called twice."""
+        if self._running is not None:
+            self._running.close()
+        return self._exit

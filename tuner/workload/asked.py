@@ -1,0 +1,115 @@
+"""How a workload is asked for: the texts of the options as they were typed, and what each of them means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tuner.errors import BadInputError, unknown
+from tuner.workload.pyfile import INFERENCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The words that name a workload, or are a command, and its options, as they were typed."""
+
+    words: Sequence[str] = ()
+    name: str | None = None
+    mode: str = INFERENCE
+    execution: str = "graph"
+    params: Sequence[str] = ()
+    signature: str | None = None
+    input_shapes: Sequence[str] = ()
+    input_ranges: Sequence[str] = ()
+    metric_regex: str | None = None
+    minimize: bool = False
+
+    @classmethod
+    def named(cls, name: str, *, mode: str = INFERENCE) -> Asked:
+        """Return the options of a workload of which nothing but its name and mode is said."""
+        return cls(words=(name,), mode=mode)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Asked:
+        """Return what was asked for in a stored study."""
+        return cls(**data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as plain data."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    def refuse(self, *options: str, of: str) -> None:
+        """Raise BadInputError for options that were given and mean nothing for a workload of that kind."""
+        given: dict[str, object] = {
+            "--mode": self.mode != INFERENCE,
+            "--execution": self.execution != "graph",
+            "--param": self.params,
+            "--signature": self.signature,
+            "--input-shape": self.input_shapes,
+            "--input-range": self.input_ranges,
+            "--metric-regex": self.metric_regex,
+            "--minimize": self.minimize,
+        }
+        for option in options:
+            if given[option]:
+                raise BadInputError(f"{option} does not apply to {of}", f"leave {option} out")
+
+
+def parameters(texts: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all parameters, those of `--param NAME=VALUE` each of the type that its default has."""
+    found = dict(defaults)
+    for name, text in _pairs(texts, "--param", "seq_len=384").items():
+        if name not in defaults:
+            raise unknown("parameter", name, list(defaults))
+        kind = type(defaults[name])
+        try:
+            found[name] = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+        except (ValueError, KeyError):
+            words = {bool: "true or false", int: "a whole number", float: "a number"}
+            raise BadInputError(f"--param {name} is '{text}'", f"expected {words[kind]}") from None
+    return found
+
+
+def shapes(texts: Sequence[str]) -> dict[str, list[int]]:
+    """Return the shapes of `--input-shape NAME=224,224,3`, without the batch; of a vector's items it is empty."""
+    return {name: _shape(name, text) for name, text in _pairs(texts, "--input-shape", "image=224,224,3").items()}
+
+
+def ranges(texts: Sequence[str]) -> dict[str, list[int]]:
+    """Return the bounds of `--input-range NAME=LOW:HIGH`, the upper one left out."""
+    return {name: _range(name, text) for name, text in _pairs(texts, "--input-range", "words=0:30522").items()}
+
+
+def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
+    """Return the values of NAME=VALUE by name; raises BadInputError, also for one that is given twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise BadInputError(f"{option} {text}", f"expected NAME=VALUE, e.g. {option} {example}")
+        if name in found:
+            raise BadInputError(f"{option} {name} is given twice, {found[name]} and {value}", "keep one of them")
+        found[name] = value
+    return found
+
+
+def _shape(name: str, text: str) -> list[int]:
+    try:
+        shape = [int(part) for part in text.split(",") if part]
+    except ValueError:
+        shape = [0]
+    if any(n < 1 for n in shape):
+        raise BadInputError(f"--input-shape {name} is '{text}'", "expected sizes without the batch, e.g. 224,224,3")
+    return shape
+
+
+def _range(name: str, text: str) -> list[int]:
+    low, separator, high = text.partition(":")
+    try:
+        bounds = [int(low), int(high)] if separator else [0, int(low)]
+    except ValueError:
+        bounds = [0, 0]
+    if bounds[0] >= bounds[1]:
+        raise BadInputError(f"--input-range {name} is '{text}'", "expected e.g. 0:30522, the end left out")
+    return bounds

@@ -1,0 +1,94 @@
+"""A command as a workload: what is run, and where in its output the number stands that is to be tuned."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import BadInputError
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_LARGEST_SCRIPT = 16 << 20
+
+
+class NoNumberError(Exception):
+    """The output does not hold what the pattern promises; the message says what was found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """The words of a command, the pattern of its numbers, and whether less of them is better.
+
+    `{batch_size}`, or another knob's name in braces, stands for the knob's value.
+    """
+
+    words: tuple[str, ...]
+    pattern: str
+    minimize: bool = False
+
+    def __str__(self) -> str:
+        return shlex.join(self.words)
+
+    @property
+    def placeholders(self) -> set[str]:
+        """Return the names in braces."""
+        return {name for word in self.words for name in _PLACEHOLDER.findall(word)}
+
+    def filled(self, values: Mapping[str, object]) -> list[str]:
+        """Return the words with the values of a setting in place; braces that name no knob are left as they are."""
+        return [_PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), word) for word in self.words]
+
+    def numbers(self, output: str) -> tuple[float, ...]:
+        """Return the numbers that the pattern finds, in their order; raises NoNumberError."""
+        found = re.findall(self.pattern, output, re.MULTILINE)
+        if not found:
+            raise NoNumberError(f"nothing that it printed matches {self.pattern!r}")
+        numbers = []
+        for text in found:
+            try:
+                number = float(text)
+            except ValueError:
+                raise NoNumberError(f"{self.pattern!r} found {text[:80]!r}, which is no number") from None
+            if not 0 < number < math.inf:
+                raise NoNumberError(f"{self.pattern!r} found {text}; expected finite numbers above 0")
+            numbers.append(number)
+        return tuple(numbers)
+
+    def scripts(self) -> list[Path]:
+        """Return the files among its words: scripts and settings, which are part of what is measured."""
+        paths = [Path(part) for word in self.words for part in (word, word.partition("=")[2]) if part]
+        return [path for path in dict.fromkeys(paths) if _is_small_file(path)]
+
+
+def _is_small_file(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size <= _LARGEST_SCRIPT
+    except (OSError, ValueError):  # a name that is too long, or not to be looked at
+        return False
+
+
+def command(words: Sequence[str], pattern: str | None, *, minimize: bool) -> Command:
+    """Return the command of the words after `--`; raises BadInputError where the pattern is none."""
+    if pattern is None:
+        raise BadInputError(
+            f"a command ({shlex.join(words)}) without --metric-regex",
+            "say where its number stands, e.g. --metric-regex 'images/sec: ([0-9.]+)'",
+        )
+    if not words:
+        raise BadInputError("--metric-regex without a command", "put the command last, after --")
+    if shutil.which(words[0]) is None:
+        raise BadInputError(f"no command '{words[0]}'", "check its spelling, or the PATH")
+    try:
+        n_groups = re.compile(pattern).groups
+    except re.error as error:
+        raise BadInputError(f"--metric-regex '{pattern}': {error}", "expected a regular expression") from None
+    if n_groups > 1:
+        raise BadInputError(
+            f"--metric-regex '{pattern}' has {n_groups} groups", "expected one, around the number; (?:…) is no group"
+        )
+    return Command(words=tuple(words), pattern=pattern, minimize=minimize)

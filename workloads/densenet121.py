@@ -1,0 +1,25 @@
+"""DenseNet-121, 1,000 classes, 224x224 colour images"""
+
+from _images import application, images, labels
+
+ITEM = "image"
+BATCH_SIZE = 8
+MODES = ("inference", "training")
+SOURCE = "Huang et al., CVPR 2017"
+PARAMS = {"size": 224}
+LOSS = "sparse_categorical_crossentropy"
+
+
+def build(size):
+    """Return the model for images of size x size pixels."""
+    return application("DenseNet121", size, size, 3)
+
+
+def inputs(batch_size, size):
+    """Return one batch of images."""
+    return images(batch_size, size, size, 3)
+
+
+def targets(batch_size):
+    """Return the class of each image."""
+    return labels(batch_size)

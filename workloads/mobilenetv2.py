@@ -1,0 +1,25 @@
+"""MobileNetV2, 1,000 classes, 224x224 colour images"""
+
+from _images import application, images, labels
+
+ITEM = "image"
+BATCH_SIZE = 8
+MODES = ("inference", "training")
+SOURCE = "Sandler et al., CVPR 2018"
+PARAMS = {"size": 224}
+LOSS = "sparse_categorical_crossentropy"
+
+
+def build(size):
+    """Return the model for images of size x size pixels."""
+    return application("MobileNetV2", size, size, 3)
+
+
+def inputs(batch_size, size):
+    """Return one batch of images."""
+    return images(batch_size, size, size, 3)
+
+
+def targets(batch_size):
+    """Return the class of each image."""
+    return labels(batch_size)
