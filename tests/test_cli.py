@@ -76,7 +76,7 @@ BAD = [
     (["search", "resnet50", "mlp"], "a command (resnet50 mlp) without --metric-regex"),
     (["search", "matmul", "--mode", "training"], "matmul has no mode 'training'; known: inference"),
     (["search", "resnet50", "--mode", "serving"], "resnet50 has no mode 'serving'; known: inference, training"),
-    (["search", "resnet50", "--execution", "lazy"], "unknown execution 'lazy'; known: eager, graph, xla"),
+    (["search", "resnet50", "--execution", "lazy"], "unknown execution 'lazy'; did you mean xla?"),
     (["search", "bert-base", "--param", "seq_length=3"], "unknown parameter 'seq_length'; did you mean seq_len?"),
     (["search", "dcgan", "--param", "size=3"], "unknown parameter 'size'; known: none"),
     (["search", "bert-base", "--param", "seq_len"], "expected NAME=VALUE"),

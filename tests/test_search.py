@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sqlite3
@@ -236,6 +237,18 @@ def test_a_failing_baseline_stops_the_study_with_its_log(tmp_path: Path, space: 
     assert caught.value.log == "scripted log"
     record, _ = run(space, noisy(), folder=tmp_path)  # mended: the same study goes on
     assert any(t.setting == intel and t.status is Status.OK for t in record.trials())
+
+
+def test_outputs_that_differ_between_processes_of_one_setting_tell_nothing(
+    machine: Machine, stock: Runtime, resnet50: Workload, tmp_path: Path
+) -> None:
+    """A training step that draws its noise anew in each process, for one."""
+    file = spacefile.read("cpu", machine)
+    fixed = resolve(file, machine=machine, runtime=stock, workload=resnet50, batch_sizes=[8])
+    draws = itertools.count(1)
+    record, _ = run(fixed, noisy(outputs=lambda _: float(next(draws))), folder=tmp_path)
+    assert {t.status for t in record.trials()} == {Status.OK}
+    assert {t.deviation for t in record.trials()} == {None}
 
 
 @pytest.mark.parametrize("kind", ["unapplied", "another result"])

@@ -42,6 +42,15 @@ def describe(function: Any) -> dict[str, Any]:
     return {"nodes": flat.nodes, "outputs": [flat.sources[key(tensor)] for tensor in returned], "variables": variables}
 
 
+def is_complete(described: dict[str, Any]) -> bool:
+    """Return whether the shapes of all products and convolutions are known, and how often they run."""
+    nodes = described["nodes"]
+    products = [node for node in nodes if "MatMul" in node[0] or "Conv" in node[0] or node[0] == "Einsum"]
+    shapes = [nodes[i][2][k][1] for node in products for i, k in node[1]]
+    shapes += [node[2][0][1] for node in products]
+    return all(node[4] for node in products) and all(shape is not None and None not in shape for shape in shapes)
+
+
 class Flat:
     """A graph in the making, without calls.
 
@@ -57,7 +66,7 @@ class Flat:
 
     def add(self, operations: list[Any], times: int | None) -> None:
         """Append the nodes of operations that run `times` times."""
-        for op in operations:
+        for op in ordered(operations):
             if op.type in CALLS:
                 outputs = self.call(op.get_attr("f"), op.inputs, times)
             elif op.type in LOOPS:
@@ -126,6 +135,24 @@ class Flat:
             elif tensor.op.type in LOOPS:  # the loop of a gradient runs as often as the one that it goes back through
                 limits += [trips for trips in [self.iterations(tensor.op)] if trips is not None]
         return min(limits) if limits else None
+
+
+def ordered(operations: list[Any]) -> list[Any]:
+    """Return operations so that each comes after those that it takes something from; they need not be made so."""
+    waiting = {op.name: op for op in operations}
+    found = []
+    for first in operations:
+        stack = [first]
+        while stack:
+            op = stack[-1]
+            missing = [tensor.op for tensor in op.inputs if tensor.op.name in waiting and tensor.op is not op]
+            if op.name in waiting and missing:
+                stack += missing
+                continue
+            stack.pop()
+            if waiting.pop(op.name, None) is not None:
+                found.append(op)
+    return found
 
 
 def key(tensor: Any) -> tuple[str, int]:

@@ -69,14 +69,15 @@ def export(spec: Report) -> Report:
         except AssertionError:
             module.owner = owner
             tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: step})
-    names = [each["name"] for each in described]
-    one = tf.function(lambda *tensors: function(**dict(zip(names, tensors)))).get_concrete_function(
-        *(tensor_spec(each, 1) for each in described)
-    )
+    names, one = [each["name"] for each in described], [tensor_spec(each, 1) for each in described]
+    found = graph.describe(tf.function(lambda *given: function(**dict(zip(names, given)))).get_concrete_function(*one))
+    if spec["kind"] != "savedmodel" and not graph.is_complete(found):
+        # Loops hide shapes, unless they are known when Python builds them.
+        found = graph.describe(tf.function(call).get_concrete_function(*one))
     with open(os.path.join(spec["folder"], INPUTS), "w") as file:
         json.dump(described, file)
     with open(os.path.join(spec["folder"], GRAPH), "w") as file:
-        json.dump(graph.describe(one), file)
+        json.dump(found, file)
     return {"report": "exported"}
 
 

@@ -78,10 +78,7 @@ def check(request: Request, *, stores: bool = True) -> Checked:
         budget=make_budget(request.trials, request.time_budget),
         deadline_s=parse_duration(request.trial_timeout, option="--trial-timeout"),
         objective=_objective(request.objective, workload),
-        limits=Limits(
-            p99_s=None if request.max_p99_ms is None else _positive(request.max_p99_ms, "--max-p99") / 1000,
-            memory_bytes=None if request.max_memory is None else parse_size(request.max_memory),
-        ),
+        limits=_limits(request, workload),
         machine=machine,
         workload=workload,
         file=spacefile.read(request.space, machine),
@@ -89,6 +86,17 @@ def check(request: Request, *, stores: bool = True) -> Checked:
         batch_sizes=_batch_sizes(request.batch_size),
         python=_interpreter(request.python, workload),
         storage_url=_storage(request.storage) if stores else request.storage,
+    )
+
+
+def _limits(request: Request, workload: Workload) -> Limits:
+    if request.max_p99_ms is not None and workload.command is not None:
+        raise BadInputError(
+            "--max-p99 of a command, whose steps cannot be seen", "let its number be the latency, --minimize"
+        )
+    return Limits(
+        p99_s=None if request.max_p99_ms is None else _positive(request.max_p99_ms, "--max-p99") / 1000,
+        memory_bytes=None if request.max_memory is None else parse_size(request.max_memory),
     )
 
 

@@ -30,6 +30,7 @@ from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import create_or_continue, open_storage
 from tuner.search.study import Plan, Study
 from tuner.trial.forking import ForkLauncher
+from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
 
@@ -78,6 +79,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                     plan=Plan(
                         bench=BenchPlan(
                             objective=job.objective,
+                            max_pair_s=_max_pair_s(fresh),
                             limits=checked.limits,
                             parallel=parallel + 1,
                             free_memory_bytes=lambda: free_memory_bytes(job.machine),
@@ -112,6 +114,12 @@ def _forks(job: Job, checked: Checked, request: Request, console: Console) -> Fo
         console.print("trials start as fresh interpreters: GNU's OpenMP library reads its variables when loaded")
         return None
     return ForkLauncher(job.target(deadline_s=checked.deadline_s), told=console.print)
+
+
+def _max_pair_s(launcher: FreshLauncher | CommandLauncher) -> float:
+    """Return how long a pair may take: as many slices of a model as are worth it, but three quads of runs."""
+    usual_s = BenchPlan().max_pair_s
+    return usual_s if isinstance(launcher, FreshLauncher) else max(usual_s, 12 * launcher.usual.elapsed_s)
 
 
 def parallel_starts(machine: Machine) -> int:

@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from tuner.trial.outcome import Slice
 
+METRIC = "metric"
+"""What a command's number is called, whose unit only the command knows."""
+
 
 class Objective(StrEnum):
     """What the user wants more of."""
@@ -36,7 +39,7 @@ class Objective(StrEnum):
     @property
     def unit(self) -> str:
         """Return what a rate is shown in."""
-        return {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s"}.get(self, "metric")
+        return {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s"}.get(self, METRIC)
 
     def shown(self, log_rate: float) -> float:
         """Return the rate that people know: the number itself where less of it is better."""

@@ -29,6 +29,7 @@ _CONVOLUTIONS = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative"})
 _TRANSPOSED = frozenset({"Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"})
 _FILTER_GRADIENTS = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter"})
 _LOOKUPS = frozenset({"ResourceGather", "Gather", "GatherV2"})
+_COMPUTING = _PRODUCTS | _CONVOLUTIONS | _TRANSPOSED | _FILTER_GRADIENTS
 HEAVY = _PRODUCTS | _CONVOLUTIONS | _TRANSPOSED | _LOOKUPS
 # What moves no data: names, views, and what is known before the call.
 _FREE = frozenset(
@@ -140,7 +141,7 @@ class Features:
     `operators` counts by type; `depth` is the longest path in operators; `flops` counts a multiplication and an
     addition as two; `moved_bytes` is what the operators read and write; `parameters` are the elements of the variables
     that the outputs, or the loss, are made from, so that an optimizer's own do not count; `known` is False where a
-    loop does not tell how often it runs, and its body counts once.
+    loop does not tell how often it runs, and its body counts once, or a shape is not known, and counts as 1.
     """
 
     operators: dict[str, int]
@@ -186,13 +187,19 @@ def features(graph: Graph) -> Features:
         moved_bytes=sum((node.times or 1) * moved_bytes(graph, node) for node in graph.nodes),
         parameters=sum(n for node, n, _ in graph.variables if node in made_from),
         parameter_bytes=sum(size for node, _, size in graph.variables if node in made_from),
-        known=all(node.times is not None for node in graph.nodes),
+        known=all(_is_known(graph, node) for node in graph.nodes),
     )
 
 
 def _is_heavy(node: Node) -> bool:
     """Return whether an operator is heavy; a lookup is, where it looks up numbers, not the sizes of shapes."""
     return node.op in HEAVY and (node.op not in _LOOKUPS or node.outputs[0].floating)
+
+
+def _is_known(graph: Graph, node: Node) -> bool:
+    """Return whether it is known how often a node runs, and, of what computes most, on what shapes."""
+    shapes = [each.shape for each in (*graph.taken(node), *node.outputs)] if node.op in _COMPUTING else []
+    return node.times is not None and all(shape is not None and None not in shape for shape in shapes)
 
 
 def _ancestors(graph: Graph, of: set[int]) -> set[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tuner.measure.objective import METRIC
 from tuner.report.document import Document
 from tuner.report.layout import duration_text, percent, rate_text, ratio_text, table
 from tuner.report.terminal import luck_text, setting_text, speedup_text, warnings
@@ -14,10 +15,11 @@ _STYLES = {"better": "green", "worse": "red", "no difference": "cyan", "undecide
 
 def comparison(document: Document) -> RenderableType:
     """Return the two sides, the verdict on b against a, and what stands behind it."""
-    sides = table("", "setting", f">{document['unit']}", ">p50 ms", ">p90 ms", ">p99 ms")
+    shown = () if document["unit"] == METRIC else ("p50", "p90", "p99")
+    sides = table("", "setting", f">{document['unit']}", *(f">{key} ms" for key in shown))
     for name in ("a", "b"):
         row = document["sides"][name]
-        figures = ("—" if row[key] is None else f"{row[key]:.3g}" for key in ("p50", "p90", "p99"))
+        figures = ("—" if row[key] is None else f"{row[key]:.3g}" for key in shown)
         rate = "—" if row["rate"] is None else rate_text(row["rate"])
         sides.add_row(name, f"{setting_text(document[name])}{_asked(row['asked'])}", rate, *figures)
     word = document["verdict"]

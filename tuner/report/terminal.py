@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.measure.noise import LEAST_PROCESS_SD
+from tuner.measure.objective import METRIC
 from tuner.measure.tail import QUANTILES, samples_needed
 from tuner.places import DEFAULT_STORAGE
 from tuner.report.document import Document
@@ -189,9 +190,9 @@ def speedup_text(verdict: Mapping[str, Any]) -> str:
 
 
 def tails(document: Document) -> RenderableType:
-    """Return the steps' quantiles and the memory of the incumbent and of the default, and of what keeps limits."""
+    """Return the contenders' quantiles of the step, memory and limits; nothing of a command, which shows no steps."""
     final = document["finals"]
-    if final is None or not final["tails"]:
+    if final is None or not final["tails"] or final["unit"] == METRIC:
         return Text()
     shown = table("", ">p50", ">p90", ">p99", ">steps seen", ">peak memory", "", title="steps in the finals (ms)")
     for name, row in final["tails"].items():

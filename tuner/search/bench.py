@@ -72,6 +72,8 @@ class Bench:
         self._n_references = 0
         self._memory_bytes = 0
         """The most that a process was seen to hold."""
+        self._random = False
+        """Whether processes of one setting compute different things, so that outputs tell nothing."""
         self.noise = noises.UNKNOWN
         self.start_s = 0.0
         """How long the last start of processes took."""
@@ -107,6 +109,7 @@ class Bench:
         others = [each for each in started if each is not first]
         try:
             self._adopt(first)
+            self._random = any(_apart(first.facts, other.facts) for other in others)
             if not roomy and self._fits():
                 others = self._launch([self._space.reference])
             elif not roomy:
@@ -355,7 +358,7 @@ class Bench:
 
     def _deviation(self, trial: Trial, facts: Facts) -> float | None:
         """Return how far the outputs lie from the reference's; a batch of another size may compute another thing."""
-        if trial.setting.batch_size != self._space.reference.batch_size or self._reference is None:
+        if trial.setting.batch_size != self._space.reference.batch_size or self._reference is None or self._random:
             return None
         return deviation(self._reference.sample, facts.sample)
 
@@ -368,6 +371,11 @@ class Bench:
         """Return the log-ratios of a pair's quads, up to a constant."""
         batch_sizes = (trial.setting.batch_size, self._space.reference.batch_size)
         return [float(x) for x in log_ratios(pair, self._plan.objective, batch_sizes=batch_sizes)]
+
+
+def _apart(a: Facts | None, b: Facts | None) -> bool:
+    """Return whether the outputs of two processes differ by more than rounding does."""
+    return a is not None and b is not None and (deviation(a.sample, b.sample) or 0.0) > TOLERANCE
 
 
 def _next_quad_ends_after(pair: Pair, limit_s: float) -> bool:

@@ -24,7 +24,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Status
 
-SCHEMA = 2
+SCHEMA = 3
 _STALE = timedelta(minutes=30)
 _OWNER = f"{socket.gethostname()}:{os.getpid()}"
 

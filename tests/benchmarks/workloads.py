@@ -1,0 +1,105 @@
+"""What the workloads cost: loading one into a child, its first step, a step and the memory that a process takes.
+
+    python -m tests.benchmarks.workloads            all of them, every mode, batch 1 and the default; half an hour
+    python -m tests.benchmarks.workloads resnet50   only these
+
+Prints the table that the README points to. Nothing else may run meanwhile.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.benchmarks.bench import Figure
+from tuner.job.job import prepare
+from tuner.job.request import Request, check
+from tuner.machine.exclusive import measuring_alone
+from tuner.machine.host import detect
+from tuner.model.graph import features, read
+from tuner.trial.exporting import GRAPH
+from tuner.trial.fresh import FreshLauncher
+from tuner.workload.asked import Asked
+from tuner.workload.workload import catalogue
+
+LOADS = {"resnet50": 1.5, "bert-base": 3.0}
+"""The longest that loading a cached workload may take (s)."""
+N_LOADS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one process of TensorFlow's default took; times in seconds, memory in bytes."""
+
+    batch_size: int
+    load_s: float
+    first_step_s: float
+    step_s: float
+    memory_bytes: int
+
+
+def cost(name: str, mode: str, batch_size: int) -> Cost:
+    """Start one process of TensorFlow's default, alone, and time a slice of it."""
+    job = prepare(check(Request(workload=Asked.named(name, mode=mode), batch_size=str(batch_size)), stores=False))
+    job.export()
+    launcher = FreshLauncher(target=job.target(deadline_s=300.0))
+    process = launcher.launch(job.space.reference, job.space.env(job.space.reference))
+    facts = process.ready()
+    timed = process.slice(1.0)
+    peak = process.close().peak_memory_bytes
+    assert peak is not None
+    return Cost(
+        batch_size=batch_size,
+        load_s=facts.load_s,
+        first_step_s=facts.first_step_s,
+        step_s=timed.elapsed_s / timed.n_steps,
+        memory_bytes=peak,
+    )
+
+
+def loading() -> Iterator[Figure]:
+    """How long a cached workload takes to load, in the median of a few processes; and the features of a large graph."""
+    with measuring_alone():
+        for name, most_s in LOADS.items():
+            batch_size = catalogue()[name].batch_size
+            loads = [cost(name, "inference", batch_size).load_s for _ in range(N_LOADS)]
+            median = statistics.median(loads)
+            yield Figure(f"loading {name} into a child", f"{median:.2f} s", f"at most {most_s} s", median <= most_s)
+    for mode in ("inference", "training"):
+        job = prepare(check(Request(workload=Asked.named("densenet201", mode=mode)), stores=False))
+        path = job.export() / GRAPH
+        began = time.perf_counter()
+        features(read(path))
+        took_s = time.perf_counter() - began
+        yield Figure(f"features of densenet201, {mode}", f"{took_s:.2f} s", "less than 1 s", took_s < 1.0)
+
+
+def rows(names: Sequence[str]) -> Iterator[str]:
+    """Yield the table's rows: every mode of the workloads, with batches of 1 and of the default."""
+    yield "| workload | mode | batch | load (s) | first step (s) | a step (ms) | peak memory (GiB) |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    files = catalogue()
+    for name in names or files:
+        for mode in files[name].modes:
+            for batch_size in sorted({1, files[name].batch_size}):
+                found = cost(name, mode, batch_size)
+                yield (
+                    f"| {name} | {mode} | {batch_size} | {found.load_s:.2f} | {found.first_step_s:.2f} | "
+                    f"{1000 * found.step_s:.3g} | {found.memory_bytes / 2**30:.2f} |"
+                )
+
+
+def main(names: list[str]) -> None:
+    """Measure and print."""
+    machine = detect()
+    print(f"{machine.cpu_model}, {machine.physical_cores} cores, {machine.memory_bytes / 2**30:.0f} GiB\n")
+    with measuring_alone():
+        for row in rows(names):
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
