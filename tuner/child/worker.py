@@ -62,13 +62,14 @@ def export(spec: Report) -> Report:
         function = step.get_concrete_function()
         # Only what the function uses is saved: through the model's layers every variable would be kept, and be loaded
         # in every trial, a second time. A model with more than variables (a lookup table) has to be saved whole.
+        # What is saved is the concrete function: anything else would be traced again.
         module = tf.Module()
         module.used = list(function.graph.variables)
         try:
-            tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: step})
+            tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
         except AssertionError:
             module.owner = owner
-            tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: step})
+            tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
     names, one = [each["name"] for each in described], [tensor_spec(each, 1) for each in described]
     found = graph.describe(tf.function(lambda *given: function(**dict(zip(names, given)))).get_concrete_function(*one))
     if spec["kind"] != "savedmodel" and not graph.is_complete(found):
@@ -277,7 +278,7 @@ def sample(arrays: Iterable[Any], outputs: Any, again: Any, *, learns: bool) -> 
             told[name], values(again[name]), rtol=1e-3, atol=1e-3 * np.abs(told[name]).max(initial=0.0)
         ):
             return None
-    digest = hashlib.sha256(b"".join(np.ascontiguousarray(array[:1]).tobytes() for array in arrays)).hexdigest()
+    digest = hashlib.sha256(b"".join(np.atleast_1d(array)[:1].tobytes() for array in arrays)).hexdigest()
     return {"inputs": digest[:16], "outputs": {name: found.tolist() for name, found in told.items()}}
 
 
@@ -289,8 +290,9 @@ def failure(error: BaseException, workload: str) -> Report:
     traceback.print_exc()
     kinds = {"MemoryError": "oom", "ResourceExhaustedError": "oom", "InvalidOutputError": "invalid"}
     name = type(error).__name__
-    # TensorFlow's autograph puts a traceback of its own before the message.
-    message = " ".join(str(error).rpartition("%s: " % name)[2].split())[:500]
+    # TensorFlow's autograph puts a traceback of its own before the message, and Keras sets parts of it in bold.
+    said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).rpartition("%s: " % name)[2]
+    message = " ".join(said.split())[:500]
     if not isinstance(error, source.WorkloadError):
         message = "%s: %s" % (name, message)
     frames = own_frames(error, os.path.join(os.path.dirname(workload), ""))

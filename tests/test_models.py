@@ -1,0 +1,187 @@
+"""A user's own model: SavedModels, .keras files, Python files and commands, found good or bad before any trial."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import tftune
+
+pytestmark = pytest.mark.tensorflow
+
+MAKE = """
+import tensorflow as tf
+L = tf.keras.layers
+ids = L.Input((None,), dtype="int32", name="ids")
+extra = L.Input((4,), name="extra")
+x = L.GlobalAveragePooling1D()(L.Embedding(30000, 16)(ids))
+y = L.Dense(32, activation="relu")(L.Concatenate()([x, extra]))
+two = tf.keras.Model({"ids": ids, "extra": extra}, {"a": L.Dense(3)(y), "b": L.Dense(2)(y)})
+two.save("two.keras")
+two.export("served")
+tf.keras.Sequential([L.Input((8,), batch_size=4), L.Dense(8)]).save("fixed.keras")
+class Module(tf.Module):
+    def __init__(self):
+        self.v = tf.Variable(tf.ones((8, 8)))
+        keys = tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2])
+        self.table = tf.lookup.StaticHashTable(keys, 0)
+    @tf.function(input_signature=[tf.TensorSpec((None, 8)), tf.TensorSpec((), tf.int32)])
+    def product(self, x, n):
+        return {"y": x @ self.v * tf.cast(n, tf.float32)}
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
+    def look(self, words):
+        return {"n": self.table.lookup(words)}
+module = Module()
+tf.saved_model.save(module, "more [1]", signatures={"product": module.product, "look": module.look})
+"""
+
+LAYERS = "def dense(n):\n    import tensorflow as tf\n    return tf.keras.layers.Dense(n, activation='relu')\n"
+MINE = """'''A model beside a module of its own.'''
+from layers_of_mine import dense
+PARAMS = {"width": 16}
+MODES = "inference", "training"
+LOSS, OPTIMIZER = "mse", "adam"
+BATCH_SIZE = 4
+def build(width):
+    import tensorflow as tf
+    tf.keras.utils.set_random_seed(1)
+    return tf.keras.Sequential([tf.keras.layers.Input((8,)), dense(width), dense(1)])
+def inputs(batch_size):
+    import numpy as np
+    return np.random.default_rng(1).random((batch_size, 8), dtype=np.float32)
+def targets(batch_size):
+    import numpy as np
+    return np.ones((batch_size, 1), np.float32)
+"""
+BENCH = """import os, sys, time
+import tensorflow as tf
+x = tf.ones((int(sys.argv[1]), 64))
+began = time.perf_counter()
+for _ in range(200):
+    x = tf.tanh(x)
+print("steps/sec:", 200 / (time.perf_counter() - began))
+"""
+SHORT = ("--time-budget", "1s", "--trials", "1", "--json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder with a model of each kind."""
+    made = tmp_path_factory.mktemp("models")
+    subprocess.run([sys.executable, "-c", MAKE], cwd=made, check=True, capture_output=True)
+    (made / "layers_of_mine.py").write_text(LAYERS)
+    (made / "mine.py").write_text(MINE)
+    (made / "bench.py").write_text(BENCH)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("served", ["./served", "--input-shape", "ids=20", "--input-range", "ids=0:30000", "--batch-size", "2"]),
+        ("two", ["two.keras", "--input-shape", "ids=20", "--batch-size", "2"]),
+        ("mine", ["mine.py", "--mode", "training", "--param", "width=32", "--batch-size", "4"]),
+        ("mysvc", ["--name", "mysvc", "--metric-regex", r"steps/sec: (\S+)", "--batch-size", "2", "--set", "inter_op=1",
+                   "--", sys.executable, "bench.py", "{batch_size}"]),
+    ],
+)  # fmt: skip
+def test_a_search_of_ones_own(folder: Path, name: str, words: list[str]) -> None:
+    done = tftune("search", *SHORT, *words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["workload"]["name"] == name
+    assert document["trials"]["failed"] == 0
+    assert document["finals"]["rounds"] >= 2
+    assert document["recommended"]["setting"]["batch_size"] in (2, 4)
+    if name == "mysvc":
+        assert document["features"] is None
+        assert (document["objective"], document["finals"]["unit"]) == ("maximize", "metric")
+    else:
+        assert document["features"]["known"]
+        assert document["features"]["flops"] > 0
+
+
+def test_what_is_found_is_made_inputs_for(folder: Path) -> None:
+    for words in (
+        ["more [1]", "--signature", "product"],
+        ["more [1]", "--signature", "look"],
+        ["two.keras", "--input-shape", "ids=20", "--execution", "eager"],
+    ):
+        given = ["--a", "tf-default", "--b", "tf-default", "--time-budget", "1s", "--json"]
+        done = tftune("compare", *words, *given, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["rounds"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["two.keras"], "input 'ids' has the shape (?, ?); give it without the batch, e.g. --input-shape ids=128"),
+        (
+            ["served", "--input-shape", "ids=2,3"],
+            "--input-shape ids=2,3 does not fit: input 'ids' has the shape (?, ?)",
+        ),
+        (["served", "--input-shape", "words=2"], "--input-shape words: it has no such input; known: extra, ids"),
+        (["served", "--signature", "x"], "it has no signature 'x'; give --signature; known: serve, serving_default"),
+        (["more [1]"], "it has no signature 'serving_default'; give --signature; known: look, product"),
+        (["fixed.keras"], "have a batch size of their own, 4; give --batch-size 4"),
+    ],
+)
+def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], message: str) -> None:
+    done = tftune("search", *words, cwd=folder)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "frame", "message"),
+    [
+        ("raise OSError('no licence')\n" + MINE, "", "cannot be used: OSError: no licence (line 1 of bad.py)"),
+        ("import nowhere\n" + MINE, "import nowhere", "No module named 'nowhere' (line 1 of bad.py)"),
+        (MINE.replace("dense(1)]", "dense(1 / 0)]"), "dense(1 / 0)", "ZeroDivisionError: division by zero (line 10"),
+        (MINE.replace("dense(1)]", "dense(-1)]"), "Dense(n, activation", "(line 3 of layers_of_mine.py)"),
+        (MINE.replace("return np.random", "return 5 # "), "", "TypeError: inputs() returned int, expected a tuple"),
+        (MINE.replace("(8,)", "(9,)"), "", "is incompatible with the layer: expected axis -1"),
+    ],
+)  # fmt: skip
+def test_a_file_that_fails_says_where(folder: Path, text: str, frame: str, message: str) -> None:
+    (folder / "bad.py").write_text(text)
+    done = tftune("search", "bad.py", "--storage", "sqlite:///bad.db", cwd=folder)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr.splitlines()[-1]
+    assert frame in done.stderr
+    assert not (folder / "bad.db").exists()
+
+
+def test_training_that_moves_no_loss_is_no_training(folder: Path) -> None:
+    still = "import tensorflow as tf\n    return lambda x, y: tf.reduce_mean((model(x) - y) ** 2)\n"
+    (folder / "still.py").write_text(f"{MINE}def training(model):\n    {still}")
+    done = tftune("search", "still.py", "--mode", "training", "--batch-size", "4", *SHORT, cwd=folder)
+    assert done.returncode == 1
+    assert "invalid: InvalidOutputError: the loss has not moved since the first step" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("print('steps/sec: fast')", "'fast', which is no number"),
+        ("print('done')", "nothing that it printed matches"),
+        ("raise SystemExit('no device')", "the process ended with exit code 1: no device"),
+    ],
+)
+def test_a_command_that_cannot_be_measured_is_told_of_before_any_trial(
+    tmp_path: Path, script: str, message: str
+) -> None:
+    (tmp_path / "bad.py").write_text(script)
+    words = ["--metric-regex", r"steps/sec: (\S+)", "--", sys.executable, "bad.py"]
+    done = tftune("search", *words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "the command cannot be measured" in last
+    assert message in last
+    assert not (tmp_path / "results").exists()
