@@ -211,3 +211,16 @@ def test_settings_are_values() -> None:
     assert a == b
     assert hash(a) == hash(b)
     assert str(a) == "inter_op=1 intra_op=2 batch_size=8"
+
+
+@pytest.mark.parametrize(
+    ("default", "sizes"),
+    [
+        (1, [1, 2, 4, 8, 16, 32, 64]),
+        (8, [1, 2, 4, 8, 16, 32, 64]),
+        (20, [2, 4, 8, 16, 20, 32, 64, 128]),
+        (1024, [128, 256, 512, 1024, 2048, 4096, 8192]),
+    ],
+)
+def test_batch_sizes_lie_around_the_workload_s_own(machine: Machine, default: int, sizes: list[int]) -> None:
+    assert list(spacefile.read("cpu", machine, default_batch=default).domains["batch_size"]) == sizes

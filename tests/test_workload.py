@@ -125,6 +125,14 @@ def test_a_saved_model_has_no_eager_code(tmp_path: Path) -> None:
         find(Asked(words=(str(tmp_path),), execution="eager"))
 
 
+def test_the_example_of_the_readme_is_a_workload(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    path = tmp_path / "mine.py"
+    path.write_text(text.partition("```python\n")[2].partition("```")[0])
+    found = find(Asked(words=(str(path),), mode="training", params=("width=512",)))
+    assert (found.batch_size, found.params) == (32, {"width": 512})
+
+
 def test_a_user_file_is_read_and_not_run(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(f'"""My model.\n\nMore."""\nraise SystemExit\nBATCH_SIZE: int = 4\n{BODY}')

@@ -8,7 +8,6 @@ VOCABULARY, POSITIONS, SEGMENTS, CLASSES = 30522, 512, 2, 2
 
 def encoder(seq_len, *, depth, width, heads):
     """Return the model: words and segments, both (b, t), to class probabilities (b, 2)."""
-    import numpy as np
     import tensorflow as tf
 
     if seq_len > POSITIONS:
@@ -16,7 +15,8 @@ def encoder(seq_len, *, depth, width, heads):
     tf.keras.utils.set_random_seed(SEED)
     layers = tf.keras.layers
     word, segment = (layers.Input((seq_len,), dtype="int32", name=name) for name in ("word", "segment"))
-    places = tf.constant(np.arange(seq_len)[None])
+    # Made from `word`, so that the table of positions is part of the model, and is trained.
+    places = layers.Lambda(lambda _: tf.range(seq_len)[None])(word)
     position = layers.Embedding(POSITIONS, width)(places)
     x = layers.Embedding(VOCABULARY, width)(word) + layers.Embedding(SEGMENTS, width)(segment) + position
     x = layers.LayerNormalization(epsilon=1e-12)(x)

@@ -42,6 +42,7 @@ def show_study(
     """Show a study again, from its storage."""
     from tuner.report import terminal
     from tuner.report.document import describe_study
+    from tuner.report.workload import line
 
     document = describe_study(_find(study, storage))
     if json_:
@@ -49,6 +50,7 @@ def show_study(
         return
     show(
         terminal.host(document),
+        line(document),
         "",
         terminal.knobs(document),
         "",

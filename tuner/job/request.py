@@ -81,7 +81,7 @@ def check(request: Request, *, stores: bool = True) -> Checked:
         limits=_limits(request, workload),
         machine=machine,
         workload=workload,
-        file=spacefile.read(request.space, machine),
+        file=spacefile.read(request.space, machine, default_batch=workload.batch_size),
         pins=_pins(request.pins, machine),
         batch_sizes=_batch_sizes(request.batch_size),
         python=_interpreter(request.python, workload),

@@ -57,10 +57,10 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             fresh = job.launcher(deadline_s=checked.deadline_s)
             launcher: Launcher = forks or fresh
             features = job.features()
+            console.print(workloads.line(job.described() | {"features": features and features.to_dict()}))
             if isinstance(fresh, CommandLauncher):
-                console.print(workloads.of_command(job.workload.description, fresh.usual.elapsed_s), "")
-            elif features is not None:
-                console.print(workloads.line(job.workload.to_dict(), features.to_dict()), "")
+                console.print(workloads.precision(fresh.usual.elapsed_s))
+            console.print()
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
             sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits)

@@ -83,22 +83,25 @@ def operators(found: Document) -> RenderableType:
     return Text(f"operators: {text}" + (f", others {rest}" if rest else ""), style="dim")
 
 
-def line(workload: Document, found: Document) -> RenderableType:
-    """Return a workload in one line, as a search introduces it."""
+def line(document: Document) -> RenderableType:
+    """Return the workload of a study in a line or two, with what one item of it computes."""
+    workload, found = document["workload"], document["features"]
+    if found is None:
+        return f"workload {workload['description']}"
     params = "".join(f" {key}={value}" for key, value in workload["params"].items())
     return (
-        f"workload  {workload['name']}, {workload['mode']}, {workload['execution']}{params}: "
+        f"workload {workload['name']}, {workload['mode']}, {workload['execution']}{params}: "
         f"{quantity(found['parameters'])}variables, {quantity(found['flops'])}FLOP and "
         f"{quantity(found['moved_bytes'])}B an item, average width {found['width']:.2f}"
     )
 
 
-def of_command(description: str, run_s: float) -> RenderableType:
+def precision(run_s: float) -> RenderableType:
     """Return what is to be expected of a command's figures."""
     return (
-        f"workload  {description}\na run takes {duration_text(run_s)}. Commands are run whole, in turns: two settings "
-        "are compared by 4 runs at least, and what\nthe machine does within a run stays in the figure. Whether a "
-        "variable took effect in them cannot be seen."
+        f"a run takes {duration_text(run_s)}. Commands are run whole, in turns: two settings are compared by 4 runs at "
+        "least, and what\nthe machine does within a run stays in the figure. Whether a variable took effect in them "
+        "cannot be seen."
     )
 
 

@@ -15,7 +15,7 @@ from tuner.space.baseline import BASELINES, DEFAULT
 from tuner.space.catalogue import EXCLUSIVE, KNOBS, PRELOAD, knob
 from tuner.space.knob import Value
 from tuner.space.setting import Setting
-from tuner.space.spacefile import SpaceFile, symbols
+from tuner.space.spacefile import SpaceFile
 from tuner.workload.workload import Workload
 
 _MAX_LATTICE = 500_000
@@ -138,7 +138,7 @@ def resolve(
         off=off,
         dropped=dropped,
         libraries={value: path for value, path in libraries.items() if any(value in d for d in domains.values())},
-        points=_lattice(file, domains, machine),
+        points=_lattice(file, domains),
         pins={name: domains[name][0] for name in pins},
         baselines={
             each.name: _baseline(each.rule(machine), domains, machine, runtime, default_batch, same_affinity)
@@ -203,7 +203,7 @@ def _drop_what_is_missing(
     return dropped
 
 
-def _lattice(file: SpaceFile, domains: Mapping[str, tuple[Value, ...]], machine: Machine) -> tuple[Setting, ...]:
+def _lattice(file: SpaceFile, domains: Mapping[str, tuple[Value, ...]]) -> tuple[Setting, ...]:
     size = 1
     for domain in domains.values():
         size *= len(domain)
@@ -211,7 +211,7 @@ def _lattice(file: SpaceFile, domains: Mapping[str, tuple[Value, ...]], machine:
         raise BadInputError(
             f"the search space has {size:,} points", f"expected at most {_MAX_LATTICE:,}: take values out"
         )
-    known = symbols(machine)
+    known = dict(file.symbols)
     # A constraint on a knob that cannot act here does not bind.
     binding = [c for c in file.constraints if c.names <= known.keys() | domains.keys()]
     names = [name for name in KNOBS if name in domains]

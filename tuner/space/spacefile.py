@@ -28,16 +28,19 @@ from tuner.space.expression import Expression
 from tuner.space.knob import Knob, Value
 from tuner.space.preset import expand
 
+Symbols = Mapping[str, Value]
+
 _SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceFile:
-    """A space file resolved on a machine: the domain of each knob it names, and the constraints."""
+    """A space file resolved on a machine: each named knob's domain, the constraints, and the symbols' values."""
 
     name: str
     domains: dict[str, tuple[Value, ...]]
     constraints: tuple[Expression, ...]
+    symbols: Symbols
 
 
 def names() -> list[str]:
@@ -45,8 +48,11 @@ def names() -> list[str]:
     return sorted(path.stem for path in shipped("search_spaces").glob("*.toml"))
 
 
-def read(name: str, machine: Machine) -> SpaceFile:
-    """Read a shipped space or a path to a TOML file; raises BadInputError that names the file and the place."""
+def read(name: str, machine: Machine, *, default_batch: int = 1) -> SpaceFile:
+    """Read a shipped space or a path to a TOML file; raises BadInputError that names the file and the place.
+
+    `default_batch` is the workload's own batch size.
+    """
     path = Path(name) if name.endswith(".toml") or "/" in name else shipped("search_spaces") / f"{name}.toml"
     if not os.path.isfile(path):  # noqa: PTH113  # pathlib's raises where a folder may not be entered
         if path.parent == shipped("search_spaces"):
@@ -63,14 +69,15 @@ def read(name: str, machine: Machine) -> SpaceFile:
         end = f"at line {len(text.splitlines())}, the end of the file"
         raise BadInputError(f"{path}: {str(error).replace('at end of document', end)}", "mend the TOML there") from None
     try:
-        return _resolve(path.stem, data, machine)
+        return _resolve(path.stem, data, machine, symbols(machine, default_batch))
     except BadInputError as error:
         raise BadInputError(f"{path}: {error.message}", error.hint) from None
 
 
-def symbols(machine: Machine) -> dict[str, Value]:
+def symbols(machine: Machine, default_batch: int) -> Symbols:
     """Return the symbols that a space file may speak of."""
     return {
+        "default_batch": default_batch,
         "sockets": machine.sockets,
         "numa_nodes": max(1, len(machine.numa_nodes)),
         "physical_cores": machine.physical_cores,
@@ -79,7 +86,7 @@ def symbols(machine: Machine) -> dict[str, Value]:
     }
 
 
-def _resolve(name: str, data: Mapping[str, Any], machine: Machine) -> SpaceFile:
+def _resolve(name: str, data: Mapping[str, Any], machine: Machine, known: Symbols) -> SpaceFile:
     _only(data, ("schema", "knobs", "constraints"), "the file")
     if data.get("schema") != _SCHEMA:
         raise BadInputError(f"schema is {data.get('schema')!r}", f"expected schema = {_SCHEMA}")
@@ -92,11 +99,11 @@ def _resolve(name: str, data: Mapping[str, Any], machine: Machine) -> SpaceFile:
             raise BadInputError(
                 f"knobs.{knob_name} is {table!r}", "expected a table with values, powers_of_2, choices or presets"
             )
-        domains[knob_name] = _domain(knob(knob_name), table, machine)
-    return SpaceFile(name=name, domains=domains, constraints=tuple(_constraints(data, machine)))
+        domains[knob_name] = _domain(knob(knob_name), table, machine, known)
+    return SpaceFile(name=name, domains=domains, constraints=tuple(_constraints(data, known)), symbols=known)
 
 
-def _domain(of: Knob, table: Mapping[str, Any], machine: Machine) -> tuple[Value, ...]:
+def _domain(of: Knob, table: Mapping[str, Any], machine: Machine, known: Symbols) -> tuple[Value, ...]:
     place = f"knobs.{of.name}"
     _only(table, ("values", "powers_of_2") if of.numeric else ("choices", "presets"), place)
     try:
@@ -106,7 +113,6 @@ def _domain(of: Knob, table: Mapping[str, Any], machine: Machine) -> tuple[Value
             if not words:
                 raise BadInputError("no choices", 'give e.g. choices = ["none"]')
             return tuple(dict.fromkeys(of.parse(word, machine) for word in words))
-        known = symbols(machine)
         numbers = {of.check(_number(v, known), machine) for v in _list(table, "values")}
         ends = [_number(v, known) for v in _list(table, "powers_of_2")]
     except BadInputError as error:
@@ -120,7 +126,7 @@ def _domain(of: Knob, table: Mapping[str, Any], machine: Machine) -> tuple[Value
     return tuple(sorted(numbers))
 
 
-def _constraints(data: Mapping[str, Any], machine: Machine) -> list[Expression]:
+def _constraints(data: Mapping[str, Any], known: Symbols) -> list[Expression]:
     rows = data.get("constraints", [])
     if not isinstance(rows, list):
         raise BadInputError("constraints is not a list of tables", "write [[constraints]] and require = '…'")
@@ -130,7 +136,7 @@ def _constraints(data: Mapping[str, Any], machine: Machine) -> list[Expression]:
             raise BadInputError(f"constraint {row!r}", 'expected require = "…"')
         _only(row, ("require",), "a constraint")
         expression = Expression(row["require"])
-        allowed = symbols(machine).keys() | KNOBS.keys()
+        allowed = known.keys() | KNOBS.keys()
         for name in expression.names - allowed:
             raise unknown("symbol", name, allowed)
         found.append(expression)
