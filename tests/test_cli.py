@@ -88,7 +88,17 @@ BAD = [
     (["search", "--metric-regex", "x"], "--metric-regex without a command"),
     (["search", "--metric-regex", "(", "--", "true"], "expected a regular expression"),
     (["search", "--metric-regex", "(a)(b)", "--", "true"], "has 2 groups"),
-    (["search", "--metric-regex", "x", "--", "no-such-command"], "no command 'no-such-command'"),
+    (["search", "--metric-regex", "x", "--", "no-such-command"], "no command 'no-such-command' that can be run"),
+    (
+        ["search", "--metric-regex", "x", "--", "true", "{batchsize}"],
+        "unknown knob 'batchsize'; did you mean batch_size",
+    ),
+    (
+        ["search", "--metric-regex", "x", "--", "true", "{malloc}"],
+        "{malloc} in the command has no value: it is not part",
+    ),
+    (["search", "Makefile"], "unknown workload 'Makefile'"),
+    (["search", "/bin/true"], "/bin/true is no Python file; if it is a command, put it after --"),
     (["search", "--metric-regex", "x", "--mode", "training", "--", "true"], "--mode does not apply to a command"),
     (["search", "--metric-regex", "x", "--objective", "latency", "--", "true"], "--minimize if less is better"),
     (["inspect", "--audit", "--metric-regex", "x", "--", "true"], "--audit of a command"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -146,6 +147,15 @@ def test_the_variables_of_the_setting_and_its_cpus_reach_the_command(tmp_path: P
     found = process(made, EIGHT.env() | {"TFTUNE_CPUS": str(cpu)}).slice(0.0)
     assert found.metrics == (2.0,)
     assert (tmp_path / "cpus").read_text().split() == ["Cpus_allowed_list:", str(cpu)]
+
+
+def test_of_all_runs_the_most_memory_is_told(tmp_path: Path) -> None:
+    """The first run takes 200 MB, the second next to nothing."""
+    code = "import os; x = b'x' * (0 if os.path.exists('once') else 200 << 20); open('once', 'w'); print('rate: 1')"
+    running = process(launcher(tmp_path, sys.executable, "-c", code))
+    for _ in range(2):
+        running.slice(0.0)
+    assert (running.close().peak_memory_bytes or 0) > 150 << 20
 
 
 def test_two_commands_are_compared_in_turns(tmp_path: Path) -> None:

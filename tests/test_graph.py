@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from tuner.child.graph import ordered
 from tuner.model.graph import Graph, Node, Output, features, flops, moved_bytes
 
 F32 = 4
@@ -216,3 +218,34 @@ def test_a_graph_is_written_and_read() -> None:
     found = features(graph)
     assert (found.parameters, found.parameter_bytes, found.known) == (64, 256, False)
     assert found.to_dict()["intensity"] == found.flops / found.moved_bytes
+
+
+def operation(name: str) -> SimpleNamespace:
+    """Return an operation of TensorFlow's, as far as its order goes."""
+    return SimpleNamespace(name=name, type=name, inputs=[])
+
+
+def feed(op: SimpleNamespace, *sources: SimpleNamespace) -> None:
+    op.inputs += [SimpleNamespace(op=source) for source in sources]
+
+
+def test_operations_come_after_what_they_take() -> None:
+    rng = random.Random(1)
+    for _ in range(50):
+        ops = [operation(str(i)) for i in range(20)]
+        for i, op in enumerate(ops):
+            feed(op, *rng.sample(ops[:i], k=min(i, 2)))
+        shuffled = rng.sample(ops, k=len(ops))
+        at = {op.name: i for i, op in enumerate(ordered(shuffled))}
+        assert len(at) == len(ops)
+        assert all(at[tensor.op.name] < at[op.name] for op in ops for tensor in op.inputs)
+
+
+def test_a_loop_of_tensorflow_1_has_an_order_too() -> None:
+    enter, merge, body, back = (operation(name) for name in ("Enter", "Merge", "Body", "NextIteration"))
+    feed(merge, enter, back)
+    feed(body, merge)
+    feed(back, body)
+    names = [op.name for op in ordered([merge, body, back, enter])]
+    assert sorted(names) == ["Body", "Enter", "Merge", "NextIteration"]
+    assert names.index("Enter") < names.index("Merge") < names.index("Body")

@@ -125,6 +125,7 @@ def test_what_is_found_is_made_inputs_for(folder: Path) -> None:
             ["served", "--input-shape", "ids=2,3"],
             "--input-shape ids=2,3 does not fit: input 'ids' has the shape (?, ?)",
         ),
+        (["two.keras", "--input-shape", "ids=2", "--input-range", "ids=0:9999999999"], "does not fit int32; expected"),
         (["served", "--input-shape", "words=2"], "--input-shape words: it has no such input; known: extra, ids"),
         (["served", "--signature", "x"], "it has no signature 'x'; give --signature; known: serve, serving_default"),
         (["more [1]"], "it has no signature 'serving_default'; give --signature; known: look, product"),
@@ -146,6 +147,7 @@ def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], mes
         (MINE.replace("dense(1)]", "dense(1 / 0)]"), "dense(1 / 0)", "ZeroDivisionError: division by zero (line 10"),
         (MINE.replace("dense(1)]", "dense(-1)]"), "Dense(n, activation", "(line 3 of layers_of_mine.py)"),
         (MINE.replace("return np.random", "return 5 # "), "", "TypeError: inputs() returned int, expected a tuple"),
+        (MINE.replace("(batch_size, 8)", "(32, 8)"), "", "inputs(2) returned an array of the shape (32, 8); the first"),
         (MINE.replace("(8,)", "(9,)"), "", "is incompatible with the layer: expected axis -1"),
     ],
 )  # fmt: skip

@@ -224,3 +224,12 @@ def test_settings_are_values() -> None:
 )
 def test_batch_sizes_lie_around_the_workload_s_own(machine: Machine, default: int, sizes: list[int]) -> None:
     assert list(spacefile.read("cpu", machine, default_batch=default).domains["batch_size"]) == sizes
+
+
+def test_a_workload_that_is_told_no_batch_size_gets_no_variable_of_it(
+    machine: Machine, stock: Runtime, resnet50: Workload
+) -> None:
+    file = spacefile.read("cpu", machine)
+    untold = resolve(file, machine=machine, runtime=stock, workload=resnet50, batch_sizes=[1], tells_batch=False)
+    assert untold.env(untold.reference) == {}
+    assert set(untold.env(untold.baselines["intel"])) == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"}

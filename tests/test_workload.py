@@ -163,6 +163,29 @@ def test_the_fingerprint_follows_the_modules_beside_the_file(tmp_path: Path) -> 
     assert load(str(path)).fingerprint != first
 
 
+def test_relative_imports_are_followed_from_where_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import net\n" + BODY)
+    (tmp_path / "net/parts").mkdir(parents=True)
+    (tmp_path / "net/__init__.py").write_text("from . import layers\nfrom .parts import one\n")
+    (tmp_path / "net/layers.py").write_text("x = 1\n")
+    (tmp_path / "net/parts/__init__.py").write_text("from ..deep import y\n")
+    (tmp_path / "net/deep.py").write_text("y = 1\n")
+    seen = {load(str(path)).fingerprint}
+    for name in ("layers.py", "deep.py"):
+        (tmp_path / "net" / name).write_text("y = 2\n")
+        seen.add(load(str(path)).fingerprint)
+    assert len(seen) == 3
+
+
+def test_a_loss_may_be_a_function(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        TRAINS + "def mine(y, p): return y\nLOSS, OPTIMIZER = mine, 'adam'\ndef targets(batch_size): pass\n"
+    )
+    assert load(str(path), mode="training").mode == "training"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

@@ -103,6 +103,7 @@ PUBLISHED_PARAMETERS = {
     "inceptionv3": 23.8 * M,
     "bert-base": 110 * M,
     "bert-tiny": 4.4 * M,
+    "transformer": 63 * M,
     "lstm": 20 * M,
 }
 

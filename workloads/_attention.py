@@ -1,5 +1,14 @@
 """Transformer blocks and their inputs, for the workloads that are made of them."""
 
+DROPOUT = 0.1
+
+
+def dropped(x):
+    """Return x with a tenth of it left out, in training."""
+    import tensorflow as tf
+
+    return tf.keras.layers.Dropout(DROPOUT)(x)
+
 
 def attend(query, keys, heads, *, causal=False):
     """Return multi-head attention of `query` over `keys`, added to `query` and normalised; both (b, t, width)."""
@@ -7,7 +16,7 @@ def attend(query, keys, heads, *, causal=False):
 
     width = query.shape[-1]
     attention = tf.keras.layers.MultiHeadAttention(heads, width // heads)
-    attended = attention(query, keys, use_causal_mask=causal)
+    attended = dropped(attention(query, keys, use_causal_mask=causal))
     return tf.keras.layers.LayerNormalization(epsilon=1e-12)(tf.keras.layers.Add()([query, attended]))
 
 
@@ -16,7 +25,7 @@ def feed(x, inner, activation):
     import tensorflow as tf
 
     layers = tf.keras.layers
-    fed = layers.Dense(x.shape[-1])(layers.Dense(inner, activation=activation)(x))
+    fed = dropped(layers.Dense(x.shape[-1])(layers.Dense(inner, activation=activation)(x)))
     return layers.LayerNormalization(epsilon=1e-12)(layers.Add()([x, fed]))
 
 

@@ -1,6 +1,6 @@
 """BERT's encoder with a classifier of two classes, as it is fine-tuned and served."""
 
-from _attention import attend, feed, words
+from _attention import attend, dropped, feed, words
 
 SEED = 20190602
 VOCABULARY, POSITIONS, SEGMENTS, CLASSES = 30522, 512, 2, 2
@@ -19,10 +19,10 @@ def encoder(seq_len, *, depth, width, heads):
     places = layers.Lambda(lambda _: tf.range(seq_len)[None])(word)
     position = layers.Embedding(POSITIONS, width)(places)
     x = layers.Embedding(VOCABULARY, width)(word) + layers.Embedding(SEGMENTS, width)(segment) + position
-    x = layers.LayerNormalization(epsilon=1e-12)(x)
+    x = dropped(layers.LayerNormalization(epsilon=1e-12)(x))
     for _ in range(depth):
         x = feed(attend(x, x, heads), 4 * width, "gelu")
-    pooled = layers.Dense(width, activation="tanh")(x[:, 0])
+    pooled = dropped(layers.Dense(width, activation="tanh")(x[:, 0]))
     return tf.keras.Model([word, segment], layers.Dense(CLASSES, activation="softmax")(pooled))
 
 

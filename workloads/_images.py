@@ -19,7 +19,7 @@ def labels(batch_size, classes=CLASSES):
 
 
 def application(name, *shape):
-    """Return a model of keras.applications with seeded random weights and logits for outputs."""
+    """Return a model of keras.applications with seeded random weights, its outputs probabilities."""
     import tensorflow as tf
 
     tf.keras.utils.set_random_seed(SEED)

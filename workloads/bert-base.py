@@ -7,7 +7,7 @@ BATCH_SIZE = 8
 MODES = ("inference", "training")
 SOURCE = "Devlin et al., NAACL 2019"
 PARAMS = {"seq_len": 128}
-LOSS = "sparse_categorical_crossentropy"
+LOSS, OPTIMIZER = "sparse_categorical_crossentropy", "adam"
 
 
 def build(seq_len):

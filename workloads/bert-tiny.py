@@ -7,7 +7,7 @@ BATCH_SIZE = 32
 MODES = ("inference", "training")
 SOURCE = "Turc et al., 2019"
 PARAMS = {"seq_len": 128}
-LOSS = "sparse_categorical_crossentropy"
+LOSS, OPTIMIZER = "sparse_categorical_crossentropy", "adam"
 
 
 def build(seq_len):

@@ -1,5 +1,7 @@
 """A word-level LSTM language model: two layers of 650 units, 35 steps, 10,000 words"""
 
+from _attention import words
+
 ITEM = "sequence"
 BATCH_SIZE = 20
 MODES = ("inference", "training")
@@ -19,8 +21,11 @@ def build(units, seq_len, vocabulary):
         [
             layers.Input((seq_len,), dtype="int32"),
             layers.Embedding(vocabulary, units),
+            layers.Dropout(0.5),
             layers.LSTM(units, return_sequences=True),
+            layers.Dropout(0.5),
             layers.LSTM(units, return_sequences=True),
+            layers.Dropout(0.5),
             layers.Dense(vocabulary, activation="softmax"),
         ]
     )
@@ -28,15 +33,9 @@ def build(units, seq_len, vocabulary):
 
 def inputs(batch_size, seq_len, vocabulary):
     """Return one batch of sentences."""
-    return (_words(batch_size, seq_len, vocabulary, SEED),)
+    return (words(batch_size, seq_len, vocabulary, SEED),)
 
 
 def targets(batch_size, seq_len, vocabulary):
     """Return the word that follows each word."""
-    return (_words(batch_size, seq_len, vocabulary, SEED + 1),)
-
-
-def _words(batch_size, seq_len, vocabulary, seed):
-    import numpy as np
-
-    return np.random.default_rng(seed).integers(vocabulary, size=(batch_size, seq_len), dtype=np.int32)
+    return (words(batch_size, seq_len, vocabulary, SEED + 1),)

@@ -1,6 +1,6 @@
 """The Transformer (base) for translation: 6 + 6 layers, width 512, 8 heads, 37,000 words, sentences of 64"""
 
-from _attention import attend, feed, words
+from _attention import attend, dropped, feed, words
 
 ITEM = "sentence"
 BATCH_SIZE = 8
@@ -20,15 +20,22 @@ def build(seq_len, vocabulary):
     tf.keras.utils.set_random_seed(SEED)
     layers = tf.keras.layers
     source, so_far = (layers.Input((seq_len,), dtype="int32", name=name) for name in ("source", "so_far"))
-    embedding, places = layers.Embedding(vocabulary, WIDTH), tf.constant(_places(seq_len))
-    encoded = embedding(source) * WIDTH**0.5 + places
+    normal = tf.keras.initializers.RandomNormal(stddev=WIDTH**-0.5, seed=SEED)
+    embedding, places = layers.Embedding(vocabulary, WIDTH, normal), tf.constant(_places(seq_len))
+    encoded = dropped(embedding(source) * WIDTH**0.5 + places)
     for _ in range(DEPTH):
         encoded = feed(attend(encoded, encoded, HEADS), 4 * WIDTH, "relu")
-    decoded = embedding(so_far) * WIDTH**0.5 + places
+    decoded = dropped(embedding(so_far) * WIDTH**0.5 + places)
     for _ in range(DEPTH):
         decoded = attend(attend(decoded, decoded, HEADS, causal=True), encoded, HEADS)
         decoded = feed(decoded, 4 * WIDTH, "relu")
-    return tf.keras.Model([source, so_far], layers.Dense(vocabulary, activation="softmax")(decoded))
+
+    def likelihood(x):
+        # The embedding, transposed, is the last layer too (the paper's section 3.4).
+        words_like_it = tf.matmul(tf.reshape(x, (-1, WIDTH)), embedding.embeddings, transpose_b=True)
+        return tf.nn.softmax(tf.reshape(words_like_it, (-1, seq_len, vocabulary)))
+
+    return tf.keras.Model([source, so_far], layers.Lambda(likelihood)(decoded))
 
 
 def inputs(batch_size, seq_len, vocabulary):

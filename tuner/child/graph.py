@@ -17,6 +17,7 @@ CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 LOOPS = {"While", "StatelessWhile"}
 BRANCHES = {"If", "StatelessIf"}
 CASES = {"Case", "StatelessCase"}
+BACK = {"NextIteration", "RefNextIteration"}
 PASSED_ON = {"Identity", "IdentityN", "StopGradient"}
 ATTRIBUTES = ("transpose_a", "transpose_b", "adj_x", "adj_y", "equation")
 
@@ -81,8 +82,10 @@ class Flat:
             elif op.type in CASES:
                 outputs = [self.call(branch, op.inputs[1:], times) for branch in op.get_attr("branches")][-1]
             else:
-                inputs = [self.sources[key(tensor)] for tensor in op.inputs]
-                self.nodes.append([op.type, inputs, [output(t) for t in op.outputs], attributes(op), times])
+                # The way back of a loop of TensorFlow 1 has no source yet; how often it is taken is not known.
+                inputs = [self.sources[key(tensor)] for tensor in op.inputs if key(tensor) in self.sources]
+                runs = None if op.type in BACK else times
+                self.nodes.append([op.type, inputs, [output(t) for t in op.outputs], attributes(op), runs])
                 outputs = [(len(self.nodes) - 1, i) for i in range(len(op.outputs))]
             for tensor, source in zip(op.outputs, outputs):
                 self.sources[key(tensor)] = source
@@ -102,6 +105,10 @@ class Flat:
         arguments = [argument.name for argument in definition.signature.input_arg]
         body, names = function_def_to_graph_def(definition)
         del body.library.function[:]
+        for node in body.node:
+            # Where an operator is placed says nothing here, and may name what is in another graph.
+            node.attr.pop("_class", None)
+            node.device = ""
         known = len(self.graph.get_operations())
         with self.graph.as_default(), tf.control_dependencies(None), tf.device(None):
             outputs = tf.graph_util.import_graph_def(
@@ -130,23 +137,31 @@ class Flat:
             while tensor.op.type in PASSED_ON:
                 tensor = tensor.op.inputs[tensor.value_index]
             value = constant_value(tensor)
-            if value is not None:
+            if value is not None and value.ndim == 0 and value.dtype.kind in "iu":
                 limits.append(int(value) + (test.type == "LessEqual"))
-            elif tensor.op.type in LOOPS:  # the loop of a gradient runs as often as the one that it goes back through
+            elif (
+                value is None and tensor.op.type in LOOPS
+            ):  # the loop of a gradient runs as often as the one that it goes back through
                 limits += [trips for trips in [self.iterations(tensor.op)] if trips is not None]
         return min(limits) if limits else None
 
 
 def ordered(operations: list[Any]) -> list[Any]:
-    """Return operations so that each comes after those that it takes something from; they need not be made so."""
+    """Return operations so that each comes after those that it takes something from; they need not be made so.
+
+    The way back of a loop of TensorFlow 1 does not count.
+    """
     waiting = {op.name: op for op in operations}
     found = []
     for first in operations:
         stack = [first]
+        begun: set[str] = set()
         while stack:
             op = stack[-1]
-            missing = [tensor.op for tensor in op.inputs if tensor.op.name in waiting and tensor.op is not op]
-            if op.name in waiting and missing:
+            taken = [tensor.op for tensor in op.inputs if tensor.op.type not in BACK]
+            missing = [other for other in taken if other.name in waiting and other.name not in begun]
+            if op.name in waiting and missing and op.name not in begun:
+                begun.add(op.name)
                 stack += missing
                 continue
             stack.pop()

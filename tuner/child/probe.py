@@ -109,6 +109,7 @@ def describe() -> Dict[str, Any]:
     convolve(lambda: None)
     return {
         "tensorflow": tf.__version__,
+        "keras": getattr(tf.keras, "__version__", ""),
         "xla": bool(tf.test.is_built_with_xla()),
         "cuda": tf.sysconfig.get_build_info().get("cuda_version"),
         "openmp_libraries": effective.openmp_libraries(),

@@ -6,6 +6,7 @@ A spec names `kind`, `workload` (its path), `mode`, `params`, and for models tha
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import inspect
@@ -29,8 +30,9 @@ class WorkloadError(Exception):
         self.advice = advice
 
 
+@functools.lru_cache(maxsize=None)
 def load_module(path: str) -> Any:
-    """Execute a workload file; its folder is importable, so that it may stand beside other modules."""
+    """Execute a workload file, once; its folder is importable, so that it may stand beside other modules."""
     sys.path.insert(0, os.path.dirname(path))
     # Under its own name, so that what it pickles can be read by the processes that it starts.
     name = os.path.splitext(os.path.basename(path))[0]
@@ -47,11 +49,15 @@ def arguments_of(spec: Report, batch_size: int, described: list[Report]) -> tupl
     """Return the arrays of one call: the file's own, or, for a model that was found, made from what it takes."""
     if spec["kind"] != "python":
         return tuple(array_of(each, batch_size) for each in described)
-    module = load_module(spec["workload"])
-    arrays = arrays_of(called(module.inputs, batch_size, params=spec["params"]), "inputs")
-    if spec["mode"] == TRAINING:
-        arrays += arrays_of(called(module.targets, batch_size, params=spec["params"]), "targets")
-    return arrays
+    inputs, targets = batch_of(load_module(spec["workload"]), spec, batch_size)
+    return inputs + targets
+
+
+def batch_of(module: Any, spec: Report, batch_size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return (inputs, targets) that a file makes, each a tuple of arrays of that batch; no targets but for training."""
+    names = ("inputs", "targets") if spec["mode"] == TRAINING else ("inputs",)
+    made = [arrays_of(called(getattr(module, n), batch_size, params=spec["params"]), n, batch_size) for n in names]
+    return made[0], made[1] if len(made) > 1 else ()
 
 
 def called(function: Any, *given: Any, params: Report) -> Any:
@@ -63,11 +69,17 @@ def called(function: Any, *given: Any, params: Report) -> Any:
     return function(*given, **{name: value for name, value in params.items() if name in names})
 
 
-def arrays_of(given: Any, name: str) -> tuple[Any, ...]:
-    """Return what a file's function gave as a tuple; a single array may come without one."""
+def arrays_of(given: Any, name: str, batch_size: int) -> tuple[Any, ...]:
+    """Return what a file's function gave for a batch as a tuple; a single array may come without one."""
     arrays = (given,) if hasattr(given, "dtype") else given
     if not isinstance(arrays, (tuple, list)) or not all(hasattr(array, "dtype") for array in arrays):
         raise TypeError("%s() returned %s, expected a tuple of NumPy arrays" % (name, type(given).__name__))
+    for array in arrays:
+        if not array.shape or array.shape[0] != batch_size:
+            raise WorkloadError(
+                "%s(%d) returned an array of the shape %s" % (name, batch_size, shape_text(list(array.shape))),
+                "the first dimension of each array is to be the batch",
+            )
     return tuple(arrays)
 
 
@@ -110,10 +122,9 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
         return [dict(each, name="input_%d" % i) for i, each in enumerate(found)], forward(model), model
     module = load_module(spec["workload"])
     model = called(module.build, params=spec["params"])
-    inputs = arrays_of(called(module.inputs, 2, params=spec["params"]), "inputs")
+    inputs, targets = batch_of(module, spec, 2)
     if spec["mode"] != TRAINING:
         return described_arrays(inputs), forward(model), model
-    targets = arrays_of(called(module.targets, 2, params=spec["params"]), "targets")
     described = described_arrays(inputs + targets)
     if hasattr(module, "training"):
         step = called(module.training, model, params=spec["params"])
@@ -124,8 +135,10 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
 
 def described_arrays(arrays: tuple[Any, ...]) -> list[Report]:
     """Return name, dtype and shape (null for the batch) of the arrays that a file gives."""
+    import tensorflow as tf
+
     return [
-        {"name": "input_%d" % i, "dtype": str(array.dtype), "shape": [None, *array.shape[1:]]}
+        {"name": "input_%d" % i, "dtype": tf.as_dtype(array.dtype).name, "shape": [None, *array.shape[1:]]}
         for i, array in enumerate(arrays)
     ]
 
@@ -166,8 +179,13 @@ def gradient_step(model: Any, loss_name: Any, optimizer_name: Any, n_inputs: int
     def step(*tensors: Any) -> Any:
         inputs, targets = tensors[:n_inputs], tensors[n_inputs:]
         with tf.GradientTape() as tape:
-            outputs = model(structured(model, inputs), training=True)
-            losses = [loss_of(y, p) for y, p in zip(targets, tf.nest.flatten(outputs))]
+            outputs = tf.nest.flatten(model(structured(model, inputs), training=True))
+            if len(outputs) != len(targets):
+                raise WorkloadError(
+                    "the model has %d outputs, and targets() returns %d arrays" % (len(outputs), len(targets)),
+                    "give one for each, those of a dictionary in the order of its sorted keys",
+                )
+            losses = [loss_of(y, p) for y, p in zip(targets, outputs)]
             loss = tf.add_n([tf.reduce_mean(each) for each in losses])
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
@@ -216,17 +234,25 @@ def described_inputs(found: list[Any], spec: Report) -> list[Report]:
     return [
         {
             "name": tensor_spec.name,
-            "dtype": tf_name(tensor_spec.dtype),
+            "dtype": tensor_spec.dtype.name,
             "shape": input_shape(tensor_spec, spec["shapes"].get(tensor_spec.name)),
-            "range": spec["ranges"].get(tensor_spec.name),
+            "range": input_range(tensor_spec, spec["ranges"].get(tensor_spec.name)),
         }
         for tensor_spec in found
     ]
 
 
-def tf_name(dtype: Any) -> str:
-    """Return the name of a data type, TensorFlow's own or its name already."""
-    return dtype if isinstance(dtype, str) else str(dtype.name)
+def input_range(tensor_spec: Any, given: list[int] | None) -> list[int] | None:
+    """Return the range of an input's values, None for the usual one; raises WorkloadError for what it cannot hold."""
+    dtype = tensor_spec.dtype
+    if given is not None and not (dtype.is_floating or dtype.is_integer):
+        raise WorkloadError("--input-range of input '%s', which is %s" % (tensor_spec.name, dtype.name), "leave it out")
+    if given is not None and dtype.is_integer and not dtype.min <= given[0] < given[1] <= dtype.max + 1:
+        raise WorkloadError(
+            "--input-range %s=%d:%d does not fit %s" % (tensor_spec.name, given[0], given[1], dtype.name),
+            "expected numbers from %d to %d" % (dtype.min, dtype.max),
+        )
+    return given
 
 
 def input_shape(tensor_spec: Any, given: list[int] | None) -> list[int | None]:

@@ -27,6 +27,7 @@ from typing import Any, Callable, Iterable
 
 from . import effective, graph, source
 
+FINITE_CHUNK = 1 << 18  # values that are looked at together, so that looking takes no memory to speak of
 MAX_FRAMES = 3  # of the user's own, that are told of an error
 MAX_STEP_TIMES = 400  # of one slice; a slice of more steps reports every k-th, so that a report stays small
 SAMPLE_SIZE = 32  # values of each output
@@ -71,10 +72,15 @@ def export(spec: Report) -> Report:
             module.owner = owner
             tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
     names, one = [each["name"] for each in described], [tensor_spec(each, 1) for each in described]
-    found = graph.describe(tf.function(lambda *given: function(**dict(zip(names, given)))).get_concrete_function(*one))
-    if spec["kind"] != "savedmodel" and not graph.is_complete(found):
-        # Loops hide shapes, unless they are known when Python builds them.
-        found = graph.describe(tf.function(call).get_concrete_function(*one))
+    try:
+        once = tf.function(lambda *given: function(**dict(zip(names, given))))
+        found = graph.describe(once.get_concrete_function(*one))
+        if spec["kind"] != "savedmodel" and not graph.is_complete(found):
+            # Loops hide shapes, unless they are known when Python builds them.
+            found = graph.describe(tf.function(call).get_concrete_function(*one))
+    except Exception:  # what is not understood of a graph must not keep it from being tuned
+        traceback.print_exc()
+        found = None
     with open(os.path.join(spec["folder"], INPUTS), "w") as file:
         json.dump(described, file)
     with open(os.path.join(spec["folder"], GRAPH), "w") as file:
@@ -246,10 +252,18 @@ def check_finite(outputs: Any) -> None:
     for name, tensor in outputs.items():
         if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
             continue
-        # NumPy knows no bfloat16; every narrow type fits into these.
-        array = tensor.numpy().astype("complex128" if tensor.dtype.is_complex else "float64")
-        if not np.isfinite(array).all():
-            raise InvalidOutputError("%s holds %d values that are not finite" % (name, (~np.isfinite(array)).sum()))
+        values = np.ravel(tensor.numpy())
+        n_bad = sum(
+            np.count_nonzero(~np.isfinite(widened(values[at : at + FINITE_CHUNK])))
+            for at in range(0, values.size, FINITE_CHUNK)
+        )
+        if n_bad:
+            raise InvalidOutputError("%s holds %d values that are not finite" % (name, n_bad))
+
+
+def widened(values: Any) -> Any:
+    """Return numbers in a type that NumPy knows: it has none of the narrow ones, such as bfloat16."""
+    return values if values.dtype.kind in "fc" else values.astype("float32")
 
 
 def sample(arrays: Iterable[Any], outputs: Any, again: Any, *, learns: bool) -> Report | None:
@@ -312,7 +326,15 @@ def own_frames(error: BaseException, folder: str) -> list[traceback.FrameSummary
     told = re.findall(r'File "(.+?)", line (\d+), in (\S+)', str(error))
     frames = list(traceback.extract_tb(error.__traceback__))
     frames += [traceback.FrameSummary(file, int(line), function) for file, line, function in told]
-    return [frame for frame in frames if frame.filename.startswith(folder)]
+    installed = ("site-packages", "dist-packages", "tftune_child")
+    ours = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+    return [
+        frame
+        for frame in frames
+        if frame.filename.startswith(folder)
+        and not frame.filename.startswith(ours)
+        and not any(name in frame.filename[len(folder) :].split(os.sep) for name in installed)
+    ]
 
 
 def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None]) -> None:

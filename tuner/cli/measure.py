@@ -15,6 +15,7 @@ from tuner.cli.options import (
     StorageOption,
     StudyArgument,
     ThresholdOption,
+    TimeoutOption,
     WaitOption,
     complete_setting,
 )
@@ -70,6 +71,7 @@ def compare(
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
     threshold: ThresholdOption = None,
+    trial_timeout: TimeoutOption = "2m",
     wait: WaitOption = False,
     json_: JsonOption = False,
 ) -> None:
@@ -91,6 +93,7 @@ def compare(
             python=python,
             storage=storage,
             time_budget=time_budget,
+            trial_timeout=trial_timeout,
         ),
         stores=False,
     )
@@ -110,6 +113,9 @@ def check(
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
     threshold: ThresholdOption = None,
+    trial_timeout: Annotated[
+        str | None, typer.Option("--trial-timeout", metavar="TIME", help="As the search's, which it is if not given.")
+    ] = None,
     wait: WaitOption = False,
     json_: JsonOption = False,
 ) -> None:
@@ -128,6 +134,7 @@ def check(
         storage_url=storage,
         python=python,
         budget=time_budget,
+        trial_timeout=trial_timeout,
         threshold=_share(threshold),
         wait=wait,
         waiting=_waiting,
@@ -160,6 +167,7 @@ def noise(
     objective: ObjectiveOption = "throughput",
     batch_size: BatchOption = None,
     python: PythonOption = None,
+    trial_timeout: TimeoutOption = "2m",
     wait: WaitOption = False,
     json_: JsonOption = False,
 ) -> None:
@@ -182,6 +190,7 @@ def noise(
             batch_size=batch_size,
             python=python,
             time_budget=time_budget,
+            trial_timeout=trial_timeout,
         ),
         stores=False,
     )

@@ -81,5 +81,8 @@ ThresholdOption = Annotated[
         help="The gain that matters in practice; if not given 2, in a search the noise floor where that is larger.",
     ),
 ]
+TimeoutOption = Annotated[
+    str, typer.Option("--trial-timeout", metavar="TIME", help="For a process to become ready, or to run one slice.")
+]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Queue behind another measurement on this machine.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]

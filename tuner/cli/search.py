@@ -15,6 +15,7 @@ from tuner.cli.options import (
     SpaceOption,
     StorageOption,
     ThresholdOption,
+    TimeoutOption,
 )
 from tuner.cli.output import console, show, show_json
 from tuner.cli.workload_options import takes_workload
@@ -64,9 +65,7 @@ def search(
         str | None,
         typer.Option("--max-memory", metavar="SIZE", help="Only settings whose process takes at most e.g. 2GiB."),
     ] = None,
-    trial_timeout: Annotated[
-        str, typer.Option("--trial-timeout", metavar="TIME", help="For a process to become ready, or to run one slice.")
-    ] = "2m",
+    trial_timeout: TimeoutOption = "2m",
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin a new study instead of continuing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Queue behind another search on this machine.")] = False,
     launcher: Annotated[

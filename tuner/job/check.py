@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,6 +60,7 @@ def checkup(
     storage_url: str,
     python: str | None,
     budget: str,
+    trial_timeout: str | None,
     threshold: float | None,
     wait: bool,
     waiting: Callable[[str], None],
@@ -79,7 +80,9 @@ def checkup(
         raise BadInputError(f"study {record.name} has no finals yet", "run its search again to continue it")
     if advice["source"] == DEFAULT:
         return Checkup(study=record.name, comparison=None, warnings=[])
-    checked = _understood(record, python=python, budget=budget)
+    settings = (described["baselines"][DEFAULT]["setting"], advice["setting"])
+    batch_sizes = {int(setting["batch_size"]) for setting in settings}
+    checked = _understood(record, batch_sizes, python=python, budget=budget, trial_timeout=trial_timeout)
     default = Setting.of(described["baselines"][DEFAULT]["setting"])
     batch = Setting.of({"batch_size": default.batch_size}).env()
     with measuring_alone(wait=wait, waiting=waiting):
@@ -100,7 +103,9 @@ def checkup(
     return Checkup(study=record.name, comparison=made, warnings=_elsewhere(record, job), kept=kept)
 
 
-def _understood(record: Record, *, python: str | None, budget: str) -> Checked:
+def _understood(
+    record: Record, batch_sizes: Collection[int], *, python: str | None, budget: str, trial_timeout: str | None
+) -> Checked:
     """Return the request that the study was, in the folder that it was made in."""
     asked = dict(record.get("asked"))
     interpreter = record.get("python") if python is None else shutil.which(python) or python
@@ -113,6 +118,8 @@ def _understood(record: Record, *, python: str | None, budget: str) -> Checked:
                     python=str(Path(interpreter).absolute()) if python is not None else str(interpreter),
                     objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
                     time_budget=budget,
+                    trial_timeout=trial_timeout or record.get("trial_timeout"),
+                    batch_size=",".join(map(str, sorted(batch_sizes))),
                 ),
                 stores=False,
             )

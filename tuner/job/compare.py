@@ -133,7 +133,9 @@ def _contenders(a: Side, b: Side) -> list[Contender]:
 
 
 def _plan(job: Job) -> FinalsPlan:
-    return replace(PLAN, parallel=parallel_starts(job.machine))
+    """Return the plan; of a command every run is a process of its own, so that nothing is gained by several a round."""
+    laps = PLAN.laps if job.workload.command is None else 1
+    return replace(PLAN, parallel=parallel_starts(job.machine), laps=laps)
 
 
 def _judge(names: Sequence[str], y: Array, standard: Standard) -> dict[str, Verdict]:

@@ -15,12 +15,11 @@ def describe(asked: Asked, python: str | None) -> Document:
     job = prepare(check(Request(workload=asked, python=python), stores=False))
     job.export()
     features = job.features()
-    assert features is not None  # it is exported, so it is a model
     file = read(job.workload.path) if job.workload.kind is Kind.PYTHON else None
     return {
         "schema": SCHEMA,
         "workload": job.workload.to_dict(),
         "modes": list(file.modes) if file else [job.workload.mode],
         "source": file.source if file else "",
-        "features": features.to_dict(),
+        "features": features and features.to_dict(),
     }

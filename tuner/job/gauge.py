@@ -26,6 +26,7 @@ from tuner.search.study import THRESHOLD
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import TrialFailure
+from tuner.trial.running import CommandLauncher
 from tuner.trial.starting import start_together
 
 PAIR_S = 10.0
@@ -110,7 +111,7 @@ def _pair(launcher: Launcher, same: tuple[Setting, dict[str, str]]) -> Pair:
         return measure_pair(
             a.process,
             b.process,
-            PairPlan(min_quads=2, max_quads=99),
+            PairPlan(min_quads=1 if isinstance(launcher, CommandLauncher) else 2, max_quads=99),
             step_s=(a.facts.step_s, b.facts.step_s),
             enough=lambda pair: pair.timed_s * (1 + 1 / pair.n_quads) > PAIR_S,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, unknown
 from tuner.identity import digest
 from tuner.job.affinity import Affinities
 from tuner.job.request import Checked
@@ -21,7 +22,7 @@ from tuner.measure.objective import Objective
 from tuner.model.graph import Features, features, read
 from tuner.report.document import describe_host, describe_space, describe_workload
 from tuner.runtime.probe import Runtime, probe
-from tuner.space.catalogue import PRELOAD
+from tuner.space.catalogue import KNOBS, PRELOAD
 from tuner.space.setting import Setting, scrub
 from tuner.space.space import Space, resolve
 from tuner.trial.audit import Expected, audit, unapplied
@@ -30,6 +31,7 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
 from tuner.trial.outcome import Facts
 from tuner.trial.running import CommandLauncher
+from tuner.workload.command import Command
 from tuner.workload.workload import Execution, Workload
 
 # TensorFlow's own, oneDNN's, XLA's and the allocators'. Not all of TF_*: Terraform keeps its secrets there.
@@ -91,7 +93,7 @@ class Job:
         A model is exported, unless that was done before; a command is run once. Raises BadInputError where that fails.
         """
         if self.workload.command is None:
-            self.export()
+            self._check_batch(self.export())
             return FreshLauncher(target=self.target(deadline_s=deadline_s))
         made = CommandLauncher(
             command=self.workload.command, base_env=self.env, folder=self.workload.path, deadline_s=deadline_s
@@ -101,22 +103,26 @@ class Job:
 
     def export(self) -> Path:
         """Write the workload's model, unless that was done before, and return its folder; raises BadInputError."""
-        folder = export(self.workload, self.runtime, python=self.python, env=self.env)
-        sizes = {each["shape"][0] for each in described_inputs(folder) if each["shape"]} - {None}
-        wanted = set(self.space.domains["batch_size"])
-        if sizes and wanted != sizes:
-            size = min(sizes)
+        return export(self.workload, self.runtime, python=self.python, env=self.env)
+
+    def _check_batch(self, folder: Path) -> None:
+        """Raise BadInputError where no input leaves its batch open, and another batch size is asked for."""
+        sizes = {each["shape"][0] for each in described_inputs(folder) if each["shape"]}
+        if not sizes or None in sizes:
+            return
+        size = min(sizes) if len(sizes) == 1 else 1
+        if set(self.space.domains["batch_size"]) != {size}:
             raise BadInputError(
                 f"the inputs of {self.workload.path} have a batch size of their own, {size}",
                 f"give --batch-size {size}",
             )
-        return folder
 
     def features(self) -> Features | None:
-        """Return what is known of the graph of an exported model; None of a command."""
+        """Return what is known of the graph of an exported model; None of a command, or where nothing is."""
         if self.workload.command is not None:
             return None
-        return features(read(cached_folder(self.workload, self.runtime) / GRAPH))
+        graph = read(cached_folder(self.workload, self.runtime) / GRAPH)
+        return None if graph is None else features(graph)
 
     def target(self, *, deadline_s: float = 120.0) -> Target:
         """Return what the processes of this job have in common; its model has to be exported before one is ready."""
@@ -158,6 +164,7 @@ def prepare(checked: Checked) -> Job:
     libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
     affinities = Affinities(machine=checked.machine, runtime=runtime, libraries=libraries)
     missing = affinities.missing()
+    untold = _is_untold(checked)
     job = Job(
         python=checked.python,
         env=env,
@@ -171,7 +178,8 @@ def prepare(checked: Checked) -> Job:
             runtime=runtime,
             workload=checked.workload,
             pins=checked.pins,
-            batch_sizes=checked.batch_sizes or _own_batch_size(checked.workload),
+            batch_sizes=checked.batch_sizes or ([checked.workload.batch_size] if untold else None),
+            tells_batch=not untold,
             fixed_batch=checked.objective is Objective.LATENCY,
             inherited=env,
             libraries=libraries,
@@ -183,14 +191,26 @@ def prepare(checked: Checked) -> Job:
         affinities=affinities,
     )
     affinities.check(job.space)
+    if checked.workload.command is not None:
+        _check_placeholders(checked.workload.command, job.space)
     return job
 
 
-def _own_batch_size(workload: Workload) -> list[int] | None:
-    """Return the only batch size of a command that does not say where one is to be put; None for all others."""
-    if workload.command is None or "batch_size" in workload.command.placeholders:
-        return None
-    return [workload.batch_size]
+def _check_placeholders(command: Command, space: Space) -> None:
+    """Raise BadInputError for a knob among a command's words that has no value here, or is misspelt."""
+    for name in sorted(command.placeholders):
+        if name in KNOBS and name not in space.domains:
+            reason = space.off.get(name, f"it is not part of the search space '{space.name}'")
+            raise BadInputError(f"{{{name}}} in the command has no value: {reason}", "take it out")
+        if name not in KNOBS and difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.8):
+            raise unknown("knob", name, KNOBS)
+
+
+def _is_untold(checked: Checked) -> bool:
+    """Return whether a command is not told a batch size: it has no place for one, and nobody asked for one."""
+    command = checked.workload.command
+    asked = checked.batch_sizes is not None or "batch_size" in checked.pins
+    return command is not None and "batch_size" not in command.placeholders and not asked
 
 
 def _check_preload(env: Mapping[str, str]) -> None:

@@ -58,6 +58,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             launcher: Launcher = forks or fresh
             features = job.features()
             console.print(workloads.line(job.described() | {"features": features and features.to_dict()}))
+            of_model = isinstance(fresh, FreshLauncher)
             if isinstance(fresh, CommandLauncher):
                 console.print(workloads.precision(fresh.usual.elapsed_s))
             console.print()
@@ -81,8 +82,11 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                             objective=job.objective,
                             max_pair_s=_max_pair_s(fresh),
                             limits=checked.limits,
-                            parallel=parallel + 1,
-                            free_memory_bytes=lambda: free_memory_bytes(job.machine),
+                            # Commands start one by one in any case, and of each pair every run has its price.
+                            parallel=parallel + 1 if of_model else 2,
+                            gauge_pairs=BenchPlan().gauge_pairs if of_model else 1,
+                            # Of a command nothing is resident between two slices.
+                            free_memory_bytes=lambda: free_memory_bytes(job.machine) if of_model else None,
                         ),
                         finals=FinalsPlan(parallel=parallel),
                         threshold=request.threshold,
@@ -161,6 +165,7 @@ def _remember(record: Record, job: Job, checked: Checked, request: Request, feat
         record.put("asked", request.workload.to_dict() | {"folder": str(Path.cwd())})
         record.put("features", None if features is None else features.to_dict())
         record.put("python", str(job.python))
+        record.put("trial_timeout", request.trial_timeout)
         record.put("seed", request.seed)
         record.put("described", job.described())
         record.put("created", now())

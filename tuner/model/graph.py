@@ -165,9 +165,10 @@ class Features:
         return asdict(self) | {"intensity": self.intensity}
 
 
-def read(path: Path) -> Graph:
-    """Return the graph of an export."""
-    return Graph.from_dict(json.loads(path.read_text()))
+def read(path: Path) -> Graph | None:
+    """Return the graph of an export, None where it could not be understood."""
+    data = json.loads(path.read_text())
+    return None if data is None else Graph.from_dict(data)
 
 
 def features(graph: Graph) -> Features:

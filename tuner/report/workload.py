@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.text import Text
 
 from tuner.report.layout import duration_text, table
+from tuner.workload.workload import Kind
 
 if TYPE_CHECKING:
     from tuner.report.document import Document
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _SHOWN_OPERATORS = 12
+_RUNS = 30  # the noise, each baseline once, and two rounds of finals
 
 
 def describe(name: str, file: PythonFile) -> Document:
@@ -39,7 +42,7 @@ def catalogue(files: Mapping[str, PythonFile]) -> RenderableType:
         step = f"{file.batch_size} {file.item}{'' if file.batch_size == 1 else 's'} a step"
         params = " ".join(f"{key}={value}" for key, value in file.params.items())
         details = "; ".join(part for part in (" or ".join(file.modes), params, step, file.source) if part)
-        rows.add_row(name, Text.assemble(file.description, "\n", (details, "dim")))
+        rows.add_row(Text(name), Text.assemble(file.description, "\n", (details, "dim")))
     return rows
 
 
@@ -57,16 +60,18 @@ def page(document: Document) -> RenderableType:
         ("source", document["source"]),
     ):
         if text:
-            rows.add_row(title, text)
+            rows.add_row(title, Text(text))
+    if found is None:
+        return Group(rows, Text(), Text("what its graph computes is not known: it has parts that are not understood"))
     return Group(rows, Text(), computes(found, workload["item"]), Text(), operators(found))
 
 
 def computes(found: Document, item: str) -> RenderableType:
     """Return what one item costs and how its graph looks."""
-    rows = table(f"one {item}", ">", "")
-    loops = "" if found["known"] else "at least: a loop does not tell how often it runs"
+    rows = table(escape(f"one {item}"), ">", "")
+    least = "" if found["known"] else "at least: a loop does not tell how often it runs, or on what"
     rows.add_row("variables", quantity(found["parameters"]), f"{quantity(found['parameter_bytes'])}B")
-    rows.add_row("operations", f"{quantity(found['flops'])}FLOP", loops or "a multiply-add is two")
+    rows.add_row("operations", f"{quantity(found['flops'])}FLOP", least or "a multiply-add is two")
     rows.add_row("read and written", f"{quantity(found['moved_bytes'])}B", f"{found['intensity']:.1f} FLOP a byte")
     rows.add_row("heavy operators", str(found["heavy_operators"]), "matrix products, convolutions, lookups")
     rows.add_row("layers", str(found["layers"]), "heavy operators on the longest path")
@@ -86,22 +91,24 @@ def operators(found: Document) -> RenderableType:
 def line(document: Document) -> RenderableType:
     """Return the workload of a study in a line or two, with what one item of it computes."""
     workload, found = document["workload"], document["features"]
-    if found is None:
-        return f"workload {workload['description']}"
+    if workload["kind"] == Kind.COMMAND:
+        return Text(f"workload {workload['description']}")
     params = "".join(f" {key}={value}" for key, value in workload["params"].items())
-    return (
-        f"workload {workload['name']}, {workload['mode']}, {workload['execution']}{params}: "
-        f"{quantity(found['parameters'])}variables, {quantity(found['flops'])}FLOP and "
-        f"{quantity(found['moved_bytes'])}B an item, average width {found['width']:.2f}"
-    )
+    text = f"workload {workload['name']}, {workload['mode']}, {workload['execution']}{params}"
+    if found is not None:
+        text += (
+            f": {quantity(found['parameters'])}variables, {quantity(found['flops'])}FLOP and "
+            f"{quantity(found['moved_bytes'])}B an item, average width {found['width']:.2f}"
+        )
+    return Text(text)
 
 
 def precision(run_s: float) -> RenderableType:
     """Return what is to be expected of a command's figures."""
-    return (
+    return Text(
         f"a run takes {duration_text(run_s)}. Commands are run whole, in turns: two settings are compared by 4 runs at "
-        "least, and what\nthe machine does within a run stays in the figure. Whether a variable took effect in them "
-        "cannot be seen."
+        f"least, a search by some {_RUNS}, and\nwhat the machine does within a run stays in the figure. Whether a "
+        "variable took effect in them cannot be seen."
     )
 
 

@@ -19,7 +19,18 @@ from tuner.runtime import reach
 from tuner.runtime.reach import Observation, Pools, Reach
 
 # Variables that decide what TensorFlow runs on, and what else is imported before it.
-_SWITCHES = ("TF_ENABLE_", "TF_DISABLE_", "TF_OVERRIDE_", "TF_XLA_", "LD_", "ONEDNN_", "DNNL_", "MKL_", "PYTHON")
+_SWITCHES = (
+    "TF_ENABLE_",
+    "TF_DISABLE_",
+    "TF_OVERRIDE_",
+    "TF_XLA_",
+    "TF_USE_LEGACY_",
+    "LD_",
+    "ONEDNN_",
+    "DNNL_",
+    "MKL_",
+    "PYTHON",
+)
 _PROBE_TIMEOUT_S = 180.0
 _LOCATE_TIMEOUT_S = 30.0
 # On Linux and x86, TensorFlow turns oneDNN on by itself where the CPU has one of these.
@@ -54,6 +65,8 @@ class Runtime:
     """The CPUs of the affinity mask under which the experiments ran."""
     observations: list[Observation]
     """The raw experiments; see `tuner.runtime.reach`."""
+    keras: str = ""
+    """The version of Keras, which is released apart from TensorFlow."""
 
     @property
     def pools(self) -> Pools | None:
@@ -208,6 +221,7 @@ def describe(
     fields: dict[str, object] = {
         "python": facts["python"],
         "tensorflow": facts["tensorflow"],
+        "keras": facts.get("keras", ""),
         "onednn": onednn.get("version"),
         "onednn_runtime": runtime or None,
         "onednn_enabled": facts["enabled"],

@@ -26,6 +26,7 @@ from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Facts, Status, TrialFailure
 from tuner.trial.starting import Started, start_together
 
+_ROUNDING = 1e-3  # that outputs of one setting may differ by, relative
 _MEMORY_MARGIN = 1.3  # a process grows while it runs
 _ROOMY_BYTES = 4 << 30  # with this much free, the first processes start together without a look at their size
 
@@ -109,7 +110,6 @@ class Bench:
         others = [each for each in started if each is not first]
         try:
             self._adopt(first)
-            self._random = any(_apart(first.facts, other.facts) for other in others)
             if not roomy and self._fits():
                 others = self._launch([self._space.reference])
             elif not roomy:
@@ -125,6 +125,7 @@ class Bench:
             for other in others:
                 other.process.close()
             raise
+        self._random = any(_apart(first.facts, other.facts) for other in others)
         if pairs:
             batch_size = self._space.reference.batch_size
             self.noise = noises.gauge(pairs, self._plan.objective, batch_size=batch_size)
@@ -375,7 +376,7 @@ class Bench:
 
 def _apart(a: Facts | None, b: Facts | None) -> bool:
     """Return whether the outputs of two processes differ by more than rounding does."""
-    return a is not None and b is not None and (deviation(a.sample, b.sample) or 0.0) > TOLERANCE
+    return a is not None and b is not None and (deviation(a.sample, b.sample) or 0.0) > _ROUNDING
 
 
 def _next_quad_ends_after(pair: Pair, limit_s: float) -> bool:

@@ -27,7 +27,8 @@ class Space:
 
     `points` are the settings that may be suggested; `baselines` the named recommendations, which need not lie
     on the lattice; `off` the knobs that stay out and `dropped` the values of others that do, each with its reason;
-    `pins` what the user holds; `libraries` the paths of what can be preloaded, by the value that asks for it.
+    `pins` what the user holds; `libraries` the paths of what can be preloaded, by the value that asks for it. Where
+    it does not `tells_batch`, the workload has a batch size of its own and is told none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Space:
     pins: dict[str, Value] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
+    tells_batch: bool = True
 
     def allows(self, setting: Setting) -> bool:
         """Return whether a setting keeps to the pins, and so may be chosen; baselines need not."""
@@ -66,13 +68,14 @@ class Space:
 
         The default is measured as users run it, with nothing set, and not as a copy of it.
         """
+        batch = Setting.of({"batch_size": setting.batch_size} if self.tells_batch else {})
         if setting.without("batch_size") == self.reference.without("batch_size"):
-            return Setting.of({"batch_size": setting.batch_size}).env()
+            return batch.env()
         unset = [
             name
             for name, value in setting.items
             if (KNOBS[name].early or name == "cpus") and value == self.reference[name]
-        ]
+        ] + ([] if self.tells_batch else ["batch_size"])
         return Setting(tuple(item for item in setting.items if item[0] not in unset)).env(self.libraries)
 
     def choices(self) -> dict[str, tuple[Value, ...]]:
@@ -101,6 +104,7 @@ def resolve(
     libraries: Mapping[str, str] = MappingProxyType({}),
     same_affinity: Callable[[str], str] = lambda value: value,
     unavailable: Mapping[str, str] = MappingProxyType({}),
+    tells_batch: bool = True,
 ) -> Space:
     """Resolve a space file; raises BadInputError for a pin that cannot be or a lattice that is empty.
 
@@ -139,6 +143,7 @@ def resolve(
         dropped=dropped,
         libraries={value: path for value, path in libraries.items() if any(value in d for d in domains.values())},
         points=_lattice(file, domains),
+        tells_batch=tells_batch,
         pins={name: domains[name][0] for name in pins},
         baselines={
             each.name: _baseline(each.rule(machine), domains, machine, runtime, default_batch, same_affinity)

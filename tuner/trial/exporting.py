@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,10 +19,11 @@ from tuner.runtime.probe import Runtime
 from tuner.trial.fresh import interpreter
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.process import ChildProcess
-from tuner.workload.workload import Workload
+from tuner.workload.workload import Kind, Workload
 
 _FORMAT = 4  # raise it when the worker writes something else
 _EXPORT_TIMEOUT_S = 600.0
+_LOG_CHARS = 1000  # of what a process printed that ended without a word of its own
 _MANIFEST = "tftune.json"
 _PART = ".part-"
 _INPUTS, GRAPH = "inputs.json", "graph.json"  # as the child names them
@@ -29,7 +31,9 @@ _INPUTS, GRAPH = "inputs.json", "graph.json"  # as the child names them
 
 def cached_folder(workload: Workload, runtime: Runtime) -> Path:
     """Return where the export of a workload by a TensorFlow version lies, whether it is there or not."""
-    key = digest([_FORMAT, workload.fingerprint, runtime.tensorflow])
+    # Of a SavedModel the export holds a link, so that a copy of it elsewhere is another one.
+    place = str(workload.path) if workload.kind is Kind.SAVED_MODEL else ""
+    key = digest([_FORMAT, workload.fingerprint, place, runtime.tensorflow, runtime.keras])
     # TensorFlow takes the path for a pattern: no character of one may be in it.
     name = re.sub(r"[^\w.-]", "_", workload.name)
     return cache_dir() / "exports" / f"{name}-{workload.mode}-{key}"
@@ -57,16 +61,29 @@ def export(workload: Workload, runtime: Runtime, *, python: Path, env: dict[str,
         _write(workload, part, python=python, env=env)
         (part / _MANIFEST).write_text(json.dumps(_sizes(part)))
         os.chmod(part, 0o755)  # noqa: PTH101  # mkdtemp's 0700 would hide it from a shared cache
-        if not _is_whole(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-        try:
-            part.rename(folder)
-        except OSError:
-            if not _is_whole(folder):  # another process was not faster
-                raise
+        _publish(part, folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return folder
+
+
+def _publish(part: Path, folder: Path) -> None:
+    """Give an export its name, unless another process was faster; what is there and not whole is moved out first."""
+    try:
+        part.rename(folder)
+    except OSError:
+        if _is_whole(folder):
+            return
+        with (
+            contextlib.suppress(FileNotFoundError),
+            tempfile.TemporaryDirectory(prefix=_PART, dir=folder.parent) as bin_,
+        ):
+            folder.rename(Path(bin_) / folder.name)
+        try:
+            part.rename(folder)
+        except OSError:
+            if not _is_whole(folder):
+                raise
 
 
 def _sizes(folder: Path) -> dict[str, int]:
@@ -99,7 +116,7 @@ def _write(workload: Workload, folder: Path, *, python: Path, env: dict[str, str
         raise BadInputError(
             f"workload '{workload.name}' cannot be used: {failure.message}",
             failure.hint or f"mend {workload.path}",
-            log=failure.frames,
+            log=failure.frames or ("" if failure.hint else failure.log[-_LOG_CHARS:]),
         ) from failure
     finally:
         process.close()

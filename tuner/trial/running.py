@@ -22,7 +22,8 @@ from tuner.trial.process import ChildProcess, Ends
 from tuner.workload.command import Command, NoNumberError
 
 _MOST_NUMBERS = 400  # of one run; of more every k-th is kept
-_LOG_BYTES = 16 << 20
+_LOG_BYTES = 16 << 20  # that the pattern is looked for in
+_KEPT_LOG, _KEPT_LINE = 16_384, 200  # characters of a failure
 
 
 @dataclass(kw_only=True)
@@ -44,7 +45,7 @@ class CommandLauncher:
         except TrialFailure as failure:
             raise BadInputError(
                 f"the command cannot be measured: {failure.message}",
-                f"mend it, or --metric-regex; it was: {self.command}",
+                "give a longer --trial-timeout" if failure.status is Status.TIMEOUT else "mend it, or --metric-regex",
                 log=failure.log[-2000:],
             ) from failure
         finally:
@@ -115,13 +116,18 @@ class CommandProcess:
         """Run the command once and return the numbers that it printed."""
         process = self._running = ChildProcess(self._start, self._launcher.deadline_s, log_bytes=_LOG_BYTES)
         try:
-            self._exit = process.finish()
+            ended = process.finish()
+            self._exit = Exit(
+                returncode=ended.returncode,
+                peak_memory_bytes=max(ended.peak_memory_bytes or 0, self._exit.peak_memory_bytes or 0) or None,
+            )
             numbers = self._launcher.command.numbers(process.log_tail())
         except NoNumberError as error:
-            raise TrialFailure(Status.FAILED, str(error), process.log_tail()) from error
+            raise TrialFailure(Status.FAILED, str(error), process.log_tail()[-_KEPT_LOG:]) from error
         except TrialFailure as failure:
-            last = failure.log.strip().splitlines()[-1:]
-            raise TrialFailure(failure.status, ": ".join([failure.message, *last]), failure.log) from failure
+            last = failure.log.strip()[-_KEPT_LOG:].splitlines()[-1:]
+            message = ": ".join([failure.message, *(line[-_KEPT_LINE:] for line in last)])
+            raise TrialFailure(failure.status, message, failure.log[-_KEPT_LOG:]) from failure
         finally:
             process.close()
             self._running = None

@@ -1,1 +1,1 @@
-"""What is timed: finding a workload by name and exporting its model once."""
+"""What is timed: finding a workload, by name or path, without running it; commands."""

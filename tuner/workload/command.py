@@ -82,7 +82,7 @@ def command(words: Sequence[str], pattern: str | None, *, minimize: bool) -> Com
     if not words:
         raise BadInputError("--metric-regex without a command", "put the command last, after --")
     if shutil.which(words[0]) is None:
-        raise BadInputError(f"no command '{words[0]}'", "check its spelling, or the PATH")
+        raise BadInputError(f"no command '{words[0]}' that can be run", "check its spelling, its x bit, or the PATH")
     try:
         n_groups = re.compile(pattern).groups
     except re.error as error:

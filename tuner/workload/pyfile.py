@@ -71,7 +71,7 @@ def read(path: Path) -> PythonFile:
         if name not in taken and len(known) == len(_BESIDES.keys() & bound):
             raise BadInputError(f"{path}: no function takes the parameter {name} of PARAMS", form)
     modes = _modes(path, constants.get("MODES", (INFERENCE,)))
-    if TRAINING in modes and "training" not in bound and "LOSS" not in constants:
+    if TRAINING in modes and not {"training", "LOSS"} & bound:
         raise BadInputError(f"{path} names the mode training and has neither LOSS nor training()", form)
     if TRAINING in modes and "targets" not in bound:
         raise BadInputError(f"{path} names the mode training and defines no function targets()", form)
@@ -147,8 +147,10 @@ def fingerprint(path: Path) -> str:
             tree = ast.parse(texts[file])
         except (SyntaxError, ValueError, MemoryError, RecursionError):  # the import will tell, where it is run
             continue
-        for module in _imported(tree):
-            stem = path.parent.joinpath(*module.split("."))
+        for level, module in _imported(tree):
+            # A relative import begins at the file's own folder, any other at the workload's.
+            root = file.parents[level - 1] if level else path.parent
+            stem = root.joinpath(*module.split("."))
             waiting += [near for near in (stem.with_suffix(".py"), stem / "__init__.py") if os.path.isfile(near)]  # noqa: PTH113  # pathlib's raises where a folder may not be entered
     mark = hashlib.sha256()
     for file in sorted(texts):
@@ -156,15 +158,18 @@ def fingerprint(path: Path) -> str:
     return mark.hexdigest()
 
 
-def _imported(tree: ast.Module) -> set[str]:
-    """Return the names that may be modules in a file's imports, parents included."""
+def _imported(tree: ast.Module) -> set[tuple[int, str]]:
+    """Return the (level, name) that may be modules in a file's imports, parents included; level 0 is absolute."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return {".".join(name.split(".")[:depth]) for name in found for depth in range(1, name.count(".") + 2)}
+            found |= {(0, alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            before = f"{node.module}." if node.module else ""
+            found |= {(node.level, before + alias.name) for alias in node.names}
+    return {
+        (level, ".".join(name.split(".")[:depth])) for level, name in found for depth in range(1, name.count(".") + 2)
+    }
 
 
 def _imported_names(tree: ast.Module) -> set[str]:
@@ -174,7 +179,8 @@ def _imported_names(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             found |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            targets = [each for target in node.targets for each in getattr(target, "elts", [target])]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
     return found
 
 

@@ -140,6 +140,8 @@ def _python(name: str, asked: Asked, execution: Execution) -> Workload:
             f"no workload file {name}",
             f"give a Python file, a .keras file, the folder of a SavedModel, or one of: {', '.join(names())}",
         )
+    if path.suffix != ".py":
+        raise BadInputError(f"{name} is no Python file", "if it is a command, put it after -- and give --metric-regex")
     file = pyfile.read(path)
     if asked.mode not in file.modes:
         raise BadInputError(f"{path.stem} has no mode '{asked.mode}'", f"known: {', '.join(file.modes)}")
