@@ -73,7 +73,7 @@ BAD = [
     (["search", "resnet50", "--trials", "many"], "'--trials': Input should be a valid integer"),
     (["search", "resnet50", "--bogus"], "No such option: --bogus"),
     (["search"], "no workload given; give the path of a model, or one of: bert-base,"),
-    (["search", "resnet50", "mlp"], "a command (resnet50 mlp) without --metric-regex"),
+    (["search", "resnet50", "mlp"], "several words (resnet50 mlp) without --metric-regex"),
     (["search", "matmul", "--mode", "training"], "matmul has no mode 'training'; known: inference"),
     (["search", "resnet50", "--mode", "serving"], "resnet50 has no mode 'serving'; known: inference, training"),
     (["search", "resnet50", "--execution", "lazy"], "unknown execution 'lazy'; did you mean xla?"),

@@ -35,6 +35,12 @@ class Module(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
     def look(self, words):
         return {"n": self.table.lookup(words)}
+class Scalar(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec(())])
+    def double(self, k):
+        return {"y": 2 * k}
+scalar = Scalar()
+tf.saved_model.save(scalar, "scalar", signatures={"serving_default": scalar.double})
 module = Module()
 tf.saved_model.save(module, "more [1]", signatures={"product": module.product, "look": module.look})
 """
@@ -129,6 +135,9 @@ def test_what_is_found_is_made_inputs_for(folder: Path) -> None:
         (["served", "--input-shape", "words=2"], "--input-shape words: it has no such input; known: extra, ids"),
         (["served", "--signature", "x"], "it has no signature 'x'; give --signature; known: serve, serving_default"),
         (["more [1]"], "it has no signature 'serving_default'; give --signature; known: look, product"),
+        (["scalar"], "have no batch; give --batch-size 1"),
+        (["more [1]/saved_model.pb"], "is part of a SavedModel; give its folder, more [1]"),
+        (["."], "is a folder without saved_model.pb; give the folder of a SavedModel, such as served"),
         (["fixed.keras"], "have a batch size of their own, 4; give --batch-size 4"),
     ],
 )
@@ -148,6 +157,9 @@ def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], mes
         (MINE.replace("dense(1)]", "dense(-1)]"), "Dense(n, activation", "(line 3 of layers_of_mine.py)"),
         (MINE.replace("return np.random", "return 5 # "), "", "TypeError: inputs() returned int, expected a tuple"),
         (MINE.replace("(batch_size, 8)", "(32, 8)"), "", "inputs(2) returned an array of the shape (32, 8); the first"),
+        (MINE.replace("return tf.keras.Seq", "return 5 or tf.keras.Seq"), "", "build() returned int; expected a Keras"),
+        (MINE.replace("return tf.keras", "return lambda x: tf.py_function(abs, [x], x.dtype)\n    return tf.keras"),
+         "", "use --execution eager"),
         (MINE.replace("(8,)", "(9,)"), "", "is incompatible with the layer: expected axis -1"),
     ],
 )  # fmt: skip
@@ -160,12 +172,84 @@ def test_a_file_that_fails_says_where(folder: Path, text: str, frame: str, messa
     assert not (folder / "bad.db").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (MINE.replace("return np.ones((batch_size, 1), np.float32)", "return [np.ones((batch_size, 1))] * 2"),
+         "the model has 1 outputs, and targets() returns 2 arrays; give one for each"),
+        (MINE.replace("return tf.keras", "return lambda x: x\n    return tf.keras"), "define training(model)"),
+    ],
+)  # fmt: skip
+def test_training_that_does_not_fit_its_model(folder: Path, text: str, message: str) -> None:
+    (folder / "bad.py").write_text(text)
+    done = tftune("workloads", "show", "bad.py", "--mode", "training", cwd=folder)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr.splitlines()[-1]
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_training_that_moves_no_loss_is_no_training(folder: Path) -> None:
     still = "import tensorflow as tf\n    return lambda x, y: tf.reduce_mean((model(x) - y) ** 2)\n"
     (folder / "still.py").write_text(f"{MINE}def training(model):\n    {still}")
     done = tftune("search", "still.py", "--mode", "training", "--batch-size", "4", *SHORT, cwd=folder)
     assert done.returncode == 1
     assert "invalid: InvalidOutputError: the loss has not moved since the first step" in done.stderr
+
+
+FORMS = {
+    "unbuilt": ("tf.keras.Sequential([tf.keras.layers.Dense(2)])", "(np.ones((n, 3), 'f4'),)", "np.ones((n, 2), 'f4')"),
+    "two": (
+        "Two()",
+        "(np.ones((n, 3), 'f4'), np.ones((n, 3), 'f4'))",
+        "(np.ones((n, 3), 'f4'), np.ones((n, 3), 'f4'))",
+    ),
+}
+FORM = """
+MODES, LOSS = ("inference", "training"), "mse"
+def build():
+    import tensorflow as tf
+    class Two(tf.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = tf.keras.layers.Dense(3)
+        def call(self, x, y):
+            return {{"b": self.dense(x), "a": self.dense(y) + 1.0}}
+    return {model}
+def inputs(n):
+    import numpy as np
+    return {inputs}
+def targets(n):
+    import numpy as np
+    return {targets}
+"""
+TABLE = """
+def build():
+    import tensorflow as tf
+    keys = tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2])
+    table = tf.lookup.StaticHashTable(keys, 0)
+    return lambda words: tf.cast(table.lookup(words), tf.float32)
+def inputs(n):
+    import numpy as np
+    return np.array(["a"] * n)
+"""
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_models_of_every_form_are_taken(tmp_path: Path, name: str, mode: str) -> None:
+    model, inputs, targets = FORMS[name]
+    (tmp_path / "mine.py").write_text(FORM.format(model=model, inputs=inputs, targets=targets))
+    done = tftune("workloads", "show", "mine.py", "--mode", mode, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["features"]["heavy_operators"] == (2 if name == "two" else 1)
+
+
+def test_a_function_may_look_things_up_in_a_table(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TABLE)
+    sides = ["--a", "tf-default", "--b", "tf-default", "--time-budget", "1s", "--json"]
+    done = tftune("compare", "mine.py", *sides, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not json.loads(done.stdout)["failures"]
 
 
 @pytest.mark.parametrize(

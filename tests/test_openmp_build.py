@@ -179,6 +179,23 @@ def test_an_affinity_that_the_library_refuses_ends_the_search_before_any_trial(t
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("bert-tiny", "training"), ("lstm", "training"), ("dcgan", "training"), ("wide-deep", "inference")],
+)
+def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> None:
+    """That build has Keras 2: attention, loops, a step of one's own, many inputs."""
+    job = prepare(check(Request(workload=Asked.named(name, mode=mode), python=str(PYTHON)), stores=False))
+    launcher = job.launcher(deadline_s=120.0)
+    process = launcher.launch(job.space.reference, job.space.env(job.space.reference))
+    assert process.ready().sample is not None
+    assert process.slice(0.1).n_steps > 0
+    process.close()
+    found = job.features()
+    assert found is not None
+    assert found.known
+
+
 def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
     done = tftune(
         "search", "resnet50", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "100s",

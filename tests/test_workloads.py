@@ -74,7 +74,8 @@ def test_every_workload_takes_steps_in_every_mode(
     """The child itself refuses outputs that are not finite, and training that moves no loss."""
     ran = runs[name, mode].result()
     assert sum(s.n_steps for s in ran.slices) >= 2
-    assert ran.facts.sample is not None
+    # A first step that takes as long as a whole warm-up is the only one before the slices: there is nothing to compare.
+    assert ran.facts.sample is not None or ran.facts.settled is None
     assert ran.found.known
     assert ran.found.parameters > 0
     assert ran.found.heavy_operators >= ran.found.layers >= 1

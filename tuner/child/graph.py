@@ -17,6 +17,7 @@ CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 LOOPS = {"While", "StatelessWhile"}
 BRANCHES = {"If", "StatelessIf"}
 CASES = {"Case", "StatelessCase"}
+PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 BACK = {"NextIteration", "RefNextIteration"}
 PASSED_ON = {"Identity", "IdentityN", "StopGradient"}
 ATTRIBUTES = ("transpose_a", "transpose_b", "adj_x", "adj_y", "equation")
@@ -41,6 +42,13 @@ def describe(function: Any) -> dict[str, Any]:
         if handle is not None:
             variables.append([flat.sources[key(handle)][0], n, n * variable.dtype.size])
     return {"nodes": flat.nodes, "outputs": [flat.sources[key(tensor)] for tensor in returned], "variables": variables}
+
+
+def calls_python(function: Any) -> bool:
+    """Return whether a concrete function goes back to Python, in itself or in what it calls."""
+    definition = function.graph.as_graph_def()
+    nodes = [definition.node, *(inner.node_def for inner in definition.library.function)]
+    return any(node.op in PYTHON for each in nodes for node in each)
 
 
 def is_complete(described: dict[str, Any]) -> bool:

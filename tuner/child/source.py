@@ -6,6 +6,7 @@ A spec names `kind`, `workload` (its path), `mode`, `params`, and for models tha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -122,6 +123,10 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
         return [dict(each, name="input_%d" % i) for i, each in enumerate(found)], forward(model), model
     module = load_module(spec["workload"])
     model = called(module.build, params=spec["params"])
+    if not callable(model):
+        raise WorkloadError(
+            "build() returned %s" % type(model).__name__, "expected a Keras model or a function of tensors"
+        )
     inputs, targets = batch_of(module, spec, 2)
     if spec["mode"] != TRAINING:
         return described_arrays(inputs), forward(model), model
@@ -129,8 +134,25 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     if hasattr(module, "training"):
         step = called(module.training, model, params=spec["params"])
         return described, lambda *tensors: named(step(*tensors)), (model, step)
+    check_outputs(model, inputs, targets)
     optimizer = getattr(module, "OPTIMIZER", "sgd")
     return described, gradient_step(model, module.LOSS, optimizer, len(inputs)), model
+
+
+def check_outputs(model: Any, inputs: Any, targets: Any) -> None:
+    """Call a model once, which makes the variables of one that has none; raises WorkloadError where LOSS cannot fit."""
+    import tensorflow as tf
+
+    if not isinstance(model, tf.keras.Model):
+        raise WorkloadError(
+            "LOSS with a build() that returns no Keras model", "define training(model) for anything else"
+        )
+    outputs = tf.nest.flatten(model(*structured(model, [tf.constant(array) for array in inputs]), training=False))
+    if len(outputs) != len(targets):
+        raise WorkloadError(
+            "the model has %d outputs, and targets() returns %d arrays" % (len(outputs), len(targets)),
+            "give one for each, those of a dictionary in the order of its sorted keys",
+        )
 
 
 def described_arrays(arrays: tuple[Any, ...]) -> list[Report]:
@@ -156,17 +178,20 @@ def forward(model: Any) -> Callable[..., Any]:
 
     if not isinstance(model, tf.keras.Model):
         return lambda *tensors: named(model(*tensors))
-    return lambda *tensors: named(model(structured(model, tensors), training=False))
+    return lambda *tensors: named(model(*structured(model, tensors), training=False))
 
 
-def structured(model: Any, tensors: Any) -> Any:
-    """Return tensors as a Keras model takes them: one by itself, several as a list, or as a dictionary if it does."""
+def structured(model: Any, tensors: Any) -> tuple[Any, ...]:
+    """Return a Keras model's arguments for these tensors: as its inputs are structured, or as its call takes them."""
     import tensorflow as tf
 
     try:
-        return tf.nest.pack_sequence_as(model.input, list(tensors))
+        return (tf.nest.pack_sequence_as(model.input, list(tensors)),)
     except (AttributeError, ValueError, TypeError):  # a model of its own class does not say what it takes
-        return tensors[0] if len(tensors) == 1 else list(tensors)
+        taken = inspect.signature(model.call).parameters.values()
+    places = [each for each in taken if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    n_places = sum(each.name not in ("training", "mask") for each in places)
+    return tuple(tensors) if n_places >= len(tensors) else (list(tensors),)
 
 
 def gradient_step(model: Any, loss_name: Any, optimizer_name: Any, n_inputs: int) -> Callable[..., Any]:
@@ -179,12 +204,7 @@ def gradient_step(model: Any, loss_name: Any, optimizer_name: Any, n_inputs: int
     def step(*tensors: Any) -> Any:
         inputs, targets = tensors[:n_inputs], tensors[n_inputs:]
         with tf.GradientTape() as tape:
-            outputs = tf.nest.flatten(model(structured(model, inputs), training=True))
-            if len(outputs) != len(targets):
-                raise WorkloadError(
-                    "the model has %d outputs, and targets() returns %d arrays" % (len(outputs), len(targets)),
-                    "give one for each, those of a dictionary in the order of its sorted keys",
-                )
+            outputs = tf.nest.flatten(model(*structured(model, inputs), training=True))
             losses = [loss_of(y, p) for y, p in zip(targets, outputs)]
             loss = tf.add_n([tf.reduce_mean(each) for each in losses])
         gradients = tape.gradient(loss, model.trainable_variables)
@@ -200,7 +220,25 @@ def named(outputs: Any) -> dict[str, Any]:
 
     if isinstance(outputs, dict) and all(tf.is_tensor(each) for each in outputs.values()):
         return outputs
-    return {"output_%d" % i: tensor for i, tensor in enumerate(tf.nest.flatten(outputs, expand_composites=True))}
+    flat = [each for each in tf.nest.flatten(outputs, expand_composites=True) if each is not None]
+    return {"output_%d" % i: tensor for i, tensor in enumerate(flat)}
+
+
+def trackables(owner: Any, seen: set[int] | None = None) -> list[Any]:
+    """Return what TensorFlow can save of what owns a step: itself, or what a function has in its closure."""
+    import tensorflow as tf
+
+    seen = set() if seen is None else seen
+    if id(owner) in seen:
+        return []
+    seen.add(id(owner))
+    if isinstance(owner, tf.__internal__.tracking.Trackable):
+        return [owner]
+    parts = list(owner) if isinstance(owner, (tuple, list)) else []
+    for cell in getattr(owner, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # it is not bound yet
+            parts.append(cell.cell_contents)
+    return [each for part in parts for each in trackables(part, seen)]
 
 
 def signature_of(spec: Report) -> tuple[Any, list[Report]]:

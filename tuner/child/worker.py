@@ -69,8 +69,18 @@ def export(spec: Report) -> Report:
         try:
             tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
         except AssertionError:
-            module.owner = owner
-            tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
+            module.owner = source.trackables(owner)
+            try:
+                tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
+            except AssertionError:
+                raise source.WorkloadError(
+                    "the model uses a table or the like that cannot be saved with it",
+                    "make it an attribute of the model, or of a tf.Module that build() returns",
+                ) from None
+    if spec["execution"] != "eager" and graph.calls_python(function):
+        raise source.WorkloadError(
+            "its graph calls Python (tf.py_function), which no other process can load", "use --execution eager"
+        )
     names, one = [each["name"] for each in described], [tensor_spec(each, 1) for each in described]
     try:
         once = tf.function(lambda *given: function(**dict(zip(names, given))))

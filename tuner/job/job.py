@@ -108,14 +108,12 @@ class Job:
     def _check_batch(self, folder: Path) -> None:
         """Raise BadInputError where no input leaves its batch open, and another batch size is asked for."""
         sizes = {each["shape"][0] for each in described_inputs(folder) if each["shape"]}
-        if not sizes or None in sizes:
+        if None in sizes:
             return
         size = min(sizes) if len(sizes) == 1 else 1
         if set(self.space.domains["batch_size"]) != {size}:
-            raise BadInputError(
-                f"the inputs of {self.workload.path} have a batch size of their own, {size}",
-                f"give --batch-size {size}",
-            )
+            own = f"have a batch size of their own, {size}" if sizes else "have no batch"
+            raise BadInputError(f"the inputs of {self.workload.path} {own}", f"give --batch-size {size}")
 
     def features(self) -> Features | None:
         """Return what is known of the graph of an exported model; None of a command, or where nothing is."""

@@ -17,7 +17,7 @@ from tuner.identity import digest
 from tuner.places import cache_dir
 from tuner.runtime.probe import Runtime
 from tuner.trial.fresh import interpreter
-from tuner.trial.outcome import TrialFailure
+from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload.workload import Kind, Workload
 
@@ -26,7 +26,7 @@ _EXPORT_TIMEOUT_S = 600.0
 _LOG_CHARS = 1000  # of what a process printed that ended without a word of its own
 _MANIFEST = "tftune.json"
 _PART = ".part-"
-_INPUTS, GRAPH = "inputs.json", "graph.json"  # as the child names them
+_INPUTS, GRAPH, _MODEL = "inputs.json", "graph.json", "model"  # as the child names them
 
 
 def cached_folder(workload: Workload, runtime: Runtime) -> Path:
@@ -113,10 +113,12 @@ def _write(workload: Workload, folder: Path, *, python: Path, env: dict[str, str
     try:
         process.report("exported")
     except TrialFailure as failure:
+        said = failure.message.replace(str(folder / _MODEL), str(workload.path))
+        silent = failure.status in (Status.CRASHED, Status.TIMEOUT, Status.OOM)  # it had no word of its own
         raise BadInputError(
-            f"workload '{workload.name}' cannot be used: {failure.message}",
+            f"workload '{workload.name}' cannot be used: {said}",
             failure.hint or f"mend {workload.path}",
-            log=failure.frames or ("" if failure.hint else failure.log[-_LOG_CHARS:]),
+            log=failure.log[-_LOG_CHARS:] if silent else failure.frames,
         ) from failure
     finally:
         process.close()

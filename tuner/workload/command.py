@@ -47,15 +47,15 @@ class Command:
         """Return the numbers that the pattern finds, in their order; raises NoNumberError."""
         found = re.findall(self.pattern, output, re.MULTILINE)
         if not found:
-            raise NoNumberError(f"nothing that it printed matches {self.pattern!r}")
+            raise NoNumberError(f"nothing that it printed matches '{self.pattern}'")
         numbers = []
         for text in found:
             try:
                 number = float(text)
             except ValueError:
-                raise NoNumberError(f"{self.pattern!r} found {text[:80]!r}, which is no number") from None
+                raise NoNumberError(f"'{self.pattern}' found '{text[:80]}', which is no number") from None
             if not 0 < number < math.inf:
-                raise NoNumberError(f"{self.pattern!r} found {text}; expected finite numbers above 0")
+                raise NoNumberError(f"'{self.pattern}' found {text}; expected finite numbers above 0")
             numbers.append(number)
         return tuple(numbers)
 
@@ -76,8 +76,8 @@ def command(words: Sequence[str], pattern: str | None, *, minimize: bool) -> Com
     """Return the command of the words after `--`; raises BadInputError where the pattern is none."""
     if pattern is None:
         raise BadInputError(
-            f"a command ({shlex.join(words)}) without --metric-regex",
-            "say where its number stands, e.g. --metric-regex 'images/sec: ([0-9.]+)'",
+            f"several words ({shlex.join(words)}) without --metric-regex",
+            "give one workload; of a command say where its number stands, e.g. --metric-regex 'images/sec: ([0-9.]+)'",
         )
     if not words:
         raise BadInputError("--metric-regex without a command", "put the command last, after --")

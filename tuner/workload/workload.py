@@ -140,6 +140,8 @@ def _python(name: str, asked: Asked, execution: Execution) -> Workload:
             f"no workload file {name}",
             f"give a Python file, a .keras file, the folder of a SavedModel, or one of: {', '.join(names())}",
         )
+    if path.name == _MODEL:
+        raise BadInputError(f"{name} is part of a SavedModel", f"give its folder, {path.parent}")
     if path.suffix != ".py":
         raise BadInputError(f"{name} is no Python file", "if it is a command, put it after -- and give --metric-regex")
     file = pyfile.read(path)
@@ -171,7 +173,9 @@ def _keras(path: Path, asked: Asked, execution: Execution) -> Workload:
 
 def _saved_model(path: Path, asked: Asked, execution: Execution) -> Workload:
     if not os.path.isfile(path / _MODEL):  # noqa: PTH113
-        raise BadInputError(f"{path} is a folder without {_MODEL}", "give the folder of a SavedModel")
+        near = sorted(path.glob(f"*/{_MODEL}"))
+        there = f", such as {near[-1].parent}" if near else ""
+        raise BadInputError(f"{path} is a folder without {_MODEL}", f"give the folder of a SavedModel{there}")
     if execution is Execution.EAGER:
         raise BadInputError("--execution eager of a SavedModel, which is a graph", "use graph or xla")
     files = sorted(file for file in path.rglob("*") if file.is_file())
