@@ -66,12 +66,13 @@ def test_another_process_may_be_faster_between_the_looks(
 def test_the_name_tells_framework_parameters_and_mode_apart(stock: Runtime) -> None:
     usual = cached_folder(load("resnet50"), stock)
     smaller = find(Asked(words=("resnet50",), params=("size=192",)))
-    eager = find(Asked(words=("resnet50",), execution="eager"))
+    eager, xla = (find(Asked(words=("resnet50",), execution=execution)) for execution in ("eager", "xla"))
     assert usual != cached_folder(load("resnet50", mode="training"), stock)
     assert usual != cached_folder(smaller, stock)
     assert usual != cached_folder(load("resnet50"), replace(stock, tensorflow="2.20.0"))
     assert usual != cached_folder(load("resnet50"), replace(stock, keras="3.0"))
-    assert usual == cached_folder(eager, stock)
+    assert usual != cached_folder(eager, stock)  # for which no SavedModel is made
+    assert usual == cached_folder(xla, stock)
 
 
 def test_a_copy_of_a_saved_model_is_another_one(tmp_path: Path, stock: Runtime) -> None:

@@ -6,10 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.test_cli import tftune
+from tuner.job.job import prepare
+from tuner.job.request import Request, check
+from tuner.workload.asked import Asked
 
 pytestmark = pytest.mark.tensorflow
 
@@ -111,16 +115,24 @@ def test_a_search_of_ones_own(folder: Path, name: str, words: list[str]) -> None
         assert document["features"]["flops"] > 0
 
 
-def test_what_is_found_is_made_inputs_for(folder: Path) -> None:
-    for words in (
-        ["more [1]", "--signature", "product"],
-        ["more [1]", "--signature", "look"],
-        ["two.keras", "--input-shape", "ids=20", "--execution", "eager"],
-    ):
-        given = ["--a", "tf-default", "--b", "tf-default", "--time-budget", "1s", "--json"]
-        done = tftune("compare", *words, *given, cwd=folder)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["rounds"] >= 2
+def runs(*words: str, **options: Any) -> bool:
+    """Return whether a process of a workload of the current folder comes up and takes steps."""
+    asked = Asked(words=words, **options)
+    job = prepare(check(Request(workload=asked, batch_size="1"), stores=False))
+    process = job.launcher(deadline_s=120.0).launch(job.space.reference, job.space.env(job.space.reference))
+    try:
+        process.ready()
+        return process.slice(0.05).n_steps > 0
+    finally:
+        process.close()
+
+
+def test_what_is_found_is_made_inputs_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert runs("more [1]", signature="product")
+    assert runs("more [1]", signature="look")
+    assert runs("two.keras", input_shapes=("ids=20",), execution="eager")
+    assert runs("served", input_shapes=("ids=20",), input_ranges=("ids=0:30000",), execution="xla")
 
 
 @pytest.mark.parametrize(
@@ -244,12 +256,20 @@ def test_models_of_every_form_are_taken(tmp_path: Path, name: str, mode: str) ->
     assert json.loads(done.stdout)["features"]["heavy_operators"] == (2 if name == "two" else 1)
 
 
-def test_a_function_may_look_things_up_in_a_table(tmp_path: Path) -> None:
+def test_what_cannot_be_a_graph_runs_eagerly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def build():\n    import tensorflow as tf\n    return lambda x: tf.constant(x.numpy() + 1)\n"
+        "def inputs(n):\n    import numpy as np\n    return np.ones((n, 3), 'f4')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert runs("mine.py", execution="eager")
+    assert tftune("workloads", "show", "mine.py", cwd=tmp_path).returncode == 2
+
+
+def test_a_function_may_look_things_up_in_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(TABLE)
-    sides = ["--a", "tf-default", "--b", "tf-default", "--time-budget", "1s", "--json"]
-    done = tftune("compare", "mine.py", *sides, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert not json.loads(done.stdout)["failures"]
+    monkeypatch.chdir(tmp_path)
+    assert runs("mine.py")
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def check_outputs(model: Any, inputs: Any, targets: Any) -> None:
         raise WorkloadError(
             "LOSS with a build() that returns no Keras model", "define training(model) for anything else"
         )
-    outputs = tf.nest.flatten(model(*structured(model, [tf.constant(array) for array in inputs]), training=False))
+    outputs = tf.nest.flatten(model(*arrangement(model)([tf.constant(array) for array in inputs]), training=False))
     if len(outputs) != len(targets):
         raise WorkloadError(
             "the model has %d outputs, and targets() returns %d arrays" % (len(outputs), len(targets)),
@@ -178,20 +178,24 @@ def forward(model: Any) -> Callable[..., Any]:
 
     if not isinstance(model, tf.keras.Model):
         return lambda *tensors: named(model(*tensors))
-    return lambda *tensors: named(model(*structured(model, tensors), training=False))
+    arguments = arrangement(model)
+    return lambda *tensors: named(model(*arguments(tensors), training=False))
 
 
-def structured(model: Any, tensors: Any) -> tuple[Any, ...]:
-    """Return a Keras model's arguments for these tensors: as its inputs are structured, or as its call takes them."""
+def arrangement(model: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what makes tensors a Keras model's arguments: as its inputs are structured, or as its call takes them."""
     import tensorflow as tf
 
     try:
-        return (tf.nest.pack_sequence_as(model.input, list(tensors)),)
-    except (AttributeError, ValueError, TypeError):  # a model of its own class does not say what it takes
+        structure = model.input
+    except (AttributeError, ValueError):  # a model of its own class does not say what it takes
         taken = inspect.signature(model.call).parameters.values()
-    places = [each for each in taken if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    n_places = sum(each.name not in ("training", "mask") for each in places)
-    return tuple(tensors) if n_places >= len(tensors) else (list(tensors),)
+        places = [each for each in taken if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        n_places = sum(each.name not in ("training", "mask") for each in places)
+        return lambda tensors: tuple(tensors) if n_places >= len(tensors) else (list(tensors),)
+    if isinstance(structure, (list, tuple, dict)):
+        return lambda tensors: (tf.nest.pack_sequence_as(structure, list(tensors)),)
+    return lambda tensors: (tensors[0],)
 
 
 def gradient_step(model: Any, loss_name: Any, optimizer_name: Any, n_inputs: int) -> Callable[..., Any]:
@@ -200,11 +204,12 @@ def gradient_step(model: Any, loss_name: Any, optimizer_name: Any, n_inputs: int
 
     loss_of, optimizer = tf.keras.losses.get(loss_name), tf.keras.optimizers.get(optimizer_name)
     optimizer.build(model.trainable_variables)
+    arguments = arrangement(model)
 
     def step(*tensors: Any) -> Any:
         inputs, targets = tensors[:n_inputs], tensors[n_inputs:]
         with tf.GradientTape() as tape:
-            outputs = tf.nest.flatten(model(*structured(model, inputs), training=True))
+            outputs = tf.nest.flatten(model(*arguments(inputs), training=True))
             losses = [loss_of(y, p) for y, p in zip(targets, outputs)]
             loss = tf.add_n([tf.reduce_mean(each) for each in losses])
         gradients = tape.gradient(loss, model.trainable_variables)

@@ -19,7 +19,7 @@ from tuner.runtime.probe import Runtime
 from tuner.trial.fresh import interpreter
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
-from tuner.workload.workload import Kind, Workload
+from tuner.workload.workload import Execution, Kind, Workload
 
 _FORMAT = 4  # raise it when the worker writes something else
 _EXPORT_TIMEOUT_S = 600.0
@@ -33,7 +33,8 @@ def cached_folder(workload: Workload, runtime: Runtime) -> Path:
     """Return where the export of a workload by a TensorFlow version lies, whether it is there or not."""
     # Of a SavedModel the export holds a link, so that a copy of it elsewhere is another one.
     place = str(workload.path) if workload.kind is Kind.SAVED_MODEL else ""
-    key = digest([_FORMAT, workload.fingerprint, place, runtime.tensorflow, runtime.keras])
+    eager = workload.execution is Execution.EAGER
+    key = digest([_FORMAT, workload.fingerprint, place, eager, runtime.tensorflow, runtime.keras])
     # TensorFlow takes the path for a pattern: no character of one may be in it.
     name = re.sub(r"[^\w.-]", "_", workload.name)
     return cache_dir() / "exports" / f"{name}-{workload.mode}-{key}"
