@@ -1,6 +1,6 @@
 """What the workloads cost: loading one into a child, its first step, a step and the memory that a process takes.
 
-    python -m tests.benchmarks.workloads            all of them, every mode, batch 1 and the default; half an hour
+    python -m tests.benchmarks.workloads            all of them, in both modes; a quarter of an hour
     python -m tests.benchmarks.workloads resnet50   only these
 
 Prints the table that the README points to. Nothing else may run meanwhile.
@@ -78,13 +78,14 @@ def loading() -> Iterator[Figure]:
 
 
 def rows(names: Sequence[str]) -> Iterator[str]:
-    """Yield the table's rows: every mode of the workloads, with batches of 1 and of the default."""
+    """Yield the table's rows: every mode of the workloads at the default batch, and inference of one item."""
     yield "| workload | mode | batch | load (s) | first step (s) | a step (ms) | peak memory (GiB) |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
     files = catalogue()
     for name in names or files:
         for mode in files[name].modes:
-            for batch_size in sorted({1, files[name].batch_size}):
+            usual = files[name].batch_size
+            for batch_size in sorted({usual, 1 if mode == "inference" else usual}):
                 found = cost(name, mode, batch_size)
                 yield (
                     f"| {name} | {mode} | {batch_size} | {found.load_s:.2f} | {found.first_step_s:.2f} | "
