@@ -25,7 +25,7 @@ import time
 import traceback
 from typing import Any, Callable, Iterable
 
-from . import effective, graph, source
+from . import effective, exporter, source
 
 FINITE_CHUNK = 1 << 18  # values that are looked at together, so that looking takes no memory to speak of
 MAX_FRAMES = 3  # of the user's own, that are told of an error
@@ -37,7 +37,6 @@ WINDOW_S = 0.25
 STEADY = 0.05
 WARM_UP_CAP_S = 2.5
 CANARY_SIZE = 512
-INPUTS, GRAPH = "inputs.json", "graph.json"  # beside an exported model
 CLOCK = time.perf_counter
 
 Report = dict[str, Any]
@@ -45,88 +44,6 @@ Report = dict[str, Any]
 
 class InvalidOutputError(Exception):
     """The model computed something that is not a number."""
-
-
-def export(spec: Report) -> Report:
-    """Write the model as a SavedModel, what its inputs are, and the graph of one item's call.
-
-    A SavedModel is used as it is, and for eager execution none is needed.
-    """
-    call = function = None
-    if spec["kind"] == "savedmodel":
-        os.symlink(spec["workload"], os.path.join(spec["folder"], source.MODEL))
-        function, described = source.signature_of(spec)
-    else:
-        described, call, owner = source.step_of(spec)
-        if spec["execution"] != "eager":
-            function = save(spec, described, call, owner)
-    with open(os.path.join(spec["folder"], INPUTS), "w") as file:
-        json.dump(described, file)
-    with open(os.path.join(spec["folder"], GRAPH), "w") as file:
-        json.dump(graph_of(function, call, described), file)
-    return {"report": "exported"}
-
-
-def save(spec: Report, described: list[Report], call: Callable[..., Any], owner: Any) -> Any:
-    """Write a step as a SavedModel with one signature, its batch size left open; return its concrete function.
-
-    `owner` holds what the step needs besides variables.
-    """
-    import tensorflow as tf
-
-    step = tf.function(call, input_signature=[tensor_spec(each, None) for each in described])
-    function = step.get_concrete_function()
-    if graph.calls_python(function):
-        raise source.WorkloadError(
-            "its graph calls Python (tf.py_function), which no other process can load", "use --execution eager"
-        )
-    # Only what the function uses is saved: through the model's layers every variable would be kept, and be loaded
-    # in every trial, a second time. A model with more than variables (a lookup table) has to be saved whole.
-    # What is saved is the concrete function: anything else would be traced again.
-    module = tf.Module()
-    module.used = list(function.graph.variables)
-    try:
-        tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
-    except AssertionError:
-        module.owner = source.trackables(owner)
-        try:
-            tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
-        except AssertionError:
-            raise source.WorkloadError(
-                "the model uses a table or the like that cannot be saved with it",
-                "make it an attribute of the model, or of a tf.Module that build() returns",
-            ) from None
-    return function
-
-
-def graph_of(function: Any, call: Callable[..., Any] | None, described: list[Report]) -> Report | None:
-    """Return the graph of one item's call, of a concrete function or else of what Python calls; None if neither helps.
-
-    What is not understood of a graph must not keep it from being tuned.
-    """
-    import tensorflow as tf
-
-    one = [tensor_spec(each, 1) for each in described]
-    try:
-        if function is not None:
-            names = [each["name"] for each in described]
-            once = tf.function(lambda *given: function(**dict(zip(names, given))))
-            found = graph.describe(once.get_concrete_function(*one))
-            if call is None or graph.is_complete(found):
-                return found
-        # Loops hide shapes, unless they are known when Python builds them.
-        return graph.describe(tf.function(call).get_concrete_function(*one))
-    except Exception:
-        traceback.print_exc()
-        return None
-
-
-def tensor_spec(described: Report, batch_size: int | None) -> Any:
-    """Return TensorFlow's own description of an input with that batch size."""
-    import tensorflow as tf
-
-    shape = [batch_size if n is None else n for n in described["shape"]]
-    return tf.TensorSpec(shape, described["dtype"], name=described["name"])
 
 
 def prepare(spec: Report) -> tuple[Callable[[], Any], Report, Callable[[Any], None]]:
@@ -139,7 +56,7 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report, Callable[[Any], No
 
     imported, alone, learns = CLOCK(), effective.threads(), spec["mode"] == source.TRAINING
     # First the workload's own code: what it sets of TensorFlow has to be in force before anything runs.
-    with open(os.path.join(spec["folder"], INPUTS)) as file:
+    with open(os.path.join(spec["folder"], exporter.INPUTS)) as file:
         described = json.load(file)
     arrays = source.arguments_of(spec, spec["batch_size"], described)
     before, since = effective.threads(), effective.log_size()
@@ -398,7 +315,8 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
         if "TFTUNE_CPUS" in os.environ:
             keep_to(os.environ["TFTUNE_CPUS"])
         if spec["do"] == "export":
-            tell(export(spec))
+            exporter.export(spec)
+            tell({"report": "exported"})
         else:
             serve(spec, commands, tell)
     except BaseException as error:

@@ -1,0 +1,94 @@
+"""Writing a workload's model: as a SavedModel, with what its inputs are and the graph of one item's call beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from typing import Any, Callable
+
+from . import graph, source
+
+INPUTS, GRAPH = "inputs.json", "graph.json"  # beside an exported model
+Report = source.Report
+
+
+def export(spec: Report) -> None:
+    """Write the model as a SavedModel, what its inputs are, and the graph of one item's call.
+
+    A SavedModel is used as it is, and for eager execution none is needed.
+    """
+    call = function = None
+    if spec["kind"] == "savedmodel":
+        os.symlink(spec["workload"], os.path.join(spec["folder"], source.MODEL))
+        function, described = source.signature_of(spec)
+    else:
+        described, call, owner = source.step_of(spec)
+        if spec["execution"] != "eager":
+            function = save(spec, described, call, owner)
+    with open(os.path.join(spec["folder"], INPUTS), "w") as file:
+        json.dump(described, file)
+    with open(os.path.join(spec["folder"], GRAPH), "w") as file:
+        json.dump(graph_of(function, call, described), file)
+
+
+def save(spec: Report, described: list[Report], call: Callable[..., Any], owner: Any) -> Any:
+    """Write a step as a SavedModel with one signature, its batch size left open; return its concrete function.
+
+    `owner` holds what the step needs besides variables.
+    """
+    import tensorflow as tf
+
+    step = tf.function(call, input_signature=[tensor_spec(each, None) for each in described])
+    function = step.get_concrete_function()
+    if graph.calls_python(function):
+        raise source.WorkloadError(
+            "its graph calls Python (tf.py_function), which no other process can load", "use --execution eager"
+        )
+    # Only what the function uses is saved: through the model's layers every variable would be kept, and be loaded
+    # in every trial, a second time. A model with more than variables (a lookup table) has to be saved whole.
+    # What is saved is the concrete function: anything else would be traced again.
+    module = tf.Module()
+    module.used = list(function.graph.variables)
+    try:
+        tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
+    except AssertionError:
+        module.owner = source.trackables(owner)
+        try:
+            tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
+        except AssertionError:
+            raise source.WorkloadError(
+                "the model uses a table or the like that cannot be saved with it",
+                "make it an attribute of the model, or of a tf.Module that build() returns",
+            ) from None
+    return function
+
+
+def graph_of(function: Any, call: Callable[..., Any] | None, described: list[Report]) -> Report | None:
+    """Return the graph of one item's call, of a concrete function or else of what Python calls; None if neither helps.
+
+    What is not understood of a graph must not keep it from being tuned.
+    """
+    import tensorflow as tf
+
+    one = [tensor_spec(each, 1) for each in described]
+    try:
+        if function is not None:
+            names = [each["name"] for each in described]
+            once = tf.function(lambda *given: function(**dict(zip(names, given))))
+            found = graph.describe(once.get_concrete_function(*one))
+            if call is None or graph.is_complete(found):
+                return found
+        # Loops hide shapes, unless they are known when Python builds them.
+        return graph.describe(tf.function(call).get_concrete_function(*one))
+    except Exception:
+        traceback.print_exc()
+        return None
+
+
+def tensor_spec(described: Report, batch_size: int | None) -> Any:
+    """Return TensorFlow's own description of an input with that batch size."""
+    import tensorflow as tf
+
+    shape = [batch_size if n is None else n for n in described["shape"]]
+    return tf.TensorSpec(shape, described["dtype"], name=described["name"])
