@@ -193,7 +193,9 @@ def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> No
     process.close()
     found = job.features()
     assert found is not None
-    assert found.known
+    assert found.heavy_operators == {"bert-tiny": 21, "lstm": 6, "dcgan": 15, "wide-deep": 56}[name]
+    # How often Keras 2's loops run is computed in the graph, and so not known of it.
+    assert found.known is (name != "lstm")
 
 
 def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
