@@ -68,11 +68,11 @@ def targets(batch_size):
     return np.ones((batch_size, 1), np.float32)
 """
 BENCH = """import os, sys, time
-import tensorflow as tf
-x = tf.ones((int(sys.argv[1]), 64))
+import numpy as np
+x = np.ones((64 * int(sys.argv[1]), 64))
 began = time.perf_counter()
 for _ in range(200):
-    x = tf.tanh(x)
+    x = np.tanh(x)
 print("steps/sec:", 200 / (time.perf_counter() - began))
 """
 SHORT = ("--time-budget", "1s", "--trials", "1", "--json")

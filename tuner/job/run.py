@@ -57,10 +57,12 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             fresh = job.launcher(deadline_s=checked.deadline_s)
             launcher: Launcher = forks or fresh
             features = job.features()
-            console.print(workloads.line(job.described() | {"features": features and features.to_dict()}))
+            # As one line: a table's rows begin with a number, and no part of this is to look like one.
+            told = workloads.line(job.described() | {"features": features and features.to_dict()})
+            console.print(told, soft_wrap=True)
             of_model = isinstance(fresh, FreshLauncher)
             if isinstance(fresh, CommandLauncher):
-                console.print(workloads.precision(fresh.usual.elapsed_s))
+                console.print(workloads.precision(fresh.usual.elapsed_s), soft_wrap=True)
             console.print()
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
