@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from tuner.places import child
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Target
-from tuner.trial.process import ChildProcess, Ends, Start
+from tuner.trial.process import ChildProcess, Ends, Start, guarded
 
 
 def interpreter(python: Path, env: Mapping[str, str], spec: Mapping[str, object]) -> Start:
@@ -21,16 +20,7 @@ def interpreter(python: Path, env: Mapping[str, str], spec: Mapping[str, object]
 
     def start(ends: Ends) -> subprocess.Popen[bytes]:
         worker = [str(python), str(child("boot")), "worker", str(ends.commands), str(ends.reports), json.dumps(spec)]
-        guard = [sys.executable, "-I", "-S", str(child("boot")), "guard", str(ends.lifeline), str(ends.status)]
-        return subprocess.Popen(
-            [*guard, *worker],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=ends.log,
-            stderr=ends.log,
-            pass_fds=ends[:-1],
-            start_new_session=True,
-        )
+        return guarded(ends, worker, env, told=(ends.commands, ends.reports))
 
     return start
 

@@ -8,13 +8,15 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from tuner.errors import TunerError
+from tuner.places import child
 from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
 
 _LOG_BYTES = 16_384
@@ -44,6 +46,23 @@ Start = Callable[[Ends], Guard]
 
 class GuardLost(TunerError):  # noqa: N818  # named as what it says
     """The guard ended before it told of a worker."""
+
+
+def guarded(
+    ends: Ends, command: Sequence[str], env: Mapping[str, str], *, told: Sequence[int] = (), folder: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a guard that starts `command` in `folder`; of the ends the command gets `told`, besides its log."""
+    guard = [sys.executable, "-I", "-S", str(child("boot")), "guard", str(ends.lifeline), str(ends.status)]
+    return subprocess.Popen(
+        [*guard, *command],
+        cwd=folder,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=ends.log,
+        stderr=ends.log,
+        pass_fds=(*told, ends.lifeline, ends.status),
+        start_new_session=True,
+    )
 
 
 class ChildProcess:

@@ -7,18 +7,16 @@ it is slower than a run.
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.errors import BadInputError, TunerError
-from tuner.places import child
 from tuner.space.catalogue import KNOBS
 from tuner.space.setting import Setting
 from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
-from tuner.trial.process import ChildProcess, Ends
+from tuner.trial.process import ChildProcess, Ends, guarded
 from tuner.workload.command import Command, NoNumberError
 
 _MOST_NUMBERS = 400  # of one run; of more every k-th is kept
@@ -134,17 +132,7 @@ class CommandProcess:
         return numbers[:: -(-len(numbers) // _MOST_NUMBERS)]
 
     def _start(self, ends: Ends) -> subprocess.Popen[bytes]:
-        guard = [sys.executable, "-I", "-S", str(child("boot")), "guard", str(ends.lifeline), str(ends.status)]
-        return subprocess.Popen(
-            [*guard, *self._words],
-            cwd=self._launcher.folder,
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            stdout=ends.log,
-            stderr=ends.log,
-            pass_fds=(ends.lifeline, ends.status),
-            start_new_session=True,
-        )
+        return guarded(ends, self._words, self._env, folder=self._launcher.folder)
 
     def pause(self) -> None:
         """Nothing runs between slices."""
