@@ -2,6 +2,7 @@
 
 TunerError                 exit code 1
 ├── BadInputError          exit code 2: the user can mend it before anything is written
+│   └── NoModeError        a workload has no such mode
 ├── MachineBusyError       exit code 1: another search is measuring on this machine
 └── BaselineError          exit code 1: a recommended setting does not run, so there is nothing to compare with
 """
@@ -31,6 +32,10 @@ class BadInputError(TunerError):
     """What the user gave cannot be used."""
 
     exit_code = 2
+
+
+class NoModeError(BadInputError):
+    """A workload has no such mode, as inference or training."""
 
 
 class MachineBusyError(TunerError):

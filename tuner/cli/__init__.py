@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.cli import env, inspect, measure, search, studies, workloads
+from tuner.cli import env, inspect, measure, search, studies, suite, workloads
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import BadInputError, TunerError
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     epilog="Begin with: tftune search resnet50",
 )
 app.command(epilog=search.EPILOG)(search.search)
+app.command(epilog=suite.EPILOG)(suite.suite)
 app.command(epilog=measure.COMPARE_EPILOG)(measure.compare)
 app.command(epilog=measure.CHECK_EPILOG)(measure.check)
 app.command(epilog=measure.NOISE_EPILOG)(measure.noise)

@@ -170,6 +170,11 @@ def _interpreter(text: str | None, workload: Workload) -> Path:
     first = "" if workload.command is None else workload.command.words[0]
     if text is None and re.fullmatch(r"(.*/)?python[\d.]*", first):
         text = first
+    return interpreter(text)
+
+
+def interpreter(text: str | None) -> Path:
+    """Return the path of the interpreter that `--python` names, this one if it was not given; raises BadInputError."""
     if text is None:
         return Path(sys.executable)
     found = shutil.which(text)

@@ -66,9 +66,11 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             console.print()
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
-            sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits)
+            hints = job.hints(features)
+            sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits, hints=list(hints.values()))
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
             _remember(record, job, checked, request, features)
+            record.put("hints", {name: setting.to_dict() for name, setting in hints.items()})
             progress = _progress(record, job, console)
             parallel = parallel_starts(job.machine)
             before = conditions.read(job.machine.affinity)

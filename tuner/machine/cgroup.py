@@ -47,6 +47,11 @@ def throttled_s(root: Path = Path("/")) -> float:
     return max(found, default=0.0)
 
 
+def cpu_groups(root: Path = Path("/")) -> list[Path]:
+    """Return this process's group in the hierarchy that limits CPUs, and its ancestors up to the mount."""
+    return list(_groups(root, "cpu"))
+
+
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield this process's group and its ancestors, up to the mount, in each hierarchy with `controller`."""
     own = _own_paths(root)

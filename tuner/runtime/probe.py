@@ -96,6 +96,16 @@ class Runtime:
         """Return whether the operators use GNU's OpenMP library: it reads no KMP variable, and its own when loaded."""
         return self.openmp_library is not None and "/libgomp" in self.openmp_library
 
+    @property
+    def pool(self) -> str:
+        """Return what operators run their threads on: `openmp` or `eigen`."""
+        return "openmp" if self.onednn_runtime == "openmp" else "eigen"
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a line."""
+        return f"TensorFlow {self.tensorflow} ({'OpenMP' if self.pool == 'openmp' else 'Eigen'})"
+
     def to_dict(self) -> dict[str, object]:
         """Return the runtime as plain data."""
         return asdict(self)

@@ -1,9 +1,9 @@
 """The sampler: which setting comes next. One small door, `LatticeSampler.propose`; behind it the mathematics.
 
-The baselines come first. Then the setting of the lattice, not yet tried, whose expected improvement under a
-Gaussian process is largest; each trial's own noise is in the model, and no setting is suggested twice. Under limits
-the improvement is weighted by the probability that they are kept (Schonlau, Welch & Jones 1998, Global versus local
-search in constrained optimization of computer models, section 4).
+The baselines come first, then what is hinted at: by rules, and by the graph's width. Then the setting of the lattice,
+not yet tried, whose expected improvement under a Gaussian process is largest; each trial's own noise is in the model,
+and no setting is suggested twice. Under limits the improvement is weighted by the probability that they are kept
+(Schonlau, Welch & Jones 1998, Global versus local search in constrained optimization of computer models, section 4).
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ class Proposal:
 class LatticeSampler(BaseSampler):
     """An Optuna sampler over the points of a space."""
 
-    def __init__(self, space: Space, *, seed: int, limits: Limits | None = None) -> None:
+    def __init__(self, space: Space, *, seed: int, limits: Limits | None = None, hints: Sequence[Setting] = ()) -> None:
+        """`hints` are settings of the space to try before the model has a say."""
         self._space = space
+        self._hints = hints
         self._limits = limits or Limits()
         self._seed = seed
         self._encoding = Encoding(space.choices())
@@ -91,6 +93,9 @@ class LatticeSampler(BaseSampler):
         measured = {trial.setting for trial in trials if trial.status is Status.OK or trial.void} | set(pending)
         for setting in distinct(self._space.baselines.values()):
             if setting not in measured:
+                return Proposal(setting=setting, expected_gain=math.inf)
+        for setting in self._hints:
+            if setting not in tried:
                 return Proposal(setting=setting, expected_gain=math.inf)
         rng = np.random.default_rng([self._seed, len(trials), len(pending)])
         points = [point for point in self._space.points if point not in tried]

@@ -18,6 +18,8 @@ _COMPACT = "granularity=fine,compact"
 _PORTABLE: dict[str, Value] = {"omp_proc_bind": "close", "omp_places": "cores"}
 DEFAULT = "tf-default"
 INTEL = "intel"
+WANG = "wang-width"
+"""The rule that knows the graph; no baseline of a space, as its width is known of an exported model only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,25 @@ def _intel_zoo(machine: Machine) -> dict[str, Value]:
         "omp_num_threads": machine.usable_cores,
         "kmp_blocktime": 0,
         "kmp_affinity": _COMPACT_SMT if machine.threads_per_core > 1 else _COMPACT,
+        **_PORTABLE,
+    }
+
+
+def wang_width(machine: Machine, width: float) -> dict[str, Value]:
+    """Return Wang et al.'s guideline: as many pools as the graph is wide on average, which share the cores.
+
+    Source: Exploiting Parallelism Opportunities with Deep Learning Frameworks, ACM TACO 2021. The width is theirs
+    (`tuner.model.graph`); the formula, w = max(1, ⌊width⌋) and P/w threads each, is recalled, not verified. More
+    pools than cores are none, so w is at most P.
+    """
+    pools = min(max(1, int(width)), machine.usable_cores)
+    threads = max(1, machine.usable_cores // pools)
+    return {
+        "inter_op": pools,
+        "intra_op": threads,
+        "omp_num_threads": threads,
+        "kmp_blocktime": 30,
+        "kmp_affinity": _COMPACT_SMT,
         **_PORTABLE,
     }
 

@@ -56,6 +56,15 @@ class Space:
         points = [str(point) for point in self.points]
         return digest([points, [str(s) for s in self.baselines.values()], list(self.choices().items())])
 
+    def holds(self, setting: Setting) -> bool:
+        """Return whether a setting can be tried: its values are known to the space, and keep to the pins."""
+        choices, values = self.choices(), setting.to_dict()
+        return (
+            values.keys() == choices.keys()
+            and all(value in choices[name] for name, value in values.items())
+            and self.allows(setting)
+        )
+
     def aliases(self) -> dict[str, list[str]]:
         """Return, for each baseline, the other names whose setting is the same here."""
         return {

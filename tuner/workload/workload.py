@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, NoModeError, unknown
 from tuner.identity import digest
 from tuner.places import shipped
 from tuner.workload import asked as options
@@ -146,7 +146,7 @@ def _python(name: str, asked: Asked, execution: Execution) -> Workload:
         raise BadInputError(f"{name} is no Python file", "if it is a command, put it after -- and give --metric-regex")
     file = pyfile.read(path)
     if asked.mode not in file.modes:
-        raise BadInputError(f"{path.stem} has no mode '{asked.mode}'", f"known: {', '.join(file.modes)}")
+        raise NoModeError(f"{path.stem} has no mode '{asked.mode}'", f"known: {', '.join(file.modes)}")
     asked.refuse("--signature", "--input-shape", "--input-range", of="a Python file, which makes its own inputs")
     params = options.parameters(asked.params, file.params)
     return Workload(
@@ -188,7 +188,7 @@ def _found(
     """Return the workload of a model that was found, not written for this."""
     asked.refuse("--param", of=description)
     if asked.mode != INFERENCE:
-        raise BadInputError(f"{path} has no mode '{asked.mode}'", f"known: {INFERENCE}; a Python file can train it")
+        raise NoModeError(f"{path} has no mode '{asked.mode}'", f"known: {INFERENCE}; a Python file can train it")
     shapes, ranges = options.shapes(asked.input_shapes), options.ranges(asked.input_ranges)
     return Workload(
         name=asked.name or path.resolve().name.removesuffix(path.suffix),

@@ -1,0 +1,150 @@
+"""The command `suite`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner.cli.options import JsonOption, SpaceOption, StorageOption, TimeoutOption
+from tuner.cli.output import console, show, show_json
+from tuner.places import DEFAULT_STORAGE
+
+if TYPE_CHECKING:
+    from tuner.job.suite import Done, Suite
+
+INTERRUPTED = 130
+EPILOG = (
+    "Examples: tftune suite --time-budget 2m | tftune suite --workloads resnet50,mlp --modes inference,training | "
+    "tftune suite --cpus 1,2 --cpu-quota 1.5 --python .venv/bin/python --python .openmp/bin/python --stop-after 8h | "
+    "tftune suite --dry-run"
+)
+
+
+def suite(
+    workloads: Annotated[
+        str, typer.Option("--workloads", metavar="NAME[,NAME…]", help="Shipped ones or your own files; 'all' shipped.")
+    ] = "all",
+    modes: Annotated[
+        str, typer.Option("--modes", metavar="MODE[,MODE]", help="inference, training, or both.")
+    ] = "inference",
+    cpus: Annotated[
+        str | None,
+        typer.Option("--cpus", metavar="N[,N…]", help="So many CPUs, by an affinity mask; all if not given."),
+    ] = None,
+    cpu_quota: Annotated[
+        str | None,
+        typer.Option("--cpu-quota", metavar="N[,N…]", help="All CPUs under a quota as a container's, by a cgroup."),
+    ] = None,
+    pythons: Annotated[
+        list[str] | None,
+        typer.Option("--python", metavar="PATH", help="An interpreter with TensorFlow; may be given again."),
+    ] = None,
+    space: SpaceOption = "cpu",
+    time_budget: Annotated[str, typer.Option("--time-budget", metavar="TIME", help="Of each search.")] = "5m",
+    stop_after: Annotated[
+        str | None, typer.Option("--stop-after", metavar="TIME", help="Begin no search after this time.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of each search.")] = 0,
+    storage: StorageOption = DEFAULT_STORAGE,
+    trial_timeout: TimeoutOption = "2m",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and run nothing.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Search over many workloads, modes, machine shapes and TensorFlow builds; one study each.
+
+    What the storage has already is not run again: the same command continues. `tftune rules` learns from it.
+    """
+    from tuner.job import suite as suites
+    from tuner.report import suite as report
+
+    planned = suites.plan(
+        suites.SuiteRequest(
+            workloads=workloads,
+            modes=modes,
+            cpus=cpus,
+            cpu_quotas=cpu_quota,
+            pythons=pythons or (),
+            space=space,
+            time_budget=time_budget,
+            stop_after=stop_after,
+            seed=seed,
+            storage=storage,
+            trial_timeout=trial_timeout,
+        )
+    )
+    done = [] if dry_run else suites.run(planned, **_told(planned))
+    rows = _rows(planned, done)
+    if json_:
+        show_json({"schema": report.SCHEMA, "cases": rows, "absent": planned.absent})
+    else:
+        if dry_run:
+            show(report.plan(rows))
+        show(report.summary(rows, sum(each.wall_s for each in done)))
+    if any(each.interrupted for each in done):
+        raise typer.Exit(INTERRUPTED)
+    if any(row["state"] == "failed" for row in rows):
+        raise typer.Exit(1)
+
+
+def _told(planned: Suite) -> dict[str, Any]:
+    """Return what is told of each search, on stderr: a line when it has ended, and what runs meanwhile."""
+    from tuner.report.layout import duration_text
+    from tuner.report.suite import outcome
+
+    out = console(stderr=True)
+    n = len(planned.cases)
+    for text in planned.absent:
+        out.print(text, style="dim")
+    out.print(f"{n} searches, {len(planned.known)} of them known already", style="bold")
+
+    def title(number: int) -> str:
+        case = planned.cases[number]
+        return f"{number + 1}/{n}  {case.title}  {case.shape}  {case.runtime.title}"
+
+    def begins(number: int, left_s: float) -> None:
+        if out.is_terminal:
+            out.file.write(f"\r\x1b[2K{title(number)} … about {duration_text(left_s)} left"[: out.width - 1])
+            out.file.flush()
+
+    def ends(done: Done, left_s: float) -> None:
+        if out.is_terminal:
+            out.file.write("\r\x1b[2K")
+        said = outcome(done.document, done.failure)
+        times = f"{duration_text(done.wall_s)}, about {duration_text(left_s)} left"
+        out.print(f"{title(done.number)}  {said}  ({times})", soft_wrap=True)
+
+    return {"begins": begins, "ends": ends}
+
+
+def _rows(planned: Suite, done: list[Done]) -> list[dict[str, Any]]:
+    from tuner.report.document import describe_study
+    from tuner.report.suite import outcome
+
+    made = {each.number: each for each in done}
+    rows = []
+    for number, case in enumerate(planned.cases):
+        ended = made.get(number)
+        document, failure, state = None, "", "missing"
+        if number in planned.known:
+            document, state = describe_study(planned.known[number]), "known"
+        elif ended is not None:
+            document, failure = ended.document, ended.failure
+            state = "missing" if ended.interrupted else "made" if document else "failed"
+        rows.append(
+            {
+                "number": number + 1,
+                "workload": case.workload.name,
+                "mode": case.workload.mode,
+                "machine": str(case.shape),
+                "cpus": case.shape.affinity,
+                "cpu_quota": case.shape.quota,
+                "python": str(case.python),
+                "runtime": case.runtime.title,
+                "state": state,
+                "study": None if document is None else document["study"],
+                "outcome": "" if state == "missing" else outcome(document, failure),
+                "wall_s": None if ended is None else round(ended.wall_s, 1),
+            }
+        )
+    return rows

@@ -1,0 +1,258 @@
+"""A suite: searches over many workloads, modes, shapes of this machine and TensorFlow builds, one study each.
+
+Each search is a process of its own, confined to its shape; what is in the storage already is not made again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tuner.errors import BadInputError, NoModeError, unknown
+from tuner.job.request import interpreter
+from tuner.machine.confine import Shape, choose, confined
+from tuner.machine.cpulist import parse_list
+from tuner.machine.host import Machine, detect
+from tuner.machine.topology import read_topology
+from tuner.places import DEFAULT_STORAGE
+from tuner.runtime.probe import Runtime, probe
+from tuner.search.budget import parse_duration
+from tuner.search.record import Record
+from tuner.search.storage import all_records, check_storage, open_storage
+from tuner.space import spacefile
+from tuner.space.setting import scrub
+from tuner.workload import workload as workloads
+from tuner.workload.asked import Asked
+from tuner.workload.workload import Workload
+
+ALL = "all"
+_INTERRUPTED = 130
+_N = TypeVar("_N", int, float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteRequest:
+    """The options of a suite as they were typed; lists are separated by commas."""
+
+    workloads: str = ALL
+    modes: str = "inference"
+    cpus: str | None = None
+    cpu_quotas: str | None = None
+    pythons: Sequence[str] = ()
+    space: str = "cpu"
+    time_budget: str = "5m"
+    stop_after: str | None = None
+    seed: int = 0
+    storage: str = DEFAULT_STORAGE
+    trial_timeout: str = "2m"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One search of a suite."""
+
+    asked: Asked
+    workload: Workload
+    shape: Shape
+    python: Path
+    runtime: Runtime
+
+    @property
+    def title(self) -> str:
+        """Return what it is called, for people."""
+        return f"{self.workload.name} {self.workload.mode}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """The searches that were asked for, those that are to be run, and how."""
+
+    request: SuiteRequest
+    cases: list[Case]
+    known: dict[int, Record]
+    """The studies that the storage has already, by the number of the case."""
+    budget_s: float
+    stop_after_s: float | None
+    absent: list[str]
+    """What was asked for and is not there, such as the training of a workload that has none."""
+
+    @property
+    def missing(self) -> list[int]:
+        """Return the numbers of the cases that are to be run."""
+        return [number for number in range(len(self.cases)) if number not in self.known]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """How a case ended: its study's document, or why there is none."""
+
+    number: int
+    wall_s: float
+    document: dict[str, Any] | None = None
+    failure: str = ""
+    interrupted: bool = False
+
+
+def plan(request: SuiteRequest) -> Suite:
+    """Understand a suite and find what is done of it; raises BadInputError, and runs nothing but the probe."""
+    machine = detect()
+    budget_s = parse_duration(request.time_budget)
+    stop_after_s = None if request.stop_after is None else parse_duration(request.stop_after, option="--stop-after")
+    parse_duration(request.trial_timeout, option="--trial-timeout")
+    spacefile.read(request.space, machine)
+    check_storage(request.storage)
+    shapes = _shapes(request, machine)
+    named, absent = _workloads(request)
+    env, _ = scrub(os.environ)
+    env |= {"CUDA_VISIBLE_DEVICES": "-1"}
+    pythons = list(dict.fromkeys(interpreter(text) for text in request.pythons or (None,)))
+    runtimes = {python: probe(python, env) for python in pythons}
+    # What stands first varies slowest: a suite that is ended early has seen every workload somewhere.
+    cases = [
+        Case(asked=asked, workload=workload, shape=shape, python=python, runtime=runtimes[python])
+        for mode in _words(request.modes)
+        for shape in shapes
+        for python in pythons
+        for asked, workload in named
+        if workload.mode == mode
+    ]
+    storage = open_storage(request.storage, create=False)
+    records = [] if storage is None else all_records(storage)
+    known = {}
+    for number, case in enumerate(cases):
+        found = next((r for r in reversed(records) if _is_of(r, case, request, machine)), None)
+        if found is not None:
+            known[number] = found
+    return Suite(request=request, cases=cases, known=known, budget_s=budget_s, stop_after_s=stop_after_s, absent=absent)
+
+
+def _words(text: str) -> list[str]:
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _workloads(request: SuiteRequest) -> tuple[list[tuple[Asked, Workload]], list[str]]:
+    """Return each workload in each mode that it has, and those that it has not."""
+    modes = _words(request.modes)
+    if not modes or set(modes) - {"inference", "training"}:
+        raise unknown("mode", request.modes, ("inference", "training"))
+    words = workloads.names() if request.workloads == ALL else _words(request.workloads)
+    if not words:
+        raise BadInputError("--workloads is empty", f"name some, or '{ALL}'")
+    found, absent = [], []
+    for word in words:
+        for mode in modes:
+            asked = Asked.named(word, mode=mode)
+            try:
+                found.append((asked, workloads.find(asked)))
+            except NoModeError as error:
+                absent.append(error.message)
+    if not found:
+        raise BadInputError(f"nothing to run: {'; '.join(absent)}", "ask for another mode or workload")
+    return found, absent
+
+
+def _shapes(request: SuiteRequest, machine: Machine) -> list[Shape]:
+    """Return the shapes: each number of CPUs, then each quota on all of them; if neither is given, all CPUs."""
+    mask = parse_list(machine.affinity)
+    topology = read_topology()
+    shapes = [Shape(cpus=choose(topology, mask, _number(n, int, "--cpus"))) for n in _words(request.cpus or "")]
+    for text in _words(request.cpu_quotas or ""):
+        quota = _number(text, float, "--cpu-quota")
+        shape = Shape(cpus=mask, quota=quota)
+        with confined(shape):  # refused here rather than in the middle of the night
+            shapes.append(shape)
+    return list(dict.fromkeys(shapes)) or [Shape(cpus=mask)]
+
+
+def _number(text: str, kind: Callable[[str], _N], option: str) -> _N:
+    try:
+        return kind(text)
+    except ValueError:
+        raise BadInputError(f"{option} is '{text}'", "expected numbers, e.g. 1,2") from None
+
+
+def _is_of(record: Record, case: Case, request: SuiteRequest, machine: Machine) -> bool:
+    """Return whether a study is of that case, and has its finals."""
+    described = record.get("described", {})
+    there, workload = described.get("machine", {}), described.get("workload", {})
+    quotas = [quota for quota in (case.shape.quota, machine.cpu_quota) if quota is not None]
+    return bool(record.get("finals")) and (
+        (there.get("cpu_model"), there.get("online_cpus"), there.get("affinity"), there.get("cpu_quota"))
+        == (machine.cpu_model, machine.online_cpus, case.shape.affinity, min(quotas, default=None))
+        and workload.get("fingerprint") == case.workload.fingerprint
+        and workload.get("mode") == case.workload.mode
+        and workload.get("execution") == case.workload.execution.value
+        and described.get("runtime", {}).get("id") == case.runtime.id
+        and described.get("space") == request.space
+        and record.get("seed") == request.seed
+    )
+
+
+def run(suite: Suite, *, begins: Callable[[int, float], None], ends: Callable[[Done, float], None]) -> list[Done]:
+    """Run what is missing, one after another; `begins` and `ends` are told, with about how long all will yet take (s).
+
+    A case that fails is kept as one; the others go on. Ends early where it is interrupted, or its time is over.
+    """
+    began_s = time.monotonic()
+    done: list[Done] = []
+    for number in suite.missing:
+        left = len(suite.missing) - len(done)
+        begins(number, left * _usual_s(suite, done))
+        made = _run(suite, number)
+        done.append(made)
+        ends(made, (left - 1) * _usual_s(suite, done))
+        over = suite.stop_after_s is not None and time.monotonic() - began_s >= suite.stop_after_s
+        if made.interrupted or over:
+            break
+    return done
+
+
+def _usual_s(suite: Suite, done: Sequence[Done]) -> float:
+    """Return how long a case takes: as those that are done, or its budget."""
+    return sum(each.wall_s for each in done) / len(done) if done else suite.budget_s
+
+
+def _run(suite: Suite, number: int) -> Done:
+    """Run one search in a process of its own; nothing of the parent is awake meanwhile."""
+    case, began_s = suite.cases[number], time.monotonic()
+    with tempfile.TemporaryFile("w+", errors="replace") as said, confined(case.shape) as enter:
+        child = subprocess.Popen(
+            _command(case, suite.request),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches the suite alone, which hands it on once
+            preexec_fn=enter,  # there is one thread
+        )
+        interrupted = False
+        try:
+            out, _ = child.communicate()
+        except KeyboardInterrupt:
+            interrupted = True
+            child.terminate()
+            out, _ = child.communicate()
+        said.seek(0)
+        lines = [line for line in said.read().splitlines() if line.strip()]
+    wall_s = time.monotonic() - began_s
+    if interrupted or child.returncode == _INTERRUPTED:
+        return Done(number=number, wall_s=wall_s, interrupted=True, failure="interrupted")
+    if child.returncode != 0:
+        last = (lines or [f"it ended with {child.returncode}"])[-1]
+        return Done(number=number, wall_s=wall_s, failure=last.removeprefix("tftune: "))
+    return Done(number=number, wall_s=wall_s, document=json.loads(out))
+
+
+def _command(case: Case, request: SuiteRequest) -> list[str]:
+    words = [sys.executable, "-m", "tuner", "search", *case.asked.words, "--mode", case.asked.mode]
+    words += ["--python", str(case.python), "--space", request.space, "--time-budget", request.time_budget]
+    words += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]
+    return [*words, "--wait", "--json"]

@@ -1,0 +1,129 @@
+"""Confinement: letting a process have fewer CPUs than the host has, by an affinity mask or by a CPU quota.
+
+A quota is a cgroup of its own below this process's, v1 or v2, that lives as long as what runs in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import BadInputError
+from tuner.machine.cgroup import cpu_groups
+from tuner.machine.cpulist import format_list
+from tuner.machine.topology import Topology
+
+PERIOD_US = 100_000
+LEAST_QUOTA = 0.05
+"""Of a CPU: below it, TensorFlow would not become ready within any patience."""
+_PR_SET_PDEATHSIG = 1
+_EMPTY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What processes may use of a host: its CPUs, and a quota (in CPUs) where one is laid on beside them."""
+
+    cpus: frozenset[int]
+    quota: float | None = None
+
+    def __str__(self) -> str:
+        n = len(self.cpus)
+        text = f"{n} CPU{'s' if n > 1 else ''}"
+        return text if self.quota is None else f"{text}, quota {self.quota:g}"
+
+    @property
+    def affinity(self) -> str:
+        """Return the mask as a list such as `0-3`."""
+        return format_list(self.cpus)
+
+
+def choose(topology: Topology, mask: frozenset[int], n: int) -> frozenset[int]:
+    """Return `n` CPUs of a mask that lie beside each other: cores of one package first, one hardware thread of each.
+
+    Raises BadInputError where there are not so many.
+    """
+    if not 1 <= n <= len(mask):
+        raise BadInputError(f"--cpus {n}", f"expected 1 to {len(mask)}: the mask of this process has {len(mask)}")
+    package = {cpu: number for number, cpus in enumerate(topology.packages) for cpu in cpus}
+    cores = sorted((sorted(core & mask) for core in topology.cores if core & mask), key=lambda c: (package[c[0]], c[0]))
+    first, siblings = [core[0] for core in cores], [cpu for core in cores for cpu in core[1:]]
+    return frozenset((first + siblings)[:n])
+
+
+@contextmanager
+def confined(shape: Shape, root: Path = Path("/")) -> Iterator[Callable[[], None]]:
+    """Yield what a new process has to call, before it becomes another program, to be confined to a shape.
+
+    The process also ends when its parent does. Raises BadInputError where the rights for a quota are missing.
+    """
+    with contextlib.ExitStack() as cleanup:
+        group = None if shape.quota is None else cleanup.enter_context(_group(shape.quota, root))
+        libc = ctypes.CDLL(None)
+
+        def enter() -> None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            os.sched_setaffinity(0, shape.cpus)
+            if group is not None:
+                (group / "cgroup.procs").write_text(str(os.getpid()))
+
+        yield enter
+
+
+@contextmanager
+def _group(quota: float, root: Path) -> Iterator[Path]:
+    """Make a cgroup with a quota, and remove it when nothing runs in it any more."""
+    found = _make(quota, root)
+    try:
+        yield found
+    finally:
+        deadline = time.monotonic() + _EMPTY_S
+        while True:
+            try:
+                found.rmdir()
+                break
+            except OSError:  # what was killed a moment ago is still leaving
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.05)
+
+
+def _make(quota: float, root: Path) -> Path:
+    if not quota >= LEAST_QUOTA:
+        raise BadInputError(f"--cpu-quota {quota:g}", f"expected CPUs, at least {LEAST_QUOTA:g}, e.g. 1.5")
+    refused = "no cgroup with a CPU controller is mounted"
+    # In version 2 a group with processes of its own may not hand the controller on; then the new one stands beside it.
+    for parent in cpu_groups(root)[:2]:
+        group = parent / f"tftune-{os.getpid()}"
+        try:
+            group.mkdir(exist_ok=True)
+            _limit(group, quota)
+        except OSError as error:
+            refused = f"{group.parent}: {error.strerror}"
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            continue
+        return group
+    raise BadInputError(
+        f"--cpu-quota {quota:g} cannot be laid on here ({refused})",
+        "run as root, under a delegated cgroup, or in a container with --cpus",
+    )
+
+
+def _limit(group: Path, quota: float) -> None:
+    """Write the quota of a group, version 1 or 2; raises OSError where it has none."""
+    limit_us = round(quota * PERIOD_US)
+    if (group / "cpu.cfs_quota_us").exists():
+        (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+        (group / "cpu.cfs_quota_us").write_text(str(limit_us))
+        return
+    if not (group / "cpu.max").exists():
+        (group.parent / "cgroup.subtree_control").write_text("+cpu")
+    (group / "cpu.max").write_text(f"{limit_us} {PERIOD_US}")
