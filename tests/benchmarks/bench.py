@@ -21,8 +21,12 @@ class Figure:
 
     what: str
     found: str
-    target: str
-    met: bool
+    target: str = ""
+    met: bool = True
+
+    def row(self) -> str:
+        """Return it as a row of Markdown."""
+        return f"| {self.what} | {self.found} | {self.target} | {'' if self.met else '**missed**'} |"
 
 
 def job_on(python: str, workload: str = "resnet50") -> tuple[Job, Target]:

@@ -181,7 +181,7 @@ def main(wanted: list[str]) -> None:
     print(f"{machine.cpu_model}, {machine.physical_cores} cores, {machine.memory_bytes / 2**30:.0f} GiB\n")
     print("| what | found | target | |\n| --- | --- | --- | --- |")
     for figure in figures:
-        print(f"| {figure.what} | {figure.found} | {figure.target} | {'' if figure.met else '**missed**'} |")
+        print(figure.row())
 
 
 if __name__ == "__main__":

@@ -273,9 +273,7 @@ def main() -> None:
     """Print the table."""
     print("| what | found | target | |\n| --- | --- | --- | --- |")
     for figure in simulation():
-        print(
-            f"| {figure.what} | {figure.found} | {figure.target} | {'' if figure.met else '**missed**'} |", flush=True
-        )
+        print(figure.row(), flush=True)
 
 
 if __name__ == "__main__":

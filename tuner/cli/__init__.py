@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.cli import env, inspect, measure, search, studies, suite, workloads
+from tuner.cli import env, inspect, measure, rules, search, studies, suite, workloads
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import BadInputError, TunerError
 
@@ -23,6 +23,8 @@ app = typer.Typer(
 )
 app.command(epilog=search.EPILOG)(search.search)
 app.command(epilog=suite.EPILOG)(suite.suite)
+app.command(epilog=rules.RULES_EPILOG)(rules.rules)
+app.command(epilog=rules.RECOMMEND_EPILOG)(rules.recommend)
 app.command(epilog=measure.COMPARE_EPILOG)(measure.compare)
 app.command(epilog=measure.CHECK_EPILOG)(measure.check)
 app.command(epilog=measure.NOISE_EPILOG)(measure.noise)
@@ -30,6 +32,8 @@ app.command(epilog=inspect.EPILOG)(inspect.inspect)
 app.command("list", epilog=studies.LIST_EPILOG)(studies.list_studies)
 app.command("show", epilog=studies.SHOW_EPILOG)(studies.show_study)
 app.command(epilog=studies.EMIT_EPILOG)(studies.emit)
+app.command("import", epilog=rules.IMPORT_EPILOG)(rules.import_studies)
+app.command(epilog=rules.EXPORT_EPILOG)(rules.export)
 app.add_typer(workloads.app, name="workloads")
 app.add_typer(env.app, name="env")
 

@@ -8,6 +8,7 @@ import typer
 
 from tuner.cli.options import (
     BatchOption,
+    BudgetOption,
     JsonOption,
     ObjectiveOption,
     PythonOption,
@@ -37,13 +38,6 @@ COMPARE_EPILOG = (
 )
 CHECK_EPILOG = "Examples: tftune check last | tftune check resnet50 --time-budget 5m --json"
 NOISE_EPILOG = "Examples: tftune noise resnet50 | tftune noise resnet50 --python .openmp/bin/python --time-budget 3m"
-
-BudgetOption = Annotated[
-    str,
-    typer.Option(
-        "--time-budget", metavar="TIME", help="About so long, such as 90s or 5m; two rounds or pairs in any case."
-    ),
-]
 
 
 @takes_workload

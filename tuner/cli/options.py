@@ -81,6 +81,12 @@ ThresholdOption = Annotated[
         help="The gain that matters in practice; if not given 2, in a search the noise floor where that is larger.",
     ),
 ]
+BudgetOption = Annotated[
+    str,
+    typer.Option(
+        "--time-budget", metavar="TIME", help="About so long, such as 90s or 5m; two rounds or pairs in any case."
+    ),
+]
 TimeoutOption = Annotated[
     str, typer.Option("--trial-timeout", metavar="TIME", help="For a process to become ready, or to run one slice.")
 ]

@@ -127,9 +127,10 @@ def _read(storage: optuna.storages.BaseStorage, name: str) -> Record:
 
 def all_records(storage: optuna.storages.BaseStorage) -> list[Record]:
     """Return every study of this format in a storage, the oldest first."""
-    names = optuna.get_all_study_names(storage)
-    records = [Record(optuna.load_study(study_name=name, storage=storage)) for name in names]
-    return sorted((r for r in records if r.get("schema") == SCHEMA), key=lambda r: str(r.get("created")))
+    # Summaries would read every trial of every study.
+    known = [each for each in storage.get_all_studies() if each.user_attrs.get("schema") == SCHEMA]
+    known.sort(key=lambda each: str(each.user_attrs.get("created")))
+    return [Record(optuna.load_study(study_name=each.study_name, storage=storage)) for each in known]
 
 
 def create_or_continue(

@@ -1,0 +1,124 @@
+"""Rules where the truth is known: is a planted rule found again, and does noise make none?
+
+    python -m tests.benchmarks.rules
+
+The studies are made (`tests.planted`): what a search measures and its errors, from a recorded trace.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import optuna
+
+from tests.benchmarks.bench import Figure
+from tests.planted import BY_WIDTH, NOTHING, Truth, make, studies, write
+from tuner.job.rulebook import RulesRequest
+from tuner.job.rulebook import make as distil_storage
+from tuner.rules.condition import thresholds
+from tuner.rules.distil import follow, thread_table
+from tuner.rules.evidence import Study
+from tuner.rules.learn import LearnPlan, learn
+from tuner.rules.recipe import Recipe
+from tuner.rules.situation import EIGEN, FEATURE, OPENMP
+
+N_RUNS = 100
+N_STUDIES = 1000
+_CUTS = 12
+
+
+def found_again(truth: Truth, seed: int) -> bool:
+    """Return whether 60 studies of a truth give it back: its recipes, each threshold within one step."""
+    made = studies(list(make(np.random.default_rng(seed), truth=truth)))
+    table = thread_table(made)
+    rules = table.learn(LearnPlan())
+    return bool(rules) and all(
+        _means_the_same(follow(rules, study), truth.recipe(study.situation), study)
+        for study in made
+        if not _near(study, made, truth)
+    )
+
+
+def _means_the_same(a: Recipe, b: Recipe, study: Study) -> bool:
+    return study.setting(a) == study.setting(b)
+
+
+def _near(study: Study, made: list[Study], truth: Truth) -> bool:
+    """Return whether a study lies between the threshold and the next one that could have been taken."""
+    cuts = thresholds([s.values[truth.feature] for s in made], log=FEATURE[truth.feature].log, at_most=_CUTS)
+    below = [cut for cut in cuts if cut <= truth.threshold]
+    above = [cut for cut in cuts if cut > truth.threshold]
+    low, high = (below[-2] if len(below) > 1 else 0.0), (above[1] if len(above) > 1 else np.inf)
+    return bool(low <= study.values[truth.feature] < high)
+
+
+def nothing_found(truth: Truth, seed: int) -> bool:
+    """Return whether studies in which no setting is better than another give no rule."""
+    made = studies(list(make(np.random.default_rng(seed), truth=truth, pools=(EIGEN, OPENMP), workloads=15)))
+    return not thread_table(made).learn(LearnPlan())
+
+
+def shuffled_gives_nothing(truth: Truth, seed: int) -> bool:
+    """Return whether a truth gives no rule once the gains of the recipes are shuffled within each study."""
+    rng = np.random.default_rng(seed)
+    table = thread_table(studies(list(make(rng, truth=truth))))
+    u = table.problem.u.copy()
+    for row in u:
+        # What is kept is what gains nothing by definition; the others may as well be each other, or worse than it.
+        row[1:] = rng.permutation(row[1:]) * rng.choice([-1.0, 1.0])
+    return not learn(replace(table.problem, u=u), LearnPlan())
+
+
+def figures() -> Iterator[Figure]:
+    """Yield what is found."""
+    began = time.monotonic()
+    with ProcessPoolExecutor() as pool:
+        for title, truth in (
+            ("a rule with a threshold (small operators: one thread)", Truth()),
+            ("Wang's rule", Truth(below=BY_WIDTH, above=BY_WIDTH)),
+        ):
+            n = _count(pool, partial(found_again, truth))
+            yield Figure(f"{title}, planted in 60 studies: found again", f"{n} of {N_RUNS}", "at least 95", n >= 95)
+        n = _count(pool, partial(nothing_found, NOTHING))
+        yield Figure("60 studies in which nothing matters: no rule", f"{n} of {N_RUNS}", "at least 95", n >= 95)
+        n = _count(pool, partial(shuffled_gives_nothing, Truth()))
+        yield Figure("60 studies, gains shuffled: no rule", f"{n} of {N_RUNS}", "at least 95", n >= 95)
+    yield Figure("all of these", f"{time.monotonic() - began:.0f} s")
+    yield _large()
+
+
+def _count(pool: ProcessPoolExecutor, good: Callable[[int], bool]) -> int:
+    return sum(pool.map(good, range(N_RUNS)))
+
+
+def _large() -> Figure:
+    """Return how long a storage of 1,000 studies takes, read, learned from and proven."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{Path(folder) / 'large.db'}"
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        storage = optuna.storages.RDBStorage(url)
+        rng = np.random.default_rng(0)
+        made = make(rng, truth=Truth(), workloads=N_STUDIES // 4, cores=(8, 16), pools=(EIGEN, OPENMP), extra=3)
+        write(list(made), storage)
+        began = time.monotonic()
+        distil_storage(RulesRequest(storage=url))
+        took = time.monotonic() - began
+    return Figure(f"rules of a storage of {N_STUDIES:,} studies", f"{took:.1f} s", "at most 30 s", took <= 30)
+
+
+def main() -> None:
+    """Print the table."""
+    print("| what | found | target | |\n| --- | --- | --- | --- |")
+    for figure in figures():
+        print(figure.row(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,352 @@
+"""Made studies of a known rule, in noise that was recorded on a real machine: what learning has to find again.
+
+A study knows the baselines, Wang's setting and some settings more, as a search does: trials in pairs with the default,
+then finals. A setting's true rate falls off around the optimum that the rule gives; its errors are stretches of a
+recorded trace, so that drift and spikes are as they were.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import TrialState, create_trial
+
+from tests.benchmarks.replay import load
+from tuner.machine.host import Machine
+from tuner.machine.topology import Cache
+from tuner.measure.finals import Contender, Round
+from tuner.measure.noise import Noise
+from tuner.measure.statistics import Array, contrast, moderated
+from tuner.measure.verdict import INCUMBENT
+from tuner.model.graph import Features
+from tuner.rules.condition import Literal
+from tuner.rules.evidence import Study, apply
+from tuner.rules.recipe import COMPACT, Recipe
+from tuner.rules.situation import EIGEN, OPENMP, Situation
+from tuner.rules.surface import Measured, Surface
+from tuner.search.record import SCHEMA
+from tuner.space.baseline import BASELINES, WANG, wang_width
+from tuner.space.knob import Value
+from tuner.space.setting import Setting, distinct
+from tuner.trial.outcome import Slice
+
+TRACE = "resnet50-stock"
+QUADS, ROUNDS, SLICES = 5, 5, 4
+QUAD_SD, PROCESS_SD = 0.03, 0.006  # what is told of the noise; the errors themselves are the trace's
+ONE_THREAD = Recipe.of({"inter_op": "1", "intra_op": "1"})
+ONE_POOL = Recipe.of({"inter_op": "1", "intra_op": "cores"})
+BY_WIDTH = Recipe.of({"inter_op": "width", "intra_op": "cores/inter_op"})
+
+_LEAST_MFLOPS, _MOST_MFLOPS = 0.01, 2000.0  # of a step's operators
+
+_trace = cache(load)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """Below the threshold of a feature one recipe is best, from there on another; `height` is what it matters."""
+
+    feature: str = "mflops_operator"
+    threshold: float = 4.0
+    below: Recipe = ONE_THREAD
+    above: Recipe = ONE_POOL
+    height: float = 0.15
+
+    def recipe(self, situation: Situation) -> Recipe:
+        """Return what is best in a situation."""
+        literal = Literal(self.feature, self.threshold, True)
+        return self.below if literal.holds(situation.values()) else self.above
+
+
+NOTHING = Truth(height=0.0)
+"""No setting is better than another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A made study: what was measured in it, and what is true."""
+
+    situation: Situation
+    default: Setting
+    baselines: dict[str, Setting]
+    compact: Value | None
+    trials: list[tuple[Setting, float, float]]
+    contenders: list[Setting]
+    finals: Array
+    """Mean log rates, shape (rounds, contenders); the default is the first."""
+    luck: float
+
+
+def make(
+    rng: np.random.Generator,
+    *,
+    truth: Truth,
+    workloads: int = 30,
+    cores: Sequence[int] = (8, 16),
+    pools: Sequence[str] = (EIGEN,),
+    extra: int = 8,
+) -> Iterator[Made]:
+    """Yield a study of each workload on each machine in each build."""
+    # As a suite would: workloads of every size, each somewhere in its own part of the range.
+    sizes = rng.permutation((np.arange(workloads) + rng.random(workloads)) / workloads)
+    for number in range(workloads):
+        batch = int(2 ** rng.integers(0, 8))
+        graph = _graph(rng, batch, sizes[number])
+        for n in cores:
+            for pool in pools:
+                situation = Situation(
+                    workload=f"made{number}",
+                    mode="inference",
+                    batch_size=batch,
+                    features=graph,
+                    machine=_machine(n),
+                    pool=pool,
+                )
+                yield _study(rng, situation, truth, extra)
+
+
+def studies(made: Sequence[Made]) -> list[Study]:
+    """Return what `tuner.rules.evidence` would read of them from a storage."""
+    return [_as_study(number, each) for number, each in enumerate(made)]
+
+
+def _graph(rng: np.random.Generator, batch: int, size: float) -> Features:
+    """Return features as far apart as those of the shipped workloads; `size` in [0, 1) is of a step's operators."""
+    depth = int(math.exp(rng.uniform(math.log(10), math.log(1000))))
+    heavy = max(1, depth // 5)
+    layers = max(1, int(heavy / math.exp(rng.uniform(0, math.log(8)))))
+    flops = max(1, int(_LEAST_MFLOPS * (_MOST_MFLOPS / _LEAST_MFLOPS) ** size * 1e6 * depth / batch))
+    moved = int(flops / math.exp(rng.uniform(math.log(0.5), math.log(50))))
+    return Features(
+        operators={},
+        heavy_operators=heavy,
+        layers=layers,
+        width=heavy / layers,
+        depth=depth,
+        flops=flops,
+        moved_bytes=moved,
+        parameters=1000,
+        parameter_bytes=4000,
+        known=True,
+    )
+
+
+def _machine(cores: int) -> Machine:
+    return Machine(
+        id=f"made{cores}",
+        cpu_model="Made CPU",
+        architecture="x86_64",
+        online_cpus=cores,
+        logical_cpus=cores,
+        physical_cores=cores,
+        threads_per_core=1,
+        sockets=1,
+        numa_nodes={"0": f"0-{cores - 1}"},
+        affinity=f"0-{cores - 1}",
+        cpu_quota=None,
+        memory_bytes=64 << 30,
+        memory_limit_bytes=None,
+        caches=[Cache(name="L3", size_bytes=32 << 20, n_instances=1)],
+    )
+
+
+def _study(rng: np.random.Generator, situation: Situation, truth: Truth, extra: int) -> Made:
+    n = situation.machine.logical_cpus
+    openmp = situation.pool == OPENMP
+    values: dict[str, Value] = {"inter_op": n, "intra_op": n, "batch_size": situation.batch_size}
+    if openmp:
+        values |= {"inter_op": 2, "omp_num_threads": n, "kmp_affinity": "none", "kmp_blocktime": 200}
+    default = Setting.of(values)
+    compact = "granularity=fine,compact,1,0" if openmp else None
+    known = {each.name: apply(default, each.rule(situation.machine), None) for each in BASELINES}
+    wang = wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}
+    best = apply(default, truth.recipe(situation).values(situation), compact)
+    trials: list[tuple[Setting, float, float]] = []
+
+    def measure(setting: Setting) -> None:
+        trials.append((setting, *_trial(rng, _gain(setting, best, default, truth))))
+
+    for setting in distinct([*known.values(), apply(default, wang, compact)]):
+        measure(setting)
+    for _ in range(extra):
+        measure(_suggest(default, trials))
+    incumbent = max(trials, key=lambda each: each[1])[0]
+    contenders = distinct([default, incumbent, *known.values()])
+    finals = np.array([_round(rng, [_gain(c, best, default, truth) for c in contenders]) for _ in range(ROUNDS)])
+    return Made(
+        situation=situation,
+        default=default,
+        baselines=known,
+        compact=compact,
+        trials=trials,
+        contenders=contenders,
+        finals=finals,
+        luck=PROCESS_SD,
+    )
+
+
+def _suggest(default: Setting, trials: Sequence[tuple[Setting, float, float]]) -> Setting:
+    """Return what a search would try next: of the powers of two, what may be best for all that is known."""
+    powers = [2**i for i in range(int(default["intra_op"]).bit_length())]
+    knobs = [knob for knob in ("inter_op", "intra_op", "omp_num_threads") if knob in default.to_dict()]
+    tried = {setting for setting, *_ in trials}
+    points = [
+        default.with_values(**dict(zip(knobs, values, strict=True)))
+        for values in itertools.product(powers, repeat=len(knobs))
+    ]
+    points = [point for point in points if point not in tried]
+    measured = [Measured(setting=s, log_ratio=mean, variance=se**2 + PROCESS_SD**2) for s, mean, se in trials]
+    mean, sd = Surface(default, measured, luck=PROCESS_SD).gains(points)
+    return points[int(np.argmax(mean + sd))]
+
+
+def _gain(setting: Setting, best: Setting, default: Setting, truth: Truth) -> float:
+    """Return the true log-ratio of a setting to the default: a hill of some height around the best."""
+
+    def below(other: Setting) -> float:
+        knobs = ("inter_op", "intra_op", "omp_num_threads")
+        known, top = other.to_dict(), best.to_dict()
+        far = sum((math.log2(int(known[k])) - math.log2(int(top[k]))) ** 2 for k in knobs if k in known)
+        return truth.height * -math.expm1(-far / 4)
+
+    return below(default) - below(setting)
+
+
+def _weather(rng: np.random.Generator, n: int) -> Array:
+    """Return `n` slices of the trace that follow each other, log scale."""
+    w = _trace(TRACE).w
+    return w[(int(rng.integers(len(w))) + np.arange(n)) % len(w)]
+
+
+def _luck(rng: np.random.Generator) -> float:
+    return float(rng.choice(_trace(TRACE).luck))
+
+
+def _trial(rng: np.random.Generator, gain: float) -> tuple[float, float]:
+    """Return the log-ratio of a pair in quads ABBA and BAAB, and its standard error."""
+    w = _weather(rng, 4 * QUADS).reshape(QUADS, 4)
+    sign = np.where(np.arange(QUADS) % 2, -1, 1)
+    x = sign * (w[:, 1] + w[:, 2] - w[:, 0] - w[:, 3]) / 2
+    found = moderated(x + gain + _luck(rng) - _luck(rng), prior_sd=QUAD_SD, prior_df=4)
+    return found.mean, found.se
+
+
+def _round(rng: np.random.Generator, gains: Sequence[float]) -> list[float]:
+    """Return the mean log rate of each contender in a round of finals: slices there and back, in random order."""
+    n = len(gains)
+    order = rng.permutation(n)
+    w = _weather(rng, SLICES * n)
+    lap = np.concatenate([order, order[::-1]])
+    at = np.concatenate([lap] * (SLICES // 2))
+    return [gains[i] + float(w[at == i].mean()) + _luck(rng) for i in range(n)]
+
+
+def _as_study(number: int, made: Made) -> Study:
+    measured = [Measured(setting=s, log_ratio=mean, variance=se**2 + made.luck**2) for s, mean, se in made.trials]
+    for j, setting in enumerate(made.contenders[1:], start=1):
+        found = contrast(made.finals, 0, j)
+        measured.append(Measured(setting=setting, log_ratio=found.mean, variance=found.se**2))
+    situation = made.situation
+    wang = wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}
+    return Study(
+        name=f"made-{number}",
+        created=f"2026-11-{1 + number % 28:02d}T00:00:00+00:00",
+        machine_id=situation.machine.id,
+        runtime="2.21.0",
+        situation=situation,
+        default=made.default,
+        baselines=made.baselines | {WANG: apply(made.default, wang, made.compact)},
+        compact=made.compact,
+        batches=(situation.batch_size,),
+        surface=Surface(made.default, measured, luck=made.luck),
+    )
+
+
+def write(made: Sequence[Made], storage: optuna.storages.BaseStorage) -> None:
+    """Write the studies as a search would have left them, but for what learning does not read."""
+    for number, each in enumerate(made):
+        study = optuna.create_study(study_name=f"made-{number}", storage=storage, direction="maximize")
+        for key, value in _attributes(number, each).items():
+            study.set_user_attr(key, value)
+        study.add_trials([_stored(each, *trial) for trial in each.trials])
+
+
+def _stored(made: Made, setting: Setting, mean: float, se: float) -> optuna.trial.FrozenTrial:
+    values = {knob: sorted({s[knob] for s, *_ in made.trials}, key=str) for knob, _ in made.default.items}
+    return create_trial(
+        state=TrialState.COMPLETE,
+        value=mean,
+        params=setting.to_dict(),
+        distributions={knob: CategoricalDistribution(choices) for knob, choices in values.items()},
+        user_attrs={
+            "setting": setting.to_dict(),
+            "log_ratio": mean,
+            "se": se,
+            "df": 8.0,
+            "reference": 1,
+            "status": "ok",
+        },
+    )
+
+
+def _attributes(number: int, made: Made) -> dict[str, object]:
+    situation = made.situation
+    contenders = [
+        Contender(names=_names(setting, made, first=i == 1), setting=setting, env={})
+        for i, setting in enumerate(made.contenders)
+    ]
+    rounds = [
+        Round(slices={c.names[0]: [_slice(made, y)] for c, y in zip(contenders, row, strict=True)})
+        for row in made.finals
+    ]
+    return {
+        "schema": SCHEMA,
+        "objective": "throughput",
+        "seed": 0,
+        "created": f"2026-11-{1 + number % 28:02d}T00:00:00+00:00",
+        "updated": f"2026-11-{1 + number % 28:02d}T00:05:00+00:00",
+        "noise": Noise(quad_sd=QUAD_SD, process_sd=made.luck, drift=0.0, n_pairs=3, n_quads=6).to_dict(),
+        "features": situation.features.to_dict(),
+        "described": {
+            "machine": situation.machine.to_dict(),
+            "runtime": {
+                "id": situation.pool,
+                "tensorflow": "2.21.0",
+                "onednn_runtime": "openmp" if situation.pool == OPENMP else "threadpool",
+            },
+            "workload": {
+                "name": situation.workload,
+                "mode": situation.mode,
+                "execution": "graph",
+                "batch_size": situation.batch_size,
+                "fingerprint": situation.workload,
+            },
+            "knobs": {knob: {"active": True, "values": [value]} for knob, value in made.default.items},
+            "baselines": {name: {"setting": s.to_dict()} for name, s in made.baselines.items()},
+        },
+        "finals": {
+            "contenders": [c.to_dict() for c in contenders],
+            "rounds": [r.to_dict() for r in rounds],
+            "threshold": 0.02,
+            "level": 0.95,
+            "ended": "rounds",
+        },
+    }
+
+
+def _names(setting: Setting, made: Made, *, first: bool) -> tuple[str, ...]:
+    """Return the names of a contender of the finals; the incumbent stands second."""
+    known = tuple(name for name, other in made.baselines.items() if other == setting)
+    return ((INCUMBENT,) if first or len(made.contenders) == 1 else ()) + known
+
+
+def _slice(made: Made, log_rate: float) -> Slice:
+    elapsed_s = made.situation.batch_size / math.exp(log_rate)
+    return Slice(start_s=0.0, elapsed_s=elapsed_s, n_steps=1, step_s=(elapsed_s,))

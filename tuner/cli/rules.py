@@ -1,0 +1,270 @@
+"""The commands `rules`, `recommend`, `import` and `export`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner.cli.options import (
+    BudgetOption,
+    JsonOption,
+    PythonOption,
+    StorageOption,
+    WaitOption,
+)
+from tuner.cli.output import console, show, show_json
+from tuner.cli.workload_options import takes_model
+from tuner.errors import BadInputError, unknown
+from tuner.places import DEFAULT_STORAGE, check_writable
+from tuner.workload.asked import Asked
+
+if TYPE_CHECKING:
+    from tuner.job.job import Job
+    from tuner.job.request import Checked
+    from tuner.space.setting import Setting
+
+RULES_EPILOG = (
+    "Examples: tftune rules | tftune rules --keep | tftune rules --format md --out rules.md | "
+    "tftune rules --format html --out rules.html --since 30d | tftune rules --machine here --workloads resnet50,mlp"
+)
+RECOMMEND_EPILOG = (
+    "Examples: tftune recommend resnet50 | tftune recommend bert-base --mode training --format k8s | "
+    "tftune recommend ./mine.py --verify | tftune recommend resnet50 --python .openmp/bin/python --batch --json"
+)
+IMPORT_EPILOG = "Examples: tftune import ../other/results/tftune.db | tftune import postgresql://host/team"
+EXPORT_EPILOG = (
+    "Examples: tftune export > trials.csv | tftune export --what studies --format parquet --out studies.parquet"
+)
+FORMATS = ("text", "md", "html", "json")
+
+RulesOption = Annotated[
+    Path | None,
+    typer.Option("--rules", metavar="FILE", help="Rules to follow; else results/rules.json, else those shipped."),
+]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")]
+
+
+def rules(
+    storage: StorageOption = DEFAULT_STORAGE,
+    format_: Annotated[
+        str, typer.Option("--format", metavar="text|md|html|json", help="For a terminal, a wiki, a browser, a program.")
+    ] = "text",
+    out: OutOption = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep them in results/rules.json, for recommend and search.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="DATE|DAYS", help="Studies begun since 2026-11-01, or 30d.")
+    ] = None,
+    machine: Annotated[str | None, typer.Option("--machine", metavar="ID|here", help="Studies of one machine.")] = None,
+    workloads: Annotated[
+        str | None, typer.Option("--workloads", metavar="NAME[,NAME…]", help="Studies of these workloads.")
+    ] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Learn from simulated studies, instead of measured ones.")
+    ] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Distil a few guideline rules from the studies of a storage, and prove them on what they have not seen.
+
+    A rule stands only where noise alone would not have made it. `tftune suite` makes the studies.
+    """
+    from tuner.job import rulebook
+    from tuner.report import rules as report
+
+    chosen = "json" if json_ else format_
+    if chosen not in FORMATS:
+        raise unknown("format", chosen, FORMATS)
+    _check_out(out)
+    progress = console(stderr=True)
+    request = rulebook.RulesRequest(
+        storage=storage, since=since, machine=machine, workloads=workloads, simulated=simulated
+    )
+    made = rulebook.make(request, told=lambda line: progress.print(line, style="dim"))
+    document = made.rules.to_dict()
+    if keep:
+        rulebook.keep(made.rules)
+        progress.print(f"kept in {rulebook.KEPT}", style="dim")
+    if chosen == "text" and out is None:
+        show(*report.page(document))
+        if not keep:
+            show(
+                "", "for recommend and search: tftune rules --keep; as a page: tftune rules --format md --out rules.md"
+            )
+    else:
+        _write_page(document, chosen, out)
+
+
+def _write_page(document: dict[str, Any], format_: str, out: Path | None) -> None:
+    """Write rules as Markdown, HTML or JSON; pictures of Markdown lie beside its file."""
+    from tuner.report import picture, rulepage
+    from tuner.report import rules as report
+
+    if format_ == "json":
+        import json
+
+        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    elif format_ == "text":
+        from rich.console import Console
+
+        with Path(str(out)).open("w") as file:
+            Console(file=file, width=140, highlight=False).print(*report.page(document), sep="\n")
+        return
+    else:
+        drawn = {rulepage.SPEEDUPS: picture.speedups(document), rulepage.LOSSES: picture.losses(document)}
+        known = {name: svg for name, svg in drawn.items() if svg is not None and (format_ == "html" or out)}
+        if format_ == "html":
+            text = rulepage.html(document, known)
+        else:
+            text = rulepage.markdown(document, pictures=bool(known))
+            for name, svg in known.items():
+                Path(str(out)).with_name(name).write_text(svg + "\n")
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        out.write_text(text)
+
+
+def _check_out(out: Path | None) -> None:
+    if out is None:
+        return
+    if out.is_dir():
+        raise BadInputError(f"--out {out} is a folder", "name a file")
+    if not out.parent.is_dir():
+        raise BadInputError(f"no folder {out.parent} for --out", "make it first")
+    check_writable(out.parent, "give --out another place")
+
+
+@takes_model
+def recommend(
+    workload: Asked,
+    python: PythonOption = None,
+    rules: RulesOption = None,
+    batch: Annotated[
+        bool, typer.Option("--batch", help="Follow rules on the batch size too, not only on threads.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Measure it against TensorFlow's default, as compare does.")
+    ] = False,
+    time_budget: BudgetOption = "2m",
+    wait: WaitOption = False,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="sh|dotenv|docker|k8s|systemd|python|json", help="The snippet and nothing else."
+        ),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Recommend a setting in seconds, without a trial, from rules that other workloads' studies gave."""
+    from tuner.job.advise import advise
+    from tuner.job.job import prepare
+    from tuner.job.request import Request, check
+    from tuner.report import advice
+    from tuner.report.emit import Format, emit
+
+    if format_ is not None and format_ not in list(Format):
+        raise unknown("format", format_, list(Format))
+    checked = check(Request(workload=workload, python=python, time_budget=time_budget), stores=False)
+    job = prepare(checked)
+    job.export()
+    setting, document = advise(job, path=rules, batch=batch)
+    if not json_ and format_ is None:
+        show(*advice.page(document), "")
+    document["verified"] = _verify(job, setting, checked, wait=wait) if verify else None
+    title = f"tftune recommend {document['workload']}: {_why(document)}"
+    if json_:
+        show_json(document)
+    elif format_ is not None:
+        sys.stdout.write(emit(document["env"], Format(format_), title=title))
+    else:
+        if document["verified"] is not None:
+            show(advice.verified(document["verified"]), "")
+        sys.stdout.write(emit(document["env"], Format.SH, title=title))
+
+
+def _why(document: dict[str, Any]) -> str:
+    from tuner.report.rules import sentence
+
+    return sentence(document["rule"]) if document["rule"] else "no rule applies, keep TensorFlow's defaults"
+
+
+def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict[str, Any] | None:
+    """Measure a setting against the default; None where it is the default."""
+    from tuner.job.compare import describe, measure
+    from tuner.job.side import Side
+    from tuner.machine.exclusive import measuring_alone
+    from tuner.space.baseline import DEFAULT
+
+    out = console(stderr=True)
+    default = job.space.reference
+    if setting == default:
+        out.print("nothing to verify: it is TensorFlow's default")
+        return None
+    a, b = (Side(asked=text, setting=s, env=job.space.env(s)) for text, s in ((DEFAULT, default), ("rules", setting)))
+    with measuring_alone(wait=wait, waiting=lambda line: out.print(f"waiting: {line}")):
+        made = measure(
+            job,
+            a,
+            b,
+            checked,
+            threshold=None,
+            told=lambda n, verdict, _: out.print(f"round {n}: {verdict.word}", style="dim"),
+        )
+    return describe(made)
+
+
+def import_studies(
+    source: Annotated[str, typer.Argument(metavar="STORAGE", help="Another storage's file or URL.")],
+    storage: StorageOption = DEFAULT_STORAGE,
+    json_: JsonOption = False,
+) -> None:
+    """Copy the studies of another storage into this one, so that rules are learned from both.
+
+    Doing it again copies only what is new.
+    """
+    from tuner.job.merge import merge
+
+    merged = []
+    for each in merge(source, storage):
+        merged.append(each)
+        if not json_ and each.what != "known":
+            name = each.source if each.name == each.source else f"{each.source} as {each.name}"
+            show(f"{name}: {each.what}")
+    if json_:
+        show_json([{"source": each.source, "study": each.name, "what": each.what} for each in merged])
+    else:
+        n = {what: sum(each.what == what for each in merged) for what in ("new", "newer", "known")}
+        show(f"{n['new']} new, {n['newer']} newer, {n['known']} known already")
+
+
+def export(
+    what: Annotated[
+        str, typer.Option("--what", metavar="trials|studies", help="A row for each trial, or for each study.")
+    ] = "trials",
+    format_: Annotated[
+        str, typer.Option("--format", metavar="csv|json|parquet", help="Parquet needs pyarrow.")
+    ] = "csv",
+    out: OutOption = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Write the studies of a storage as a table for other programs."""
+    from tuner.report import frame
+    from tuner.search.storage import all_records, open_storage
+
+    if what not in frame.KINDS:
+        raise unknown("kind of row", what, frame.KINDS)
+    if format_ not in frame.FORMATS:
+        raise unknown("format", format_, frame.FORMATS)
+    _check_out(out)
+    opened = open_storage(storage, create=False)
+    records = [] if opened is None else all_records(opened)
+    if not records:
+        raise BadInputError(f"no studies in {storage}", "begin with: tftune search resnet50")
+    table = frame.trials(records) if what == "trials" else frame.studies(records)
+    text = frame.write(table, format_, out)
+    if text is not None:
+        sys.stdout.write(text)

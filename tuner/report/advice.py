@@ -1,0 +1,55 @@
+"""What `tftune recommend` shows: the setting, what is expected of it, and the evidence behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from tuner.report.layout import ratio_text
+from tuner.report.rules import evidence_lines, n_studies, ratio_of, sentence
+
+
+def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
+    """Return everything but the snippet."""
+    features, rules = document["features"], document["rules"]
+    return [
+        Text(
+            f"{document['workload']} {document['mode']} on {document['machine']}, {document['runtime']}: average width "
+            f"{features['width']:.2f}, {features['flops'] / 1e9:.3g} GFLOPs an item"
+        ),
+        Text(f"rules of {rules['file']}, {rules['created'][:10]}, from {n_studies(rules['studies'])}", style="dim"),
+        "",
+        *(Text(line) for line in _lines(document)),
+    ]
+
+
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    rule = document["rule"]
+    yield "no rule applies: keep TensorFlow's defaults" if rule is None else sentence(rule)
+    yield from (f"   {line}" for line in evidence_lines(document["evidence"]))
+    if document["batch_rule"] is not None:
+        yield sentence(document["batch_rule"])
+    setting = " ".join(f"{knob}={value}" for knob, value in document["setting"].items())
+    yield f"setting: {setting}"
+    expected = document["expected"]
+    if expected is not None:
+        yield f"expected over tf-default: {ratio_of(expected)} in the mean of {expected['workloads']} workloads"
+        if expected["next"]:
+            low, high = expected["next"]
+            yield f"one more workload lies between {low:.2f} and {high:.2f} (95 %)"
+    if not document["machine_known"]:
+        yield "this machine is not among those of the evidence"
+    for text in document["outside"]:
+        yield f"outside of the evidence: {text}"
+    if document["outside"]:
+        yield "so no gain is promised: measure it, tftune recommend … --verify"
+
+
+def verified(document: Mapping[str, Any]) -> str:
+    """Return what the measurement said, in a line."""
+    ratio = ratio_text(document["speedup"], document["low"], document["high"])
+    how = f"{document['verdict']}; {document['rounds']} rounds of fresh processes"
+    return f"measured here, over tf-default: {ratio} ({how})"

@@ -1,0 +1,110 @@
+"""The account of following a setting: its gain over every baseline, its loss against the best found, by study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from tuner.rules.average import next_one, over_workloads, ratio_document
+from tuner.rules.evidence import Study
+from tuner.rules.situation import Situation
+from tuner.space.setting import Setting
+
+_SURE = 1.96  # standard deviations of a normal interval of 95 %
+_MATTERS = math.log(1.02)
+_BAD_LOSS = math.log(1 / 0.9)
+
+Choice = Callable[[Study], Setting]
+
+
+def account(studies: Sequence[Study], choice: Choice, *, batch: bool = False) -> dict[str, Any]:
+    """Return what following `choice` gave in these studies: support, gains, losses, counter-examples.
+
+    With `batch` the best found is that of any batch size, else that at the workload's own.
+    """
+    pairs = [(study, choice(study)) for study in studies]
+    losses = [(study, loss(study, setting, batch=batch)) for study, setting in pairs]
+    return {
+        "studies": len(studies),
+        "workloads": sorted({study.workload for study in studies}),
+        "machines": len({study.machine_id for study in studies}),
+        "measured": sum(setting in study.surface.measured for study, setting in pairs),
+        "gain": {name: ratio_document(over_workloads(_over(pairs, name))) for name in baselines(studies)},
+        "next": next_one(over_workloads(_over(pairs, "tf-default"))) if pairs else None,
+        "loss": _losses(losses),
+        "right": sum(is_right(study, setting, batch=batch) for study, setting in pairs),
+        "counter_examples": _counter_examples(pairs, losses),
+    }
+
+
+def baselines(studies: Sequence[Study]) -> list[str]:
+    """Return the names of the baselines that every one of the studies has."""
+    if not studies:
+        return []
+    return [name for name in studies[0].baselines if all(name in study.baselines for study in studies)]
+
+
+def loss(study: Study, setting: Setting, *, batch: bool = False) -> float:
+    """Return the log-ratio of the best found to a setting: not below 0, as what was found is a bound from below."""
+    best = study.surface.best() if batch else study.best
+    return max(0.0, study.surface.apart(setting, best)[0])
+
+
+def is_right(study: Study, setting: Setting, *, batch: bool = False) -> bool:
+    """Return whether a setting cannot be told apart from the best found: not by the measurements, or not by 2 %."""
+    best = study.surface.best() if batch else study.best
+    mean, sd = study.surface.apart(setting, best)
+    return mean <= max(_MATTERS, _SURE * sd)
+
+
+def _over(pairs: Sequence[tuple[Study, Setting]], name: str) -> list[tuple[str, float]]:
+    return [(study.workload, study.surface.apart(study.baselines[name], setting)[0]) for study, setting in pairs]
+
+
+def _losses(losses: Sequence[tuple[Study, float]]) -> dict[str, Any] | None:
+    """Return the median and the worst loss as shares of the best found's rate, 0.03 for 3 %."""
+    if not losses:
+        return None
+    worst = max(losses, key=lambda each: each[1])
+    return {
+        "median": -math.expm1(-median(value for _, value in losses)),
+        "worst": -math.expm1(-worst[1]),
+        "worst_study": worst[0].name,
+    }
+
+
+def _counter_examples(
+    pairs: Sequence[tuple[Study, Setting]], losses: Sequence[tuple[Study, float]]
+) -> list[dict[str, Any]]:
+    """Return the studies in which the choice is surely worse than the default, or loses a tenth of the best."""
+    found = []
+    for (study, setting), (_, lost) in zip(pairs, losses, strict=True):
+        mean, sd = study.surface.apart(study.default, setting)
+        worse = mean < -_MATTERS and mean + _SURE * sd < 0
+        if worse or lost > _BAD_LOSS:
+            found.append(
+                {
+                    "study": study.name,
+                    **described(study.situation),
+                    "over_default": math.exp(mean),
+                    "low": math.exp(mean - _SURE * sd),
+                    "high": math.exp(mean + _SURE * sd),
+                    "of_best": math.exp(-lost),
+                }
+            )
+    return sorted(found, key=lambda each: each["of_best"])
+
+
+def described(situation: Situation) -> Mapping[str, Any]:
+    """Return which workload, mode, machine and build a situation is, in words."""
+    machine = situation.machine
+    quota = "" if machine.cpu_quota is None else f", quota {machine.cpu_quota:g}"
+    plural = "s" if machine.physical_cores > 1 else ""
+    return {
+        "workload": situation.workload,
+        "mode": situation.mode,
+        "machine": f"{machine.physical_cores} core{plural}{quota}",
+        "pool": situation.pool,
+    }

@@ -1,0 +1,45 @@
+"""Averages over studies: geometric means whose intervals know that studies of one workload are not independent."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from tuner.measure.statistics import Estimate, estimate
+
+
+def over_workloads(values: Iterable[tuple[str, float]]) -> Estimate | None:
+    """Return the mean of (workload, log-ratio): of each workload first, then of these; None of nothing.
+
+    The workload is the unit: its standard error is what workloads scatter by, s/√C for C of them.
+    """
+    by_workload: dict[str, list[float]] = defaultdict(list)
+    for workload, value in values:
+        by_workload[workload].append(value)
+    if not by_workload:
+        return None
+    return estimate([math.fsum(each) / len(each) for each in by_workload.values()])
+
+
+def ratio_document(found: Estimate | None) -> dict[str, Any] | None:
+    """Return a mean log-ratio as a ratio with its 95 % interval; without one for a single workload."""
+    if found is None:
+        return None
+    low, high = found.interval()
+    known = math.isfinite(high)
+    return {
+        "ratio": found.ratio,
+        "low": low if known else None,
+        "high": high if known else None,
+        "workloads": found.n,
+    }
+
+
+def next_one(found: Estimate | None) -> tuple[float, float] | None:
+    """Return what one more workload lies between with 95 % (a prediction interval); None of fewer than two."""
+    if found is None or found.n < 2 or not math.isfinite(found.se):
+        return None
+    wide = Estimate(mean=found.mean, se=found.se * math.sqrt(found.n + 1), n=found.n, df=found.df)
+    return wide.interval()

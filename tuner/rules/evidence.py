@@ -1,0 +1,223 @@
+"""Evidence: what stored studies say of settings, and which of them cannot be learned from, and why."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tuner.measure import finals
+from tuner.measure.finals import Contender, Round
+from tuner.measure.noise import UNKNOWN, Noise
+from tuner.measure.objective import Objective
+from tuner.measure.statistics import contrast
+from tuner.rules.recipe import BATCH, COMPACT, TERMS, Recipe
+from tuner.rules.situation import Situation, of_study
+from tuner.rules.surface import Measured, Surface
+from tuner.search.record import Record
+from tuner.space.baseline import DEFAULT, WANG, wang_width
+from tuner.space.knob import Value
+from tuner.space.setting import Setting
+from tuner.workload.workload import Execution
+
+MEASURED = "measured"
+"""The origin of a study that real processes were timed for."""
+_LEAST_SE = 0.002  # no setting is known better than to 0.2 %
+_BATCHES = 3  # from so many batch sizes on, a study tells of them
+
+
+Known = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excluded:
+    """A study that is not learned from, and the reason."""
+
+    study: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What a study says. `default` is TensorFlow's at the workload's own batch; `batches` are those of its space."""
+
+    name: str
+    created: str
+    machine_id: str
+    runtime: str
+    situation: Situation
+    default: Setting
+    baselines: dict[str, Setting]
+    compact: Value | None
+    """How the OpenMP library's compact binding is spelt there; None where the space has no affinity."""
+    batches: tuple[int, ...]
+    surface: Surface
+
+    @property
+    def workload(self) -> str:
+        """Return the workload, in whichever mode: what rules have to carry over from and to."""
+        return self.situation.workload
+
+    @cached_property
+    def values(self) -> dict[str, float]:
+        """Return the values of the features."""
+        return self.situation.values()
+
+    @property
+    def tells_batch(self) -> bool:
+        """Return whether it tells of batch sizes."""
+        return len(self.batches) >= _BATCHES
+
+    def setting(self, *recipes: Recipe) -> Setting:
+        """Return what recipes mean here, the later ones on top of the earlier."""
+        values: dict[str, Value] = {}
+        for recipe in recipes:
+            values |= recipe.values(self.situation)
+        return apply(self.default, values, self.compact)
+
+    @cached_property
+    def best(self) -> Setting:
+        """Return the best setting found, at the workload's own batch size."""
+        return self.surface.best(batch_size=self.default.batch_size)
+
+
+def apply(default: Setting, values: Mapping[str, Value], compact: Value | None) -> Setting:
+    """Return a default with those of `values` that it has knobs for; the word for a compact binding as it is spelt."""
+    spelt = dict(values)
+    if spelt.get("kmp_affinity") == COMPACT and compact is not None:
+        spelt["kmp_affinity"] = compact
+    elif spelt.get("kmp_affinity") == COMPACT:
+        del spelt["kmp_affinity"]
+    return Setting(tuple((knob, spelt.get(knob, value)) for knob, value in default.items))
+
+
+def read(records: Iterable[Record], *, simulated: bool = False) -> tuple[list[Study], list[Excluded]]:
+    """Return what can be learned from, the oldest first, and what cannot; measured studies unless `simulated`."""
+    good: list[tuple[Record, Known]] = []
+    out: list[Excluded] = []
+    for record in records:
+        attributes = record.attributes()
+        reason = _unfit(attributes, simulated=simulated)
+        if reason is None:
+            good.append((record, attributes))
+        else:
+            out.append(Excluded(study=record.name, reason=reason))
+    newest = {_what(known): _fingerprint(known) for _, known in good}  # in the order of their dates
+    studies = []
+    for record, known in good:
+        if newest[_what(known)] == _fingerprint(known):
+            studies.append(_study(record, known))
+        else:
+            name, mode = _what(known)
+            out.append(Excluded(study=record.name, reason=f"of an older version of {name} {mode}"))
+    return studies, out
+
+
+def count(excluded: Sequence[Excluded]) -> dict[str, int]:
+    """Return how many studies are left out for each reason."""
+    return dict(Counter(each.reason for each in excluded).most_common())
+
+
+def _what(known: Known) -> tuple[str, str]:
+    workload = known["described"]["workload"]
+    return workload["name"], workload["mode"]
+
+
+def _fingerprint(known: Known) -> str:
+    return str(known["described"]["workload"]["fingerprint"])
+
+
+def _unfit(known: Known, *, simulated: bool) -> str | None:
+    """Return why a study cannot be learned from, None if it can."""
+    described = known.get("described")
+    if not described or not known.get("finals"):
+        return "no finals"
+    origin = known.get("origin", MEASURED)
+    if (origin == MEASURED) == simulated:
+        return f"{origin}, not {'simulated' if simulated else MEASURED}"
+    if known.get("objective") != Objective.THROUGHPUT:
+        return f"its objective is {known.get('objective')}, not throughput"
+    if described["workload"].get("execution", Execution.GRAPH) != Execution.GRAPH:
+        return f"its workload ran {described['workload']['execution']}, not as a graph"
+    features = known.get("features")
+    if not features or not features["heavy_operators"]:
+        return "nothing is known of its workload's graph"
+    return None
+
+
+def _study(record: Record, attributes: Known) -> Study:
+    described = attributes["described"]
+    situation = of_study(described, attributes["features"])
+    known = {name: Setting.of(each["setting"]) for name, each in described["baselines"].items()}
+    default = _reduced(known[DEFAULT])
+    stored = attributes.get("noise")
+    noise = Noise.from_dict(stored) if stored else UNKNOWN
+    affine = known.get("tf-guide-mkl", known[DEFAULT]).to_dict()
+    compact = affine.get("kmp_affinity")
+    baselines = {name: _reduced(setting) for name, setting in known.items()}
+    baselines[WANG] = apply(
+        default, wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}, compact
+    )
+    return Study(
+        name=record.name,
+        created=str(attributes.get("created")),
+        machine_id=described["machine"]["id"],
+        runtime=described["runtime"]["tensorflow"],
+        situation=situation,
+        default=default,
+        baselines=baselines,
+        compact=compact,
+        batches=tuple(described["knobs"][BATCH]["values"]),
+        surface=Surface(default, _measured(record, attributes["finals"], known[DEFAULT], noise), luck=noise.process_sd),
+    )
+
+
+def _reduced(setting: Setting) -> Setting:
+    """Return a setting without the knobs that no rule speaks of."""
+    return Setting(tuple(item for item in setting.items if item[0] in TERMS or item[0] == BATCH))
+
+
+def _measured(record: Record, stored: Known, default: Setting, noise: Noise) -> list[Measured]:
+    """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default."""
+    found = []
+    for setting, log_ratio, se, reference in record.observations():
+        if math.isfinite(se):
+            variance = se**2 + noise.process_sd**2 + _LEAST_SE**2
+            found.append((setting, log_ratio, variance, reference))
+    found += [(setting, mean, se**2 + _LEAST_SE**2, 0) for setting, mean, se in _finals(stored)]
+    others = {knob: value for knob, value in default.items if knob not in TERMS and knob != BATCH}
+    return [
+        Measured(setting=_reduced(setting), log_ratio=log_ratio, variance=variance, reference=reference)
+        for setting, log_ratio, variance, reference in found
+        if all(setting[knob] == value for knob, value in others.items())
+    ]
+
+
+def _finals(data: Known) -> list[tuple[Setting, float, float]]:
+    """Return (setting, log-ratio to the default, its standard error) of each contender that has an interval."""
+    contenders = [Contender.from_dict(each) for each in data["contenders"]]
+    rounds = [Round.from_dict(each) for each in data["rounds"]]
+    names, y = finals.table(rounds, contenders, Objective.THROUGHPUT)
+    default = next((c.names[0] for c in contenders if DEFAULT in c.names), None)
+    if default not in names or len(y) < 2:
+        return []
+    by_name = {contender.names[0]: contender.setting for contender in contenders}
+    found = []
+    for j, name in enumerate(names):
+        if name != default:
+            estimate = contrast(y, names.index(default), j)
+            # Student's intervals are wider than normal ones by this much, where there are few rounds.
+            wider = math.sqrt(estimate.df / (estimate.df - 2)) if estimate.df > 2 else 2.0
+            found.append((by_name[name], estimate.mean, wider * estimate.se))
+    return found
+
+
+def hosts(studies: Sequence[Study]) -> dict[str, list[Study]]:
+    """Return the studies of each machine: topology with its mask and quota."""
+    found: dict[str, list[Study]] = defaultdict(list)
+    for study in studies:
+        found[study.machine_id].append(study)
+    return dict(found)

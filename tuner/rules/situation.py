@@ -1,0 +1,128 @@
+"""A situation: what a rule may look at before anything is measured - the workload's graph, the machine, the build."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tuner.machine.host import Machine
+from tuner.machine.topology import Cache
+from tuner.model.graph import Features
+
+EIGEN, OPENMP = "eigen", "openmp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """A workload in a mode, on a machine, in a TensorFlow build; `batch_size` is the workload's own."""
+
+    workload: str
+    mode: str
+    batch_size: int
+    features: Features
+    machine: Machine
+    pool: str
+
+    @property
+    def pools(self) -> int:
+        """Return Wang et al.'s number of pools: the average width, rounded down, no more than there are cores."""
+        return min(max(1, int(self.features.width)), self.machine.usable_cores)
+
+    def values(self) -> dict[str, float]:
+        """Return the value of each feature; NaN where it is not known."""
+        return {feature.name: float(feature.of(self)) for feature in FEATURES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """Something that a condition may ask about.
+
+    A `word` feature is 1 or 0 and is spoken of by `words` = (what 1 is called, what 0 is called); any other has a name
+    and a unit, and is compared on a log scale where it spans decades.
+    """
+
+    name: str
+    words: tuple[str, str]
+    of: Callable[[Situation], float]
+    unit: str = ""
+    word: bool = False
+    log: bool = False
+
+
+def _cache_a_core(s: Situation) -> float:
+    """Return the MiB of the largest cache that a physical core has for itself."""
+    sizes = [c.size_bytes * c.n_instances for c in s.machine.caches if c.size_bytes]
+    cores = max(1, s.machine.online_cpus // max(1, s.machine.threads_per_core))
+    return max(sizes) / cores / 2**20 if sizes else math.nan
+
+
+def _oversubscribed(s: Situation) -> float:
+    """Return how many CPUs TensorFlow sees for each that the quota lets it use."""
+    return s.machine.logical_cpus / s.machine.cpu_quota if s.machine.cpu_quota else 1.0
+
+
+# Of conditions that part the evidence in the same way, the one on the feature that comes first is taken.
+FEATURES: tuple[Feature, ...] = (
+    Feature(name="openmp", words=("OpenMP build", "Eigen pool"), of=lambda s: s.pool == OPENMP, word=True),
+    Feature(name="training", words=("training", "inference"), of=lambda s: s.mode == "training", word=True),
+    Feature(name="cores", words=("usable cores", ""), of=lambda s: s.machine.usable_cores, log=True),
+    Feature(name="oversubscribed", words=("CPUs seen for each that the quota allows", ""), of=_oversubscribed),
+    Feature(name="width", words=("average width", ""), of=lambda s: s.features.width),
+    Feature(
+        name="mflops_operator",
+        words=("work of a step an operator", ""),
+        of=lambda s: s.features.flops * s.batch_size / max(1, s.features.depth) / 1e6,
+        unit="MFLOPs",
+        log=True,
+    ),
+    Feature(
+        name="batch", words=("the workload's own batch size", ""), of=lambda s: s.batch_size, unit="items", log=True
+    ),
+    Feature(
+        name="mflops_item", words=("work an item", ""), of=lambda s: s.features.flops / 1e6, unit="MFLOPs", log=True
+    ),
+    Feature(
+        name="intensity",
+        words=("arithmetic intensity", ""),
+        of=lambda s: s.features.intensity,
+        unit="FLOPs a byte",
+        log=True,
+    ),
+    Feature(
+        name="mbytes_item", words=("data an item", ""), of=lambda s: s.features.moved_bytes / 1e6, unit="MB", log=True
+    ),
+    Feature(name="heavy_operators", words=("heavy operators", ""), of=lambda s: s.features.heavy_operators, log=True),
+    Feature(name="depth", words=("depth", ""), of=lambda s: s.features.depth, unit="operators", log=True),
+    Feature(
+        name="smt",
+        words=("several hardware threads a core", "one hardware thread a core"),
+        of=lambda s: s.machine.threads_per_core > 1,
+        word=True,
+    ),
+    Feature(name="sockets", words=("sockets", ""), of=lambda s: s.machine.sockets),
+    Feature(name="cache", words=("cache a core", ""), of=_cache_a_core, unit="MiB", log=True),
+)
+FEATURE = {feature.name: feature for feature in FEATURES}
+
+
+def of_study(described: Mapping[str, Any], features: Mapping[str, Any]) -> Situation:
+    """Return the situation of a stored study (its attributes `described` and `features`)."""
+    workload = described["workload"]
+    known = {field.name for field in fields(Features)}
+    return Situation(
+        workload=workload["name"],
+        mode=workload["mode"],
+        batch_size=workload["batch_size"],
+        features=Features(**{name: value for name, value in features.items() if name in known}),
+        machine=machine_of(described["machine"]),
+        pool=OPENMP if described["runtime"]["onednn_runtime"] == "openmp" else EIGEN,
+    )
+
+
+def machine_of(data: Mapping[str, Any]) -> Machine:
+    """Return the machine of a stored study."""
+    known = {field.name for field in fields(Machine)}
+    kept = {name: value for name, value in data.items() if name in known}
+    return Machine(**kept | {"caches": [Cache(**cache) for cache in data.get("caches", [])]})

@@ -1,0 +1,111 @@
+"""The surface of a study: what any setting gains there, from the few that were measured.
+
+Notation
+    z, z'   settings; z₀ is TensorFlow's default at the workload's own batch size
+    y (m,)  measured log-ratios of the rate to that of z₀
+    N (m,m) covariance of their noise: standard errors, and the luck of processes
+    x_j     coordinate of a knob: log₂(1 + value) for numbers, in units in which neighbours are about 1 apart
+    k       a² (½ mean_j k_j(z, z') + ½ Π_j k_j(z, z')),  k_j = exp(-½ (x_j - x'_j)²), or 0.3 for two different words
+
+A Gaussian process of mean zero: a setting of which nothing is known is believed to gain nothing. The sum lets what a
+knob does alone carry over to settings that were not tried, the product what knobs do together (Duvenaud, Nickisch &
+Rasmussen 2011, Additive Gaussian processes). f(z₀) = 0 exactly. The kernel is the same for every study but for a, the
+most probable of a few (Rasmussen & Williams 2006, eq. 2.30): for a given a predictions are linear in y and blind to its
+sign, so that noise cannot make one side of 1 look better than the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from tuner.measure.statistics import Array
+from tuner.space.catalogue import KNOBS
+from tuner.space.setting import Setting
+
+_AMPLITUDES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
+_OTHER_WORD = 0.3
+_UNITS = {"kmp_blocktime": 4.0}  # octaves that count as one: 0, 1, 30 and 200 ms
+_ALMOST_NOTHING = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured of one setting: log-ratio and its variance; `references` are shared luck, 0 for none."""
+
+    setting: Setting
+    log_ratio: float
+    variance: float
+    reference: int = 0
+
+
+class Surface:
+    """What is believed of every setting of a study."""
+
+    def __init__(self, default: Setting, measured: Sequence[Measured], *, luck: float) -> None:
+        """`luck` is the standard deviation between processes of one setting."""
+        self.default = default
+        self._settings = [default, *(each.setting for each in measured)]
+        self._y = np.array([0.0, *(each.log_ratio for each in measured)])
+        references = np.array([-1, *(each.reference for each in measured)])
+        shared = (references[:, None] == references[None, :]) & (references > 0)[:, None]
+        N = np.diag([_ALMOST_NOTHING**2, *(each.variance for each in measured)]) + luck**2 * shared
+        K = _kernel(self._settings, self._settings)
+        fits = [(self._fit(amplitude**2 * K + N), amplitude) for amplitude in _AMPLITUDES]
+        (_, self._factor, self._alpha), self._amplitude = max(fits, key=lambda fit: fit[0][0])
+        self.measured = frozenset(self._settings)
+        self._apart: dict[tuple[Setting, Setting], tuple[float, float]] = {}
+
+    def _fit(self, A: Array) -> tuple[float, tuple[Array, bool], Array]:
+        """Return the log marginal likelihood, the factor of A, and A⁻¹y."""
+        factor = cho_factor(A, lower=True)
+        alpha = cho_solve(factor, self._y)
+        return float(-0.5 * self._y @ alpha - np.log(np.diag(factor[0])).sum()), factor, np.asarray(alpha)
+
+    def gains(self, settings: Sequence[Setting]) -> tuple[Array, Array]:
+        """Return the mean log-ratios of settings to the default, and their standard deviations, shapes (n,)."""
+        k = self._amplitude**2 * _kernel(self._settings, settings)
+        explained = np.einsum("mn,mn->n", k, cho_solve(self._factor, k))
+        variance = self._amplitude**2 - explained
+        return np.asarray(k.T @ self._alpha), np.sqrt(np.maximum(variance, 0.0))
+
+    def apart(self, a: Setting, b: Setting) -> tuple[float, float]:
+        """Return the mean log-ratio of b to a, and its standard deviation."""
+        if (a, b) not in self._apart:
+            self._apart[a, b] = self._difference(a, b)
+        return self._apart[a, b]
+
+    def _difference(self, a: Setting, b: Setting) -> tuple[float, float]:
+        both = [a, b]
+        k = self._amplitude**2 * _kernel(self._settings, both)
+        cov = self._amplitude**2 * _kernel(both, both) - k.T @ cho_solve(self._factor, k)
+        mean = k.T @ self._alpha
+        variance = float(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1])
+        return float(mean[1] - mean[0]), float(np.sqrt(max(variance, 0.0)))
+
+    def best(self, *, batch_size: int | None = None) -> Setting:
+        """Return the measured setting with the largest mean, of those of a batch size if that is said."""
+        known = [s for s in dict.fromkeys(self._settings) if batch_size in (None, s.batch_size)]
+        return known[int(np.argmax(self.gains(known)[0]))]
+
+
+def _kernel(a: Sequence[Setting], b: Sequence[Setting]) -> Array:
+    """Return k / a² between two lists of settings, shape (len(a), len(b))."""
+    total, product = np.zeros((len(a), len(b))), np.ones((len(a), len(b)))
+    knobs = [name for name, _ in a[0].items]
+    for name in knobs:
+        each = _along(name, [s[name] for s in a], [s[name] for s in b])
+        total += each / len(knobs)
+        product *= each
+    return 0.5 * total + 0.5 * product
+
+
+def _along(name: str, a: Sequence[int | str], b: Sequence[int | str]) -> Array:
+    if not KNOBS[name].numeric:
+        same = np.array([[x == y for y in b] for x in a])
+        return np.where(same, 1.0, _OTHER_WORD)
+    x, y = (np.log2(1.0 + np.array(values, dtype=float)) / _UNITS.get(name, 1.0) for values in (a, b))
+    return np.asarray(np.exp(-0.5 * (x[:, None] - y[None, :]) ** 2))
