@@ -19,7 +19,7 @@ from tuner.rules.recipe import Recipe
 from tuner.space.setting import Setting
 
 OURS = "rules"
-_FOLDS = 10  # with more workloads than this, several are left out at a time
+_ONE_BY_ONE, _FOLDS = 20, 5  # of more kinds than the first, a fifth is left out at a time
 
 
 def prove(table: Table, plan: LearnPlan) -> dict[str, Any]:
@@ -33,7 +33,8 @@ def prove(table: Table, plan: LearnPlan) -> dict[str, Any]:
 def left_out(table: Table, plan: LearnPlan, key: Callable[[Study], Hashable]) -> list[Recipe]:
     """Return for each study the recipe that the rules learned without its like give."""
     kinds = list(dict.fromkeys(key(study) for study in table.studies))
-    fold = {kind: number % min(_FOLDS, len(kinds)) for number, kind in enumerate(kinds)}
+    n_folds = len(kinds) if len(kinds) <= _ONE_BY_ONE else _FOLDS
+    fold = {kind: number % n_folds for number, kind in enumerate(kinds)}
     chosen = [Recipe()] * len(table.studies)
     for each in sorted(set(fold.values())):
         out = [fold[key(study)] == each for study in table.studies]
