@@ -27,7 +27,7 @@ from tuner.measure.statistics import Array, contrast, moderated
 from tuner.measure.verdict import INCUMBENT
 from tuner.model.graph import Features
 from tuner.rules.condition import Literal
-from tuner.rules.evidence import Study, apply
+from tuner.rules.evidence import Study, apply, host_of
 from tuner.rules.recipe import COMPACT, Recipe
 from tuner.rules.situation import EIGEN, OPENMP, Situation
 from tuner.rules.surface import Measured, Surface
@@ -201,7 +201,7 @@ def _suggest(default: Setting, trials: Sequence[tuple[Setting, float, float]]) -
         default.with_values(**dict(zip(knobs, values, strict=True)))
         for values in itertools.product(powers, repeat=len(knobs))
     ]
-    points = [point for point in points if point not in tried]
+    points = [point for point in points if point not in tried] or [default]
     measured = [Measured(setting=s, log_ratio=mean, variance=se**2 + PROCESS_SD**2) for s, mean, se in trials]
     mean, sd = Surface(default, measured, luck=PROCESS_SD).gains(points)
     return points[int(np.argmax(mean + sd))]
@@ -258,6 +258,7 @@ def _as_study(number: int, made: Made) -> Study:
     return Study(
         name=f"made-{number}",
         created=f"2026-11-{1 + number % 28:02d}T00:00:00+00:00",
+        host=host_of(situation.machine.to_dict()),
         machine_id=situation.machine.id,
         runtime="2.21.0",
         situation=situation,
@@ -265,6 +266,7 @@ def _as_study(number: int, made: Made) -> Study:
         baselines=made.baselines | {WANG: apply(made.default, wang, made.compact)},
         compact=made.compact,
         batches=(situation.batch_size,),
+        tells_threads=True,
         surface=Surface(made.default, measured, luck=made.luck),
     )
 
@@ -291,6 +293,9 @@ def _stored(made: Made, setting: Setting, mean: float, se: float) -> optuna.tria
             "se": se,
             "df": 8.0,
             "reference": 1,
+            "wall_s": 10.0,
+            **dict.fromkeys(("alone", "over_limit", "pruned"), False),
+            **dict.fromkeys(("eligible", "steady"), True),
             "status": "ok",
         },
     )
@@ -328,7 +333,9 @@ def _attributes(number: int, made: Made) -> dict[str, object]:
                 "batch_size": situation.batch_size,
                 "fingerprint": situation.workload,
             },
-            "knobs": {knob: {"active": True, "values": [value]} for knob, value in made.default.items},
+            "knobs": {
+                knob: {"active": True, "values": _domain(knob, value, made)} for knob, value in made.default.items
+            },
             "baselines": {name: {"setting": s.to_dict()} for name, s in made.baselines.items()},
         },
         "finals": {
@@ -339,6 +346,12 @@ def _attributes(number: int, made: Made) -> dict[str, object]:
             "ended": "rounds",
         },
     }
+
+
+def _domain(knob: str, value: Value, made: Made) -> list[Value]:
+    """Return what the space of the study had for a knob."""
+    pool = knob in ("inter_op", "intra_op", "omp_num_threads")
+    return [1, made.situation.machine.usable_cores] if pool else [value]
 
 
 def _names(setting: Setting, made: Made, *, first: bool) -> tuple[str, ...]:

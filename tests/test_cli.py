@@ -21,8 +21,8 @@ from tuner.space import spacefile
 from tuner.workload.workload import load
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ["search", "compare", "check", "noise", "inspect", "workloads", "workloads show", "list", "show", "emit",
-            "env create"]  # fmt: skip
+COMMANDS = ["search", "suite", "rules", "recommend", "import", "export", "compare", "check", "noise", "inspect",
+            "workloads", "workloads show", "list", "show", "emit", "env create"]  # fmt: skip
 
 
 def tftune(*args: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -197,6 +197,32 @@ def test_the_baselines_come_first_and_no_setting_comes_twice(tmp_path: Path, spa
     assert all(trial.setting in set(space.points) | set(baselines) for trial in record.trials())
 
 
+def test_what_is_hinted_at_comes_right_after_the_baselines(tmp_path: Path, space: Space) -> None:
+    hint = next(point for point in reversed(space.points) if point not in space.baselines.values())
+    sampler = LatticeSampler(space, seed=0, hints=[hint])
+    storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
+    assert storage is not None
+    record = create_or_continue(storage, "made", sampler, fresh=False)
+    n = len(distinct(space.baselines.values()))
+    Study(
+        record=record,
+        space=space,
+        launcher=noisy(),
+        sampler=sampler,
+        plan=Plan(),
+        budget=Budget(trials=n + 2),
+        events=Log(),
+        seed=0,
+    ).run()
+    assert [trial.setting for trial in record.trials()].index(hint) == n
+
+
+def test_only_what_a_space_holds_can_be_hinted_at(space: Space) -> None:
+    assert all(space.holds(point) for point in space.points[:5])
+    assert not space.holds(space.reference.with_values(inter_op=7))
+    assert not space.holds(space.reference.without("inter_op"))
+
+
 def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -> None:
     kept = 0
     for seed in range(5):

@@ -23,11 +23,11 @@ from tests.planted import BY_WIDTH, NOTHING, Truth, make, studies, write
 from tuner.job.rulebook import RulesRequest
 from tuner.job.rulebook import make as distil_storage
 from tuner.rules.condition import thresholds
-from tuner.rules.distil import follow, thread_table
 from tuner.rules.evidence import Study
 from tuner.rules.learn import LearnPlan, learn
 from tuner.rules.recipe import Recipe
 from tuner.rules.situation import EIGEN, FEATURE, OPENMP
+from tuner.rules.table import follow, thread_table
 
 N_RUNS = 100
 N_STUDIES = 1000
@@ -69,11 +69,9 @@ def shuffled_gives_nothing(truth: Truth, seed: int) -> bool:
     """Return whether a truth gives no rule once the gains of the recipes are shuffled within each study."""
     rng = np.random.default_rng(seed)
     table = thread_table(studies(list(make(rng, truth=truth))))
-    u = table.problem.u.copy()
-    for row in u:
-        # What is kept is what gains nothing by definition; the others may as well be each other, or worse than it.
-        row[1:] = rng.permutation(row[1:]) * rng.choice([-1.0, 1.0])
-    return not learn(replace(table.problem, u=u), LearnPlan())
+    # The default's own is shuffled among them; what it gets is then what the others gain over.
+    u = rng.permuted(table.problem.u, axis=1)
+    return not learn(replace(table.problem, u=u - u[:, :1]), LearnPlan())
 
 
 def figures() -> Iterator[Figure]:

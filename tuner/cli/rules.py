@@ -78,15 +78,19 @@ def rules(
     chosen = "json" if json_ else format_
     if chosen not in FORMATS:
         raise unknown("format", chosen, FORMATS)
+    if keep and (simulated or since or machine or workloads):
+        raise BadInputError(
+            "--keep of some of the studies only, or of simulated ones", "keep what all measured ones say"
+        )
     _check_out(out)
     progress = console(stderr=True)
     request = rulebook.RulesRequest(
         storage=storage, since=since, machine=machine, workloads=workloads, simulated=simulated
     )
     made = rulebook.make(request, told=lambda line: progress.print(line, style="dim"))
-    document = made.rules.to_dict()
+    document = made.to_dict()
     if keep:
-        rulebook.keep(made.rules)
+        rulebook.keep(made)
         progress.print(f"kept in {rulebook.KEPT}", style="dim")
     if chosen == "text" and out is None:
         show(*report.page(document))
@@ -187,9 +191,8 @@ def recommend(
 
 
 def _why(document: dict[str, Any]) -> str:
-    from tuner.report.rules import sentence
-
-    return sentence(document["rule"]) if document["rule"] else "no rule applies, keep TensorFlow's defaults"
+    rule = document["rule"] or document["batch_rule"]
+    return str(rule["sentence"]) if rule else "no rule applies, keep TensorFlow's defaults"
 
 
 def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict[str, Any] | None:

@@ -79,7 +79,7 @@ def suite(
         show_json({"schema": report.SCHEMA, "cases": rows, "absent": planned.absent})
     else:
         if dry_run:
-            show(report.plan(rows))
+            show(*planned.absent, report.plan(rows))
         show(report.summary(rows, sum(each.wall_s for each in done)))
     if any(each.interrupted for each in done):
         raise typer.Exit(INTERRUPTED)
@@ -95,7 +95,7 @@ def _told(planned: Suite) -> dict[str, Any]:
     out = console(stderr=True)
     n = len(planned.cases)
     for text in planned.absent:
-        out.print(text, style="dim")
+        out.print(text, style="dim", markup=False)
     out.print(f"{n} searches, {len(planned.known)} of them known already", style="bold")
 
     def title(number: int) -> str:
@@ -112,7 +112,7 @@ def _told(planned: Suite) -> dict[str, Any]:
             out.file.write("\r\x1b[2K")
         said = outcome(done.document, done.failure)
         times = f"{duration_text(done.wall_s)}, about {duration_text(left_s)} left"
-        out.print(f"{title(done.number)}  {said}  ({times})", soft_wrap=True)
+        out.print(f"{title(done.number)}  {said}  ({times})", soft_wrap=True, markup=False)
 
     return {"begins": begins, "ends": ends}
 

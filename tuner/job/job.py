@@ -22,9 +22,7 @@ from tuner.measure.objective import Objective
 from tuner.model.graph import Features, features, read
 from tuner.report.document import describe_host, describe_space, describe_workload
 from tuner.runtime.probe import Runtime, probe
-from tuner.space.baseline import WANG, wang_width
 from tuner.space.catalogue import KNOBS, PRELOAD
-from tuner.space.knob import Value
 from tuner.space.setting import Setting, scrub
 from tuner.space.space import Space, resolve
 from tuner.trial.audit import Expected, audit, unapplied
@@ -123,22 +121,6 @@ class Job:
             return None
         graph = read(cached_folder(self.workload, self.runtime) / GRAPH)
         return None if graph is None else features(graph)
-
-    def hints(self, features: Features | None) -> dict[str, Setting]:
-        """Return the settings to try first, by the name of what hints at them: those that the space holds."""
-        if features is None or not features.heavy_operators:
-            return {}
-        rules = {WANG: wang_width(self.machine, features.width)}
-        found = {name: self.setting_of(rule) for name, rule in rules.items()}
-        return {name: setting for name, setting in found.items() if self.space.holds(setting)}
-
-    def setting_of(self, values: Mapping[str, Value]) -> Setting:
-        """Return TensorFlow's default with those of `values` that the space has; an affinity as it is spelt here."""
-        same = self.affinities.same()
-        known = {name: value for name, value in values.items() if name in self.space.domains}
-        if "kmp_affinity" in known:
-            known["kmp_affinity"] = same(str(known["kmp_affinity"]))
-        return self.space.reference.with_values(**known)
 
     def target(self, *, deadline_s: float = 120.0) -> Target:
         """Return what the processes of this job have in common; its model has to be exported before one is ready."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,9 @@ import optuna
 from tuner.errors import BadInputError
 from tuner.search.record import Record
 from tuner.search.storage import all_records, open_storage
+
+_MARK = "imported"
+"""Is in the attributes of a copy from its first moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +44,13 @@ def merge(source: str, into: str) -> Iterator[Merged]:
         )
     here = open_storage(into, create=True)
     assert here is not None  # create=True
+    for each in here.get_all_studies():
+        if _MARK in each.user_attrs and "schema" not in each.user_attrs:  # of an import that was cut short
+            optuna.delete_study(study_name=each.study_name, storage=here)
     known = {record.name: record for record in all_records(here)}
-    # A half copied study has not its schema yet: it is in the way of its name only.
     taken = set(optuna.get_all_study_names(here))
     for record in records:
-        yield _copy(record, url, into, here, known, taken)
+        yield _merge(record, here, known, taken)
 
 
 def _same_file(a: str, b: str) -> bool:
@@ -53,26 +58,52 @@ def _same_file(a: str, b: str) -> bool:
     return len(paths) == 2 and paths[0].absolute() == paths[1].absolute()
 
 
-def _copy(
+def _merge(
     record: Record,
-    url: str,
-    into: str,
     here: optuna.storages.BaseStorage,
-    known: dict[str, Record],
+    known: Mapping[str, Record],
     taken: set[str],
 ) -> Merged:
-    stem = record.name
-    same = next((r for r in known.values() if _stem(r) == _stem(record) and _born(r) == _born(record)), None)
-    if same is not None and _state(same) >= _state(record):
-        return Merged(source=stem, name=same.name, what="known")
-    if same is not None:
-        optuna.delete_study(study_name=same.name, storage=here)
-        name, what = same.name, "newer"
+    same = [r for r in known.values() if _stem(r) == _stem(record) and _born(r) == _born(record)]
+    as_far = next((r for r in same if _trials(record) <= _trials(r) and _state(record) <= _state(r)), None)
+    if as_far is not None:
+        return Merged(source=record.name, name=as_far.name, what="known")
+    # Where both went on by themselves, both are kept.
+    behind = next((r for r in same if _trials(r) <= _trials(record)), None)
+    name = _free(record.name, taken) if behind is None else behind.name
+    if behind is not None:
+        # What is here stays until all of the other is here too, and then there are two to take the new one from.
+        spare = _free(record.name, taken)
+        _copy(record, here, spare)
+        optuna.delete_study(study_name=name, storage=here)
+        _copy(record, here, name)
+        optuna.delete_study(study_name=spare, storage=here)
     else:
-        name, what = _free(stem, taken), "new"
-    optuna.copy_study(from_study_name=stem, from_storage=url, to_storage=into, to_study_name=name)
+        _copy(record, here, name)
     taken.add(name)
-    return Merged(source=stem, name=name, what=what)
+    return Merged(source=record.name, name=name, what="new" if behind is None else "newer")
+
+
+def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
+    """Copy a study; what makes it one of ours is written last, so that half a copy is none."""
+    study = optuna.create_study(study_name=name, storage=into, directions=record.study.directions)
+    study.set_user_attr(_MARK, True)
+    study.add_trials(record.study.get_trials(deepcopy=False))
+    attributes = record.attributes()
+    for key in sorted(attributes, key=lambda key: key == "schema"):
+        study.set_user_attr(key, attributes[key])
+
+
+def _trials(record: Record) -> set[tuple[int, float | None]]:
+    """Return what tells the trials of two copies of a study apart."""
+    return {(trial.number, trial.value) for trial in record.study.get_trials(deepcopy=False)}
+
+
+def _state(record: Record) -> tuple[int, int, str]:
+    """Return how far a study is, beside its trials: runs, rounds of finals, and when it was last touched."""
+    known = record.attributes()
+    rounds = (known.get("finals") or {}).get("rounds", [])
+    return len(known.get("sessions", [])), len(rounds), known.get("updated") or ""
 
 
 def _stem(record: Record) -> str:
@@ -84,11 +115,6 @@ def _stem(record: Record) -> str:
 def _born(record: Record) -> tuple[str, str]:
     """Return what tells two studies of one name apart."""
     return str(record.get("created")), str(record.get("described", {}).get("machine", {}).get("id"))
-
-
-def _state(record: Record) -> tuple[str, int]:
-    """Return how far a study is: a copy that was cut short has fewer trials."""
-    return str(record.get("updated")), len(record.study.get_trials(deepcopy=False))
 
 
 def _free(name: str, taken: set[str]) -> str:

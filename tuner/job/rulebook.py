@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -12,10 +12,9 @@ from tuner import __version__
 from tuner.errors import BadInputError, unknown
 from tuner.machine.host import detect
 from tuner.places import DEFAULT_STORAGE, shipped
-from tuner.rules.distil import coverage, distil
-from tuner.rules.evidence import Excluded, Study, count, read
+from tuner.rules.distil import distil
+from tuner.rules.evidence import Known, by_reason, read
 from tuner.rules.learn import LearnPlan
-from tuner.rules.proof import prove
 from tuner.rules.rule import RuleSet
 from tuner.search.storage import all_records, open_storage
 
@@ -35,16 +34,14 @@ class RulesRequest:
     workloads: str | None = None
     simulated: bool = False
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distilled:
-    """Rules, and the studies that they are not from, each with the reason."""
-
-    rules: RuleSet
-    excluded: list[Excluded]
+    @property
+    def filters(self) -> dict[str, str]:
+        """Return the filters that were asked for."""
+        asked = {"since": self.since, "machine": self.machine, "workloads": self.workloads}
+        return {name: text for name, text in asked.items() if text is not None}
 
 
-def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None) -> Distilled:
+def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None) -> RuleSet:
     """Distil the rules of a storage; raises BadInputError where there is nothing to learn from."""
     since = None if request.since is None else _since(request.since)
     storage = open_storage(request.storage, create=False)
@@ -54,62 +51,57 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
     records = all_records(storage)
     if not records:
         raise BadInputError(f"no studies of tftune in {request.storage}", _NEVER)
-    studies, excluded = read(records, simulated=request.simulated)
-    studies = _filtered(studies, request, since)
+    wanted = _filter(request, since, [record.get("described", {}) for record in records] if request.filters else [])
+    studies, excluded = read(records, simulated=request.simulated, wanted=wanted)
     if not studies:
-        reasons = "; ".join(f"{n} {reason}" for reason, n in count(excluded).items())
+        reasons = "; ".join(f"{len(names)} {reason}" for reason, names in by_reason(excluded).items())
         raise BadInputError(
-            f"none of {len(records)} studies can be learned from{f': {reasons}' if reasons else ' after the filters'}",
+            f"none of {len(records)} studies can be learned from: {reasons}",
             "run their searches again to continue them, or ask for others",
         )
-    told(f"learning from {len(studies)} studies of {len({s.workload for s in studies})} workloads")
+    told(f"learning from {len(studies)} studies of {len({s.workload for s in studies})} workloads, and holding out")
     plan = LearnPlan()
-    rules, otherwise, table = distil(studies, plan)
-    told("holding each workload and each machine out")
     made = {
         "tftune": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "studies": {"first": studies[0].created, "last": studies[-1].created},
-        "excluded": count(excluded),
+        "filters": request.filters,
+        "excluded": by_reason(excluded),
         "level": plan.level,
         "least_gain": plan.least_gain,
         "least_workloads": plan.least_workloads,
         "simulated": request.simulated,
     }
-    return Distilled(
-        rules=RuleSet(
-            rules=rules,
-            otherwise=otherwise,
-            coverage=coverage(studies),
-            made=made,
-            proof=prove(table, replace(plan, flips=200)),
-        ),
-        excluded=excluded,
-    )
+    return distil(studies, plan, made=made)
 
 
-def _filtered(studies: Sequence[Study], request: RulesRequest, since: datetime | None) -> list[Study]:
-    found = list(studies)
-    if request.machine is not None:
-        wanted = detect().id if request.machine == HERE else request.machine
-        known = {study.machine_id for study in studies}
-        if known and not any(machine.startswith(wanted) for machine in known):
-            raise unknown("machine", wanted, known)
-        found = [study for study in found if study.machine_id.startswith(wanted)]
-    if request.workloads is not None:
-        names = [word.strip() for word in request.workloads.split(",") if word.strip()]
-        known = {study.workload for study in studies}
-        for name in names:
-            if known and name not in known:
-                raise unknown("workload", name, known)
-        found = [study for study in found if study.workload in names]
-    if since is not None:
-        found = [study for study in found if datetime.fromisoformat(study.created) >= since]
-    return found
+def _filter(request: RulesRequest, since: datetime | None, described: Sequence[Known]) -> Callable[[Known], str | None]:
+    """Return what says why a study is not asked for; raises BadInputError for names that no study has."""
+    machine = detect().id if request.machine == HERE else request.machine
+    names = [word.strip() for word in (request.workloads or "").split(",") if word.strip()]
+    machines = {each["machine"]["id"] for each in described if each}
+    if machine is not None and not any(known.startswith(machine) for known in machines):
+        raise unknown("machine", machine, machines)
+    workloads = {each["workload"]["name"] for each in described if each}
+    for name in names:
+        if name not in workloads:
+            raise unknown("workload", name, workloads)
+
+    def wanted(known: Known) -> str | None:
+        of = known.get("described", {})
+        if machine is not None and not of.get("machine", {}).get("id", "").startswith(machine):
+            return "not of that machine"
+        if names and of.get("workload", {}).get("name") not in names:
+            return "not of these workloads"
+        if since is not None and datetime.fromisoformat(str(known.get("created"))) < since:
+            return f"begun before {since:%Y-%m-%d}"
+        return None
+
+    return wanted
 
 
 def _since(text: str) -> datetime:
-    """Return the time that `2026-11-01` or `30d` means; raises BadInputError."""
+    """Return the time that `2026-11-01` (its midnight, UTC) or `30d` means; raises BadInputError."""
     try:
         if text.endswith("d"):
             return datetime.now(UTC) - timedelta(days=float(text[:-1]))
@@ -118,12 +110,21 @@ def _since(text: str) -> datetime:
         raise BadInputError(f"--since is '{text}'", "expected a date such as 2026-11-01, or days such as 30d") from None
 
 
+def exists() -> bool:
+    """Return whether there are rules to follow, kept here or shipped."""
+    return any(place.is_file() for place in _places())
+
+
+def _places() -> list[Path]:
+    return [KEPT, shipped("results") / KEPT.name]
+
+
 def load(path: Path | None = None) -> tuple[RuleSet, Path]:
     """Return the rules of a file, else those that are kept here, else those that are shipped; and where they lie.
 
     Raises BadInputError where there are none, or the file is none.
     """
-    places = [path] if path is not None else [KEPT, shipped("results") / KEPT.name]
+    places = [path] if path is not None else _places()
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         raise BadInputError(f"no rules in {' or '.join(map(str, places))}", "make some: tftune rules --keep")

@@ -13,6 +13,7 @@ from rich.console import Console
 from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.errors import TunerError
+from tuner.job.advise import hints
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked, Request, check
 from tuner.machine import conditions
@@ -24,6 +25,7 @@ from tuner.model.graph import Features
 from tuner.report import terminal
 from tuner.report import workload as workloads
 from tuner.report.progress import Progress
+from tuner.rules.evidence import MEASURED
 from tuner.search.bench import BenchPlan
 from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
@@ -66,12 +68,14 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             console.print()
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
-            hints = job.hints(features)
-            sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits, hints=list(hints.values()))
+            hinted = hints(job, features, told=lambda line: console.print(line, soft_wrap=True))
+            sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits, hints=list(hinted.values()))
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
             _remember(record, job, checked, request, features)
-            record.put("hints", {name: setting.to_dict() for name, setting in hints.items()})
+            record.put("hints", {name: setting.to_dict() for name, setting in hinted.items()})
             progress = _progress(record, job, console)
+            for name, setting in hinted.items():
+                console.print(terminal.hint_line(name, setting.to_dict(), job.described()), soft_wrap=True)
             parallel = parallel_starts(job.machine)
             before = conditions.read(job.machine.affinity)
             try:
@@ -171,6 +175,9 @@ def _remember(record: Record, job: Job, checked: Checked, request: Request, feat
         record.put("python", str(job.python))
         record.put("trial_timeout", request.trial_timeout)
         record.put("seed", request.seed)
+        record.put("origin", MEASURED)
+        record.put("pins", checked.pins)
+        record.put("batch_sizes", checked.batch_sizes)
         record.put("described", job.described())
         record.put("created", now())
         record.put("schema", SCHEMA)

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.errors import BadInputError, NoModeError, unknown
 from tuner.job.request import interpreter
-from tuner.machine.confine import Shape, choose, confined
+from tuner.machine.confine import PERIOD_US, Shape, choose, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect
 from tuner.machine.topology import read_topology
+from tuner.measure.objective import Objective
 from tuner.places import DEFAULT_STORAGE
 from tuner.runtime.probe import Runtime, probe
 from tuner.search.budget import parse_duration
@@ -125,10 +127,10 @@ def plan(request: SuiteRequest) -> Suite:
         if workload.mode == mode
     ]
     storage = open_storage(request.storage, create=False)
-    records = [] if storage is None else all_records(storage)
+    records = [] if storage is None else [(record, record.attributes()) for record in all_records(storage)]
     known = {}
     for number, case in enumerate(cases):
-        found = next((r for r in reversed(records) if _is_of(r, case, request, machine)), None)
+        found = next((r for r, a in reversed(records) if _is_of(a, case, request, machine)), None)
         if found is not None:
             known[number] = found
     return Suite(request=request, cases=cases, known=known, budget_s=budget_s, stop_after_s=stop_after_s, absent=absent)
@@ -179,21 +181,35 @@ def _number(text: str, kind: Callable[[str], _N], option: str) -> _N:
         raise BadInputError(f"{option} is '{text}'", "expected numbers, e.g. 1,2") from None
 
 
-def _is_of(record: Record, case: Case, request: SuiteRequest, machine: Machine) -> bool:
-    """Return whether a study is of that case, and has its finals."""
-    described = record.get("described", {})
+def _is_of(known: Mapping[str, Any], case: Case, request: SuiteRequest, machine: Machine) -> bool:
+    """Return whether a study, by its attributes, is of that case, asked for as a suite does, and has its finals."""
+    described = known.get("described", {})
     there, workload = described.get("machine", {}), described.get("workload", {})
     quotas = [quota for quota in (case.shape.quota, machine.cpu_quota) if quota is not None]
-    return bool(record.get("finals")) and (
-        (there.get("cpu_model"), there.get("online_cpus"), there.get("affinity"), there.get("cpu_quota"))
-        == (machine.cpu_model, machine.online_cpus, case.shape.affinity, min(quotas, default=None))
+    as_usual = (
+        known.get("objective", Objective.THROUGHPUT) == Objective.THROUGHPUT
+        and not any((known.get("limits") or {}).values())
+        and not known.get("pins")
+        and not known.get("batch_sizes")
+    )
+    return (
+        bool(known.get("finals"))
+        and as_usual
+        and (there.get("cpu_model"), there.get("online_cpus"), there.get("affinity"))
+        == (machine.cpu_model, machine.online_cpus, case.shape.affinity)
+        and _same_quota(there.get("cpu_quota"), min(quotas, default=None))
         and workload.get("fingerprint") == case.workload.fingerprint
         and workload.get("mode") == case.workload.mode
         and workload.get("execution") == case.workload.execution.value
         and described.get("runtime", {}).get("id") == case.runtime.id
-        and described.get("space") == request.space
-        and record.get("seed") == request.seed
+        and described.get("space") == Path(request.space).name.removesuffix(".toml")
+        and known.get("seed") == request.seed
     )
+
+
+def _same_quota(a: float | None, b: float | None) -> bool:
+    """Return whether two quotas are one; the kernel keeps whole microseconds of a period."""
+    return a == b if a is None or b is None else abs(a - b) < 2 / PERIOD_US
 
 
 def run(suite: Suite, *, begins: Callable[[int, float], None], ends: Callable[[Done, float], None]) -> list[Done]:
@@ -217,15 +233,24 @@ def run(suite: Suite, *, begins: Callable[[int, float], None], ends: Callable[[D
 
 def _usual_s(suite: Suite, done: Sequence[Done]) -> float:
     """Return how long a case takes: as those that are done, or its budget."""
-    return sum(each.wall_s for each in done) / len(done) if done else suite.budget_s
+    whole = [each.wall_s for each in done if each.document is not None]
+    return sum(whole) / len(whole) if whole else suite.budget_s
 
 
 def _run(suite: Suite, number: int) -> Done:
     """Run one search in a process of its own; nothing of the parent is awake meanwhile."""
     case, began_s = suite.cases[number], time.monotonic()
+    try:
+        return _search(case, suite.request, number, began_s)
+    except (BadInputError, OSError, subprocess.SubprocessError, ValueError) as error:
+        # Whatever it is, it is this one's: the next may run.
+        return Done(number=number, wall_s=time.monotonic() - began_s, failure=str(error))
+
+
+def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> Done:
     with tempfile.TemporaryFile("w+", errors="replace") as said, confined(case.shape) as enter:
         child = subprocess.Popen(
-            _command(case, suite.request),
+            _command(case, request),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=said,
@@ -245,6 +270,9 @@ def _run(suite: Suite, number: int) -> Done:
     wall_s = time.monotonic() - began_s
     if interrupted or child.returncode == _INTERRUPTED:
         return Done(number=number, wall_s=wall_s, interrupted=True, failure="interrupted")
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        return Done(number=number, wall_s=wall_s, failure=f"it was killed ({name}): is there memory enough?")
     if child.returncode != 0:
         last = (lines or [f"it ended with {child.returncode}"])[-1]
         return Done(number=number, wall_s=wall_s, failure=last.removeprefix("tftune: "))

@@ -1,12 +1,14 @@
 """Confinement: letting a process have fewer CPUs than the host has, by an affinity mask or by a CPU quota.
 
-A quota is a cgroup of its own below this process's, v1 or v2, that lives as long as what runs in it.
+A quota is a cgroup of its own below this process's, or beside it, version 1 or 2; one that a killed suite left behind
+is removed by the next.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import signal
 import time
@@ -24,6 +26,7 @@ PERIOD_US = 100_000
 LEAST_QUOTA = 0.05
 """Of a CPU: below it, TensorFlow would not become ready within any patience."""
 _PR_SET_PDEATHSIG = 1
+_NAME = "tftune-"
 _EMPTY_S = 5.0
 
 
@@ -96,12 +99,13 @@ def _group(quota: float, root: Path) -> Iterator[Path]:
 
 
 def _make(quota: float, root: Path) -> Path:
-    if not quota >= LEAST_QUOTA:
+    if not LEAST_QUOTA <= quota < math.inf:
         raise BadInputError(f"--cpu-quota {quota:g}", f"expected CPUs, at least {LEAST_QUOTA:g}, e.g. 1.5")
     refused = "no cgroup with a CPU controller is mounted"
     # In version 2 a group with processes of its own may not hand the controller on; then the new one stands beside it.
-    for parent in cpu_groups(root)[:2]:
-        group = parent / f"tftune-{os.getpid()}"
+    for parent in cpu_groups(root):
+        _sweep(parent)
+        group = parent / f"{_NAME}{os.getpid()}"
         try:
             group.mkdir(exist_ok=True)
             _limit(group, quota)
@@ -115,6 +119,15 @@ def _make(quota: float, root: Path) -> Path:
         f"--cpu-quota {quota:g} cannot be laid on here ({refused})",
         "run as root, under a delegated cgroup, or in a container with --cpus",
     )
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the groups of suites that were killed; those in which something still runs cannot be."""
+    for group in parent.glob(f"{_NAME}*"):
+        pid = group.name.removeprefix(_NAME)
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            with contextlib.suppress(OSError):
+                group.rmdir()
 
 
 def _limit(group: Path, quota: float) -> None:

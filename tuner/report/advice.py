@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.report.layout import ratio_text
-from tuner.report.rules import evidence_lines, n_studies, ratio_of, sentence
+from tuner.report.rules import evidence_lines, n_studies, ratio_of
 
 
 def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
@@ -28,15 +28,17 @@ def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     rule = document["rule"]
-    yield "no rule applies: keep TensorFlow's defaults" if rule is None else sentence(rule)
-    yield from (f"   {line}" for line in evidence_lines(document["evidence"]))
+    yield "no rule on threads applies: keep TensorFlow's defaults" if rule is None else rule["sentence"]
     if document["batch_rule"] is not None:
-        yield sentence(document["batch_rule"])
+        yield document["batch_rule"]["sentence"]
+    if document["evidence"]["studies"]:
+        yield from (f"   {line}" for line in evidence_lines(document["evidence"]))
     setting = " ".join(f"{knob}={value}" for knob, value in document["setting"].items())
     yield f"setting: {setting}"
     expected = document["expected"]
     if expected is not None:
-        yield f"expected over tf-default: {ratio_of(expected)} in the mean of {expected['workloads']} workloads"
+        n = expected["workloads"]
+        yield f"expected over tf-default: {ratio_of(expected)}, the mean of {n} workloads that were held out"
         if expected["next"]:
             low, high = expected["next"]
             yield f"one more workload lies between {low:.2f} and {high:.2f} (95 %)"
@@ -44,6 +46,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield "this machine is not among those of the evidence"
     for text in document["outside"]:
         yield f"outside of the evidence: {text}"
+    if document["rules"]["simulated"]:
+        yield "these rules are simulated, not measured"
     if document["outside"]:
         yield "so no gain is promised: measure it, tftune recommend … --verify"
 

@@ -81,6 +81,7 @@ def describe_study(record: Record) -> Document:
         "trials": _count(trials),
         "history": [trial_document(trial) for trial in trials],
         "features": record.get("features"),
+        "hints": record.get("hints", {}),
         "noise": evidence.noise_document(record),
         "conditions": record.get("conditions", [None])[-1],
         "incumbent": _incumbent(trials),

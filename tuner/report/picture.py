@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def losses(document: Mapping[str, Any]) -> str | None:
 
 
 def _means(each: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return the mean of each workload, by name; those that differ most first, of too many."""
+    """Return the geometric mean of each workload, by name; those that differ most first, of too many."""
     found: dict[str, list[Mapping[str, float]]] = defaultdict(list)
     for row in each:
         found[row["workload"]].append(row[key])
-    means = {w: {name: fmean(row[name] for row in rows) for name in names} for w, rows in found.items()}
+    means = {w: {name: geometric_mean(row[name] for row in rows) for name in names} for w, rows in found.items()}
     widest = sorted(means, key=lambda w: min(means[w].values()) - max(means[w].values()))[:_MOST]
     return {workload: means[workload] for workload in sorted(widest, reverse=True)}
 

@@ -10,7 +10,7 @@ from tuner.report.rules import (
     covered,
     evidence_lines,
     heading,
-    n_studies,
+    left_out,
     not_covered,
     ratio_of,
     sentence,
@@ -50,8 +50,7 @@ def html(document: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
 def _lines(document: Mapping[str, Any], *, pictures: bool) -> Iterator[str]:
     made = document["made"]
     yield from ("# Parallelism rules for TensorFlow", "")
-    simulated = ", **simulated, not measured**" if made["simulated"] else ""
-    yield f"{heading(document)}{simulated}; distilled by tftune {made['tftune']} on {made['created'][:10]}."
+    yield f"{heading(document)}; distilled by tftune {made['tftune']} on {made['created'][:10]}."
     yield from ("", "## The rules", "")
     if document["rules"]:
         yield from ("Of those on threads, and of those on the batch size, the first that applies is followed.", "")
@@ -67,6 +66,9 @@ def _lines(document: Mapping[str, Any], *, pictures: bool) -> Iterator[str]:
     proof = document["proof"]
     for what in ("workload", "machine"):
         yield from _table(proof.get(f"by_{what}"), what)
+    if proof.get("batch_by_workload"):
+        yield from ("Batch sizes and threads together, against the best found at any batch size:", "")
+        yield from _table(proof["batch_by_workload"], "workload")
     yield from (f"{PAPER}.", "")
     if pictures:
         yield from (f"![what tuning gains over each baseline]({SPEEDUPS})", "")
@@ -89,10 +91,10 @@ def _table(proof: Mapping[str, Any] | None, what: str) -> Iterator[str]:
     if proof is None:
         yield from (f"No {what} could be left out: there is only one.", "")
         return
-    yield f"Each {what} was left out in turn, and met the rules that the others gave: {proof['kinds']} {what}s,"
-    yield f"{n_studies(proof['studies'])}. Geometric means over workloads, with 95 % intervals."
-    yield from ("", "| settings of | of the best found | worst | not told apart from the best | rules over it |")
-    yield "| --- | ---: | ---: | ---: | ---: |"
+    yield f"With {left_out(proof)}; what was left out met the rules that the rest gave. Geometric means over workloads,"
+    yield "with 95 % intervals. What was not measured itself is told by the study's other measurements."
+    yield from ("", "| settings of | of the best found | worst | not told apart from it | rules over it | measured |")
+    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
     for row in proof["rows"]:
         over = proof["over"].get(row["name"])
         cells = (
@@ -101,6 +103,7 @@ def _table(proof: Mapping[str, Any] | None, what: str) -> Iterator[str]:
             f"{row['worst']:.2f}",
             f"{row['right']} of {proof['studies']}",
             "" if over is None else ratio_of(over),
+            f"{row['measured']} of {proof['studies']}",
         )
         yield f"| {' | '.join(cells)} |"
     yield ""

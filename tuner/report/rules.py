@@ -37,9 +37,12 @@ def heading(document: Mapping[str, Any]) -> str:
     """Return what the rules are from, in a line."""
     coverage = document["coverage"]
     workloads = {name for names in coverage["workloads"].values() for name in names}
+    simulated = " that are simulated, not measured," if document["made"]["simulated"] else ""
+    filters = ", ".join(f"{name} {text}" for name, text in document["made"]["filters"].items())
     return (
-        f"{plural(len(document['rules']), 'rule')} from {n_studies(coverage['n_studies'])} of "
-        f"{plural(len(workloads), 'workload')} on {plural(len(coverage['machines']), 'machine')}"
+        f"{plural(len(document['rules']), 'rule')} from {n_studies(coverage['n_studies'])}{simulated} of "
+        f"{plural(len(workloads), 'workload')} on {plural(len(coverage['machines']), 'shape')} of "
+        f"{plural(len(coverage['hosts']), 'machine')}{f' ({filters})' if filters else ''}"
     )
 
 
@@ -60,10 +63,13 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
         return
     yield (
         f"seen in {n_studies(evidence['studies'])} of {plural(len(evidence['workloads']), 'workload')} on "
-        f"{plural(evidence['machines'], 'machine')}; its setting was measured itself in {evidence['measured']}"
+        f"{plural(evidence['machines'], 'machine shape')}; its setting was measured itself in {evidence['measured']}"
     )
     gains = [(name, ratio_of(evidence["gain"].get(name))) for name in SHOWN_BASELINES if evidence["gain"].get(name)]
     yield "rate over " + ", ".join(f"{name} {text}" for name, text in gains)
+    expected = evidence.get("expected")
+    if expected:
+        yield f"held out, by what the other workloads say: {ratio_of(expected)} over tf-default"
     loss = evidence["loss"]
     yield (
         f"loses {percent(loss['median'])} of the best found in the median, {percent(loss['worst'])} at worst "
@@ -104,13 +110,19 @@ def rule_lines(document: Mapping[str, Any]) -> Iterator[Text]:
         )
 
 
+def left_out(proof: Mapping[str, Any]) -> str:
+    """Return what was left out, in words."""
+    each = "each" if proof["one_by_one"] else "a fifth of them at a time, each"
+    return f"{each} {proof['what']} left out: {proof['kinds']} of them, {n_studies(proof['studies'])}"
+
+
 def held_out(proof: Mapping[str, Any] | None, what: str) -> RenderableType:
     """Return the table of a held-out proof; `what` was left out."""
     if proof is None:
         return Text(f"no {what} could be left out: there is only one", style="dim")
     shown = table(
         "settings of", ">of the best found", ">worst", ">right", ">rules over it", ">measured",
-        title=f"with each {what} left out: {proof['kinds']} {what}s, {n_studies(proof['studies'])}",
+        title=f"with {left_out(proof)}",
     )  # fmt: skip
     for row in proof["rows"]:
         over = proof["over"].get(row["name"])
@@ -156,8 +168,9 @@ def not_covered(document: Mapping[str, Any]) -> Iterator[str]:
         yield "CPU quotas"
     if not any(rule["group"] == "batch_size" for rule in document["rules"]):
         yield "batch sizes: no rule on them was found"
-    for reason, n in document["made"]["excluded"].items():
-        yield f"left out: {n_studies(n)}, {reason}"
+    for reason, names in document["made"]["excluded"].items():
+        more = f" and {len(names) - _MOST_STUDIES} more" if len(names) > _MOST_STUDIES else ""
+        yield f"left out, {reason}: {', '.join(names[:_MOST_STUDIES])}{more}"
 
 
 def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
@@ -171,6 +184,7 @@ def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
         held_out(proof.get("by_workload"), "workload"),
         "",
         held_out(proof.get("by_machine"), "machine"),
+        *([held_out(proof["batch_by_workload"], "workload")] if proof.get("batch_by_workload") else []),
         Text(PAPER, style="dim"),
         "",
         Text("covered", style="bold"),

@@ -103,6 +103,11 @@ def baselines(document: Document) -> RenderableType:
     return shown
 
 
+def hint_line(name: str, setting: Mapping[str, Any], document: Document) -> Text:
+    """Return what is tried right after the baselines, and what hints at it."""
+    return Text(f"tried early: {setting_text(setting, held(document))}  ({name})", style="dim")
+
+
 def trials(document: Document) -> RenderableType:
     """Return the trials of a study."""
     title = f"trials of {document['study']}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from tuner.rules.average import next_one, over_workloads, ratio_document
+from tuner.rules.average import over_workloads, ratio_document
 from tuner.rules.evidence import Study
 from tuner.rules.situation import Situation
 from tuner.space.setting import Setting
@@ -16,15 +16,13 @@ _SURE = 1.96  # standard deviations of a normal interval of 95 %
 _MATTERS = math.log(1.02)
 _BAD_LOSS = math.log(1 / 0.9)
 
-Choice = Callable[[Study], Setting]
 
-
-def account(studies: Sequence[Study], choice: Choice, *, batch: bool = False) -> dict[str, Any]:
-    """Return what following `choice` gave in these studies: support, gains, losses, counter-examples.
+def account(studies: Sequence[Study], settings: Sequence[Setting], *, batch: bool = False) -> dict[str, Any]:
+    """Return what `settings`, one a study, gave in these studies: support, gains, losses, counter-examples.
 
     With `batch` the best found is that of any batch size, else that at the workload's own.
     """
-    pairs = [(study, choice(study)) for study in studies]
+    pairs = list(zip(studies, settings, strict=True))
     losses = [(study, loss(study, setting, batch=batch)) for study, setting in pairs]
     return {
         "studies": len(studies),
@@ -32,7 +30,6 @@ def account(studies: Sequence[Study], choice: Choice, *, batch: bool = False) ->
         "machines": len({study.machine_id for study in studies}),
         "measured": sum(setting in study.surface.measured for study, setting in pairs),
         "gain": {name: ratio_document(over_workloads(_over(pairs, name))) for name in baselines(studies)},
-        "next": next_one(over_workloads(_over(pairs, "tf-default"))) if pairs else None,
         "loss": _losses(losses),
         "right": sum(is_right(study, setting, batch=batch) for study, setting in pairs),
         "counter_examples": _counter_examples(pairs, losses),
@@ -53,10 +50,15 @@ def loss(study: Study, setting: Setting, *, batch: bool = False) -> float:
 
 
 def is_right(study: Study, setting: Setting, *, batch: bool = False) -> bool:
-    """Return whether a setting cannot be told apart from the best found: not by the measurements, or not by 2 %."""
+    """Return whether a setting cannot be told apart from the best found by its measurements, or not by 2 %.
+
+    One that was not measured has to be surely within 2 %: that nothing is known of it does not make it right.
+    """
     best = study.surface.best() if batch else study.best
     mean, sd = study.surface.apart(setting, best)
-    return mean <= max(_MATTERS, _SURE * sd)
+    if setting in study.surface.measured:
+        return mean <= max(_MATTERS, _SURE * sd)
+    return mean + _SURE * sd <= _MATTERS
 
 
 def _over(pairs: Sequence[tuple[Study, Setting]], name: str) -> list[tuple[str, float]]:

@@ -37,9 +37,9 @@ def ratio_document(found: Estimate | None) -> dict[str, Any] | None:
     }
 
 
-def next_one(found: Estimate | None) -> tuple[float, float] | None:
+def next_one(found: Estimate | None) -> list[float] | None:
     """Return what one more workload lies between with 95 % (a prediction interval); None of fewer than two."""
     if found is None or found.n < 2 or not math.isfinite(found.se):
         return None
     wide = Estimate(mean=found.mean, se=found.se * math.sqrt(found.n + 1), n=found.n, df=found.df)
-    return wide.interval()
+    return list(wide.interval())

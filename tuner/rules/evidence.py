@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,7 @@ from tuner.workload.workload import Execution
 MEASURED = "measured"
 """The origin of a study that real processes were timed for."""
 _LEAST_SE = 0.002  # no setting is known better than to 0.2 %
+_POOLS = ("inter_op", "intra_op", "omp_num_threads")
 _BATCHES = 3  # from so many batch sizes on, a study tells of them
 
 
@@ -46,7 +47,10 @@ class Study:
 
     name: str
     created: str
+    host: str
+    """The machine, whatever its mask and quota."""
     machine_id: str
+    """The machine with its mask and quota: a shape of it."""
     runtime: str
     situation: Situation
     default: Setting
@@ -54,6 +58,8 @@ class Study:
     compact: Value | None
     """How the OpenMP library's compact binding is spelt there; None where the space has no affinity."""
     batches: tuple[int, ...]
+    tells_threads: bool
+    """Whether its space had one thread, and all usable cores, for every pool: what rules on threads tell apart."""
     surface: Surface
 
     @property
@@ -94,36 +100,52 @@ def apply(default: Setting, values: Mapping[str, Value], compact: Value | None) 
     return Setting(tuple((knob, spelt.get(knob, value)) for knob, value in default.items))
 
 
-def read(records: Iterable[Record], *, simulated: bool = False) -> tuple[list[Study], list[Excluded]]:
-    """Return what can be learned from, the oldest first, and what cannot; measured studies unless `simulated`."""
+def read(
+    records: Iterable[Record],
+    *,
+    simulated: bool = False,
+    wanted: Callable[[Known], str | None] = lambda _: None,
+) -> tuple[list[Study], list[Excluded]]:
+    """Return what can be learned from, the oldest first, and what cannot; measured studies unless `simulated`.
+
+    `wanted` says why a study, by its attributes, is not asked for. Of several versions of a workload the one with most
+    studies is learned from, the newest of equals.
+    """
     good: list[tuple[Record, Known]] = []
     out: list[Excluded] = []
     for record in records:
         attributes = record.attributes()
-        reason = _unfit(attributes, simulated=simulated)
+        reason = wanted(attributes) or _unfit(attributes, simulated=simulated)
         if reason is None:
             good.append((record, attributes))
         else:
             out.append(Excluded(study=record.name, reason=reason))
-    newest = {_what(known): _fingerprint(known) for _, known in good}  # in the order of their dates
+    versions: dict[str, Counter[str]] = defaultdict(Counter)
+    for _, known in reversed(good):  # the newest first, which `most_common` keeps where versions have as many
+        versions[_what(known)][_fingerprint(known)] += 1
     studies = []
     for record, known in good:
-        if newest[_what(known)] == _fingerprint(known):
+        what = _what(known)
+        if versions[what].most_common(1)[0][0] == _fingerprint(known):
             studies.append(_study(record, known))
         else:
-            name, mode = _what(known)
-            out.append(Excluded(study=record.name, reason=f"of an older version of {name} {mode}"))
+            out.append(Excluded(study=record.name, reason=f"of another version of {what} than most"))
     return studies, out
 
 
-def count(excluded: Sequence[Excluded]) -> dict[str, int]:
-    """Return how many studies are left out for each reason."""
-    return dict(Counter(each.reason for each in excluded).most_common())
+def by_reason(excluded: Sequence[Excluded]) -> dict[str, list[str]]:
+    """Return the studies that are left out for each reason."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for each in excluded:
+        found[each.reason].append(each.study)
+    return dict(found)
 
 
-def _what(known: Known) -> tuple[str, str]:
+def _what(known: Known) -> str:
+    """Return what a study is of, whatever its version: workload, mode and parameters."""
     workload = known["described"]["workload"]
-    return workload["name"], workload["mode"]
+    parameters = [f"{name}={value}" for name, value in workload.get("params", {}).items()]
+    return " ".join([workload["name"], workload["mode"], *parameters])
 
 
 def _fingerprint(known: Known) -> str:
@@ -164,6 +186,7 @@ def _study(record: Record, attributes: Known) -> Study:
     return Study(
         name=record.name,
         created=str(attributes.get("created")),
+        host=host_of(described["machine"]),
         machine_id=described["machine"]["id"],
         runtime=described["runtime"]["tensorflow"],
         situation=situation,
@@ -171,8 +194,22 @@ def _study(record: Record, attributes: Known) -> Study:
         baselines=baselines,
         compact=compact,
         batches=tuple(described["knobs"][BATCH]["values"]),
+        tells_threads=_tells_threads(described["knobs"], situation),
         surface=Surface(default, _measured(record, attributes["finals"], known[DEFAULT], noise), luck=noise.process_sd),
     )
+
+
+def host_of(machine: Known) -> str:
+    """Return what tells hosts apart, whatever part of them was used."""
+    memory_gib = round(machine["memory_bytes"] / 2**30)
+    return f"{machine['cpu_model']}, {machine['online_cpus']} CPUs, {memory_gib} GiB"
+
+
+def _tells_threads(knobs: Known, situation: Situation) -> bool:
+    """Return whether each pool could have one thread and all usable cores: not where it was held, or not searched."""
+    ends = {1, situation.machine.usable_cores}
+    pools = [knobs[name]["values"] for name in _POOLS if knobs.get(name, {}).get("active")]
+    return all(ends <= set(values) for values in pools)
 
 
 def _reduced(setting: Setting) -> Setting:
@@ -213,11 +250,3 @@ def _finals(data: Known) -> list[tuple[Setting, float, float]]:
             wider = math.sqrt(estimate.df / (estimate.df - 2)) if estimate.df > 2 else 2.0
             found.append((by_name[name], estimate.mean, wider * estimate.se))
     return found
-
-
-def hosts(studies: Sequence[Study]) -> dict[str, list[Study]]:
-    """Return the studies of each machine: topology with its mask and quota."""
-    found: dict[str, list[Study]] = defaultdict(list)
-    for study in studies:
-        found[study.machine_id].append(study)
-    return dict(found)

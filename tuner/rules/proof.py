@@ -12,21 +12,31 @@ from typing import Any
 
 from tuner.rules.account import baselines, described, is_right, loss
 from tuner.rules.average import over_workloads, ratio_document
-from tuner.rules.distil import Table, follow
 from tuner.rules.evidence import Study
 from tuner.rules.learn import LearnPlan
 from tuner.rules.recipe import Recipe
+from tuner.rules.table import Table, follow
 from tuner.space.setting import Setting
 
 OURS = "rules"
-_ONE_BY_ONE, _FOLDS = 20, 5  # of more kinds than the first, a fifth is left out at a time
+_ONE_BY_ONE, _FOLDS = 40, 5  # of more kinds than the first, a fifth is left out at a time
 
 
 def prove(table: Table, plan: LearnPlan) -> dict[str, Any]:
-    """Return the held-out tables: by workload and by machine; None where there is only one of them."""
+    """Return the held-out tables: by workload and by machine; None where there is only one of them.
+
+    Of a single machine its shapes are left out, and said to be that.
+    """
+    hosts = {study.host for study in table.studies}
+    by_host = len(hosts) > 1
     return {
-        "by_workload": _held_out(table, plan, lambda study: study.workload),
-        "by_machine": _held_out(table, plan, lambda study: study.machine_id),
+        "by_workload": _held_out(table, plan, "workload", lambda study: study.workload),
+        "by_machine": _held_out(
+            table,
+            plan,
+            "machine" if by_host else "shape of the machine",
+            lambda study: study.host if by_host else study.machine_id,
+        ),
     }
 
 
@@ -45,26 +55,30 @@ def left_out(table: Table, plan: LearnPlan, key: Callable[[Study], Hashable]) ->
     return chosen
 
 
-def _held_out(table: Table, plan: LearnPlan, key: Callable[[Study], Hashable]) -> dict[str, Any] | None:
+def _held_out(table: Table, plan: LearnPlan, what: str, key: Callable[[Study], Hashable]) -> dict[str, Any] | None:
     studies = table.studies
-    if len({key(study) for study in studies}) < 2:
+    kinds = {key(study) for study in studies}
+    if len(kinds) < 2:
         return None
     recipes = left_out(table, plan, key)
-    ours = [study.setting(recipe) for study, recipe in zip(studies, recipes, strict=True)]
+    ours = [study.setting(first, own) for study, first, own in zip(studies, table.before, recipes, strict=True)]
     settings = {OURS: ours} | {name: [study.baselines[name] for study in studies] for name in baselines(studies)}
     return {
-        "kinds": len({key(study) for study in studies}),
+        "what": what,
+        "kinds": len(kinds),
+        "one_by_one": len(kinds) <= _ONE_BY_ONE,
         "studies": len(studies),
-        "rows": [_row(name, studies, each) for name, each in settings.items()],
+        "rows": [_row(table, name, each) for name, each in settings.items()],
         "over": {name: _over(studies, each, ours) for name, each in settings.items() if name != OURS},
         "each": [
             {
                 "study": study.name,
                 **described(study.situation),
                 "recipe": recipe.words(study.situation.pool),
-                "of_best": {name: math.exp(-loss(study, each[i])) for name, each in settings.items()},
+                "over_default": math.exp(study.surface.apart(study.default, ours[i])[0]),
+                "of_best": {name: math.exp(-_loss(table, study, each[i])) for name, each in settings.items()},
                 "best_over": {
-                    name: math.exp(study.surface.apart(study.baselines[name], study.best)[0])
+                    name: math.exp(study.surface.apart(study.baselines[name], _best(table, study))[0])
                     for name in settings
                     if name != OURS
                 },
@@ -74,9 +88,17 @@ def _held_out(table: Table, plan: LearnPlan, key: Callable[[Study], Hashable]) -
     }
 
 
-def _row(name: str, studies: Sequence[Study], settings: Sequence[Setting]) -> dict[str, Any]:
-    pairs = list(zip(studies, settings, strict=True))
-    losses = [(study, loss(study, setting)) for study, setting in pairs]
+def _best(table: Table, study: Study) -> Setting:
+    return study.surface.best() if table.of_batch else study.best
+
+
+def _loss(table: Table, study: Study, setting: Setting) -> float:
+    return loss(study, setting, batch=table.of_batch)
+
+
+def _row(table: Table, name: str, settings: Sequence[Setting]) -> dict[str, Any]:
+    pairs = list(zip(table.studies, settings, strict=True))
+    losses = [(study, _loss(table, study, setting)) for study, setting in pairs]
     worst = max(losses, key=lambda each: each[1])
     return {
         "name": name,
@@ -84,7 +106,7 @@ def _row(name: str, studies: Sequence[Study], settings: Sequence[Setting]) -> di
         "worst": math.exp(-worst[1]),
         "worst_study": worst[0].name,
         "worst_is": described(worst[0].situation),
-        "right": sum(is_right(study, setting) for study, setting in pairs),
+        "right": sum(is_right(study, setting, batch=table.of_batch) for study, setting in pairs),
         "measured": sum(setting in study.surface.measured for study, setting in pairs),
     }
 

@@ -30,9 +30,7 @@ class Rule:
     def from_dict(cls, data: Mapping[str, Any]) -> Rule:
         """Return a stored rule; raises KeyError or ValueError for what is none."""
         recipe = Recipe.of(data["recipe"])
-        if len(recipe.items) != len(data["recipe"]) or any(
-            name not in TERMS[knob] for knob, name in recipe.items if knob != BATCH
-        ):
+        if len(recipe.items) != len(data["recipe"]) or not all(_is_known(knob, name) for knob, name in recipe.items):
             raise ValueError(data["recipe"])
         condition = Condition.from_list(data["condition"])
         if any(literal.feature not in FEATURE for literal in condition.literals):
@@ -56,6 +54,10 @@ class Rule:
         return self.recipe.words(_pool(self.condition))
 
 
+def _is_known(knob: str, name: str) -> bool:
+    return float(name) > 0 if knob == BATCH else name in TERMS[knob]
+
+
 def _pool(condition: Condition) -> str | None:
     """Return the pool that a condition asks for, None if it asks for none."""
     for literal in condition.literals:
@@ -66,9 +68,11 @@ def _pool(condition: Condition) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What the evidence is from: the range of each feature, machines, workloads by mode, builds."""
+    """What the evidence is from: hosts, their shapes (`machines`), the range of each feature, workloads, builds."""
 
     n_studies: int
+    hosts: list[str]
+    """The machines; each may be there in several shapes."""
     ranges: Mapping[str, tuple[float, float]]
     machines: Mapping[str, Mapping[str, Any]]
     workloads: Mapping[str, list[str]]
@@ -84,6 +88,7 @@ class Coverage:
         """Return the coverage as plain data."""
         return {
             "n_studies": self.n_studies,
+            "hosts": list(self.hosts),
             "ranges": {name: list(ends) for name, ends in self.ranges.items()},
             "machines": dict(self.machines),
             "workloads": dict(self.workloads),
@@ -133,6 +138,8 @@ class RuleSet:
         if data.get("schema") != SCHEMA:
             raise BadInputError(f"rules of format {data.get('schema')}, this tftune reads {SCHEMA}", hint)
         try:
+            for key in ("created", "simulated", "tftune", "excluded"):
+                data["made"][key]
             return cls(
                 rules=[Rule.from_dict(each) for each in data["rules"]],
                 otherwise=data["otherwise"],
@@ -140,7 +147,7 @@ class RuleSet:
                 made=data["made"],
                 proof=data["proof"],
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadInputError(f"rules that cannot be understood ({error!r})", hint) from error
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from typing import Any
 from tuner.machine.host import Machine
 from tuner.machine.topology import Cache
 from tuner.model.graph import Features
+from tuner.space.baseline import DEFAULT
 
 EIGEN, OPENMP = "eigen", "openmp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """A workload in a mode, on a machine, in a TensorFlow build; `batch_size` is the workload's own."""
+    """A workload in a mode, on a machine, in a TensorFlow build; `batch_size` is that of TensorFlow's default."""
 
     workload: str
     mode: str
@@ -51,16 +52,20 @@ class Feature:
     log: bool = False
 
 
-def _cache_a_core(s: Situation) -> float:
-    """Return the MiB of the largest cache that a physical core has for itself."""
+def _cache_a_cpu(s: Situation) -> float:
+    """Return the MiB of the largest cache that there are for each logical CPU of the host, whatever the mask."""
     sizes = [c.size_bytes * c.n_instances for c in s.machine.caches if c.size_bytes]
-    cores = max(1, s.machine.online_cpus // max(1, s.machine.threads_per_core))
-    return max(sizes) / cores / 2**20 if sizes else math.nan
+    return max(sizes) / s.machine.online_cpus / 2**20 if sizes else math.nan
+
+
+def _work(of: Callable[[Situation], float]) -> Callable[[Situation], float]:
+    """Return a figure of the graph's operations; NaN where a loop of unknown length, or a shape, leaves it open."""
+    return lambda s: of(s) if s.features.known else math.nan
 
 
 def _oversubscribed(s: Situation) -> float:
     """Return how many CPUs TensorFlow sees for each that the quota lets it use."""
-    return s.machine.logical_cpus / s.machine.cpu_quota if s.machine.cpu_quota else 1.0
+    return max(1.0, s.machine.logical_cpus / s.machine.cpu_quota) if s.machine.cpu_quota else 1.0
 
 
 # Of conditions that part the evidence in the same way, the one on the feature that comes first is taken.
@@ -73,7 +78,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         name="mflops_operator",
         words=("work of a step an operator", ""),
-        of=lambda s: s.features.flops * s.batch_size / max(1, s.features.depth) / 1e6,
+        of=_work(lambda s: s.features.flops * s.batch_size / max(1, s.features.depth) / 1e6),
         unit="MFLOPs",
         log=True,
     ),
@@ -81,17 +86,25 @@ FEATURES: tuple[Feature, ...] = (
         name="batch", words=("the workload's own batch size", ""), of=lambda s: s.batch_size, unit="items", log=True
     ),
     Feature(
-        name="mflops_item", words=("work an item", ""), of=lambda s: s.features.flops / 1e6, unit="MFLOPs", log=True
+        name="mflops_item",
+        words=("work an item", ""),
+        of=_work(lambda s: s.features.flops / 1e6),
+        unit="MFLOPs",
+        log=True,
     ),
     Feature(
         name="intensity",
         words=("arithmetic intensity", ""),
-        of=lambda s: s.features.intensity,
+        of=_work(lambda s: s.features.intensity),
         unit="FLOPs a byte",
         log=True,
     ),
     Feature(
-        name="mbytes_item", words=("data an item", ""), of=lambda s: s.features.moved_bytes / 1e6, unit="MB", log=True
+        name="mbytes_item",
+        words=("data an item", ""),
+        of=_work(lambda s: s.features.moved_bytes / 1e6),
+        unit="MB",
+        log=True,
     ),
     Feature(name="heavy_operators", words=("heavy operators", ""), of=lambda s: s.features.heavy_operators, log=True),
     Feature(name="depth", words=("depth", ""), of=lambda s: s.features.depth, unit="operators", log=True),
@@ -102,7 +115,7 @@ FEATURES: tuple[Feature, ...] = (
         word=True,
     ),
     Feature(name="sockets", words=("sockets", ""), of=lambda s: s.machine.sockets),
-    Feature(name="cache", words=("cache a core", ""), of=_cache_a_core, unit="MiB", log=True),
+    Feature(name="cache", words=("cache a CPU", ""), of=_cache_a_cpu, unit="MiB", log=True),
 )
 FEATURE = {feature.name: feature for feature in FEATURES}
 
@@ -114,7 +127,7 @@ def of_study(described: Mapping[str, Any], features: Mapping[str, Any]) -> Situa
     return Situation(
         workload=workload["name"],
         mode=workload["mode"],
-        batch_size=workload["batch_size"],
+        batch_size=described["baselines"][DEFAULT]["setting"]["batch_size"],
         features=Features(**{name: value for name, value in features.items() if name in known}),
         machine=machine_of(described["machine"]),
         pool=OPENMP if described["runtime"]["onednn_runtime"] == "openmp" else EIGEN,

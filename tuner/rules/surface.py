@@ -5,13 +5,15 @@ Notation
     y (m,)  measured log-ratios of the rate to that of z₀
     N (m,m) covariance of their noise: standard errors, and the luck of processes
     x_j     coordinate of a knob: log₂(1 + value) for numbers, in units in which neighbours are about 1 apart
-    k       a² (½ mean_j k_j(z, z') + ½ Π_j k_j(z, z')),  k_j = exp(-½ (x_j - x'_j)²), or 0.3 for two different words
+    k_j     exp(-½ (x_j - x'_j)²), or 0.3 for two different words;  k̃_j(x, x') = k_j(x, x') - k_j(x, x₀) k_j(x₀, x')
+    k       a² (Π_j (1 + θ k̃_j) - 1) / θ
 
-A Gaussian process of mean zero: a setting of which nothing is known is believed to gain nothing. The sum lets what a
-knob does alone carry over to settings that were not tried, the product what knobs do together (Duvenaud, Nickisch &
-Rasmussen 2011, Additive Gaussian processes). f(z₀) = 0 exactly. The kernel is the same for every study but for a, the
-most probable of a few (Rasmussen & Williams 2006, eq. 2.30): for a given a predictions are linear in y and blind to its
-sign, so that noise cannot make one side of 1 look better than the other.
+A Gaussian process of mean zero over the effects of knobs, each of which is nothing at the default, and of their
+interactions, whose weight falls by θ with each knob more. So f(z₀) = 0, and what one knob was seen to do says nothing
+of another: a setting of which nothing is known is believed to gain nothing, whatever larger batches gain (functional
+ANOVA: Durrande, Ginsbourger, Roustant & Carraro 2013, ANOVA kernels and RKHS of zero mean functions). The kernel is
+the same for every study but for a, the most probable of a few (Rasmussen & Williams 2006, eq. 2.30): for a given a
+predictions are linear in y and blind to its sign, so that noise cannot make one side of 1 look better than the other.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from tuner.space.setting import Setting
 _AMPLITUDES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 _OTHER_WORD = 0.3
 _UNITS = {"kmp_blocktime": 4.0}  # octaves that count as one: 0, 1, 30 and 200 ms
-_ALMOST_NOTHING = 1e-6
+_INTERACTION = 0.5  # θ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +50,17 @@ class Surface:
     def __init__(self, default: Setting, measured: Sequence[Measured], *, luck: float) -> None:
         """`luck` is the standard deviation between processes of one setting."""
         self.default = default
-        self._settings = [default, *(each.setting for each in measured)]
-        self._y = np.array([0.0, *(each.log_ratio for each in measured)])
-        references = np.array([-1, *(each.reference for each in measured)])
+        # The default itself says nothing: it keeps the sums from being empty.
+        measured = measured or [Measured(setting=default, log_ratio=0.0, variance=1.0)]
+        self._settings = [each.setting for each in measured]
+        self._y = np.array([each.log_ratio for each in measured])
+        references = np.array([each.reference for each in measured], dtype=int)
         shared = (references[:, None] == references[None, :]) & (references > 0)[:, None]
-        N = np.diag([_ALMOST_NOTHING**2, *(each.variance for each in measured)]) + luck**2 * shared
-        K = _kernel(self._settings, self._settings)
+        N = np.diag([each.variance for each in measured]) + luck**2 * shared
+        K = self._kernel(self._settings, self._settings)
         fits = [(self._fit(amplitude**2 * K + N), amplitude) for amplitude in _AMPLITUDES]
         (_, self._factor, self._alpha), self._amplitude = max(fits, key=lambda fit: fit[0][0])
-        self.measured = frozenset(self._settings)
+        self.measured = frozenset([default, *self._settings])
         self._apart: dict[tuple[Setting, Setting], tuple[float, float]] = {}
 
     def _fit(self, A: Array) -> tuple[float, tuple[Array, bool], Array]:
@@ -67,9 +71,9 @@ class Surface:
 
     def gains(self, settings: Sequence[Setting]) -> tuple[Array, Array]:
         """Return the mean log-ratios of settings to the default, and their standard deviations, shapes (n,)."""
-        k = self._amplitude**2 * _kernel(self._settings, settings)
+        k = self._amplitude**2 * self._kernel(self._settings, settings)
         explained = np.einsum("mn,mn->n", k, cho_solve(self._factor, k))
-        variance = self._amplitude**2 - explained
+        variance = self._amplitude**2 * self._prior(settings) - explained
         return np.asarray(k.T @ self._alpha), np.sqrt(np.maximum(variance, 0.0))
 
     def apart(self, a: Setting, b: Setting) -> tuple[float, float]:
@@ -80,27 +84,32 @@ class Surface:
 
     def _difference(self, a: Setting, b: Setting) -> tuple[float, float]:
         both = [a, b]
-        k = self._amplitude**2 * _kernel(self._settings, both)
-        cov = self._amplitude**2 * _kernel(both, both) - k.T @ cho_solve(self._factor, k)
+        k = self._amplitude**2 * self._kernel(self._settings, both)
+        cov = self._amplitude**2 * self._kernel(both, both) - k.T @ cho_solve(self._factor, k)
         mean = k.T @ self._alpha
         variance = float(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1])
         return float(mean[1] - mean[0]), float(np.sqrt(max(variance, 0.0)))
 
     def best(self, *, batch_size: int | None = None) -> Setting:
         """Return the measured setting with the largest mean, of those of a batch size if that is said."""
-        known = [s for s in dict.fromkeys(self._settings) if batch_size in (None, s.batch_size)]
+        known = [s for s in dict.fromkeys([self.default, *self._settings]) if batch_size in (None, s.batch_size)]
         return known[int(np.argmax(self.gains(known)[0]))]
 
+    def _kernel(self, a: Sequence[Setting], b: Sequence[Setting]) -> Array:
+        """Return k / a² between two lists of settings, shape (len(a), len(b))."""
+        product = np.ones((len(a), len(b)))
+        for name, default in self.default.items:
+            x, y = [setting[name] for setting in a], [setting[name] for setting in b]
+            pinned = _along(name, x, y) - _along(name, x, [default]) * _along(name, [default], y)
+            product *= 1 + _INTERACTION * pinned
+        return (product - 1) / _INTERACTION
 
-def _kernel(a: Sequence[Setting], b: Sequence[Setting]) -> Array:
-    """Return k / a² between two lists of settings, shape (len(a), len(b))."""
-    total, product = np.zeros((len(a), len(b))), np.ones((len(a), len(b)))
-    knobs = [name for name, _ in a[0].items]
-    for name in knobs:
-        each = _along(name, [s[name] for s in a], [s[name] for s in b])
-        total += each / len(knobs)
-        product *= each
-    return 0.5 * total + 0.5 * product
+    def _prior(self, settings: Sequence[Setting]) -> Array:
+        """Return k(z, z) / a² of each setting, shape (n,)."""
+        product = np.ones(len(settings))
+        for name, default in self.default.items:
+            product *= 1 + _INTERACTION * (1 - _along(name, [s[name] for s in settings], [default])[:, 0] ** 2)
+        return (product - 1) / _INTERACTION
 
 
 def _along(name: str, a: Sequence[int | str], b: Sequence[int | str]) -> Array:

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The reference results: the shipped workloads on the stock build and an OpenMP build, on two CPUs, on one, and under a quota of
+# one; then training, and batch sizes; and the rules that all of these give. It takes about six hours alone on a machine of two
+# cores, may be interrupted, and goes on where it was. Run it in a checkout with the README's .venv and .openmp.
+#
+#     results/reference.sh [DATABASE [PYTHON OPENMP_PYTHON]]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+storage="sqlite:///${1:-results/reference.db}"
+python="${2:-.venv/bin/python}"
+builds=(--python "$python" --python "${3:-.openmp/bin/python}")
+suite() { "$python" -m tuner suite --time-budget 90s --storage "$storage" "${builds[@]}" "$@" || [ $? -eq 1 ]; } # 1: some failed, and are said
+
+suite --space threads --cpus 2 --cpu-quota 1
+suite --space threads --cpus 1
+suite --space threads --cpus 2 --modes training
+suite --space batch --cpus 2
+"$python" -m tuner rules --storage "$storage" --format json --out results/rules.json
+"$python" -m tuner rules --storage "$storage" --format md --out results/rules.md
+"$python" -m tuner export --storage "$storage" --what studies --out results/studies.csv
+"$python" -m tuner export --storage "$storage" --what trials --out results/trials.csv

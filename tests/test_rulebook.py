@@ -1,0 +1,470 @@
+"""Rules from real storages: what is read and left out, golden pages, files, merging and tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+
+from tests.conftest import DATA
+from tests.planted import Truth, make, write
+from tests.test_cli import tftune
+from tuner.cli import app
+from tuner.errors import BadInputError
+from tuner.job import rulebook
+from tuner.job.merge import merge
+from tuner.job.rulebook import RulesRequest
+from tuner.report import frame, picture, rulepage
+from tuner.rules.evidence import by_reason, read
+from tuner.rules.rule import RuleSet
+from tuner.search.storage import all_records, open_storage
+
+GOLDEN = DATA / "rules"
+Call = Callable[..., Any]
+
+
+def studies_in(url: str, *, seed: int = 3, workloads: int = 24, **options: Any) -> optuna.storages.BaseStorage:
+    storage = open_storage(url, create=True)
+    assert storage is not None
+    write(list(make(np.random.default_rng(seed), truth=Truth(), workloads=workloads, **options)), storage)
+    return storage
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A storage with 48 studies of a planted rule."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    url = f"sqlite:///{tmp_path_factory.mktemp('rules') / 'made.db'}"
+    studies_in(url)
+    return url
+
+
+@pytest.fixture(scope="module")
+def document(url: str) -> dict[str, Any]:
+    """The rules of that storage, made at a fixed time."""
+    found = rulebook.make(RulesRequest(storage=url)).to_dict()
+    found["made"] |= {"created": "2026-11-21T00:00:00+00:00", "tftune": "0.0.0"}
+    return dict(found)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run a command; return (exit code, stdout, stderr), an error's text in the place of what stderr would show."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        try:
+            code = app(list(words), standalone_mode=False) or 0
+        except BadInputError as error:
+            code, text = error.exit_code, str(error)
+            return code, capsys.readouterr().out, text
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+# ---- golden pages ---------------------------------------------------------------------------------------------------
+
+
+def _rounded(data: Any) -> Any:
+    """Return data with its numbers to three digits: other versions of libraries round differently."""
+    if isinstance(data, dict):
+        return {key: _rounded(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_rounded(value) for value in data]
+    return float(f"{data:.3g}") if isinstance(data, float) else data
+
+
+def test_the_json_is_as_it_was(document: dict[str, Any]) -> None:
+    found = json.loads(json.dumps(_rounded(document)))
+    assert found == json.loads((GOLDEN / "rules.json").read_text())
+
+
+def test_the_markdown_is_as_it_was(document: dict[str, Any]) -> None:
+    assert rulepage.markdown(document, pictures=True) == (GOLDEN / "rules.md").read_text()
+
+
+def test_the_page_is_one_file_with_its_pictures_inside(document: dict[str, Any]) -> None:
+    drawn = {rulepage.SPEEDUPS: picture.speedups(document), rulepage.LOSSES: picture.losses(document)}
+    page = rulepage.html(document, {name: svg for name, svg in drawn.items() if svg})
+    assert page.count("<svg") == 2
+    assert "<img" not in page
+    assert page.count("<table>") == 2
+    assert not re.search(r"(src|href)=\"http", page)
+
+
+def test_the_same_figures_draw_the_same_picture(document: dict[str, Any]) -> None:
+    assert picture.losses(document) == picture.losses(document)
+    assert "made11" in str(picture.losses(document))
+
+
+def test_nothing_held_out_draws_nothing(document: dict[str, Any]) -> None:
+    empty = document | {"proof": {"by_workload": None, "by_machine": None}}
+    assert picture.speedups(empty) is None
+    assert "there is only one" in rulepage.markdown(empty, pictures=False)
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_rules_come_back_from_their_file(document: dict[str, Any], tmp_path: Path) -> None:
+    rules = RuleSet.from_dict(document)
+    rulebook.keep(rules, tmp_path / "deep" / "rules.json")
+    again, place = rulebook.load(tmp_path / "deep" / "rules.json")
+    assert again.to_dict() == rules.to_dict()
+    assert place == tmp_path / "deep" / "rules.json"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("not json", "cannot be read as JSON"),
+        ("[]", "holds no rules"),
+        ('{"rules": [], "coverage": {}}', "format None"),
+        ('{"rules": [], "coverage": {}, "schema": 1}', "cannot be understood"),
+        ('{"rules": [{"recipe": {"inter_op": "seven"}, "condition": []}], "coverage": {}, "schema": 1}', "understood"),
+    ],
+)
+def test_a_file_that_holds_no_rules_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.json").write_text(text)
+    with pytest.raises(BadInputError, match=said):
+        rulebook.load(tmp_path / "rules.json")
+
+
+def test_the_rules_that_are_kept_here_come_before_the_shipped(
+    document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match=r"no rules in missing\.json"):
+        rulebook.load(Path("missing.json"))
+    rulebook.keep(RuleSet.from_dict(document))
+    assert rulebook.load()[1] == rulebook.KEPT
+
+
+# ---- reading storages -----------------------------------------------------------------------------------------------
+
+
+def _excluded(storage: optuna.storages.BaseStorage) -> dict[str, int]:
+    return _counts(read(all_records(storage))[1])
+
+
+def _counts(excluded: Any) -> dict[str, int]:
+    return {reason: len(names) for reason, names in by_reason(excluded).items()}
+
+
+def test_studies_that_cannot_be_learned_from_are_counted_with_the_reason(tmp_path: Path) -> None:
+    storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=7, cores=(8,))
+    records = all_records(storage)
+    records[0].put("finals", None)
+    records[1].put("features", None)
+    records[2].put("objective", "latency")
+    described = records[3].get("described")
+    records[3].put("described", described | {"workload": described["workload"] | {"execution": "eager"}})
+    records[4].put("origin", "simulated")
+    good, out = read(all_records(storage))
+    assert [study.name for study in good] == ["made-5", "made-6"]
+    assert _counts(out) == {
+        "no finals": 1,
+        "nothing is known of its workload's graph": 1,
+        "its objective is latency, not throughput": 1,
+        "its workload ran eager, not as a graph": 1,
+        "simulated, not measured": 1,
+    }
+    assert [study.name for study in read(all_records(storage), simulated=True)[0]] == ["made-4"]
+
+
+def test_of_two_versions_of_a_workload_the_one_with_more_studies_is_learned_from(tmp_path: Path) -> None:
+    storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=1, cores=(4, 8, 16))
+    for record, fingerprint in zip(all_records(storage), ("new", "new", "old"), strict=True):
+        described = record.get("described")
+        record.put("described", described | {"workload": described["workload"] | {"fingerprint": fingerprint}})
+    assert _excluded(storage) == {"of another version of made0 inference than most": 1}
+
+
+def test_parameters_make_another_workload_not_another_version(tmp_path: Path) -> None:
+    storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=1)
+    record = all_records(storage)[0]
+    described = record.get("described")
+    changed = {"fingerprint": "longer", "params": {"seq_len": 384}}
+    record.put("described", described | {"workload": described["workload"] | changed})
+    assert _excluded(storage) == {}
+
+
+def test_a_study_says_the_same_from_a_storage_as_in_memory(tmp_path: Path) -> None:
+    from tests.planted import studies as in_memory
+
+    made = list(make(np.random.default_rng(0), truth=Truth(), workloads=2))
+    storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
+    assert storage is not None
+    write(made, storage)
+    stored, _ = read(all_records(storage))
+    for a, b in zip(in_memory(made), stored, strict=True):
+        assert a.situation == b.situation
+        assert a.baselines == b.baselines
+        assert a.best == b.best
+        assert a.surface.gains([b.best])[0] == pytest.approx(b.surface.gains([b.best])[0], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"since": "yesterday"}, "--since is 'yesterday'"),
+        ({"since": "2027-01-01"}, "48 begun before 2027-01-01"),
+        ({"workloads": "made1,resnet"}, "unknown workload 'resnet'"),
+        ({"machine": "made9"}, "unknown machine 'made9'"),
+        ({"storage": "sqlite:///missing.db"}, "no studies in"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(url: str, options: dict[str, str], said: str) -> None:
+    with pytest.raises(BadInputError, match=re.escape(said)):
+        rulebook.make(RulesRequest(**{"storage": url, **options}))
+
+
+def test_filters_choose_studies(url: str) -> None:
+    found = rulebook.make(RulesRequest(storage=url, machine="made16", workloads="made1,made2"))
+    assert found.coverage.n_studies == 2
+    assert list(found.coverage.machines) == ["made16"]
+
+
+def test_a_foreign_database_has_no_rules(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/foreign.db"
+    optuna.create_study(study_name="theirs", storage=url).optimize(lambda trial: trial.suggest_float("x", 0, 1), 1)
+    with pytest.raises(BadInputError, match="no studies of tftune"):
+        rulebook.make(RulesRequest(storage=url))
+
+
+# ---- commands -------------------------------------------------------------------------------------------------------
+
+
+def test_rules_for_people(url: str, call: Call) -> None:
+    code, out, _ = call("rules", "--storage", url)
+    assert code == 0
+    assert "rules from 48 studies of 24 workloads on 2 shapes of 2 machines" in out
+    for text in ("loses", "each workload left out", "wang-width", "covered", "not covered", "several sockets"):
+        assert text in out
+
+
+def test_rules_for_a_program(url: str, call: Call, document: dict[str, Any]) -> None:
+    code, out, _ = call("rules", "--storage", url, "--json")
+    assert code == 0
+    assert json.loads(out)["rules"] == json.loads(json.dumps(document["rules"]))
+
+
+@pytest.mark.parametrize("format_", ["md", "html", "json", "text"])
+def test_rules_as_files(url: str, call: Call, format_: str, tmp_path: Path) -> None:
+    out = tmp_path / f"rules.{format_}"
+    assert call("rules", "--storage", url, "--format", format_, "--out", str(out))[0] == 0
+    assert "work of a step an operator" in out.read_text()
+    pictures = {path.name for path in tmp_path.glob("*.svg")}
+    assert pictures == ({rulepage.SPEEDUPS, rulepage.LOSSES} if format_ == "md" else set())
+
+
+def test_rules_are_kept_where_they_are_looked_for(
+    url: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("rules", "--storage", url, "--keep")[0] == 0
+    assert RuleSet.from_dict(json.loads(Path("results/rules.json").read_text())).rules
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("rules", "--keep", "--since", "3d"), "--keep of some of the studies"),
+        (("rules", "--format", "pdf"), "unknown format 'pdf'"),
+        (("rules", "--out", "."), "is a folder"),
+        (("rules", "--out", "missing/rules.md"), "no folder missing"),
+        (("export", "--format", "xls"), "unknown format 'xls'"),
+        (("export", "--what", "rows"), "unknown kind of row 'rows'"),
+        (("export", "--storage", "sqlite:///missing.db"), "no studies in sqlite:///missing.db"),
+        (("import", "missing.db"), "no studies in missing.db"),
+    ],
+)
+def test_bad_options_end_with_2(words: tuple[str, ...], said: str, call: Call) -> None:
+    code, out, error = call(*words)
+    assert (code, out) == (2, "")
+    assert said in error
+
+
+@pytest.mark.tensorflow
+def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
+    """The rules are of made machines of 8 and 16 cores, so that this one lies outside of their evidence."""
+    words = ["recommend", "lenet5", "--rules", str(GOLDEN / "rules.json")]
+    done = tftune(*words, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["rule"]["then"] == "inter_op 1, intra_op 1"
+    assert told["env"]["TF_NUM_INTRAOP_THREADS"] == "1"
+    assert any("usable cores" in text for text in told["outside"])
+    assert told["expected"] is None
+    assert not told["machine_known"]
+    page = tftune(*words, "--verify", "--time-budget", "15s", cwd=tmp_path)
+    assert page.returncode == 0, page.stderr
+    assert "outside of the evidence: usable cores" in page.stdout
+    assert re.search(r"measured here, over tf-default: .*rounds of fresh processes", page.stdout)
+    assert "export TF_NUM_INTEROP_THREADS=1" in page.stdout
+    snippet = tftune(*words, "--format", "dotenv", cwd=tmp_path)
+    assert "TF_NUM_INTEROP_THREADS=1" in snippet.stdout
+    assert "evidence" not in snippet.stdout.replace(snippet.stdout.splitlines()[0], "")
+
+
+@pytest.mark.tensorflow
+def test_what_rules_know_nothing_of_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "light.py").write_text(
+        '"""No heavy operator"""\n'
+        "def build():\n    import tensorflow as tf\n    return tf.keras.Sequential("
+        "[tf.keras.layers.Input((4,)), tf.keras.layers.ReLU()])\n"
+        "def inputs(batch_size):\n    import numpy as np\n    return (np.ones((batch_size, 4), np.float32),)\n"
+    )
+    done = tftune("recommend", "./light.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nothing is known of the graph of light" in done.stderr
+
+
+# ---- merging --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    """A storage with 4 studies."""
+    url = f"sqlite:///{tmp_path}/small.db"
+    studies_in(url, workloads=2)
+    return url
+
+
+def test_merging_copies_what_is_new_and_nothing_twice(small: str, tmp_path: Path) -> None:
+    url = small
+    into = f"sqlite:///{tmp_path}/team.db"
+    assert {each.what for each in merge(url, into)} == {"new"}
+    assert {each.what for each in merge(url, into)} == {"known"}
+    there, here = (rulebook.make(RulesRequest(storage=each)) for each in (url, into))
+    assert there.proof == here.proof
+    assert there.otherwise == here.otherwise
+
+
+def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_path: Path) -> None:
+    url = small
+    other = f"sqlite:///{tmp_path}/other.db"
+    storage = studies_in(other, workloads=1, cores=(8,))
+    all_records(storage)[0].put("created", "2026-12-01T00:00:00+00:00")
+    into = f"sqlite:///{tmp_path}/team.db"
+    list(merge(url, into))
+    assert [each.name for each in merge(other, into)] == ["made-0.2"]
+    assert [each.what for each in merge(other, into)] == ["known"]
+
+
+def test_a_study_that_went_on_is_copied_again(tmp_path: Path) -> None:
+    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    storage = studies_in(source, workloads=1, cores=(8,))
+    list(merge(source, into))
+    all_records(storage)[0].put("updated", "2026-12-24T00:00:00+00:00")
+    assert [each.what for each in merge(source, into)] == ["newer"]
+    here = open_storage(into, create=False)
+    assert here is not None
+    assert [record.get("updated") for record in all_records(here)] == ["2026-12-24T00:00:00+00:00"]
+
+
+def test_finals_that_came_later_are_brought(tmp_path: Path) -> None:
+    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    record = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+    finals = record.get("finals")
+    record.put("finals", None)
+    list(merge(source, into))
+    record.put("finals", finals)
+    assert [each.what for each in merge(source, into)] == ["newer"]
+    here = open_storage(into, create=False)
+    assert here is not None
+    assert [r.get("finals") for r in all_records(here)] == [finals]
+    assert optuna.get_all_study_names(here) == ["made-0"]
+
+
+def test_studies_that_both_went_on_are_both_kept(tmp_path: Path) -> None:
+    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    theirs = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+    list(merge(source, into))
+    here = open_storage(into, create=False)
+    assert here is not None
+    for value, record in ((1.0, theirs), (2.0, all_records(here)[0])):
+        trial = record.study.get_trials()[0]
+        trial.value = value
+        record.study.add_trial(trial)
+    assert [(each.name, each.what) for each in merge(source, into)] == [("made-0.2", "new")]
+    assert {each.what for each in merge(source, into)} == {"known"}
+
+
+def test_a_copy_that_was_cut_short_is_made_again(small: str, tmp_path: Path) -> None:
+    into = f"sqlite:///{tmp_path}/team.db"
+    here = open_storage(into, create=True)
+    assert here is not None
+    optuna.create_study(study_name="made-0", storage=here).set_user_attr("imported", True)
+    optuna.create_study(study_name="theirs", storage=here)
+    list(merge(small, into))
+    assert sorted(optuna.get_all_study_names(here)) == ["made-0", "made-1", "made-2", "made-3", "theirs"]
+
+
+def test_a_storage_is_not_merged_with_itself(url: str) -> None:
+    with pytest.raises(BadInputError, match="is the storage itself"):
+        list(merge(url.removeprefix("sqlite:///"), url))
+
+
+def test_import_says_what_it_did(small: str, call: Call, tmp_path: Path) -> None:
+    url = small
+    into = f"sqlite:///{tmp_path}/team.db"
+    code, out, _ = call("import", url, "--storage", into)
+    assert code == 0
+    assert out.splitlines()[-1] == "4 new, 0 newer, 0 known already"
+    assert json.loads(call("import", url, "--storage", into, "--json")[1])[0]["what"] == "known"
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def records(url: str) -> list[Any]:
+    """The studies of that storage."""
+    storage = open_storage(url, create=False)
+    assert storage is not None
+    return all_records(storage)
+
+
+def test_a_row_for_each_trial(records: list[Any]) -> None:
+    table = frame.trials(records)
+    assert len(table) == sum(len(record.trials()) for record in records)
+    assert {"study", "workload", "ratio", "low", "high", "status", "inter_op", "intra_op", "batch_size"} <= set(table)
+
+
+def test_a_row_for_each_study(records: list[Any]) -> None:
+    row = frame.studies(records).iloc[0]
+    assert row["study"] == records[0].name
+    assert row["trials"] == len(records[0].trials())
+    assert row["recommended"]
+
+
+@pytest.mark.parametrize("format_", frame.FORMATS)
+def test_tables_come_back(records: list[Any], format_: str, tmp_path: Path) -> None:
+    table, path = frame.trials(records), tmp_path / f"t.{format_}"
+    assert frame.write(table, format_, path) is None
+    again = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pd.read_parquet}[format_](path)
+    assert list(again["ratio"]) == pytest.approx(list(table["ratio"]), nan_ok=True)
+    assert list(again.columns) == list(table.columns)
+
+
+def test_parquet_is_no_text(records: list[Any]) -> None:
+    with pytest.raises(BadInputError, match="give --out"):
+        frame.write(frame.trials(records), "parquet", None)
+
+
+def test_a_missing_reader_is_said(records: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ImportError("no pyarrow")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", missing)
+    with pytest.raises(BadInputError, match="pip install pyarrow"):
+        frame.write(frame.trials(records), "parquet", tmp_path / "t.parquet")

@@ -1,0 +1,428 @@
+"""Rules: words and numbers, surfaces, learning where the truth is known, and proof."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.benchmarks.rules import found_again, nothing_found, shuffled_gives_nothing
+from tests.conftest import setting
+from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, make, studies
+from tuner.machine.host import Machine
+from tuner.rules.account import account, is_right, loss
+from tuner.rules.average import next_one, over_workloads
+from tuner.rules.condition import Condition, Literal, roundest, thresholds
+from tuner.rules.distil import coverage, distil
+from tuner.rules.evidence import Study, apply
+from tuner.rules.learn import Found, LearnPlan, Problem, chosen, learn
+from tuner.rules.proof import OURS, left_out, prove
+from tuner.rules.recipe import Recipe, batch_recipes, thread_recipes
+from tuner.rules.situation import EIGEN, FEATURES, OPENMP, Situation
+from tuner.rules.surface import Measured, Surface
+from tuner.rules.table import follow, thread_table
+from tuner.space.baseline import wang_width
+
+PLAN = LearnPlan()
+
+
+def made(truth: Truth = Truth(), seed: int = 1, **options: object) -> list[Study]:  # noqa: B008  # frozen
+    return studies(list(make(np.random.default_rng(seed), truth=truth, **options)))  # type: ignore[arg-type]
+
+
+# ---- conditions -----------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(1e-6, 1e9), st.floats(1e-6, 1e9), st.booleans())
+def test_a_threshold_parts_its_neighbours(a: float, b: float, log: bool) -> None:
+    low, high = sorted((a, b))
+    if low < high:
+        assert low < roundest(low, high, log=log) <= high
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log", "expected"),
+    [
+        (1.33, 1.98, False, 1.5),
+        (1.0, 2.0, True, 2.0),
+        (8.0, 16.0, True, 10.0),
+        (0.11, 0.13, True, 0.12),
+        (3, 4, False, 4),
+    ],
+)
+def test_thresholds_are_round(low: float, high: float, log: bool, expected: float) -> None:
+    assert roundest(float(low), float(high), log=log) == expected
+
+
+def test_of_many_thresholds_those_that_part_most_evenly_are_taken() -> None:
+    values = [float(i) for i in range(100)]
+    cuts = thresholds(values, log=False, at_most=3)
+    assert len(cuts) == 3
+    assert [sum(v < cut for v in values) for cut in cuts] == pytest.approx([25, 50, 75], abs=2)
+
+
+def test_what_is_not_known_lies_on_neither_side() -> None:
+    values = {"cache": math.nan}
+    assert not Literal("cache", 2.0, True).holds(values)
+    assert not Literal("cache", 2.0, False).holds(values)
+
+
+def test_conditions_read_as_one_would_say_them() -> None:
+    both = Condition((Literal(OPENMP, 0.5, True), Literal("width", 1.5, True)))
+    assert str(both) == "Eigen pool and average width below 1.5"
+    assert str(Condition((Literal("mflops_operator", 4.0, False),))) == "work of a step an operator of 4 MFLOPs or more"
+    assert str(Condition()) == "everywhere"
+    assert Condition.from_list(both.to_list()) == both
+
+
+# ---- recipes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wide(machine: Machine) -> Situation:
+    """A graph of width 3.7 on the made machine of 8 cores."""
+    study = made(workloads=1)[0]
+    graph = replace(study.situation.features, width=3.7)
+    return replace(study.situation, machine=machine, features=graph, pool=OPENMP)
+
+
+def test_wangs_rule_is_one_of_the_recipes(wide: Situation) -> None:
+    recipe = Recipe.of({"inter_op": "width", "intra_op": "cores/inter_op", "omp_num_threads": "cores/inter_op"})
+    paper = wang_width(wide.machine, wide.features.width)
+    assert recipe in thread_recipes()
+    assert recipe.values(wide) == {"inter_op": 3, "intra_op": 2, "omp_num_threads": 2}
+    assert {name: paper[name] for name in recipe.values(wide)} == recipe.values(wide)
+
+
+def test_no_more_pools_than_cores(machine: Machine) -> None:
+    small = replace(machine, physical_cores=2, logical_cpus=2)
+    assert wang_width(small, 11.2)["inter_op"] == 2
+    assert wang_width(small, 0.0)["inter_op"] == 1
+    assert wang_width(small, 11.2)["intra_op"] == 1
+
+
+def test_a_recipe_leaves_out_what_cannot_act(wide: Situation) -> None:
+    recipe = Recipe.of({"inter_op": "1", "omp_num_threads": "cores", "kmp_affinity": "compact"})
+    assert recipe.values(replace(wide, pool=EIGEN)) == {"inter_op": 1}
+    assert recipe.words(EIGEN) == "inter_op 1"
+    assert recipe.words() == "inter_op 1, OMP_NUM_THREADS all usable cores, KMP_AFFINITY compact"
+
+
+def test_keeping_the_defaults_comes_first() -> None:
+    assert thread_recipes()[0] == batch_recipes()[0] == Recipe()
+    assert Recipe().words() == "keep TensorFlow's defaults"
+    assert len(thread_recipes()) == len(set(thread_recipes())) == 800
+
+
+def test_a_batch_is_relative_to_the_workloads_own(wide: Situation) -> None:
+    batch = replace(wide, batch_size=8)
+    assert Recipe.of({"batch_size": "4"}).values(batch) == {"batch_size": 32}
+    assert Recipe.of({"batch_size": "0.125"}).values(replace(wide, batch_size=2)) == {"batch_size": 1}
+    assert Recipe.of({"batch_size": "0.25"}).words() == "batch_size 1/4 of the workload's own"
+
+
+def test_a_compact_binding_is_spelt_as_the_study_spells_it() -> None:
+    default = setting(inter_op=2, kmp_affinity="none", batch_size=8)
+    assert apply(default, {"kmp_affinity": "compact"}, "fine,compact") == default.with_values(
+        kmp_affinity="fine,compact"
+    )
+    assert apply(default, {"kmp_affinity": "compact", "omp_num_threads": 3}, None) == default
+
+
+# ---- surfaces -------------------------------------------------------------------------------------------------------
+
+DEFAULT = setting(inter_op=2, intra_op=8, batch_size=8)
+OTHER, FAR = DEFAULT.with_values(inter_op=1), DEFAULT.with_values(inter_op=8, intra_op=1)
+
+
+def surface(gain: float, sd: float = 0.01) -> Surface:
+    return Surface(DEFAULT, [Measured(setting=OTHER, log_ratio=gain, variance=sd**2)], luck=0.0)
+
+
+def test_the_default_gains_nothing_over_itself() -> None:
+    mean, sd = surface(0.2).gains([DEFAULT])
+    assert mean[0] == pytest.approx(0, abs=1e-9)
+    assert sd[0] == pytest.approx(0, abs=1e-5)
+
+
+def test_what_was_measured_precisely_is_believed() -> None:
+    mean, sd = surface(0.2).gains([OTHER])
+    assert mean[0] == pytest.approx(0.2, abs=0.01)
+    assert sd[0] == pytest.approx(0.01, rel=0.1)
+
+
+def test_what_nobody_tried_is_believed_to_gain_nothing_and_known_badly() -> None:
+    mean, sd = surface(0.2).gains([DEFAULT.with_values(intra_op=1)])
+    assert mean[0] == pytest.approx(0, abs=1e-9)
+    assert sd[0] > 0.05
+
+
+def test_what_larger_batches_gain_says_nothing_of_threads() -> None:
+    batches = [
+        Measured(setting=DEFAULT.with_values(batch_size=size), log_ratio=gain, variance=1e-4)
+        for size, gain in ((16, 0.3), (32, 0.5))
+    ]
+    made = Surface(DEFAULT, batches, luck=0.0)
+    assert made.gains([OTHER])[0][0] == pytest.approx(0, abs=1e-9)
+    assert made.gains([DEFAULT.with_values(batch_size=64)])[0][0] > 0.2
+
+
+def test_a_surface_of_nothing_knows_nothing() -> None:
+    mean, sd = Surface(DEFAULT, [], luck=0.0).gains([OTHER])
+    assert mean[0] == 0
+    assert sd[0] > 0
+
+
+def test_a_surface_is_blind_to_the_side_of_1() -> None:
+    up, down = surface(0.2).gains([OTHER, FAR]), surface(-0.2).gains([OTHER, FAR])
+    assert up[0] == pytest.approx(-down[0])
+    assert up[1] == pytest.approx(down[1])
+
+
+def test_a_difference_knows_what_its_two_have_in_common() -> None:
+    both = Surface(
+        DEFAULT,
+        [
+            Measured(setting=OTHER, log_ratio=0.9, variance=1e-4, reference=1),
+            Measured(setting=FAR, log_ratio=0.9, variance=1e-4, reference=1),
+        ],
+        luck=0.05,
+    )
+    assert both.apart(OTHER, FAR)[1] < 0.03 < both.gains([OTHER])[1][0]
+    assert both.apart(OTHER, FAR)[0] == -both.apart(FAR, OTHER)[0]
+
+
+def test_the_best_is_one_that_was_measured() -> None:
+    assert surface(0.2).best() == OTHER
+    assert surface(-0.2).best() == DEFAULT
+    assert surface(0.2).best(batch_size=8) == OTHER
+
+
+# ---- learning -------------------------------------------------------------------------------------------------------
+
+
+def problem(u: np.ndarray, masks: np.ndarray | None = None, workloads: np.ndarray | None = None) -> Problem:
+    n = len(u)
+    held = np.ones((1, n), dtype=bool) if masks is None else masks
+    return Problem(
+        u=u,
+        masks=held,
+        workloads=np.arange(n) if workloads is None else workloads,
+        recipe_cost=np.arange(u.shape[1]),
+        mask_cost=np.array([int(not mask.all()) for mask in held]),
+        plain=np.array([bool(mask.all()) for mask in held]),
+        sd=0.01,
+    )
+
+
+def test_what_gains_everywhere_is_a_rule() -> None:
+    u = np.column_stack([np.zeros(12), np.full(12, 0.1)])
+    assert learn(problem(u), PLAN) == [Found(mask=0, recipe=1)]
+
+
+def test_what_gains_too_little_to_matter_is_none() -> None:
+    u = np.column_stack([np.zeros(40), np.full(40, 0.015)])
+    assert learn(problem(u), PLAN) == []
+
+
+def test_one_workload_makes_no_rule_however_many_its_studies() -> None:
+    u = np.column_stack([np.zeros(50), np.full(50, 0.5)])
+    assert learn(problem(u, workloads=np.zeros(50, dtype=int)), PLAN) == []
+
+
+def test_a_few_workloads_make_no_rule_as_their_signs_agree_by_chance() -> None:
+    u = np.column_stack([np.zeros(4), np.full(4, 0.5)])
+    assert learn(problem(u), PLAN) == []
+
+
+def test_an_exception_stands_before_what_holds_otherwise() -> None:
+    narrow = np.arange(24) < 12
+    u = np.column_stack([np.zeros(24), np.where(narrow, 0.1, 0.15), np.where(narrow, 0.2, -0.2)])
+    found = learn(problem(u, np.array([np.ones(24, dtype=bool), narrow])), PLAN)
+    assert found == [Found(mask=1, recipe=2), Found(mask=0, recipe=1)]
+    assert list(chosen(np.array([np.ones(24, dtype=bool), narrow]), found)) == [0] * 12 + [1] * 12
+
+
+def test_the_simpler_of_two_that_cannot_be_told_apart() -> None:
+    rng = np.random.default_rng(0)
+    gain = 0.1 + 0.01 * rng.standard_normal(20)
+    u = np.column_stack([np.zeros(20), gain, gain + 0.001 * rng.standard_normal(20)])
+    assert learn(problem(u), PLAN) == [Found(mask=0, recipe=1)]
+
+
+def test_the_same_studies_give_the_same_rules() -> None:
+    table = thread_table(made())
+    assert table.learn(PLAN) == table.learn(PLAN)
+
+
+def test_a_rule_that_an_exception_has_hollowed_out_is_tested_again() -> None:
+    """Everywhere it gains by the many; the few that are left after the exception say nothing clear."""
+    rng = np.random.default_rng(0)
+    many = np.arange(24) < 18
+    rest = np.where(rng.random(24) < 0.5, 0.3, -0.2)
+    u = np.column_stack([np.zeros(24), np.where(many, 0.1, rest), np.where(many, 0.3, -0.3)])
+    found = learn(problem(u, np.array([np.ones(24, dtype=bool), many])), PLAN)
+    assert found == [Found(mask=1, recipe=2)]
+
+
+def test_of_few_workloads_every_sign_is_looked_at() -> None:
+    """With five workloads 1 of 32 worlds has all signs alike, with four 1 of 16: more than 1 in 20."""
+    gain = np.array([0.2, 0.21, 0.19, 0.2, 0.22])
+    for n, expected in ((4, []), (5, [Found(mask=0, recipe=1)])):
+        u = np.column_stack([np.zeros(n), gain[:n]])
+        assert learn(problem(u), PLAN) == expected
+        assert learn(problem(u), replace(PLAN, seed=7)) == expected
+
+
+def test_no_studies_give_no_rules() -> None:
+    assert learn(problem(np.zeros((0, 2))), PLAN) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_planted_rule_is_found_again(seed: int) -> None:
+    assert found_again(Truth(), seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_wangs_rule_is_found_again_where_it_is_true(seed: int) -> None:
+    assert found_again(Truth(below=BY_WIDTH, above=BY_WIDTH), seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_alone_makes_no_rule(seed: int) -> None:
+    assert nothing_found(NOTHING, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shuffled_gains_make_no_rule(seed: int) -> None:
+    assert shuffled_gives_nothing(Truth(), seed)
+
+
+# ---- evidence of rules, and proof -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def known() -> list[Study]:
+    """Sixty studies of a rule: one thread for small operators, one pool of all cores for others."""
+    return made()
+
+
+def test_a_rule_carries_its_evidence(known: list[Study]) -> None:
+    told = distil(known, PLAN, made={})
+    rules = told.rules
+    assert [rule.recipe for rule in rules] == [ONE_THREAD, Recipe.of({"inter_op": "1"})]
+    small = rules[0].evidence
+    assert str(rules[0].condition).startswith("work of a step an operator below")
+    assert small["studies"] == 2 * len(small["workloads"])
+    assert small["machines"] == 2
+    gain = small["gain"]["tf-default"]
+    assert gain["low"] < math.exp(0.15) * 1.02 and gain["ratio"] == pytest.approx(math.exp(0.15), rel=0.02)
+    assert small["loss"]["median"] < 0.01
+    assert small["right"] >= 0.9 * small["studies"]
+    # What the rules of the others gain there, and what one workload more lies between.
+    assert small["expected"]["ratio"] <= gain["ratio"] * 1.001
+    assert small["expected"]["next"][0] < small["expected"]["ratio"] < small["expected"]["next"][1]
+    assert small["example"]["env"] == {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
+    # Everything has a rule, so the defaults have no studies left.
+    assert told.otherwise["studies"] == 0
+
+
+def test_counter_examples_are_named(known: list[Study]) -> None:
+    told = account(known, [study.setting(ONE_THREAD) for study in known])
+    bad = told["counter_examples"]
+    large = [study for study in known if Truth().recipe(study.situation) == ONE_POOL]
+    assert {each["study"] for each in bad} <= {study.name for study in large}
+    assert len(bad) > len(large) / 2
+    assert bad[0]["of_best"] == min(each["of_best"] for each in bad)
+    assert told["loss"]["worst"] == pytest.approx(1 - bad[0]["of_best"])
+
+
+def test_a_held_out_workload_is_met_by_the_rules_of_the_others(known: list[Study]) -> None:
+    told = prove(thread_table(known), replace(PLAN, flips=100))
+    for kind in ("by_workload", "by_machine"):
+        rows = {row["name"]: row for row in told[kind]["rows"]}
+        assert rows[OURS]["of_best"]["ratio"] > 0.97
+        assert all(told[kind]["over"][name]["low"] > 1 for name in ("tf-default", "tf-guide", "wang-width"))
+    assert told["by_workload"]["kinds"] == 30
+    assert told["by_machine"]["kinds"] == 2
+
+
+def test_what_is_held_out_is_not_learned_from() -> None:
+    """Eight workloads of one machine are better with one thread: with them it is a rule, without them it is none."""
+    some = made(NOTHING, workloads=8, cores=(8,)) + [
+        replace(study, host="another") for study in made(NOTHING, 2, workloads=8, cores=(16,))
+    ]
+    named = [replace(study, situation=replace(study.situation, workload=f"w{i}")) for i, study in enumerate(some)]
+    table = thread_table(named)
+    gains = table.problem.u.copy()
+    own = np.array([study.host != "another" for study in named])
+    gains[own, table.recipes.index(ONE_THREAD)] = 1.0
+    changed = replace(table, problem=replace(table.problem, u=gains))
+    learned = changed.learn(PLAN)
+    assert all(follow(learned, study) == ONE_THREAD for study, is_own in zip(named, own, strict=True) if is_own)
+    recipes = left_out(changed, PLAN, lambda study: study.host)
+    assert all(recipe == Recipe() for recipe, is_own in zip(recipes, own, strict=True) if is_own)
+
+
+def test_one_machine_cannot_be_left_out() -> None:
+    assert prove(thread_table(made(cores=(8,))), PLAN)["by_machine"] is None
+
+
+def test_what_was_not_measured_is_not_right_for_want_of_knowledge(known: list[Study]) -> None:
+    far = known[0].default.with_values(inter_op=3, intra_op=5)
+    assert far not in known[0].surface.measured
+    assert not is_right(known[0], far)
+    assert is_right(known[0], known[0].best)
+
+
+def test_losses_are_not_below_zero(known: list[Study]) -> None:
+    assert loss(known[0], known[0].best) == 0
+    assert all(loss(study, study.setting(ONE_POOL)) >= 0 for study in known)
+
+
+def test_rules_on_batches_come_from_studies_that_have_several() -> None:
+    def with_batches(study: Study) -> Study:
+        own = study.default.batch_size
+        best = study.default.with_values(batch_size=4 * own)
+        other = study.default.with_values(batch_size=2 * own)
+        more = [
+            Measured(setting=best, log_ratio=0.4, variance=1e-4),
+            Measured(setting=other, log_ratio=0.2, variance=1e-4),
+        ]
+        return replace(study, batches=(own, 2 * own, 4 * own), surface=Surface(study.default, more, luck=0.0))
+
+    told = distil([with_batches(study) for study in made(NOTHING, workloads=12)], PLAN, made={})
+    assert [(rule.group, rule.recipe.to_dict()) for rule in told.rules] == [("batch_size", {"batch_size": "4"})]
+    held_out = told.proof["batch_by_workload"]["rows"][0]
+    assert (held_out["name"], held_out["of_best"]["ratio"]) == (OURS, pytest.approx(1, abs=0.01))
+
+
+def test_what_the_evidence_covers_and_what_lies_outside(known: list[Study]) -> None:
+    covered = coverage(known)
+    assert covered.outside(known[0].situation) == []
+    far = replace(
+        known[0].situation, pool=OPENMP, machine=replace(known[0].situation.machine, physical_cores=64, logical_cpus=64)
+    )
+    assert "OpenMP build was never seen" in covered.outside(far)
+    assert "usable cores is 64, the evidence has 8 to 16" in covered.outside(far)
+    assert set(covered.ranges) <= {feature.name for feature in FEATURES}
+    assert sum(machine["studies"] for machine in covered.machines.values()) == 60
+
+
+def test_the_workload_is_the_unit_of_an_average() -> None:
+    found = over_workloads([("a", 0.1)] * 9 + [("b", 0.3)])
+    assert found is not None
+    assert (found.mean, found.n) == (pytest.approx(0.2), 2)
+    assert over_workloads([]) is None
+    alone = over_workloads([("a", 0.1)])
+    assert alone is not None and next_one(alone) is None
+    low, high = next_one(over_workloads([("a", 0.1), ("b", 0.2), ("c", 0.3)])) or (0.0, 0.0)
+    assert low < math.exp(0.1) and high > math.exp(0.3)
+
+
+def test_following_no_rule_keeps_what_is_there(known: list[Study]) -> None:
+    assert follow([], known[0]) == Recipe()

@@ -1,0 +1,317 @@
+"""Suites: which searches there are, what is known of them already, and processes that are confined to a shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_cli import tftune
+from tests.test_processes import wait_until
+from tuner.errors import BadInputError
+from tuner.job import suite
+from tuner.job.suite import SuiteRequest
+from tuner.machine.cgroup import cpu_groups, read_limits
+from tuner.machine.confine import Shape, choose, confined
+from tuner.machine.host import detect
+from tuner.machine.topology import Topology, read_topology
+from tuner.runtime.probe import Runtime
+from tuner.search.record import SCHEMA
+from tuner.search.storage import open_storage
+
+TWO_SOCKETS = Topology(
+    cpus=frozenset(range(16)),
+    cores=tuple(frozenset({cpu, cpu + 8}) for cpu in range(8)),
+    packages=(frozenset({0, 1, 2, 3, 8, 9, 10, 11}), frozenset({4, 5, 6, 7, 12, 13, 14, 15})),
+    n_sockets=2,
+    nodes={},
+    caches=(),
+    model_name="made",
+)
+
+
+# ---- shapes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"), [(1, {0}), (4, {0, 1, 2, 3}), (6, set(range(6))), (8, set(range(8))), (9, {*range(8), 8})]
+)
+def test_cpus_are_cores_beside_each_other_before_their_siblings(n: int, expected: set[int]) -> None:
+    assert choose(TWO_SOCKETS, TWO_SOCKETS.cpus, n) == expected
+
+
+def test_cpus_keep_to_the_mask() -> None:
+    assert choose(TWO_SOCKETS, frozenset({5, 6, 13}), 2) == {5, 6}
+    with pytest.raises(BadInputError, match="expected 1 to 3"):
+        choose(TWO_SOCKETS, frozenset({5, 6, 13}), 4)
+
+
+def test_a_process_is_confined_to_its_cpus() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    with confined(Shape(cpus=frozenset({cpu}))) as enter:
+        code = "import os; print(sorted(os.sched_getaffinity(0)))"
+        out = subprocess.run([sys.executable, "-c", code], preexec_fn=enter, capture_output=True, text=True, check=True)
+    assert out.stdout == f"[{cpu}]\n"
+
+
+def _may_make_groups() -> bool:
+    with suppress(BadInputError), confined(Shape(cpus=frozenset({0}), quota=1.0)):
+        return True
+    return False
+
+
+needs_groups = pytest.mark.skipif(not _may_make_groups(), reason="needs the right to make a cgroup with a CPU quota")
+
+
+@needs_groups
+def test_a_process_is_confined_to_its_quota_and_the_group_goes_away() -> None:
+    mask = frozenset(os.sched_getaffinity(0))
+    with confined(Shape(cpus=mask, quota=0.5)) as enter:
+        code = "from tuner.machine.host import detect; print(detect().cpu_quota)"
+        out = subprocess.run([sys.executable, "-c", code], preexec_fn=enter, capture_output=True, text=True, check=True)
+    assert out.stdout == "0.5\n"
+    assert not [path for parent in cpu_groups() for path in parent.glob(f"tftune-{os.getpid()}")]
+
+
+@needs_groups
+def test_a_process_in_a_group_ends_with_its_parent() -> None:
+    code = (
+        "import os, subprocess, sys, time\n"
+        "from tuner.machine.confine import Shape, confined\n"
+        "with confined(Shape(cpus=frozenset(os.sched_getaffinity(0)), quota=1.0)) as enter:\n"
+        "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], preexec_fn=enter)\n"
+        "    print(child.pid, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    assert wait_until(lambda: not _alive(child))
+    for group in (path for folder in cpu_groups() for path in folder.glob(f"tftune-{parent.pid}")):
+        group.rmdir()
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        return [child for each in map(int, text.split()) for child in (each, *_children(each))]
+    return []
+
+
+def _alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() and _state(pid) != "Z"
+
+
+def _state(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "Z"
+
+
+def test_without_the_right_a_quota_is_refused_in_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(BadInputError, match="no cgroup with a CPU controller") as caught,
+        confined(Shape(cpus=frozenset({0}), quota=1.0), tmp_path),
+    ):
+        pass
+    assert "--cpus" in caught.value.hint
+
+
+@pytest.mark.parametrize("quota", [0.0, -1.0, float("nan"), 0.01, float("inf")])
+def test_a_quota_is_some_of_a_cpu(quota: float) -> None:
+    with pytest.raises(BadInputError, match="expected CPUs"), confined(Shape(cpus=frozenset({0}), quota=quota)):
+        pass
+
+
+# ---- plans ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planned(tmp_path: Path, stock: Runtime, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plan a suite without asking a TensorFlow."""
+    monkeypatch.setattr(suite, "probe", lambda *_: stock)
+
+    def plan(**options: Any) -> suite.Suite:
+        return suite.plan(SuiteRequest(storage=f"sqlite:///{tmp_path}/s.db", **options))
+
+    return plan
+
+
+def test_workloads_vary_fastest(planned: Any) -> None:
+    made = planned(workloads="lenet5,mlp", modes="inference,training", cpus="1")
+    assert [case.title for case in made.cases] == [
+        "lenet5 inference",
+        "mlp inference",
+        "lenet5 training",
+        "mlp training",
+    ]
+    assert {str(case.shape) for case in made.cases} == {"1 CPU"}
+
+
+def test_all_workloads_in_the_modes_that_they_have(planned: Any) -> None:
+    made = planned(modes="inference,training")
+    assert len(made.cases) == 35
+    assert made.absent == ["matmul has no mode 'training'"]
+    assert made.missing == list(range(35))
+
+
+def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path) -> None:
+    made = planned(workloads="lenet5,mlp")
+    storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
+    assert storage is not None
+    case = made.cases[1]
+    machine = detect()
+    import optuna
+
+    study = optuna.create_study(study_name="known", storage=storage)
+    described = {
+        "machine": machine.to_dict(),
+        "workload": case.workload.to_dict(),
+        "runtime": case.runtime.to_dict(),
+        "space": "cpu",
+    }
+    for key, value in {"schema": SCHEMA, "described": described, "seed": 0, "created": "2026"}.items():
+        study.set_user_attr(key, value)
+    assert planned(workloads="lenet5,mlp").missing == [0, 1]
+    study.set_user_attr("finals", {"rounds": []})
+    assert planned(workloads="lenet5,mlp").missing == [0]
+    assert planned(workloads="lenet5,mlp", space="quick").missing == [0, 1]
+    assert planned(workloads="lenet5,mlp", seed=1).missing == [0, 1]
+    assert planned(workloads="lenet5,mlp", modes="training").missing == [0, 1]
+    for key, value in (("objective", "latency"), ("limits", {"p99_s": 0.1}), ("pins", {"inter_op": "1"})):
+        study.set_user_attr(key, value)
+        assert planned(workloads="lenet5,mlp").missing == [0, 1]
+        study.set_user_attr(key, None if key != "objective" else "throughput")
+    assert planned(workloads="lenet5,mlp").missing == [0]
+    study.set_user_attr("described", described | {"machine": machine.to_dict() | {"cpu_quota": 0.5}})
+    assert planned(workloads="lenet5,mlp").missing == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"workloads": "resnet5"}, "unknown workload 'resnet5'"),
+        ({"workloads": ","}, "--workloads is empty"),
+        ({"modes": "learning"}, "unknown mode 'learning'"),
+        ({"workloads": "matmul", "modes": "training"}, "nothing to run: matmul has no mode"),
+        ({"cpus": "1,x"}, "--cpus is 'x'"),
+        ({"cpus": "4096"}, "--cpus 4096"),
+        ({"cpu_quotas": "half"}, "--cpu-quota is 'half'"),
+        ({"time_budget": "soon"}, "--time-budget is 'soon'"),
+        ({"stop_after": "late"}, "--stop-after is 'late'"),
+        ({"space": "cpus"}, "unknown search space 'cpus'"),
+        ({"pythons": ("/none/python",)}, "no interpreter at /none/python"),
+    ],
+)
+def test_what_cannot_be_planned_is_said(planned: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInputError, match=said):
+        planned(**options)
+
+
+# ---- runs, with children that stand in for searches -----------------------------------------------------------------
+
+
+def _scripted(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Let each search be a Python program instead: what is tested is what happens around it."""
+    monkeypatch.setattr(suite, "_command", lambda *_: [sys.executable, "-c", code])
+
+
+def test_what_fails_is_kept_and_the_others_go_on(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _scripted(
+        monkeypatch,
+        "import sys; sys.exit('tftune: too bad')",
+    )
+    told: list[int] = []
+    done = suite.run(planned(workloads="lenet5,mlp"), begins=lambda n, _: told.append(n), ends=lambda *_: None)
+    assert [each.failure for each in done] == ["too bad", "too bad"]
+    assert told == [0, 1]
+
+
+def test_a_search_that_was_killed_says_so(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _scripted(monkeypatch, "import os, sys; sys.stderr.write('round 1\\n'); os.kill(os.getpid(), 9)")
+    done = suite.run(planned(workloads="lenet5"), begins=lambda *_: None, ends=lambda *_: None)
+    assert "killed (SIGKILL)" in done[0].failure
+
+
+def test_nonsense_on_stdout_is_a_failure_of_that_search(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _scripted(monkeypatch, "print('[not json')")
+    done = suite.run(planned(workloads="lenet5,mlp"), begins=lambda *_: None, ends=lambda *_: None)
+    assert [bool(each.failure) for each in done] == [True, True]
+
+
+def test_what_is_done_comes_back_with_its_document_and_a_time(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _scripted(monkeypatch, 'print(\'{"study": "x"}\')')
+    left: list[float] = []
+    done = suite.run(planned(workloads="lenet5,mlp"), begins=lambda _, s: left.append(s), ends=lambda *_: None)
+    assert [each.document for each in done] == [{"study": "x"}] * 2
+    assert left[0] == 600  # two of five minutes
+    assert left[1] < 60  # one, as long as the first took
+
+
+def test_no_search_begins_after_its_time(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _scripted(monkeypatch, "print('{}')")
+    done = suite.run(
+        replace(planned(workloads="lenet5,mlp"), stop_after_s=0.0), begins=lambda *_: None, ends=lambda *_: None
+    )
+    assert len(done) == 1
+
+
+# ---- the real thing -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.tensorflow
+@needs_groups
+def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
+    words = ["suite", "--workloads", "lenet5", "--cpus", "1", "--cpu-quota", "1", "--space", "threads"]
+    words += ["--time-budget", "20s"]
+    first = tftune(*words, "--json", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    rows = json.loads(first.stdout)["cases"]
+    assert [(row["state"], row["cpu_quota"]) for row in rows] == [("made", None), ("made", 1.0)]
+    assert "about" in first.stderr and "left" in first.stderr
+    began = time.monotonic()
+    again = tftune(*words, cwd=tmp_path)
+    assert again.returncode == 0
+    assert "2 known, 0 made now" in again.stdout
+    assert time.monotonic() - began < 20
+    shown = json.loads(tftune("show", rows[1]["study"], "--json", cwd=tmp_path).stdout)
+    assert shown["machine"]["cpu_quota"] == 1.0
+    assert shown["machine"]["logical_cpus"] == len(os.sched_getaffinity(0))
+    assert json.loads(tftune("show", rows[0]["study"], "--json", cwd=tmp_path).stdout)["machine"]["logical_cpus"] == 1
+
+
+@pytest.mark.tensorflow
+def test_an_interrupted_suite_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [
+        str(Path(sys.executable).with_name("tftune")),
+        "suite",
+        "--workloads",
+        "lenet5,mlp",
+        "--time-budget",
+        "2m",
+    ]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert wait_until(lambda: _children(run.pid) != [], seconds=60)
+        time.sleep(5)
+        below = _children(run.pid)
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "interrupted" in said
+    assert wait_until(lambda: not any(_alive(pid) for pid in below), seconds=20)
+
+
+def test_the_topology_of_this_host_has_so_many_cpus() -> None:
+    mask = frozenset(os.sched_getaffinity(0))
+    assert choose(read_topology(), mask, len(mask)) == mask
+    assert read_limits() is not None

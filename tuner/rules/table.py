@@ -1,0 +1,151 @@
+"""The table that rules are learned from: what each recipe gains in each study, and where each condition holds."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from tuner.rules.condition import Condition, Literal, thresholds
+from tuner.rules.evidence import Study, apply
+from tuner.rules.learn import LearnPlan, Problem, learn
+from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
+from tuner.rules.rule import THREADS
+from tuner.rules.situation import FEATURES, OPENMP
+from tuner.space.setting import Setting
+
+Rules = Sequence[tuple[Condition, Recipe]]
+_CUTS = 12  # thresholds a feature, at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """What is learned from, with the words: the problem's masks are of `conditions`, its columns of `recipes`.
+
+    `alike` are the recipes that mean the same as each in every study.
+    """
+
+    group: str
+    studies: list[Study]
+    before: list[Recipe]
+    """What is followed already in each study."""
+    conditions: list[Condition]
+    recipes: list[Recipe]
+    alike: list[list[Recipe]]
+    problem: Problem
+
+    @property
+    def of_batch(self) -> bool:
+        """Return whether the batch size is open."""
+        return self.group == BATCH
+
+    def learn(self, plan: LearnPlan, among: Sequence[bool] | None = None) -> list[tuple[Condition, Recipe]]:
+        """Return the rules that these studies, or those `among` them, give; the first that holds is followed."""
+        problem = self.problem if among is None else self.problem.part(np.asarray(among, dtype=bool))
+        return [(self.conditions[rule.mask], self.recipes[rule.recipe]) for rule in learn(problem, plan)]
+
+
+def thread_table(studies: Sequence[Study]) -> Table:
+    """Return the table of rules on threads and OpenMP, at the workloads' own batch sizes."""
+    telling = [study for study in studies if study.tells_threads]
+    return _table(THREADS, telling, thread_recipes(), [Recipe()] * len(telling))
+
+
+def batch_table(studies: Sequence[Study], threads: Rules) -> Table:
+    """Return the table of rules on the batch size, the rules on threads being followed already."""
+    telling = [study for study in studies if study.tells_batch]
+    return _table(BATCH, telling, batch_recipes(), [follow(threads, study) for study in telling])
+
+
+def follow(rules: Rules, study: Study) -> Recipe:
+    """Return the recipe of the first rule that holds in a study; to keep what is there if none does."""
+    return next((recipe for condition, recipe in rules if condition.holds(study.values)), Recipe())
+
+
+def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], before: Sequence[Recipe]) -> Table:
+    """Return the table of recipes that come on top of those that are followed `before`."""
+    gains, numbers, sds = [], [], []
+    for study, first in zip(studies, before, strict=True):
+        settings = _settings(study, first, recipes)
+        distinct = list(dict.fromkeys(settings))
+        mean, sd = study.surface.gains(distinct)
+        number = {setting: i for i, setting in enumerate(distinct)}
+        column = np.array([number[setting] for setting in settings])
+        known = np.array([setting in study.surface.measured for setting in distinct])
+        sds += [float(each) for each in sd[known] if each > 0]
+        gains.append((mean - mean[column[0]])[column])
+        numbers.append(column)
+    kept, alike = _distinct(np.array(numbers).reshape(len(studies), len(recipes)), recipes)
+    conditions = _conditions(studies)
+    return Table(
+        group=group,
+        studies=list(studies),
+        before=list(before),
+        conditions=[condition for condition, _ in conditions],
+        recipes=[recipes[i] for i in kept],
+        alike=alike,
+        problem=Problem(
+            u=np.array(gains).reshape(len(studies), len(recipes))[:, kept],
+            masks=np.array([mask for _, mask in conditions]).reshape(len(conditions), len(studies)),
+            workloads=np.unique([study.workload for study in studies], return_inverse=True)[1],
+            recipe_cost=np.array([recipes[i].n_knobs for i in kept], dtype=np.intp),
+            mask_cost=np.array([len(condition.literals) for condition, _ in conditions], dtype=np.intp),
+            plain=np.array(
+                [all(each.feature == OPENMP for each in condition.literals) for condition, _ in conditions], dtype=bool
+            ),
+            sd=median(sds) if sds else 0.0,
+        ),
+    )
+
+
+def _settings(study: Study, first: Recipe, recipes: Sequence[Recipe]) -> list[Setting]:
+    """Return what each recipe means in a study; those that differ in what cannot act there are worked out once."""
+    made: dict[tuple[tuple[str, str], ...], Setting] = {}
+    same = first.values(study.situation)
+    knobs = study.default.to_dict().keys()
+    found = []
+    for recipe in recipes:
+        acting = tuple(item for item in recipe.items if item[0] in knobs)
+        if acting not in made:
+            values = same | Recipe(acting).values(study.situation)
+            made[acting] = apply(study.default, values, study.compact)
+        found.append(made[acting])
+    return found
+
+
+def _distinct(numbers: np.ndarray, recipes: Sequence[Recipe]) -> tuple[list[int], list[list[Recipe]]]:
+    """Return the first of the recipes that mean the same in every study, and for each the others."""
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    for i in range(len(recipes)):
+        groups[numbers[:, i].tobytes()].append(i)
+    return [same[0] for same in groups.values()], [[recipes[i] for i in same[1:]] for same in groups.values()]
+
+
+def _conditions(studies: Sequence[Study]) -> list[tuple[Condition, list[bool]]]:
+    """Return the conditions to look at, simple ones first: a pool or any, with one literal more or none.
+
+    Of those that part these studies in the same way, the first stands.
+    """
+    both = len({study.situation.pool for study in studies}) == 2
+    pools = [(), (Literal(OPENMP, 0.5, True),), (Literal(OPENMP, 0.5, False),)] if both else [()]
+    literals: list[tuple[Literal, ...]] = [()]
+    for feature in FEATURES:
+        if feature.name == OPENMP:
+            continue
+        values = [study.values[feature.name] for study in studies]
+        known = {value for value in values if not math.isnan(value)}
+        if feature.word:
+            cuts = [0.5] if len(known) == 2 else []
+        else:
+            cuts = thresholds(values, log=feature.log, at_most=_CUTS)
+        literals += [(Literal(feature.name, cut, below),) for cut in cuts for below in (True, False)]
+    found: dict[tuple[bool, ...], Condition] = {}
+    for condition in sorted((Condition(p + q) for p in pools for q in literals), key=lambda c: len(c.literals)):
+        mask = tuple(condition.holds(study.values) for study in studies)
+        if any(mask):
+            found.setdefault(mask, condition)
+    return [(condition, list(mask)) for mask, condition in found.items()]
