@@ -125,7 +125,7 @@ def _graph(rng: np.random.Generator, batch: int, size: float) -> Features:
     flops = max(1, int(_LEAST_MFLOPS * (_MOST_MFLOPS / _LEAST_MFLOPS) ** size * 1e6 * depth / batch))
     moved = int(flops / math.exp(rng.uniform(math.log(0.5), math.log(50))))
     return Features(
-        operators={},
+        operators={"Conv2D": heavy, "Relu": depth - heavy},
         heavy_operators=heavy,
         layers=layers,
         width=heavy / layers,

@@ -160,7 +160,7 @@ def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path) -> None
         round_["slices"] = {c["names"][0]: some for c in finals["contenders"]} | {winner: quick}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     record.put("finals", finals)
-    done = tftune("check", record.name, "--time-budget", "90s", "--json", cwd=folder)
+    done = tftune("check", record.name, "--time-budget", "60s", "--json", cwd=folder)
     found = json.loads(done.stdout)
     assert done.returncode == 1, found
     assert found["helps"] is False

@@ -200,7 +200,7 @@ def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> No
 
 def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
     done = tftune(
-        "search", "resnet50", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "100s",
+        "search", "resnet50", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "75s",
         "--json", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

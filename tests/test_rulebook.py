@@ -106,9 +106,29 @@ def test_the_same_figures_draw_the_same_picture(document: dict[str, Any]) -> Non
 
 
 def test_nothing_held_out_draws_nothing(document: dict[str, Any]) -> None:
-    empty = document | {"proof": {"by_workload": None, "by_machine": None}}
+    threads = document["groups"]["threads"] | {"proof": {"by_workload": None, "by_machine": None}}
+    empty = document | {"groups": {"threads": threads}}
     assert picture.speedups(empty) is None
-    assert "there is only one" in rulepage.markdown(empty, pictures=False)
+    page = rulepage.markdown(empty, pictures=False)
+    assert "there is only one" in page
+    assert "No study tells of batch sizes" in page
+
+
+def test_a_page_without_a_rule_says_what_holds_and_why(document: dict[str, Any]) -> None:
+    threads = document["groups"]["threads"]
+    none = document | {"groups": {"threads": threads | {"rules": [], "otherwise": threads["rules"][0]["evidence"]}}}
+    page = rulepage.markdown(none, pictures=False)
+    assert "**No rule: keep TensorFlow's defaults**" in page
+    assert "Nothing gains 2 %" in page
+
+
+def test_a_page_of_batches_alone_does_not_speak_of_threads(document: dict[str, Any]) -> None:
+    batches = json.loads(json.dumps(document["groups"]["threads"]))
+    batches["rules"] = [batches["rules"][0] | {"if": "everywhere", "then": "batch_size 4 times the workload's own"}]
+    page = rulepage.markdown(document | {"groups": {"batch_size": batches}}, pictures=False)
+    assert "No study tells of threads" in page
+    assert "**1. Everywhere: batch_size 4 times" in page
+    assert "TensorFlow's defaults" not in page
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -127,15 +147,47 @@ def test_rules_come_back_from_their_file(document: dict[str, Any], tmp_path: Pat
     [
         ("not json", "cannot be read as JSON"),
         ("[]", "holds no rules"),
-        ('{"rules": [], "coverage": {}}', "format None"),
-        ('{"rules": [], "coverage": {}, "schema": 1}', "cannot be understood"),
-        ('{"rules": [{"recipe": {"inter_op": "seven"}, "condition": []}], "coverage": {}, "schema": 1}', "understood"),
+        ('{"groups": {}, "made": {}}', "format None"),
+        ('{"groups": {}, "made": {}, "schema": 1}', "cannot be understood"),
     ],
 )
 def test_a_file_that_holds_no_rules_is_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "rules.json").write_text(text)
     with pytest.raises(BadInputError, match=said):
         rulebook.load(tmp_path / "rules.json")
+
+
+def _broken(document: dict[str, Any], path: str, value: object) -> dict[str, Any]:
+    """Return the rules with one value changed; a path such as `rules/0/recipe` lies below the rules on threads."""
+    changed = json.loads(json.dumps(document))
+    at = changed["groups"]["threads"]
+    *before, last = path.split("/")
+    for key in before:
+        at = at[int(key) if isinstance(at, list) else key]
+    at[last] = value
+    return dict(changed)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("rules/0/recipe", {"inter_op": "seven"}),
+        ("rules/0/recipe", {"batch_size": "inf"}),
+        ("rules/0/recipe", {"outer_op": "1"}),
+        ("rules/0/condition", [{"feature": "weather", "threshold": 1, "below": True}]),
+        ("rules/0/condition", [{"feature": "width", "threshold": "wide", "below": True}]),
+        ("rules/0/evidence", {}),
+        ("otherwise", {}),
+        ("coverage", {"ranges": []}),
+        ("rules", None),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused_before_anything_is_done(
+    document: dict[str, Any], path: str, value: object
+) -> None:
+    assert RuleSet.from_dict(document)
+    with pytest.raises(BadInputError, match="cannot be understood"):
+        RuleSet.from_dict(_broken(document, path, value))
 
 
 def test_the_rules_that_are_kept_here_come_before_the_shipped(
@@ -188,6 +240,34 @@ def test_of_two_versions_of_a_workload_the_one_with_more_studies_is_learned_from
     assert _excluded(storage) == {"of another version of made0 inference than most": 1}
 
 
+def test_what_tells_of_neither_threads_nor_batches_is_left_out(tmp_path: Path) -> None:
+    storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=1)
+    records = all_records(storage)
+    described = records[0].get("described")
+    held = described["knobs"] | {"inter_op": {"active": True, "values": [1]}}
+    records[0].put("described", described | {"knobs": held})
+    assert _excluded(storage) == {"its space tells of neither threads nor batch sizes": 1}
+    several = held | {"batch_size": {"active": True, "values": [1, 2, 4]}}
+    records[0].put("described", described | {"knobs": several})
+    good, out = read(all_records(storage))
+    assert [(study.tells_threads, study.tells_batch) for study in good] == [(False, True), (True, False)]
+    assert not out
+
+
+def test_a_baseline_that_sets_what_no_rule_speaks_of_is_not_compared_with(tmp_path: Path) -> None:
+    storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=1, cores=(8,))
+    record = all_records(storage)[0]
+    described = record.get("described")
+    baselines = {
+        name: {"setting": each["setting"] | {"malloc": "tcmalloc" if name == "intel" else "system"}}
+        for name, each in described["baselines"].items()
+    }
+    record.put("described", described | {"baselines": baselines})
+    good, _ = read(all_records(storage))
+    assert "intel" not in good[0].baselines
+    assert "intel-zoo" in good[0].baselines
+
+
 def test_parameters_make_another_workload_not_another_version(tmp_path: Path) -> None:
     storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=1)
     record = all_records(storage)[0]
@@ -229,8 +309,8 @@ def test_what_cannot_be_asked_is_said(url: str, options: dict[str, str], said: s
 
 def test_filters_choose_studies(url: str) -> None:
     found = rulebook.make(RulesRequest(storage=url, machine="made16", workloads="made1,made2"))
-    assert found.coverage.n_studies == 2
-    assert list(found.coverage.machines) == ["made16"]
+    assert found.lists["threads"].coverage.n_studies == 2
+    assert list(found.lists["threads"].coverage.machines) == ["made16"]
 
 
 def test_a_foreign_database_has_no_rules(tmp_path: Path) -> None:
@@ -247,21 +327,28 @@ def test_rules_for_people(url: str, call: Call) -> None:
     code, out, _ = call("rules", "--storage", url)
     assert code == 0
     assert "rules from 48 studies of 24 workloads on 2 shapes of 2 machines" in out
-    for text in ("loses", "each workload left out", "wang-width", "covered", "not covered", "several sockets"):
+    for text in (
+        "loses",
+        "each workload left out, one by one",
+        "wang-width",
+        "covered",
+        "not covered",
+        "several sockets",
+    ):
         assert text in out
 
 
 def test_rules_for_a_program(url: str, call: Call, document: dict[str, Any]) -> None:
     code, out, _ = call("rules", "--storage", url, "--json")
     assert code == 0
-    assert json.loads(out)["rules"] == json.loads(json.dumps(document["rules"]))
+    assert json.loads(out)["groups"] == json.loads(json.dumps(document["groups"]))
 
 
 @pytest.mark.parametrize("format_", ["md", "html", "json", "text"])
 def test_rules_as_files(url: str, call: Call, format_: str, tmp_path: Path) -> None:
     out = tmp_path / f"rules.{format_}"
     assert call("rules", "--storage", url, "--format", format_, "--out", str(out))[0] == 0
-    assert "work of a step an operator" in out.read_text()
+    assert "work of a step per operator" in out.read_text()
     pictures = {path.name for path in tmp_path.glob("*.svg")}
     assert pictures == ({rulepage.SPEEDUPS, rulepage.LOSSES} if format_ == "md" else set())
 
@@ -271,7 +358,7 @@ def test_rules_are_kept_where_they_are_looked_for(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert call("rules", "--storage", url, "--keep")[0] == 0
-    assert RuleSet.from_dict(json.loads(Path("results/rules.json").read_text())).rules
+    assert RuleSet.from_dict(json.loads(rulebook.KEPT.read_text())).lists
 
 
 @pytest.mark.parametrize(
@@ -300,7 +387,7 @@ def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     done = tftune(*words, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["rule"]["then"] == "inter_op 1, intra_op 1"
+    assert [rule["then"] for rule in told["followed"]] == ["inter_op 1, intra_op 1"]
     assert told["env"]["TF_NUM_INTRAOP_THREADS"] == "1"
     assert any("usable cores" in text for text in told["outside"])
     assert told["expected"] is None
@@ -345,8 +432,7 @@ def test_merging_copies_what_is_new_and_nothing_twice(small: str, tmp_path: Path
     assert {each.what for each in merge(url, into)} == {"new"}
     assert {each.what for each in merge(url, into)} == {"known"}
     there, here = (rulebook.make(RulesRequest(storage=each)) for each in (url, into))
-    assert there.proof == here.proof
-    assert there.otherwise == here.otherwise
+    assert there.lists["threads"] == here.lists["threads"]
 
 
 def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_path: Path) -> None:
@@ -383,6 +469,19 @@ def test_finals_that_came_later_are_brought(tmp_path: Path) -> None:
     assert here is not None
     assert [r.get("finals") for r in all_records(here)] == [finals]
     assert optuna.get_all_study_names(here) == ["made-0"]
+
+
+def test_what_is_under_way_elsewhere_is_not_copied(tmp_path: Path) -> None:
+    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    record = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+    running = record.study.ask()
+    list(merge(source, into))
+    record.study.tell(running, 0.5)
+    assert [each.what for each in merge(source, into)] == ["newer"]
+    here = open_storage(into, create=False)
+    assert here is not None
+    assert optuna.get_all_study_names(here) == ["made-0"]
+    assert len(all_records(here)[0].study.get_trials()) == len(record.study.get_trials())
 
 
 def test_studies_that_both_went_on_are_both_kept(tmp_path: Path) -> None:

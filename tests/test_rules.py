@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,8 +21,9 @@ from tuner.rules.condition import Condition, Literal, roundest, thresholds
 from tuner.rules.distil import coverage, distil
 from tuner.rules.evidence import Study, apply
 from tuner.rules.learn import Found, LearnPlan, Problem, chosen, learn
-from tuner.rules.proof import OURS, left_out, prove
-from tuner.rules.recipe import Recipe, batch_recipes, thread_recipes
+from tuner.rules.proof import OURS, Follow, left_out
+from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
+from tuner.rules.rule import THREADS
 from tuner.rules.situation import EIGEN, FEATURES, OPENMP, Situation
 from tuner.rules.surface import Measured, Surface
 from tuner.rules.table import follow, thread_table
@@ -74,7 +76,9 @@ def test_what_is_not_known_lies_on_neither_side() -> None:
 def test_conditions_read_as_one_would_say_them() -> None:
     both = Condition((Literal(OPENMP, 0.5, True), Literal("width", 1.5, True)))
     assert str(both) == "Eigen pool and average width below 1.5"
-    assert str(Condition((Literal("mflops_operator", 4.0, False),))) == "work of a step an operator of 4 MFLOPs or more"
+    assert (
+        str(Condition((Literal("mflops_operator", 4.0, False),))) == "work of a step per operator of 4 MFLOPs or more"
+    )
     assert str(Condition()) == "everywhere"
     assert Condition.from_list(both.to_list()) == both
 
@@ -312,11 +316,11 @@ def known() -> list[Study]:
 
 
 def test_a_rule_carries_its_evidence(known: list[Study]) -> None:
-    told = distil(known, PLAN, made={})
+    told = distil(known, PLAN, made={}).lists[THREADS]
     rules = told.rules
     assert [rule.recipe for rule in rules] == [ONE_THREAD, Recipe.of({"inter_op": "1"})]
     small = rules[0].evidence
-    assert str(rules[0].condition).startswith("work of a step an operator below")
+    assert str(rules[0].condition).startswith("work of a step per operator below")
     assert small["studies"] == 2 * len(small["workloads"])
     assert small["machines"] == 2
     gain = small["gain"]["tf-default"]
@@ -342,7 +346,7 @@ def test_counter_examples_are_named(known: list[Study]) -> None:
 
 
 def test_a_held_out_workload_is_met_by_the_rules_of_the_others(known: list[Study]) -> None:
-    told = prove(thread_table(known), replace(PLAN, flips=100))
+    told = distil(known, replace(PLAN, flips=100), made={}).lists[THREADS].proof
     for kind in ("by_workload", "by_machine"):
         rows = {row["name"]: row for row in told[kind]["rows"]}
         assert rows[OURS]["of_best"]["ratio"] > 0.97
@@ -364,24 +368,43 @@ def test_what_is_held_out_is_not_learned_from() -> None:
     changed = replace(table, problem=replace(table.problem, u=gains))
     learned = changed.learn(PLAN)
     assert all(follow(learned, study) == ONE_THREAD for study, is_own in zip(named, own, strict=True) if is_own)
-    recipes = left_out(changed, PLAN, lambda study: study.host)
-    assert all(recipe == Recipe() for recipe, is_own in zip(recipes, own, strict=True) if is_own)
+
+    def without(out: Callable[[Study], bool]) -> Follow:
+        rules = changed.learn(PLAN, [not out(study) for study in named])
+        return lambda study: (follow(rules, study),)
+
+    recipes = left_out(named, without, lambda study: study.host)
+    assert all(recipe == (Recipe(),) for recipe, is_own in zip(recipes, own, strict=True) if is_own)
 
 
 def test_one_machine_cannot_be_left_out() -> None:
-    assert prove(thread_table(made(cores=(8,))), PLAN)["by_machine"] is None
+    proof = distil(made(cores=(8,), workloads=6), PLAN, made={}).lists[THREADS].proof
+    assert proof["by_machine"] is None
+    assert proof["by_workload"]["kinds"] == 6
+
+
+def test_of_one_machine_its_shapes_are_left_out() -> None:
+    known = [replace(study, host="one") for study in made(workloads=6)]
+    proof = distil(known, PLAN, made={}).lists[THREADS].proof["by_machine"]
+    assert (proof["what"], proof["kinds"]) == ("shape of the machine", 2)
 
 
 def test_what_was_not_measured_is_not_right_for_want_of_knowledge(known: list[Study]) -> None:
     far = known[0].default.with_values(inter_op=3, intra_op=5)
     assert far not in known[0].surface.measured
     assert not is_right(known[0], far)
-    assert is_right(known[0], known[0].best)
+    assert is_right(known[0], known[0].best_found(batch=False))
 
 
 def test_losses_are_not_below_zero(known: list[Study]) -> None:
-    assert loss(known[0], known[0].best) == 0
-    assert all(loss(study, study.setting(ONE_POOL)) >= 0 for study in known)
+    """Even of a setting that is believed to be better than all that were measured."""
+    best = known[0].best_found(batch=False)
+    assert loss(known[0], best) == 0
+    beyond = Surface(DEFAULT, [Measured(setting=DEFAULT.with_values(inter_op=4), log_ratio=0.5, variance=1e-2)], luck=0)
+    study = replace(known[0], default=DEFAULT, surface=beyond)
+    wider = DEFAULT.with_values(inter_op=5)
+    assert beyond.gains([wider])[0][0] > beyond.gains([study.best_found(batch=False)])[0][0]
+    assert loss(study, wider) == 0
 
 
 def test_rules_on_batches_come_from_studies_that_have_several() -> None:
@@ -395,15 +418,22 @@ def test_rules_on_batches_come_from_studies_that_have_several() -> None:
         ]
         return replace(study, batches=(own, 2 * own, 4 * own), surface=Surface(study.default, more, luck=0.0))
 
-    told = distil([with_batches(study) for study in made(NOTHING, workloads=12)], PLAN, made={})
-    assert [(rule.group, rule.recipe.to_dict()) for rule in told.rules] == [("batch_size", {"batch_size": "4"})]
-    held_out = told.proof["batch_by_workload"]["rows"][0]
+    lists = distil([with_batches(study) for study in made(NOTHING, workloads=12)], PLAN, made={}).lists
+    assert lists[THREADS].rules == []
+    assert [rule.recipe.to_dict() for rule in lists[BATCH].rules] == [{"batch_size": "4"}]
+    held_out = lists[BATCH].proof["by_workload"]["rows"][0]
     assert (held_out["name"], held_out["of_best"]["ratio"]) == (OURS, pytest.approx(1, abs=0.01))
+
+
+def test_studies_of_batches_alone_say_nothing_of_threads() -> None:
+    alone = [replace(study, tells_threads=False, batches=(1, 2, 4)) for study in made(workloads=4)]
+    assert list(distil(alone, PLAN, made={}).lists) == [BATCH]
 
 
 def test_what_the_evidence_covers_and_what_lies_outside(known: list[Study]) -> None:
     covered = coverage(known)
     assert covered.outside(known[0].situation) == []
+    assert coverage([]).outside(known[0].situation) == ["there is no evidence"]
     far = replace(
         known[0].situation, pool=OPENMP, machine=replace(known[0].situation.machine, physical_cores=64, logical_cpus=64)
     )
@@ -411,6 +441,22 @@ def test_what_the_evidence_covers_and_what_lies_outside(known: list[Study]) -> N
     assert "usable cores is 64, the evidence has 8 to 16" in covered.outside(far)
     assert set(covered.ranges) <= {feature.name for feature in FEATURES}
     assert sum(machine["studies"] for machine in covered.machines.values()) == 60
+
+
+def test_what_a_rule_asks_and_is_not_known_is_said(known: list[Study]) -> None:
+    rules = distil(known, PLAN, made={}).lists[THREADS]
+    situation = known[0].situation
+    open_ended = replace(situation, features=replace(situation.features, known=False))
+    assert rules.outside(situation) == []
+    assert rules.outside(open_ended) == ["work of a step per operator is not known"]
+
+
+def test_the_build_says_more_than_what_goes_with_it() -> None:
+    """Small machines have one build and large ones the other: the condition names the build."""
+    known = made(cores=(4,), workloads=6) + made(cores=(16,), pools=(OPENMP,), workloads=6)
+    said = {str(condition) for condition in thread_table(known).conditions}
+    assert {"OpenMP build", "Eigen pool"} <= said
+    assert not any("usable cores" in text for text in said)
 
 
 def test_the_workload_is_the_unit_of_an_average() -> None:

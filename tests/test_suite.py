@@ -311,6 +311,16 @@ def test_an_interrupted_suite_leaves_nothing_behind(tmp_path: Path) -> None:
     assert wait_until(lambda: not any(_alive(pid) for pid in below), seconds=20)
 
 
+def test_a_dry_run_shows_what_there_is_to_do(planned: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    from tuner.cli import app
+
+    assert planned(workloads="lenet5").missing == [0]
+    app(["suite", "--workloads", "lenet5,matmul", "--modes", "inference,training", "--dry-run"], standalone_mode=False)
+    said = capsys.readouterr()
+    assert "matmul has no mode 'training'" in said.out
+    assert "0 known, 0 made now, 0 failed, 3 missing" in said.out
+
+
 def test_the_topology_of_this_host_has_so_many_cpus() -> None:
     mask = frozenset(os.sched_getaffinity(0))
     assert choose(read_topology(), mask, len(mask)) == mask

@@ -233,7 +233,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     """A real search of resnet50 with a small budget."""
     cwd = tmp_path_factory.mktemp("search")
     code, out, err = finished(
-        tftune("search", "resnet50", "--space", "quick", "--trials", "3", "--time-budget", "2m", "--json", cwd=cwd)
+        tftune("search", "resnet50", "--space", "quick", "--trials", "3", "--time-budget", "70s", "--json", cwd=cwd)
     )
     assert code == 0, err
     return cwd, json.loads(out)
@@ -276,7 +276,7 @@ def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) 
 def test_the_same_command_again_continues_and_holds_fresh_finals(searched: tuple[Path, dict]) -> None:
     cwd, document = searched
     process = tftune(
-        "search", "resnet50", "--space", "quick", "--trials", "3", "--time-budget", "2m", "--json", cwd=cwd
+        "search", "resnet50", "--space", "quick", "--trials", "3", "--time-budget", "20s", "--json", cwd=cwd
     )
     code, out, _ = finished(process)
     again = json.loads(out)

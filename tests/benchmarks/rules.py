@@ -27,11 +27,10 @@ from tuner.rules.evidence import Study
 from tuner.rules.learn import LearnPlan, learn
 from tuner.rules.recipe import Recipe
 from tuner.rules.situation import EIGEN, FEATURE, OPENMP
-from tuner.rules.table import follow, thread_table
+from tuner.rules.table import CUTS, follow, thread_table
 
 N_RUNS = 100
 N_STUDIES = 1000
-_CUTS = 12
 
 
 def found_again(truth: Truth, seed: int) -> bool:
@@ -52,7 +51,7 @@ def _means_the_same(a: Recipe, b: Recipe, study: Study) -> bool:
 
 def _near(study: Study, made: list[Study], truth: Truth) -> bool:
     """Return whether a study lies between the threshold and the next one that could have been taken."""
-    cuts = thresholds([s.values[truth.feature] for s in made], log=FEATURE[truth.feature].log, at_most=_CUTS)
+    cuts = thresholds([s.values[truth.feature] for s in made], log=FEATURE[truth.feature].log, at_most=CUTS)
     below = [cut for cut in cuts if cut <= truth.threshold]
     above = [cut for cut in cuts if cut > truth.threshold]
     low, high = (below[-2] if len(below) > 1 else 0.0), (above[1] if len(above) > 1 else np.inf)

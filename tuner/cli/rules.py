@@ -42,7 +42,12 @@ FORMATS = ("text", "md", "html", "json")
 
 RulesOption = Annotated[
     Path | None,
-    typer.Option("--rules", metavar="FILE", help="Rules to follow; else results/rules.json, else those shipped."),
+    typer.Option(
+        "--rules", metavar="FILE", help="Rules to follow; else those kept here, else those that tftune ships."
+    ),
+]
+RecommendBatchOption = Annotated[
+    int | None, typer.Option("--batch-size", metavar="N", min=1, help="The batch size that the job has.")
 ]
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")]
 
@@ -54,23 +59,23 @@ def rules(
     ] = "text",
     out: OutOption = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep them in results/rules.json, for recommend and search.")
+        bool, typer.Option("--keep", help="Keep them in results/tftune-rules.json, for recommend and search.")
     ] = False,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="DATE|DAYS", help="Studies begun since 2026-11-01, or 30d.")
+        str | None,
+        typer.Option("--since", metavar="DATE|DAYS", help="Begun since 2026-11-01 (UTC), or in the last 30d."),
     ] = None,
-    machine: Annotated[str | None, typer.Option("--machine", metavar="ID|here", help="Studies of one machine.")] = None,
+    machine: Annotated[
+        str | None, typer.Option("--machine", metavar="ID|here", help="Of this machine, or of the shape with that id.")
+    ] = None,
     workloads: Annotated[
         str | None, typer.Option("--workloads", metavar="NAME[,NAME…]", help="Studies of these workloads.")
     ] = None,
-    simulated: Annotated[
-        bool, typer.Option("--simulated", help="Learn from simulated studies, instead of measured ones.")
-    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Distil a few guideline rules from the studies of a storage, and prove them on what they have not seen.
 
-    A rule stands only where noise alone would not have made it. `tftune suite` makes the studies.
+    A rule stands only where noise alone would seldom have made it. `tftune suite` makes the studies.
     """
     from tuner.job import rulebook
     from tuner.report import rules as report
@@ -84,9 +89,7 @@ def rules(
         )
     _check_out(out)
     progress = console(stderr=True)
-    request = rulebook.RulesRequest(
-        storage=storage, since=since, machine=machine, workloads=workloads, simulated=simulated
-    )
+    request = rulebook.RulesRequest(storage=storage, since=since, machine=machine, workloads=workloads)
     made = rulebook.make(request, told=lambda line: progress.print(line, style="dim"))
     document = made.to_dict()
     if keep:
@@ -145,6 +148,7 @@ def _check_out(out: Path | None) -> None:
 @takes_model
 def recommend(
     workload: Asked,
+    batch_size: RecommendBatchOption = None,
     python: PythonOption = None,
     rules: RulesOption = None,
     batch: Annotated[
@@ -167,15 +171,19 @@ def recommend(
     from tuner.job.advise import advise
     from tuner.job.job import prepare
     from tuner.job.request import Request, check
+    from tuner.job.rulebook import load
     from tuner.report import advice
     from tuner.report.emit import Format, emit
 
     if format_ is not None and format_ not in list(Format):
         raise unknown("format", format_, list(Format))
-    checked = check(Request(workload=workload, python=python, time_budget=time_budget), stores=False)
+    found, place = load(rules)
+    asked = None if batch_size is None else str(batch_size)
+    request = Request(workload=workload, python=python, time_budget=time_budget, batch_size=asked)
+    checked = check(request, stores=False)
     job = prepare(checked)
-    job.export()
-    setting, document = advise(job, path=rules, batch=batch)
+    job.launcher(deadline_s=checked.deadline_s)
+    setting, document = advise(job, found, place, batch=batch)
     if not json_ and format_ is None:
         show(*advice.page(document), "")
     document["verified"] = _verify(job, setting, checked, wait=wait) if verify else None
@@ -183,6 +191,8 @@ def recommend(
     if json_:
         show_json(document)
     elif format_ is not None:
+        if document["verified"] is not None:
+            console(stderr=True).print(advice.verified(document["verified"]), soft_wrap=True)
         sys.stdout.write(emit(document["env"], Format(format_), title=title))
     else:
         if document["verified"] is not None:
@@ -191,8 +201,8 @@ def recommend(
 
 
 def _why(document: dict[str, Any]) -> str:
-    rule = document["rule"] or document["batch_rule"]
-    return str(rule["sentence"]) if rule else "no rule applies, keep TensorFlow's defaults"
+    """Return what is followed, for the comment above a snippet."""
+    return "; ".join(rule["sentence"] for rule in document["followed"])
 
 
 def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict[str, Any] | None:

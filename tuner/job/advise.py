@@ -13,9 +13,9 @@ from tuner.model.graph import Features
 from tuner.report.document import SCHEMA, Document
 from tuner.report.rules import sentence
 from tuner.rules.account import described
-from tuner.rules.evidence import apply
+from tuner.rules.evidence import COMPACT_BASELINE, apply, host_of
 from tuner.rules.recipe import BATCH, COMPACT
-from tuner.rules.rule import THREADS, Rule, RuleSet
+from tuner.rules.rule import KEEP, THREADS, Rule, RuleList, RuleSet
 from tuner.rules.situation import Situation
 from tuner.space.baseline import WANG, wang_width
 from tuner.space.knob import Value
@@ -51,73 +51,77 @@ def hints(job: Job, features: Features | None, *, told: Callable[[str], None]) -
         except BadInputError as error:
             told(f"rules are not followed: {error}")
     wang = wang_width(job.machine, features.width) | {"kmp_affinity": COMPACT}
-    found[WANG] = apply(job.space.reference, wang, _compact(job))
+    found[WANG] = apply(job.space.reference, wang | job.space.pins, _compact(job))
     known = set(job.space.baselines.values())
     return {name: each for name, each in found.items() if each not in known and job.space.holds(each)}
 
 
 def _compact(job: Job) -> Value | None:
     """Return how a compact binding is spelt here: as in a guide that asks for one."""
-    return job.space.baselines["tf-guide-mkl"].to_dict().get("kmp_affinity")
+    return job.space.baselines[COMPACT_BASELINE].to_dict().get("kmp_affinity")
 
 
 def setting_by(rules: RuleSet, job: Job, situation: Situation, *, batch: bool) -> Setting:
     """Return the setting that rules give here; at the workload's own batch size, unless rules on `batch` count too."""
     values: dict[str, Value] = {}
     for group in (THREADS, BATCH) if batch else (THREADS,):
-        rule = rules.rule(situation, group)
+        rule = _rule(rules, situation, group)
         if rule is not None:
             values |= rule.recipe.values(situation)
-    default = job.space.reference
-    return apply(default, {k: v for k, v in values.items() if k not in job.space.pins}, _compact(job))
+    return apply(job.space.reference, values | job.space.pins, _compact(job))
 
 
-def advise(job: Job, *, path: Path | None, batch: bool) -> tuple[Setting, Document]:
-    """Return the setting that rules recommend, and the document that says why; raises BadInputError.
+def _rule(rules: RuleSet, situation: Situation, group: str) -> Rule | None:
+    return rules.lists[group].rule(situation) if group in rules.lists else None
 
-    Its model has to be exported already.
+
+def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setting, Document]:
+    """Return the setting that rules, which lie in a `place`, recommend, and the document that says why.
+
+    Its model has to be exported already. Raises BadInputError where nothing can be said.
     """
     features = job.features()
     if features is None or not features.heavy_operators:
+        what = "is not known" if features is None else "has no heavy operator"
         raise BadInputError(
-            f"nothing is known of the graph of {job.workload.name}, which rules ask about",
-            "search instead: tftune search",
+            f"the graph of {job.workload.name}, which rules ask about, {what}", "search instead: tftune search"
         )
-    rules, found = load(path)
     situation = situation_of(job, features)
+    groups = [group for group in ((THREADS, BATCH) if batch else (THREADS,)) if group in rules.lists]
+    if not groups:
+        raise BadInputError(f"no rules on threads in {place}", "make some: tftune suite --space threads")
     setting = setting_by(rules, job, situation, batch=batch)
-    outside = rules.coverage.outside(situation)
-    rule, batch_rule = rules.rule(situation), rules.rule(situation, BATCH) if batch else None
-    # A rule on the batch was learned, and is accounted for, on top of those on threads.
-    follows = batch_rule or rule
-    evidence = rules.otherwise if follows is None else follows.evidence
-    promises = not outside and not rules.made["simulated"] and follows is not None
+    # Rules on the batch were learned, and are accounted for, on top of those on threads.
+    last = rules.lists[groups[-1]]
+    followed = last.rule(situation)
+    outside = [text for group in groups for text in rules.lists[group].outside(situation)]
+    evidence = last.otherwise if followed is None else followed.evidence
+    host = host_of(job.machine.to_dict())
     return setting, {
         "schema": SCHEMA,
         **described(situation),
         "runtime": job.runtime.title,
         "features": features.to_dict(),
-        "machine_known": job.machine.id in rules.coverage.machines,
-        "outside": outside,
-        "rules": {
-            "file": str(found),
-            "created": rules.made["created"],
-            "studies": rules.coverage.n_studies,
-            "simulated": rules.made["simulated"],
-        },
-        "rule": _told(rule, rules),
-        "batch_rule": _told(batch_rule, rules),
+        "machine_known": host in last.coverage.hosts,
+        "outside": list(dict.fromkeys(outside)),
+        "rules": {"file": str(place), "created": rules.made["created"], "studies": rules.made["n_studies"]},
+        "followed": [_told(rules.lists[group], group, situation) for group in groups],
         "setting": setting.to_dict(),
         "env": job.space.env(setting) if setting != job.space.reference else {},
         "evidence": dict(evidence),
         # What the evidence does not reach, nothing is promised for.
-        "expected": evidence.get("expected") if promises else None,
+        "expected": evidence.get("expected") if followed is not None and not outside else None,
     }
 
 
-def _told(rule: Rule | None, rules: RuleSet) -> dict[str, Any] | None:
+def _told(rules: RuleList, group: str, situation: Situation) -> dict[str, Any]:
+    """Return the rule of a group that is followed, in words for this build."""
+    rule = rules.rule(situation)
     if rule is None:
-        return None
-    before = [each.to_dict() for each in rules.rules[: rules.rules.index(rule)]]
-    words = {"if": str(rule.condition), "then": rule.words, "group": rule.group}
-    return words | {"sentence": sentence(words, before)}
+        return {"group": group, "if": None, "then": KEEP[group], "sentence": f"no rule applies: {KEEP[group]}"}
+    words = {"group": group, "if": str(rule.condition), "then": rule.words(situation.pool)}
+    first = rules.rules[0] is rule
+    told = sentence(words, first=first)
+    return words | {
+        "sentence": told if first or rule.condition.literals else f"no earlier rule applies: {words['then']}"
+    }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
+from optuna.trial import FrozenTrial
 
 from tuner.errors import BadInputError
 from tuner.search.record import Record
@@ -69,7 +70,7 @@ def _merge(
     if as_far is not None:
         return Merged(source=record.name, name=as_far.name, what="known")
     # Where both went on by themselves, both are kept.
-    behind = next((r for r in same if _trials(r) <= _trials(record)), None)
+    behind = next((r for r in same if _trials(r) <= _trials(record) and _state(r) <= _state(record)), None)
     name = _free(record.name, taken) if behind is None else behind.name
     if behind is not None:
         # What is here stays until all of the other is here too, and then there are two to take the new one from.
@@ -88,7 +89,7 @@ def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
     """Copy a study; what makes it one of ours is written last, so that half a copy is none."""
     study = optuna.create_study(study_name=name, storage=into, directions=record.study.directions)
     study.set_user_attr(_MARK, True)
-    study.add_trials(record.study.get_trials(deepcopy=False))
+    study.add_trials(_finished(record))
     attributes = record.attributes()
     for key in sorted(attributes, key=lambda key: key == "schema"):
         study.set_user_attr(key, attributes[key])
@@ -96,7 +97,12 @@ def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
 
 def _trials(record: Record) -> set[tuple[int, float | None]]:
     """Return what tells the trials of two copies of a study apart."""
-    return {(trial.number, trial.value) for trial in record.study.get_trials(deepcopy=False)}
+    return {(trial.number, trial.value) for trial in _finished(record)}
+
+
+def _finished(record: Record) -> list[FrozenTrial]:
+    """Return the trials that have ended; one that runs elsewhere is that one's."""
+    return [trial for trial in record.study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
 
 def _state(record: Record) -> tuple[int, int, str]:

@@ -13,13 +13,14 @@ from tuner.errors import BadInputError, unknown
 from tuner.machine.host import detect
 from tuner.places import DEFAULT_STORAGE, shipped
 from tuner.rules.distil import distil
-from tuner.rules.evidence import Known, by_reason, read
+from tuner.rules.evidence import Known, by_reason, host_of, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.rule import RuleSet
 from tuner.search.storage import all_records, open_storage
 
-KEPT = Path("results/rules.json")
-"""Where a team's rules lie, below the folder that tftune is run in."""
+KEPT = Path("results/tftune-rules.json")
+"""Where a team's rules lie, beside its studies, below the folder that tftune is run in."""
+SHIPPED = "rules.json"
 HERE = "here"
 _NEVER = "search with a suite first: tftune suite"
 
@@ -32,7 +33,6 @@ class RulesRequest:
     since: str | None = None
     machine: str | None = None
     workloads: str | None = None
-    simulated: bool = False
 
     @property
     def filters(self) -> dict[str, str]:
@@ -52,7 +52,7 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
     if not records:
         raise BadInputError(f"no studies of tftune in {request.storage}", _NEVER)
     wanted = _filter(request, since, [record.get("described", {}) for record in records] if request.filters else [])
-    studies, excluded = read(records, simulated=request.simulated, wanted=wanted)
+    studies, excluded = read(records, wanted=wanted)
     if not studies:
         reasons = "; ".join(f"{len(names)} {reason}" for reason, names in by_reason(excluded).items())
         raise BadInputError(
@@ -63,6 +63,7 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
     plan = LearnPlan()
     made = {
         "tftune": __version__,
+        "n_studies": len(studies),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "studies": {"first": studies[0].created, "last": studies[-1].created},
         "filters": request.filters,
@@ -70,18 +71,17 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
         "level": plan.level,
         "least_gain": plan.least_gain,
         "least_workloads": plan.least_workloads,
-        "simulated": request.simulated,
     }
     return distil(studies, plan, made=made)
 
 
 def _filter(request: RulesRequest, since: datetime | None, described: Sequence[Known]) -> Callable[[Known], str | None]:
     """Return what says why a study is not asked for; raises BadInputError for names that no study has."""
-    machine = detect().id if request.machine == HERE else request.machine
+    machine = host_of(detect().to_dict()) if request.machine == HERE else request.machine
     names = [word.strip() for word in (request.workloads or "").split(",") if word.strip()]
-    machines = {each["machine"]["id"] for each in described if each}
-    if machine is not None and not any(known.startswith(machine) for known in machines):
-        raise unknown("machine", machine, machines)
+    machines = [each["machine"] for each in described if each]
+    if machine is not None and not any(_is_machine(each, machine) for each in machines):
+        raise unknown("machine", machine, {each["id"] for each in machines} | {host_of(each) for each in machines})
     workloads = {each["workload"]["name"] for each in described if each}
     for name in names:
         if name not in workloads:
@@ -89,7 +89,7 @@ def _filter(request: RulesRequest, since: datetime | None, described: Sequence[K
 
     def wanted(known: Known) -> str | None:
         of = known.get("described", {})
-        if machine is not None and not of.get("machine", {}).get("id", "").startswith(machine):
+        if machine is not None and not _is_machine(of.get("machine", {}), machine):
             return "not of that machine"
         if names and of.get("workload", {}).get("name") not in names:
             return "not of these workloads"
@@ -98,6 +98,11 @@ def _filter(request: RulesRequest, since: datetime | None, described: Sequence[K
         return None
 
     return wanted
+
+
+def _is_machine(machine: Known, wanted: str) -> bool:
+    """Return whether a study's machine is meant: by the beginning of its shape's id, or as a host."""
+    return bool(machine) and (machine["id"].startswith(wanted) or host_of(machine) == wanted)
 
 
 def _since(text: str) -> datetime:
@@ -116,7 +121,7 @@ def exists() -> bool:
 
 
 def _places() -> list[Path]:
-    return [KEPT, shipped("results") / KEPT.name]
+    return [KEPT, shipped("results") / SHIPPED]
 
 
 def load(path: Path | None = None) -> tuple[RuleSet, Path]:

@@ -6,7 +6,6 @@ import contextlib
 import time
 from pathlib import Path
 
-import optuna
 import psutil
 from optuna.exceptions import StorageInternalError
 from rich.console import Console
@@ -43,7 +42,6 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
     """Run a search; returns its record and whether it was interrupted. Progress goes to `console`."""
     checked = check(request)
     record: Record | None = None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         with (
             measuring_alone(wait=request.wait, waiting=lambda line: console.print(f"waiting: {line}")),

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.report.layout import ratio_text
-from tuner.report.rules import evidence_lines, n_studies, ratio_of
+from tuner.report.rules import TITLES, evidence_lines, n_studies, ratio_of
 
 
 def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
@@ -19,6 +19,7 @@ def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
         Text(
             f"{document['workload']} {document['mode']} on {document['machine']}, {document['runtime']}: average width "
             f"{features['width']:.2f}, {features['flops'] / 1e9:.3g} GFLOPs an item"
+            f"{'' if features['known'] else ' or more'}"
         ),
         Text(f"rules of {rules['file']}, {rules['created'][:10]}, from {n_studies(rules['studies'])}", style="dim"),
         "",
@@ -27,12 +28,9 @@ def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    rule = document["rule"]
-    yield "no rule on threads applies: keep TensorFlow's defaults" if rule is None else rule["sentence"]
-    if document["batch_rule"] is not None:
-        yield document["batch_rule"]["sentence"]
-    if document["evidence"]["studies"]:
-        yield from (f"   {line}" for line in evidence_lines(document["evidence"]))
+    for rule in document["followed"]:
+        yield f"{TITLES[rule['group']]}: {rule['sentence']}"
+    yield from (f"   {line}" for line in evidence_lines(document["evidence"]))
     setting = " ".join(f"{knob}={value}" for knob, value in document["setting"].items())
     yield f"setting: {setting}"
     expected = document["expected"]
@@ -46,8 +44,6 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield "this machine is not among those of the evidence"
     for text in document["outside"]:
         yield f"outside of the evidence: {text}"
-    if document["rules"]["simulated"]:
-        yield "these rules are simulated, not measured"
     if document["outside"]:
         yield "so no gain is promised: measure it, tftune recommend … --verify"
 
@@ -56,4 +52,5 @@ def verified(document: Mapping[str, Any]) -> str:
     """Return what the measurement said, in a line."""
     ratio = ratio_text(document["speedup"], document["low"], document["high"])
     how = f"{document['verdict']}; {document['rounds']} rounds of fresh processes"
-    return f"measured here, over tf-default: {ratio} ({how})"
+    warning = "; do not follow these rules here" if document["verdict"] == "worse" else ""
+    return f"measured here, over tf-default: {ratio} ({how}){warning}"

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
+from tuner.rules.rule import THREADS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -27,7 +29,7 @@ _MOST = 40
 
 def speedups(document: Mapping[str, Any]) -> str | None:
     """Return the best setting found over each baseline, by workload; None where nothing was held out."""
-    proof = document["proof"].get("by_workload")
+    proof = _proof(document)
     if proof is None:
         return None
     names = [name for name in _STYLES if name in proof["over"]]
@@ -37,13 +39,20 @@ def speedups(document: Mapping[str, Any]) -> str | None:
 
 def losses(document: Mapping[str, Any]) -> str | None:
     """Return what rules and baselines reach of the best found, on workloads that the rules had not seen."""
-    proof = document["proof"].get("by_workload")
+    proof = _proof(document)
     if proof is None:
         return None
     names = [name for name in _STYLES if name in {row["name"] for row in proof["rows"]}]
     means = _means(proof["each"], "of_best", names)
     title = "on workloads that were left out: share of the best rate found"
     return _dots(means, names, title=title, label="share of the best found", at=1.0)
+
+
+def _proof(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the table of rules on threads with each workload left out, if there is one."""
+    group: Mapping[str, Any] = document["groups"].get(THREADS, {"proof": {}})
+    found: Mapping[str, Any] | None = group["proof"].get("by_workload")
+    return found
 
 
 def _means(each: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> dict[str, dict[str, float]]:

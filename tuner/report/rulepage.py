@@ -6,15 +6,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.report.rules import (
+    FOLLOWED,
+    HELD_OUT,
+    NOT_TOLD,
     PAPER,
+    TITLES,
     covered,
     evidence_lines,
     heading,
-    left_out,
+    held_out_rows,
     not_covered,
-    ratio_of,
-    sentence,
+    proofs,
+    statements,
+    why_none,
 )
+from tuner.rules.rule import KEEP, THREADS
 
 SPEEDUPS, LOSSES = "rules-speedups.svg", "rules-losses.svg"
 _STYLE = (
@@ -51,24 +57,14 @@ def _lines(document: Mapping[str, Any], *, pictures: bool) -> Iterator[str]:
     made = document["made"]
     yield from ("# Parallelism rules for TensorFlow", "")
     yield f"{heading(document)}; distilled by tftune {made['tftune']} on {made['created'][:10]}."
-    yield from ("", "## The rules", "")
-    if document["rules"]:
-        yield from ("Of those on threads, and of those on the batch size, the first that applies is followed.", "")
-    for number, rule in enumerate(document["rules"], start=1):
-        yield from (f"### {number}. {sentence(rule, document['rules'][: number - 1])}", "")
-        yield from (f"- {line}" for line in evidence_lines(rule["evidence"]))
-        yield from _snippet(rule["evidence"].get("example"))
-        yield ""
-    if document["otherwise"]["studies"]:
-        title = "Otherwise keep TensorFlow's defaults" if document["rules"] else "No rule: keep TensorFlow's defaults"
-        yield from (f"### {title}", "", *(f"- {line}" for line in evidence_lines(document["otherwise"])), "")
+    yield from ("", "## The rules", "", f"{FOLLOWED.capitalize()}.", "")
+    for name in KEEP:
+        yield from _group(document, name)
     yield from ("## On what they have not seen", "")
-    proof = document["proof"]
-    for what in ("workload", "machine"):
-        yield from _table(proof.get(f"by_{what}"), what)
-    if proof.get("batch_by_workload"):
-        yield from ("Batch sizes and threads together, against the best found at any batch size:", "")
-        yield from _table(proof["batch_by_workload"], "workload")
+    yield "What was left out met the rules that the rest gave. Geometric means over workloads, with 95 % intervals."
+    yield from ("What was not measured itself is told by the study's other measurements.", "")
+    for title, proof in proofs(document):
+        yield from _table(title, proof)
     yield from (f"{PAPER}.", "")
     if pictures:
         yield from (f"![what tuning gains over each baseline]({SPEEDUPS})", "")
@@ -79,6 +75,22 @@ def _lines(document: Mapping[str, Any], *, pictures: bool) -> Iterator[str]:
     yield from (f"- {line}" for line in not_covered(document))
 
 
+def _group(document: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield the rules of a group with their evidence, and what each sets in one of its studies."""
+    group = document["groups"].get(name)
+    yield from (f"### On the {TITLES[name]}" if name != THREADS else "### On threads", "")
+    if group is None:
+        yield from (f"{NOT_TOLD[name].capitalize()}.", "")
+        return
+    for told, evidence in statements(name, group):
+        yield from (f"**{told}**", "", *(f"- {line}" for line in evidence_lines(evidence)))
+        yield from _snippet(evidence.get("example"))
+        yield ""
+    reason = why_none(document, group)
+    if reason:
+        yield from (f"{reason.capitalize()}.", "")
+
+
 def _snippet(example: Mapping[str, Any] | None) -> Iterator[str]:
     if example is None or not example["env"]:
         return
@@ -87,23 +99,11 @@ def _snippet(example: Mapping[str, Any] | None) -> Iterator[str]:
     yield "```"
 
 
-def _table(proof: Mapping[str, Any] | None, what: str) -> Iterator[str]:
+def _table(title: str, proof: Mapping[str, Any] | None) -> Iterator[str]:
+    yield from (f"{title[0].upper()}{title[1:]}.", "")
     if proof is None:
-        yield from (f"No {what} could be left out: there is only one.", "")
         return
-    yield f"With {left_out(proof)}; what was left out met the rules that the rest gave. Geometric means over workloads,"
-    yield "with 95 % intervals. What was not measured itself is told by the study's other measurements."
-    yield from ("", "| settings of | of the best found | worst | not told apart from it | rules over it | measured |")
-    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
-    for row in proof["rows"]:
-        over = proof["over"].get(row["name"])
-        cells = (
-            row["name"],
-            ratio_of(row["of_best"]),
-            f"{row['worst']:.2f}",
-            f"{row['right']} of {proof['studies']}",
-            "" if over is None else ratio_of(over),
-            f"{row['measured']} of {proof['studies']}",
-        )
-        yield f"| {' | '.join(cells)} |"
+    yield f"| {' | '.join(HELD_OUT)} |"
+    yield f"| --- |{' ---: |' * (len(HELD_OUT) - 1)}"
+    yield from (f"| {' | '.join(row)} |" for row in held_out_rows(proof))
     yield ""

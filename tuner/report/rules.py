@@ -9,13 +9,25 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.report.layout import percent, ratio_text, table
+from tuner.rules.recipe import BATCH
+from tuner.rules.rule import KEEP, THREADS
+from tuner.rules.situation import FEATURES
 
 SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")
-_MOST_STUDIES = 3
+_FEW = 3
 PAPER = (
     "Wang et al. (TACO 2021) report 1.30 over Intel's and 1.38 over TensorFlow's settings on large Xeons; "
     "how much there is to gain grows with the cores"
 )
+
+
+EVERYWHERE = "everywhere"
+TITLES = {THREADS: "threads", BATCH: "batch size"}
+NOT_TOLD = {
+    THREADS: "no study tells of threads: tftune suite --space threads",
+    BATCH: "no study tells of batch sizes: tftune suite --space batch",
+}
+FOLLOWED = "of the rules on threads, and of those on the batch size, the first that applies is followed"
 
 
 def ratio_of(data: Mapping[str, Any] | None) -> str:
@@ -35,31 +47,28 @@ def n_studies(n: int) -> str:
 
 def heading(document: Mapping[str, Any]) -> str:
     """Return what the rules are from, in a line."""
-    coverage = document["coverage"]
-    workloads = {name for names in coverage["workloads"].values() for name in names}
-    simulated = " that are simulated, not measured," if document["made"]["simulated"] else ""
-    filters = ", ".join(f"{name} {text}" for name, text in document["made"]["filters"].items())
+    made, groups = document["made"], document["groups"].values()
+    workloads = {name for group in groups for names in group["coverage"]["workloads"].values() for name in names}
+    shapes = {name for group in groups for name in group["coverage"]["machines"]}
+    hosts = {name for group in groups for name in group["coverage"]["hosts"]}
+    filters = ", ".join(f"{name} {text}" for name, text in made["filters"].items())
     return (
-        f"{plural(len(document['rules']), 'rule')} from {n_studies(coverage['n_studies'])}{simulated} of "
-        f"{plural(len(workloads), 'workload')} on {plural(len(coverage['machines']), 'shape')} of "
-        f"{plural(len(coverage['hosts']), 'machine')}{f' ({filters})' if filters else ''}"
+        f"{plural(sum(len(group['rules']) for group in groups), 'rule')} from {n_studies(made['n_studies'])} of "
+        f"{plural(len(workloads), 'workload')} on {plural(len(shapes), 'shape')} of "
+        f"{plural(len(hosts), 'machine')}{f' ({filters})' if filters else ''}"
     )
 
 
-def sentence(rule: Mapping[str, Any], before: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Return a rule as a sentence; of its group, those `before` it come first."""
-    when = rule["if"]
-    if when == "everywhere":
-        when = "Otherwise" if any(other["group"] == rule["group"] for other in before) else "Everywhere"
-    else:
-        when = f"If {when}"
-    return f"{when}: {rule['then']}"
+def sentence(rule: Mapping[str, Any], *, first: bool) -> str:
+    """Return a rule as a sentence; `first` of its list or not."""
+    if rule["if"] != EVERYWHERE:
+        return f"If {rule['if']}: {rule['then']}"
+    return f"{'Everywhere' if first else 'Otherwise'}: {rule['then']}"
 
 
 def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
     """Yield the evidence of a rule, or of keeping the defaults, in a few lines."""
     if not evidence["studies"]:
-        yield "no study is left without a rule"
         return
     yield (
         f"seen in {n_studies(evidence['studies'])} of {plural(len(evidence['workloads']), 'workload')} on "
@@ -76,57 +85,73 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
         f"({loss['worst_study']}); not told apart from the best in {evidence['right']} of {evidence['studies']}"
     )
     bad = evidence["counter_examples"]
-    for each in bad[:_MOST_STUDIES]:
+    for each in bad[:_FEW]:
         yield (
             f"counter-example: {each['workload']} {each['mode']}, {each['machine']}: "
             f"{ratio_text(each['over_default'], each['low'], each['high'])} over tf-default, "
             f"{percent(each['of_best'], 0)} of the best found"
         )
-    if len(bad) > _MOST_STUDIES:
-        yield f"and {len(bad) - _MOST_STUDIES} counter-examples more (--json has them)"
+    if len(bad) > _FEW:
+        yield f"and {len(bad) - _FEW} counter-examples more (--json has them)"
     same = evidence.get("same_there")
     if same:
         yield f"on these machines the same as: {'; '.join(same)}"
 
 
+def statements(name: str, group: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each sentence of a group with its evidence; the last says what holds where no rule does."""
+    for number, rule in enumerate(group["rules"]):
+        yield f"{number + 1}. {sentence(rule, first=number == 0)}", rule["evidence"]
+    if not group["rules"]:
+        yield f"No rule: {KEEP[name]}", group["otherwise"]
+    elif group["otherwise"]["studies"]:
+        yield f"Otherwise: {KEEP[name]}", group["otherwise"]
+
+
+def why_none(document: Mapping[str, Any], group: Mapping[str, Any]) -> str | None:
+    """Return why there is no rule in a group, None where there is one."""
+    if group["rules"]:
+        return None
+    made = document["made"]
+    return (
+        f"nothing gains {percent(made['least_gain'], 0)} in several workloads so clearly that noise would look like it "
+        f"in less than 1 of {round(1 / made['level'])} cases"
+    )
+
+
 def rule_lines(document: Mapping[str, Any]) -> Iterator[Text]:
-    """Yield every rule with its evidence."""
-    for number, rule in enumerate(document["rules"], start=1):
-        yield Text(f"{number}. {sentence(rule, document['rules'][: number - 1])}", style="bold")
-        for line in evidence_lines(rule["evidence"]):
-            yield Text(f"   {line}", style="dim" if line.startswith(("counter", "on these")) else "")
-    if document["rules"] and not document["otherwise"]["studies"]:
-        return
-    default = "Otherwise: keep TensorFlow's defaults" if document["rules"] else "No rule: keep TensorFlow's defaults"
-    yield Text(default, style="bold")
-    for line in evidence_lines(document["otherwise"]):
-        yield Text(f"   {line}")
-    if not document["rules"]:
-        made = document["made"]
-        yield Text(
-            f"   nothing gains {percent(made['least_gain'], 0)} over the defaults in {made['least_workloads']} "
-            "workloads or more, so clearly that noise would look like it in less than 1 of "
-            f"{round(1 / made['level'])} cases"
-        )
+    """Yield every rule with its evidence, group by group."""
+    for name in KEEP:
+        group = document["groups"].get(name)
+        yield Text(TITLES[name], style="bold underline")
+        if group is None:
+            yield Text(f"   {NOT_TOLD[name]}")
+            continue
+        for told, evidence in statements(name, group):
+            yield Text(told, style="bold")
+            for line in evidence_lines(evidence):
+                yield Text(f"   {line}", style="dim" if line.startswith(("counter", "on these")) else "")
+        reason = why_none(document, group)
+        if reason:
+            yield Text(f"   {reason}")
 
 
 def left_out(proof: Mapping[str, Any]) -> str:
     """Return what was left out, in words."""
-    each = "each" if proof["one_by_one"] else "a fifth of them at a time, each"
-    return f"{each} {proof['what']} left out: {proof['kinds']} of them, {n_studies(proof['studies'])}"
+    how = "one by one" if proof["one_by_one"] else "a fifth at a time"
+    return f"each {proof['what']} left out, {how}: {proof['kinds']} of them, {n_studies(proof['studies'])}"
 
 
-def held_out(proof: Mapping[str, Any] | None, what: str) -> RenderableType:
-    """Return the table of a held-out proof; `what` was left out."""
-    if proof is None:
-        return Text(f"no {what} could be left out: there is only one", style="dim")
-    shown = table(
-        "settings of", ">of the best found", ">worst", ">right", ">rules over it", ">measured",
-        title=f"with {left_out(proof)}",
-    )  # fmt: skip
+HELD_OUT = (
+    "settings of", "of the best found", "worst", "not told apart from it", "rules over it", "measured",
+)  # fmt: skip
+
+
+def held_out_rows(proof: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a held-out table."""
     for row in proof["rows"]:
         over = proof["over"].get(row["name"])
-        shown.add_row(
+        yield (
             row["name"],
             ratio_of(row["of_best"]),
             f"{row['worst']:.2f}",
@@ -134,58 +159,78 @@ def held_out(proof: Mapping[str, Any] | None, what: str) -> RenderableType:
             "" if over is None else ratio_of(over),
             f"{row['measured']} of {proof['studies']}",
         )
+
+
+def proofs(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+    """Yield each held-out table with its title; None where there is only one of what would be left out."""
+    for name, group in document["groups"].items():
+        for what, by in (("workload", "by_workload"), ("machine", "by_machine")):
+            proof = group["proof"].get(by)
+            of = "at the workload's own batch size" if name == THREADS else "threads and batch size, at any batch size"
+            if proof is not None:
+                yield f"{TITLES[name]}, {of}; {left_out(proof)}", proof
+            else:
+                yield f"{TITLES[name]}: no {what} could be left out, there is only one", None
+
+
+def held_out(title: str, proof: Mapping[str, Any] | None) -> RenderableType:
+    """Return a held-out table."""
+    if proof is None:
+        return Text(title, style="dim")
+    shown = table(HELD_OUT[0], *(f">{header}" for header in HELD_OUT[1:]), title=title)
+    for row in held_out_rows(proof):
+        shown.add_row(*row)
     return shown
 
 
 def covered(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the evidence is from."""
-    coverage = document["coverage"]
-    for machine in coverage["machines"].values():
-        yield f"{machine['cpu']}, {machine['machine']}: {n_studies(machine['studies'])}"
-    for title, n in coverage["runtimes"].items():
-        yield f"{title}: {n_studies(n)}"
-    for mode, names in coverage["workloads"].items():
-        yield f"{mode}: {', '.join(names)}"
+    for name, group in document["groups"].items():
+        coverage = group["coverage"]
+        yield f"{TITLES[name]}: {n_studies(coverage['n_studies'])}"
+        for key, machine in coverage["machines"].items():
+            yield f"{machine['host']}, {machine['machine']} (id {key}): {n_studies(machine['studies'])}"
+        for title, n in coverage["runtimes"].items():
+            yield f"{title}: {n_studies(n)}"
+        for mode, names in coverage["workloads"].items():
+            yield f"{mode}: {', '.join(names)}"
 
 
 def not_covered(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the rules do not speak of, and which studies were left out."""
-    ranges = document["coverage"]["ranges"]
+    for name, group in document["groups"].items():
+        ranges = group["coverage"]["ranges"]
+        yield f"{TITLES[name]}: {', '.join(_unseen(ranges))}"
+    for reason, names in document["made"]["excluded"].items():
+        more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+        yield f"left out, {reason}: {', '.join(names[:_FEW])}{more}"
+
+
+def _unseen(ranges: Mapping[str, Sequence[float]]) -> Iterator[str]:
+    """Yield what lies beyond the ranges of the features."""
     if "cores" in ranges:
         yield f"machines with more than {ranges['cores'][1]:.0f} cores"
-    for feature, words in (
-        ("smt", "several hardware threads a core"),
-        ("openmp", "OpenMP builds"),
-        ("training", "training"),
-    ):
-        if feature in ranges and not ranges[feature][1]:
-            yield words
-    if "openmp" in ranges and ranges["openmp"][0]:
-        yield "builds on the Eigen pool"
+    for feature in (each for each in FEATURES if each.word and each.name in ranges):
+        low, high = ranges[feature.name]
+        if low == high:
+            yield feature.words[int(low)]
     if "sockets" in ranges and ranges["sockets"][1] < 2:
         yield "several sockets"
     if "oversubscribed" in ranges and ranges["oversubscribed"][1] <= 1:
         yield "CPU quotas"
-    if not any(rule["group"] == "batch_size" for rule in document["rules"]):
-        yield "batch sizes: no rule on them was found"
-    for reason, names in document["made"]["excluded"].items():
-        more = f" and {len(names) - _MOST_STUDIES} more" if len(names) > _MOST_STUDIES else ""
-        yield f"left out, {reason}: {', '.join(names[:_MOST_STUDIES])}{more}"
 
 
 def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
     """Return everything, for a terminal."""
-    proof = document["proof"]
+    tables = [part for title, proof in proofs(document) for part in (held_out(title, proof), "")]
     return [
         Text(heading(document), style="bold"),
+        Text(FOLLOWED, style="dim"),
         "",
         *rule_lines(document),
         "",
-        held_out(proof.get("by_workload"), "workload"),
-        "",
-        held_out(proof.get("by_machine"), "machine"),
-        *([held_out(proof["batch_by_workload"], "workload")] if proof.get("batch_by_workload") else []),
-        Text(PAPER, style="dim"),
+        *tables,
+        Text(f"{PAPER}.", style="dim"),
         "",
         Text("covered", style="bold"),
         *(Text(f"   {line}") for line in covered(document)),

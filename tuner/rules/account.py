@@ -45,7 +45,7 @@ def baselines(studies: Sequence[Study]) -> list[str]:
 
 def loss(study: Study, setting: Setting, *, batch: bool = False) -> float:
     """Return the log-ratio of the best found to a setting: not below 0, as what was found is a bound from below."""
-    best = study.surface.best() if batch else study.best
+    best = study.best_found(batch=batch)
     return max(0.0, study.surface.apart(setting, best)[0])
 
 
@@ -54,7 +54,7 @@ def is_right(study: Study, setting: Setting, *, batch: bool = False) -> bool:
 
     One that was not measured has to be surely within 2 %: that nothing is known of it does not make it right.
     """
-    best = study.surface.best() if batch else study.best
+    best = study.best_found(batch=batch)
     mean, sd = study.surface.apart(setting, best)
     if setting in study.surface.measured:
         return mean <= max(_MATTERS, _SURE * sd)

@@ -44,7 +44,7 @@ class Condition:
     @classmethod
     def from_list(cls, data: Sequence[Mapping[str, Any]]) -> Condition:
         """Return a stored condition."""
-        return cls(tuple(Literal(each["feature"], each["threshold"], each["below"]) for each in data))
+        return cls(tuple(Literal(each["feature"], float(each["threshold"]), bool(each["below"])) for each in data))
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return the condition as plain data."""

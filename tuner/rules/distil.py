@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,11 @@ from tuner.rules.account import account, described
 from tuner.rules.average import next_one, over_workloads, ratio_document
 from tuner.rules.evidence import Study
 from tuner.rules.learn import LearnPlan
-from tuner.rules.proof import prove
+from tuner.rules.proof import Follow, prove
 from tuner.rules.recipe import Recipe
-from tuner.rules.rule import Coverage, Rule, RuleSet
+from tuner.rules.rule import Coverage, Rule, RuleList, RuleSet
 from tuner.rules.situation import EIGEN, FEATURES
-from tuner.rules.table import Rules, Table, batch_table, thread_table
+from tuner.rules.table import Rules, Table, batch_table, follow, thread_table
 from tuner.space.setting import Setting
 
 _FEW = 3
@@ -61,9 +61,15 @@ def _same(recipe: Recipe, alike: Sequence[Recipe], pool: str | None) -> list[str
 
 
 def _example(study: Study, setting: Setting) -> dict[str, Any]:
-    """Return what a rule sets in a study, as environment variables."""
-    changed = {knob: value for knob, value in setting.items if value != study.default[knob]}
-    return {**described(study.situation), "env": Setting.of(changed).env()}
+    """Return what a rule sets in a study, as environment variables: all of them, as it was measured.
+
+    A build may make one variable's default of another.
+    """
+    other = setting.without("batch_size") != study.default.without("batch_size")
+    env = setting.env() if other else Setting.of({"batch_size": setting.batch_size}).env()
+    if setting.batch_size == study.default.batch_size:
+        env.pop("TFTUNE_BATCH_SIZE", None)
+    return {**described(study.situation), "env": env}
 
 
 def _pool_of(studies: Sequence[Study]) -> str | None:
@@ -75,12 +81,6 @@ def _first(rules: Rules, study: Study) -> int:
     return next((i for i, (condition, _) in enumerate(rules) if condition.holds(study.values)), len(rules))
 
 
-def otherwise(studies: Sequence[Study], rules: Rules) -> dict[str, Any]:
-    """Return the account of keeping TensorFlow's defaults where no rule holds."""
-    rest = [study for study in studies if _first(rules, study) == len(rules)]
-    return account(rest, [study.default for study in rest])
-
-
 def coverage(studies: Sequence[Study]) -> Coverage:
     """Return what the studies cover."""
     ranges = {}
@@ -90,10 +90,9 @@ def coverage(studies: Sequence[Study]) -> Coverage:
             ranges[feature.name] = (min(values), max(values))
     machines: dict[str, dict[str, Any]] = {}
     for study in studies:
-        machine = study.situation.machine
         known = machines.setdefault(
             study.machine_id,
-            {"cpu": machine.cpu_model, "machine": described(study.situation)["machine"], "studies": 0},
+            {"host": study.host, "machine": described(study.situation)["machine"], "studies": 0},
         )
         known["studies"] += 1
     workloads: dict[str, set[str]] = defaultdict(set)
@@ -114,20 +113,36 @@ def coverage(studies: Sequence[Study]) -> Coverage:
 
 def distil(studies: Sequence[Study], plan: LearnPlan, *, made: Mapping[str, Any]) -> RuleSet:
     """Return the rules of all studies, with their evidence and their proof."""
-    table = thread_table(studies)
-    threads = table.learn(plan)
-    quick = replace(plan, flips=plan.flips // 2)
-    proof = prove(table, quick)
-    rules = rules_of(table, threads, proof)
-    batches = batch_table(studies, threads)
-    if batches.studies:
-        of_batches = prove(batches, quick)
-        rules += rules_of(batches, batches.learn(plan), of_batches)
-        proof["batch_by_workload"] = of_batches["by_workload"]
-    return RuleSet(
-        rules=rules,
-        otherwise=otherwise(table.studies, threads),
-        coverage=coverage(studies),
-        made=made,
+    threads, quick = thread_table(studies), replace(plan, flips=plan.flips // 2)
+    rules = threads.learn(plan)
+    batches = batch_table(studies, rules)
+
+    def without(out: Callable[[Study], bool]) -> Rules:
+        return threads.learn(quick, [not out(study) for study in threads.studies])
+
+    def threads_without(out: Callable[[Study], bool]) -> Follow:
+        learned = without(out)
+        return lambda study: (follow(learned, study),)
+
+    def both_without(out: Callable[[Study], bool]) -> Follow:
+        learned = without(out)
+        own = batch_table(studies, learned).learn(quick, [not out(study) for study in batches.studies])
+        return lambda study: (follow(learned, study), follow(own, study))
+
+    tables = [(threads, rules, threads_without), (batches, batches.learn(plan), both_without)]
+    lists = {t.group: _list(t, found, prove(t, learned)) for t, found, learned in tables if t.studies}
+    return RuleSet(lists=lists, made=made)
+
+
+def _list(table: Table, rules: Rules, proof: Mapping[str, Any]) -> RuleList:
+    rest = [n for n, study in enumerate(table.studies) if _first(rules, study) == len(rules)]
+    return RuleList(
+        rules=rules_of(table, rules, proof),
+        otherwise=account(
+            [table.studies[n] for n in rest],
+            [table.studies[n].setting(table.before[n]) for n in rest],
+            batch=table.of_batch,
+        ),
+        coverage=coverage(table.studies),
         proof=proof,
     )

@@ -23,6 +23,8 @@ from tuner.space.knob import Value
 from tuner.space.setting import Setting
 from tuner.workload.workload import Execution
 
+COMPACT_BASELINE = "tf-guide-mkl"
+"""It binds compactly: its spelling is the one to take."""
 MEASURED = "measured"
 """The origin of a study that real processes were timed for."""
 _LEAST_SE = 0.002  # no setting is known better than to 0.2 %
@@ -84,10 +86,13 @@ class Study:
             values |= recipe.values(self.situation)
         return apply(self.default, values, self.compact)
 
+    def best_found(self, *, batch: bool) -> Setting:
+        """Return the best setting that was measured: with any `batch` size, or at the workload's own."""
+        return self._best[batch]
+
     @cached_property
-    def best(self) -> Setting:
-        """Return the best setting found, at the workload's own batch size."""
-        return self.surface.best(batch_size=self.default.batch_size)
+    def _best(self) -> tuple[Setting, Setting]:
+        return self.surface.best(batch_size=self.default.batch_size), self.surface.best()
 
 
 def apply(default: Setting, values: Mapping[str, Value], compact: Value | None) -> Setting:
@@ -127,7 +132,11 @@ def read(
     for record, known in good:
         what = _what(known)
         if versions[what].most_common(1)[0][0] == _fingerprint(known):
-            studies.append(_study(record, known))
+            study = _study(record, known)
+            if study.tells_threads or study.tells_batch:
+                studies.append(study)
+            else:
+                out.append(Excluded(study=record.name, reason="its space tells of neither threads nor batch sizes"))
         else:
             out.append(Excluded(study=record.name, reason=f"of another version of {what} than most"))
     return studies, out
@@ -165,8 +174,10 @@ def _unfit(known: Known, *, simulated: bool) -> str | None:
     if described["workload"].get("execution", Execution.GRAPH) != Execution.GRAPH:
         return f"its workload ran {described['workload']['execution']}, not as a graph"
     features = known.get("features")
-    if not features or not features["heavy_operators"]:
+    if not features:
         return "nothing is known of its workload's graph"
+    if not features["heavy_operators"]:
+        return "its workload's graph has no heavy operator"
     return None
 
 
@@ -177,9 +188,12 @@ def _study(record: Record, attributes: Known) -> Study:
     default = _reduced(known[DEFAULT])
     stored = attributes.get("noise")
     noise = Noise.from_dict(stored) if stored else UNKNOWN
-    affine = known.get("tf-guide-mkl", known[DEFAULT]).to_dict()
+    affine = known.get(COMPACT_BASELINE, known[DEFAULT]).to_dict()
     compact = affine.get("kmp_affinity")
-    baselines = {name: _reduced(setting) for name, setting in known.items()}
+    # A baseline that sets what no rule speaks of, such as an allocator, is not that baseline without it.
+    baselines = {
+        name: _reduced(setting) for name, setting in known.items() if _others(setting) == _others(known[DEFAULT])
+    }
     baselines[WANG] = apply(
         default, wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}, compact
     )
@@ -217,6 +231,11 @@ def _reduced(setting: Setting) -> Setting:
     return Setting(tuple(item for item in setting.items if item[0] in TERMS or item[0] == BATCH))
 
 
+def _others(setting: Setting) -> dict[str, Value]:
+    """Return the knobs of a setting that no rule speaks of."""
+    return {knob: value for knob, value in setting.items if knob not in TERMS and knob != BATCH}
+
+
 def _measured(record: Record, stored: Known, default: Setting, noise: Noise) -> list[Measured]:
     """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default."""
     found = []
@@ -225,11 +244,11 @@ def _measured(record: Record, stored: Known, default: Setting, noise: Noise) -> 
             variance = se**2 + noise.process_sd**2 + _LEAST_SE**2
             found.append((setting, log_ratio, variance, reference))
     found += [(setting, mean, se**2 + _LEAST_SE**2, 0) for setting, mean, se in _finals(stored)]
-    others = {knob: value for knob, value in default.items if knob not in TERMS and knob != BATCH}
+    others = _others(default)
     return [
         Measured(setting=_reduced(setting), log_ratio=log_ratio, variance=variance, reference=reference)
         for setting, log_ratio, variance, reference in found
-        if all(setting[knob] == value for knob, value in others.items())
+        if _others(setting) == others
     ]
 
 

@@ -145,11 +145,6 @@ class _Gains:
         """Return ḡ, shape (K, R)."""
         return np.asarray(self.g.sum(axis=2) / np.maximum(self.counts, 1)[:, None])
 
-    @property
-    def added(self) -> Array:
-        """Return p g, what each adds to each workload, shape (K, R, C); I is its mean over C."""
-        return np.asarray(self.g * self.share[:, None, :])
-
 
 def _gains(problem: Problem, base: Array) -> _Gains:
     difference = problem.u - base[:, None]

@@ -14,48 +14,58 @@ from tuner.rules.situation import FEATURE, FEATURES, OPENMP, Situation
 
 SCHEMA = 1
 THREADS = "threads"
+GROUPS = (THREADS, BATCH)
+KEEP = {THREADS: "keep TensorFlow's defaults", BATCH: "keep the workload's own batch size"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Under a condition, a recipe; with its evidence (see `tuner.rules.account`)."""
+    """Under a condition, a recipe; with its evidence (see `tuner.rules.account`). `group` is one of `GROUPS`."""
 
     group: str
-    """`threads` or `batch_size`: rules of one group exclude each other, those of both are applied together."""
     condition: Condition
     recipe: Recipe
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Rule:
-        """Return a stored rule; raises KeyError or ValueError for what is none."""
+    def from_dict(cls, group: str, data: Mapping[str, Any]) -> Rule:
+        """Return a stored rule; raises KeyError, TypeError or ValueError for what is none."""
         recipe = Recipe.of(data["recipe"])
         if len(recipe.items) != len(data["recipe"]) or not all(_is_known(knob, name) for knob, name in recipe.items):
             raise ValueError(data["recipe"])
         condition = Condition.from_list(data["condition"])
         if any(literal.feature not in FEATURE for literal in condition.literals):
             raise ValueError(data["condition"])
-        return cls(group=data["group"], condition=condition, recipe=recipe, evidence=data["evidence"])
+        return cls(group=group, condition=condition, recipe=recipe, evidence=_account(data["evidence"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule as plain data."""
         return {
-            "group": self.group,
             "if": str(self.condition),
-            "then": self.words,
+            "then": self.words(_pool(self.condition)),
             "condition": self.condition.to_list(),
             "recipe": self.recipe.to_dict(),
             "evidence": dict(self.evidence),
         }
 
-    @property
-    def words(self) -> str:
-        """Return what it sets, as a person would say it."""
-        return self.recipe.words(_pool(self.condition))
+    def words(self, pool: str | None) -> str:
+        """Return what it sets, as a person would say it; of a build with that pool, if it is said."""
+        if self.recipe == Recipe():
+            return KEEP[self.group]
+        return self.recipe.words(pool)
+
+
+def _account(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a stored account (see `tuner.rules.account`), if it has what is read of it."""
+    if data["studies"]:
+        for key in ("workloads", "machines", "measured", "gain", "right", "counter_examples"):
+            data[key]
+        data["loss"]["median"] + data["loss"]["worst"]
+    return data
 
 
 def _is_known(knob: str, name: str) -> bool:
-    return float(name) > 0 if knob == BATCH else name in TERMS[knob]
+    return 0 < float(name) < math.inf if knob == BATCH else name in TERMS[knob]
 
 
 def _pool(condition: Condition) -> str | None:
@@ -97,7 +107,7 @@ class Coverage:
 
     def outside(self, situation: Situation) -> list[str]:
         """Return in which respects a situation lies outside of the evidence, as sentences' parts."""
-        found = []
+        found = [] if self.n_studies else ["there is no evidence"]
         values = situation.values()
         for feature in FEATURES:
             value, ends = values[feature.name], self.ranges.get(feature.name)
@@ -113,40 +123,70 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSet:
-    """The rules that were distilled: of each group the first whose condition holds is followed."""
+class RuleList:
+    """The rules of one group, the first of which that holds is followed; what they are from, and their proof."""
 
     rules: list[Rule]
     otherwise: Mapping[str, Any]
-    """The evidence of keeping the defaults, where no rule on threads holds."""
+    """The evidence of keeping what is there, where no rule holds."""
     coverage: Coverage
-    made: Mapping[str, Any]
-    """When, by which version, from what, and what was left out."""
     proof: Mapping[str, Any] = field(default_factory=dict)
 
-    def rule(self, situation: Situation, group: str = THREADS) -> Rule | None:
-        """Return the rule of a group to follow; None for keeping what is there."""
+    @classmethod
+    def from_dict(cls, group: str, data: Mapping[str, Any]) -> RuleList:
+        """Return stored rules of a group; raises KeyError, TypeError or ValueError for what are none."""
+        return cls(
+            rules=[Rule.from_dict(group, each) for each in data["rules"]],
+            otherwise=_account(data["otherwise"]),
+            coverage=Coverage.from_dict(data["coverage"]),
+            proof=dict(data["proof"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rules as plain data."""
+        return {
+            "rules": [rule.to_dict() for rule in self.rules],
+            "otherwise": dict(self.otherwise),
+            "proof": dict(self.proof),
+            "coverage": self.coverage.to_dict(),
+        }
+
+    def rule(self, situation: Situation) -> Rule | None:
+        """Return the rule to follow; None for keeping what is there."""
         values = situation.values()
-        return next((r for r in self.rules if r.group == group and r.condition.holds(values)), None)
+        return next((rule for rule in self.rules if rule.condition.holds(values)), None)
+
+    def outside(self, situation: Situation) -> list[str]:
+        """Return why nothing can be promised in a situation: what was not seen, or is not known of it."""
+        values = situation.values()
+        asked = {literal.feature for rule in self.rules for literal in rule.condition.literals}
+        unknown = [f"{FEATURE[name].words[0]} is not known" for name in asked if math.isnan(values[name])]
+        return unknown + self.coverage.outside(situation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """Everything that was distilled: the rules on threads, on the batch size, or on both, and how they were made."""
+
+    lists: Mapping[str, RuleList]
+    """By group; what no study tells of is not there."""
+    made: Mapping[str, Any]
+    """When, by which version, and from what; which studies were left out."""
 
     @classmethod
     def from_dict(cls, data: Any) -> RuleSet:
         """Return stored rules; raises BadInputError for what are none, or of another format."""
         hint = "make them again: tftune rules --format json --out FILE"
-        if not isinstance(data, dict) or "rules" not in data or "coverage" not in data:
+        if not isinstance(data, dict) or "groups" not in data or "made" not in data:
             raise BadInputError("the file holds no rules", hint)
         if data.get("schema") != SCHEMA:
             raise BadInputError(f"rules of format {data.get('schema')}, this tftune reads {SCHEMA}", hint)
         try:
-            for key in ("created", "simulated", "tftune", "excluded"):
+            for key in ("created", "tftune", "excluded", "filters", "n_studies"):
                 data["made"][key]
-            return cls(
-                rules=[Rule.from_dict(each) for each in data["rules"]],
-                otherwise=data["otherwise"],
-                coverage=Coverage.from_dict(data["coverage"]),
-                made=data["made"],
-                proof=data["proof"],
-            )
+            groups = {group: data["groups"][group] for group in GROUPS if group in data["groups"]}
+            lists = {group: RuleList.from_dict(group, each) for group, each in groups.items()}
+            return cls(lists=lists, made=data["made"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadInputError(f"rules that cannot be understood ({error!r})", hint) from error
 
@@ -155,8 +195,5 @@ class RuleSet:
         return {
             "schema": SCHEMA,
             "made": dict(self.made),
-            "rules": [rule.to_dict() for rule in self.rules],
-            "otherwise": dict(self.otherwise),
-            "proof": dict(self.proof),
-            "coverage": self.coverage.to_dict(),
+            "groups": {group: each.to_dict() for group, each in self.lists.items()},
         }

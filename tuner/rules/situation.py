@@ -10,7 +10,7 @@ from typing import Any
 from tuner.machine.host import Machine
 from tuner.machine.topology import Cache
 from tuner.model.graph import Features
-from tuner.space.baseline import DEFAULT
+from tuner.space.baseline import DEFAULT, pools
 
 EIGEN, OPENMP = "eigen", "openmp"
 
@@ -29,7 +29,7 @@ class Situation:
     @property
     def pools(self) -> int:
         """Return Wang et al.'s number of pools: the average width, rounded down, no more than there are cores."""
-        return min(max(1, int(self.features.width)), self.machine.usable_cores)
+        return pools(self.machine, self.features.width)
 
     def values(self) -> dict[str, float]:
         """Return the value of each feature; NaN where it is not known."""
@@ -77,8 +77,8 @@ FEATURES: tuple[Feature, ...] = (
     Feature(name="width", words=("average width", ""), of=lambda s: s.features.width),
     Feature(
         name="mflops_operator",
-        words=("work of a step an operator", ""),
-        of=_work(lambda s: s.features.flops * s.batch_size / max(1, s.features.depth) / 1e6),
+        words=("work of a step per operator", ""),
+        of=_work(lambda s: s.features.flops * s.batch_size / max(1, sum(s.features.operators.values())) / 1e6),
         unit="MFLOPs",
         log=True,
     ),

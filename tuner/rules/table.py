@@ -19,7 +19,7 @@ from tuner.rules.situation import FEATURES, OPENMP
 from tuner.space.setting import Setting
 
 Rules = Sequence[tuple[Condition, Recipe]]
-_CUTS = 12  # thresholds a feature, at most
+CUTS = 12  # thresholds a feature, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +94,7 @@ def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], befo
             workloads=np.unique([study.workload for study in studies], return_inverse=True)[1],
             recipe_cost=np.array([recipes[i].n_knobs for i in kept], dtype=np.intp),
             mask_cost=np.array([len(condition.literals) for condition, _ in conditions], dtype=np.intp),
-            plain=np.array(
-                [all(each.feature == OPENMP for each in condition.literals) for condition, _ in conditions], dtype=bool
-            ),
+            plain=np.array([is_plain(condition) for condition, _ in conditions], dtype=bool),
             sd=median(sds) if sds else 0.0,
         ),
     )
@@ -125,6 +123,16 @@ def _distinct(numbers: np.ndarray, recipes: Sequence[Recipe]) -> tuple[list[int]
     return [same[0] for same in groups.values()], [[recipes[i] for i in same[1:]] for same in groups.values()]
 
 
+def _simplicity(condition: Condition) -> tuple[int, bool]:
+    """Return a key that is smaller for simpler conditions; the build says more than a feature that goes with it."""
+    return len(condition.literals), not is_plain(condition)
+
+
+def is_plain(condition: Condition) -> bool:
+    """Return whether a condition asks for nothing, or for the build alone."""
+    return all(literal.feature == OPENMP for literal in condition.literals)
+
+
 def _conditions(studies: Sequence[Study]) -> list[tuple[Condition, list[bool]]]:
     """Return the conditions to look at, simple ones first: a pool or any, with one literal more or none.
 
@@ -138,13 +146,12 @@ def _conditions(studies: Sequence[Study]) -> list[tuple[Condition, list[bool]]]:
             continue
         values = [study.values[feature.name] for study in studies]
         known = {value for value in values if not math.isnan(value)}
-        if feature.word:
-            cuts = [0.5] if len(known) == 2 else []
-        else:
-            cuts = thresholds(values, log=feature.log, at_most=_CUTS)
+        if feature.word and len(known) < 2:
+            continue
+        cuts = [0.5] if feature.word else thresholds(values, log=feature.log, at_most=CUTS)
         literals += [(Literal(feature.name, cut, below),) for cut in cuts for below in (True, False)]
     found: dict[tuple[bool, ...], Condition] = {}
-    for condition in sorted((Condition(p + q) for p in pools for q in literals), key=lambda c: len(c.literals)):
+    for condition in sorted((Condition(p + q) for p in pools for q in literals), key=_simplicity):
         mask = tuple(condition.holds(study.values) for study in studies)
         if any(mask):
             found.setdefault(mask, condition)

@@ -74,6 +74,7 @@ def _cannot_open(url: str, error: Exception) -> BadInputError:
 def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | None:
     """Open a storage; None where there is none and `create` is false. Raises BadInputError with its own reason."""
     check_storage(url, create=create)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     file = _sqlite_file(url)
     if file is not None and create:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -67,6 +67,11 @@ def _intel_zoo(machine: Machine) -> dict[str, Value]:
     }
 
 
+def pools(machine: Machine, width: float) -> int:
+    """Return how many operators run at once by Wang et al.: the average width, rounded down, at most the cores."""
+    return min(max(1, int(width)), machine.usable_cores)
+
+
 def wang_width(machine: Machine, width: float) -> dict[str, Value]:
     """Return Wang et al.'s guideline: as many pools as the graph is wide on average, which share the cores.
 
@@ -74,10 +79,10 @@ def wang_width(machine: Machine, width: float) -> dict[str, Value]:
     (`tuner.model.graph`); the formula, w = max(1, ⌊width⌋) and P/w threads each, is recalled, not verified. More
     pools than cores are none, so w is at most P.
     """
-    pools = min(max(1, int(width)), machine.usable_cores)
-    threads = max(1, machine.usable_cores // pools)
+    inter_op = pools(machine, width)
+    threads = max(1, machine.usable_cores // inter_op)
     return {
-        "inter_op": pools,
+        "inter_op": inter_op,
         "intra_op": threads,
         "omp_num_threads": threads,
         "kmp_blocktime": 30,
