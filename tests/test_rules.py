@@ -214,6 +214,7 @@ def problem(u: np.ndarray, masks: np.ndarray | None = None, workloads: np.ndarra
     held = np.ones((1, n), dtype=bool) if masks is None else masks
     return Problem(
         u=u,
+        measured=np.ones(u.shape, dtype=bool),
         masks=held,
         workloads=np.arange(n) if workloads is None else workloads,
         recipe_cost=np.arange(u.shape[1]),
@@ -280,6 +281,13 @@ def test_of_few_workloads_every_sign_is_looked_at() -> None:
         u = np.column_stack([np.zeros(n), gain[:n]])
         assert learn(problem(u), PLAN) == expected
         assert learn(problem(u), replace(PLAN, seed=7)) == expected
+
+
+def test_what_was_hardly_measured_is_no_rule() -> None:
+    u = np.column_stack([np.zeros(12), np.full(12, 0.2), np.full(12, 0.1)])
+    measured = np.ones(u.shape, dtype=bool)
+    measured[:7, 1] = False
+    assert learn(replace(problem(u), measured=measured), PLAN) == [Found(mask=0, recipe=2)]
 
 
 def test_no_studies_give_no_rules() -> None:

@@ -83,10 +83,8 @@ def rules(
     chosen = "json" if json_ else format_
     if chosen not in FORMATS:
         raise unknown("format", chosen, FORMATS)
-    if keep and (simulated or since or machine or workloads):
-        raise BadInputError(
-            "--keep of some of the studies only, or of simulated ones", "keep what all measured ones say"
-        )
+    if keep and (since or machine or workloads):
+        raise BadInputError("--keep of the rules of some studies only", "leave the filters out, or use --out")
     _check_out(out)
     progress = console(stderr=True)
     request = rulebook.RulesRequest(storage=storage, since=since, machine=machine, workloads=workloads)

@@ -12,7 +12,8 @@ Notation
 The list grows by exceptions: a new rule stands before those that are there, and holds for what it says only. At each
 step the rules (k, r) are those that gain what matters, and whose t is beyond what the largest t of such rules is in
 95 % of worlds in which every workload's differences have random signs; of these, the one that adds most, or a simpler
-one that adds as much for all that can be told. So noise makes no rule in 95 % of such worlds, however many rules are
+one that adds as much but for a standard error (Breiman et al. 1984, Classification and regression trees, section 3.4).
+So noise makes no rule in 95 % of such worlds, however many rules are
 looked at. Half of the 5 % are for rules without a condition, which are few and plausible: recommended settings are
 such; the other half for the many with one. And a few workloads, whose signs agree by chance too often, make none
 either: s̃ is about 0 and not about the mean, so that t is at most √(C_k + d₀), about as the strength of that evidence
@@ -41,7 +42,6 @@ Index = NDArray[np.intp]
 _BLOCK = 20_000  # rules that are looked at together, for the memory's sake
 _ROUNDING = 1e-3
 _LEAST_SD = 1e-3  # no gain is known better
-_SURE = 1.96  # standard errors of a normal interval of 95 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,8 @@ class LearnPlan:
 
     A rule needs `least_workloads`, and a gain of `least_gain` (log-ratio) where it holds. `level` is the probability of
     a false rule beside the true ones, found from `flips` random signs, or from all where there are no more. `as_good`
-    (log-ratio) is what a simpler rule may add less in any case. There are `most_rules` at most.
+    (log-ratio) is what a simpler rule may add less in any case. What a rule sets has to have been measured itself in
+    `least_measured` of the studies in which it holds: the rest may be believed. There are `most_rules` at most.
     """
 
     least_workloads: int = 3
@@ -58,6 +59,7 @@ class LearnPlan:
     level: float = 0.05
     flips: int = 400
     as_good: float = 0.001
+    least_measured: float = 0.5
     most_rules: int = 6
     prior_df: float = 4.0
     seed: int = 0
@@ -71,6 +73,8 @@ class Problem:
     """
 
     u: Array
+    measured: Mask
+    """Where what a recipe sets was measured itself (n, R)."""
     masks: Mask
     workloads: Index
     recipe_cost: Index
@@ -83,6 +87,7 @@ class Problem:
         """Return the same of some of the studies."""
         return Problem(
             u=self.u[studies],
+            measured=self.measured[studies],
             masks=self.masks[:, studies],
             workloads=self.workloads[studies],
             recipe_cost=self.recipe_cost,
@@ -159,20 +164,28 @@ def _gains(problem: Problem, base: Array) -> _Gains:
 def _next(problem: Problem, base: Array, plan: LearnPlan, rng: np.random.Generator) -> Found | None:
     """Return the rule to put before those that make up the policy `base`; None if nothing stands out."""
     gains = _gains(problem, base)
-    enough = gains.counts >= plan.least_workloads
+    enough = (gains.counts >= plan.least_workloads)[:, None] & _is_measured(problem, plan)
     if not enough.any():
         return None
     g = gains.g.astype(np.float32)
     t = _t_of(g.sum(axis=2), (g**2).sum(axis=2), gains.counts.astype(np.float32)[:, None], problem.sd, plan)
-    usual = np.full(len(enough), np.inf)
-    tiers = [tier for tier in (enough & problem.plain, enough & ~problem.plain) if tier.any()]
+    usual = np.full(enough.shape, np.inf)
+    plain = problem.plain[:, None]
+    tiers = [tier for tier in (enough & plain, enough & ~plain) if tier.any()]
     for tier in tiers:
         usual[tier] = _largest_t(gains, tier, problem.sd, replace(plan, level=plan.level / len(tiers)), rng)
     # One world has the very signs that were seen: it is not beyond itself by a rounding.
-    good = (t > usual[:, None] + _ROUNDING) & (gains.mean >= plan.least_gain)
+    good = (t > usual + _ROUNDING) & (gains.mean >= plan.least_gain)
     if not good.any():
         return None
     return _simplest(problem, gains, np.argwhere(good), plan)
+
+
+def _is_measured(problem: Problem, plan: LearnPlan) -> Mask:
+    """Return whether what each rule sets was measured in enough of the studies in which it holds, shape (K, R)."""
+    masks = problem.masks.astype(np.float32)
+    share = masks @ problem.measured.astype(np.float32) / np.maximum(masks.sum(axis=1, keepdims=True), 1)
+    return np.asarray(share >= plan.least_measured)
 
 
 def _t_of(sums: Single, squares: Single, counts: Single, sd: float, plan: LearnPlan) -> Single:
@@ -183,9 +196,9 @@ def _t_of(sums: Single, squares: Single, counts: Single, sd: float, plan: LearnP
 
 
 def _largest_t(gains: _Gains, among: Mask, sd: float, plan: LearnPlan, rng: np.random.Generator) -> float:
-    """Return what the largest t of rules `among` these conditions stays below in 1 - `level` of the worlds."""
-    rows = gains.g[among].reshape(-1, gains.g.shape[2])
-    counts = np.repeat(gains.counts[among], gains.g.shape[1])
+    """Return what the largest t of the rules `among` (K, R) stays below in 1 - `level` of the worlds."""
+    rows = gains.g[among]
+    counts = np.broadcast_to(gains.counts[:, None], among.shape)[among]
     # Whatever the signs, these cannot gain what a rule has to.
     able = np.abs(rows).sum(axis=1) >= plan.least_gain * counts
     rows, counts = rows[able].astype(np.float32), counts[able].astype(np.float32)
@@ -215,7 +228,7 @@ def _simplest(problem: Problem, gains: _Gains, candidates: Index, plan: LearnPla
     lost = added[best] - added
     n = lost.shape[1]
     error = lost.std(axis=1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(len(lost))
-    alike = lost.mean(axis=1) <= np.maximum(_SURE * error, plan.as_good)
+    alike = lost.mean(axis=1) <= np.maximum(error, plan.as_good)
     cost = problem.mask_cost[k] + problem.recipe_cost[r]
     # Of the simplest, the one that adds most; to a rounding, so that equal ones come in the order of their numbers.
     order = np.lexsort((r, k, -np.round(added.mean(axis=1), 6), cost))

@@ -50,9 +50,14 @@ def left_out(studies: Sequence[Study], learned: Learned, key: Callable[[Study], 
     fold = {kind: number % n_folds for number, kind in enumerate(kinds)}
     chosen: dict[int, tuple[Recipe, ...]] = {}
     for each in sorted(set(fold.values())):
-        follow = learned(lambda study, each=each: fold.get(key(study)) == each)
-        chosen |= {i: follow(study) for i, study in enumerate(studies) if fold[key(study)] == each}
+        out = frozenset(kind for kind, number in fold.items() if number == each)
+        follow = learned(_among(out, key))
+        chosen |= {i: follow(study) for i, study in enumerate(studies) if key(study) in out}
     return [chosen[i] for i in range(len(studies))]
+
+
+def _among(kinds: frozenset[Hashable], key: Callable[[Study], Hashable]) -> Callable[[Study], bool]:
+    return lambda study: key(study) in kinds
 
 
 def _held_out(table: Table, learned: Learned, what: str, key: Callable[[Study], Hashable]) -> dict[str, Any] | None:

@@ -68,7 +68,7 @@ def follow(rules: Rules, study: Study) -> Recipe:
 
 def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], before: Sequence[Recipe]) -> Table:
     """Return the table of recipes that come on top of those that are followed `before`."""
-    gains, numbers, sds = [], [], []
+    gains, numbers, measured, sds = [], [], [], []
     for study, first in zip(studies, before, strict=True):
         settings = _settings(study, first, recipes)
         distinct = list(dict.fromkeys(settings))
@@ -78,6 +78,7 @@ def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], befo
         known = np.array([setting in study.surface.measured for setting in distinct])
         sds += [float(each) for each in sd[known] if each > 0]
         gains.append((mean - mean[column[0]])[column])
+        measured.append(known[column])
         numbers.append(column)
     kept, alike = _distinct(np.array(numbers).reshape(len(studies), len(recipes)), recipes)
     conditions = _conditions(studies)
@@ -90,6 +91,7 @@ def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], befo
         alike=alike,
         problem=Problem(
             u=np.array(gains).reshape(len(studies), len(recipes))[:, kept],
+            measured=np.array(measured, dtype=bool).reshape(len(studies), len(recipes))[:, kept],
             masks=np.array([mask for _, mask in conditions]).reshape(len(conditions), len(studies)),
             workloads=np.unique([study.workload for study in studies], return_inverse=True)[1],
             recipe_cost=np.array([recipes[i].n_knobs for i in kept], dtype=np.intp),
