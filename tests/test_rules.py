@@ -75,7 +75,7 @@ def test_what_is_not_known_lies_on_neither_side() -> None:
 
 def test_conditions_read_as_one_would_say_them() -> None:
     both = Condition((Literal(OPENMP, 0.5, True), Literal("width", 1.5, True)))
-    assert str(both) == "Eigen pool and average width below 1.5"
+    assert str(both) == "on the Eigen pool and average width below 1.5"
     assert (
         str(Condition((Literal("mflops_operator", 4.0, False),))) == "work of a step per operator of 4 MFLOPs or more"
     )
@@ -445,7 +445,7 @@ def test_what_the_evidence_covers_and_what_lies_outside(known: list[Study]) -> N
     far = replace(
         known[0].situation, pool=OPENMP, machine=replace(known[0].situation.machine, physical_cores=64, logical_cpus=64)
     )
-    assert "OpenMP build was never seen" in covered.outside(far)
+    assert "on an OpenMP build: never seen" in covered.outside(far)
     assert "usable cores is 64, the evidence has 8 to 16" in covered.outside(far)
     assert set(covered.ranges) <= {feature.name for feature in FEATURES}
     assert sum(machine["studies"] for machine in covered.machines.values()) == 60
@@ -463,7 +463,7 @@ def test_the_build_says_more_than_what_goes_with_it() -> None:
     """Small machines have one build and large ones the other: the condition names the build."""
     known = made(cores=(4,), workloads=6) + made(cores=(16,), pools=(OPENMP,), workloads=6)
     said = {str(condition) for condition in thread_table(known).conditions}
-    assert {"OpenMP build", "Eigen pool"} <= said
+    assert {"on an OpenMP build", "on the Eigen pool"} <= said
     assert not any("usable cores" in text for text in said)
 
 

@@ -18,6 +18,7 @@ from tuner.rules.recipe import BATCH, COMPACT
 from tuner.rules.rule import KEEP, THREADS, Rule, RuleList, RuleSet
 from tuner.rules.situation import Situation
 from tuner.space.baseline import WANG, wang_width
+from tuner.space.catalogue import KNOBS
 from tuner.space.knob import Value
 from tuner.space.setting import Setting
 
@@ -107,11 +108,21 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         "rules": {"file": str(place), "created": rules.made["created"], "studies": rules.made["n_studies"]},
         "followed": [_told(rules.lists[group], group, situation) for group in groups],
         "setting": setting.to_dict(),
-        "env": job.space.env(setting) if setting != job.space.reference else {},
+        "env": _env(job, setting),
         "evidence": dict(evidence),
         # What the evidence does not reach, nothing is promised for.
         "expected": evidence.get("expected") if followed is not None and not outside else None,
     }
+
+
+def _env(job: Job, setting: Setting) -> dict[str, str]:
+    """Return what to set: nothing for TensorFlow's default, and no batch size that is the job's own anyway."""
+    if setting == job.space.reference:
+        return {}
+    env = job.space.env(setting)
+    if setting.batch_size == job.space.reference.batch_size:
+        env.pop(KNOBS["batch_size"].variable, None)
+    return env
 
 
 def _told(rules: RuleList, group: str, situation: Situation) -> dict[str, Any]:

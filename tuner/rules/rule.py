@@ -115,7 +115,7 @@ class Coverage:
                 continue
             unit = f" {feature.unit}" if feature.unit else ""
             if feature.word:
-                found.append(f"{feature.words[0 if value else 1]} was never seen")
+                found.append(f"{feature.words[0 if value else 1]}: never seen")
             else:
                 span = f"{ends[0]:.3g}" if ends[0] == ends[1] else f"{ends[0]:.3g} to {ends[1]:.3g}"
                 found.append(f"{feature.words[0]} is {value:.3g}{unit}, the evidence has {span}")

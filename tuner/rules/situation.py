@@ -70,8 +70,8 @@ def _oversubscribed(s: Situation) -> float:
 
 # Of conditions that part the evidence in the same way, the one on the feature that comes first is taken.
 FEATURES: tuple[Feature, ...] = (
-    Feature(name="openmp", words=("OpenMP build", "Eigen pool"), of=lambda s: s.pool == OPENMP, word=True),
-    Feature(name="training", words=("training", "inference"), of=lambda s: s.mode == "training", word=True),
+    Feature(name="openmp", words=("on an OpenMP build", "on the Eigen pool"), of=lambda s: s.pool == OPENMP, word=True),
+    Feature(name="training", words=("in training", "in inference"), of=lambda s: s.mode == "training", word=True),
     Feature(name="cores", words=("usable cores", ""), of=lambda s: s.machine.usable_cores, log=True),
     Feature(name="oversubscribed", words=("CPUs seen for each that the quota allows", ""), of=_oversubscribed),
     Feature(name="width", words=("average width", ""), of=lambda s: s.features.width),
@@ -110,7 +110,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(name="depth", words=("depth", ""), of=lambda s: s.features.depth, unit="operators", log=True),
     Feature(
         name="smt",
-        words=("several hardware threads a core", "one hardware thread a core"),
+        words=("with several hardware threads a core", "with one hardware thread a core"),
         of=lambda s: s.machine.threads_per_core > 1,
         word=True,
     ),
