@@ -8,12 +8,12 @@ import typer
 
 from tuner.cli.options import JsonOption, SpaceOption, StorageOption, TimeoutOption
 from tuner.cli.output import console, show, show_json
+from tuner.cli.search import INTERRUPTED
 from tuner.places import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from tuner.job.suite import Done, Suite
 
-INTERRUPTED = 130
 EPILOG = (
     "Examples: tftune suite --time-budget 2m | tftune suite --workloads resnet50,mlp --modes inference,training | "
     "tftune suite --cpus 1,2 --cpu-quota 1.5 --python .venv/bin/python --python .openmp/bin/python --stop-after 8h | "

@@ -153,8 +153,7 @@ class Job:
 
 def prepare(checked: Checked) -> Job:
     """Probe the runtime and resolve the space on it; raises BadInputError, and writes no result."""
-    env, ignored = scrub(os.environ)
-    env |= {"CUDA_VISIBLE_DEVICES": "-1"}  # the device is the CPU; a GPU build must not take the work away
+    env, ignored = trial_environment()
     _check_preload(env)
     runtime = probe(checked.python, env)
     if runtime.openmp_library is not None:
@@ -192,6 +191,13 @@ def prepare(checked: Checked) -> Job:
     if checked.workload.command is not None:
         _check_placeholders(checked.workload.command, job.space)
     return job
+
+
+def trial_environment() -> tuple[dict[str, str], list[str]]:
+    """Return what trials inherit of this process's environment, and the names of the variables that they do not."""
+    env, ignored = scrub(os.environ)
+    # The device is the CPU; a GPU build must not take the work away.
+    return env | {"CUDA_VISIBLE_DEVICES": "-1"}, ignored
 
 
 def _check_placeholders(command: Command, space: Space) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import optuna
 from optuna.trial import FrozenTrial
 
 from tuner.errors import BadInputError
 from tuner.search.record import Record
-from tuner.search.storage import all_records, open_storage
+from tuner.search.storage import all_records, generation_name, open_storage, sqlite_file
 
 _MARK = "imported"
 """Is in the attributes of a copy from its first moment."""
@@ -55,8 +55,8 @@ def merge(source: str, into: str) -> Iterator[Merged]:
 
 
 def _same_file(a: str, b: str) -> bool:
-    paths = [Path(url.removeprefix("sqlite:///")) for url in (a, b) if url.startswith("sqlite:///")]
-    return len(paths) == 2 and paths[0].absolute() == paths[1].absolute()
+    one, other = sqlite_file(a), sqlite_file(b)
+    return one is not None and other is not None and one.absolute() == other.absolute()
 
 
 def _merge(
@@ -124,8 +124,4 @@ def _born(record: Record) -> tuple[str, str]:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    generation, found = 1, name
-    while found in taken:
-        generation += 1
-        found = f"{name}.{generation}"
-    return found
+    return next(found for n in itertools.count(1) if (found := generation_name(name, n)) not in taken)

@@ -173,6 +173,11 @@ def _interpreter(text: str | None, workload: Workload) -> Path:
     return interpreter(text)
 
 
+def words(text: str) -> list[str]:
+    """Return the words of a list that is separated by commas, each once."""
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
 def interpreter(text: str | None) -> Path:
     """Return the path of the interpreter that `--python` names, this one if it was not given; raises BadInputError."""
     if text is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tuner import __version__
 from tuner.errors import BadInputError, unknown
+from tuner.job.request import words
 from tuner.machine.host import detect
 from tuner.places import DEFAULT_STORAGE, shipped
 from tuner.rules.distil import distil
@@ -78,7 +79,7 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
 def _filter(request: RulesRequest, since: datetime | None, described: Sequence[Known]) -> Callable[[Known], str | None]:
     """Return what says why a study is not asked for; raises BadInputError for names that no study has."""
     machine = host_of(detect().to_dict()) if request.machine == HERE else request.machine
-    names = [word.strip() for word in (request.workloads or "").split(",") if word.strip()]
+    names = words(request.workloads or "")
     machines = [each["machine"] for each in described if each]
     if machine is not None and not any(_is_machine(each, machine) for each in machines):
         raise unknown("machine", machine, {each["id"] for each in machines} | {host_of(each) for each in machines})

@@ -6,7 +6,6 @@ Each search is a process of its own, confined to its shape; what is in the stora
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.errors import BadInputError, NoModeError, unknown
-from tuner.job.request import interpreter
+from tuner.job.job import trial_environment
+from tuner.job.request import interpreter, words
 from tuner.machine.confine import PERIOD_US, Shape, choose, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect
@@ -30,7 +30,6 @@ from tuner.search.budget import parse_duration
 from tuner.search.record import Record
 from tuner.search.storage import all_records, check_storage, open_storage
 from tuner.space import spacefile
-from tuner.space.setting import scrub
 from tuner.workload import workload as workloads
 from tuner.workload.asked import Asked
 from tuner.workload.workload import Workload
@@ -113,14 +112,13 @@ def plan(request: SuiteRequest) -> Suite:
     check_storage(request.storage)
     shapes = _shapes(request, machine)
     named, absent = _workloads(request)
-    env, _ = scrub(os.environ)
-    env |= {"CUDA_VISIBLE_DEVICES": "-1"}
+    env, _ = trial_environment()
     pythons = list(dict.fromkeys(interpreter(text) for text in request.pythons or (None,)))
     runtimes = {python: probe(python, env) for python in pythons}
     # What stands first varies slowest: a suite that is ended early has seen every workload somewhere.
     cases = [
         Case(asked=asked, workload=workload, shape=shape, python=python, runtime=runtimes[python])
-        for mode in _words(request.modes)
+        for mode in words(request.modes)
         for shape in shapes
         for python in pythons
         for asked, workload in named
@@ -136,20 +134,16 @@ def plan(request: SuiteRequest) -> Suite:
     return Suite(request=request, cases=cases, known=known, budget_s=budget_s, stop_after_s=stop_after_s, absent=absent)
 
 
-def _words(text: str) -> list[str]:
-    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-
-
 def _workloads(request: SuiteRequest) -> tuple[list[tuple[Asked, Workload]], list[str]]:
     """Return each workload in each mode that it has, and those that it has not."""
-    modes = _words(request.modes)
+    modes = words(request.modes)
     if not modes or set(modes) - {"inference", "training"}:
         raise unknown("mode", request.modes, ("inference", "training"))
-    words = workloads.names() if request.workloads == ALL else _words(request.workloads)
-    if not words:
+    named = workloads.names() if request.workloads == ALL else words(request.workloads)
+    if not named:
         raise BadInputError("--workloads is empty", f"name some, or '{ALL}'")
     found, absent = [], []
-    for word in words:
+    for word in named:
         for mode in modes:
             asked = Asked.named(word, mode=mode)
             try:
@@ -165,8 +159,8 @@ def _shapes(request: SuiteRequest, machine: Machine) -> list[Shape]:
     """Return the shapes: each number of CPUs, then each quota on all of them; if neither is given, all CPUs."""
     mask = parse_list(machine.affinity)
     topology = read_topology()
-    shapes = [Shape(cpus=choose(topology, mask, _number(n, int, "--cpus"))) for n in _words(request.cpus or "")]
-    for text in _words(request.cpu_quotas or ""):
+    shapes = [Shape(cpus=choose(topology, mask, _number(n, int, "--cpus"))) for n in words(request.cpus or "")]
+    for text in words(request.cpu_quotas or ""):
         quota = _number(text, float, "--cpu-quota")
         shape = Shape(cpus=mask, quota=quota)
         with confined(shape):  # refused here rather than in the middle of the night
@@ -280,7 +274,7 @@ def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> D
 
 
 def _command(case: Case, request: SuiteRequest) -> list[str]:
-    words = [sys.executable, "-m", "tuner", "search", *case.asked.words, "--mode", case.asked.mode]
-    words += ["--python", str(case.python), "--space", request.space, "--time-budget", request.time_budget]
-    words += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]
-    return [*words, "--wait", "--json"]
+    command = [sys.executable, "-m", "tuner", "search", *case.asked.words, "--mode", case.asked.mode]
+    command += ["--python", str(case.python), "--space", request.space, "--time-budget", request.time_budget]
+    command += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]
+    return [*command, "--wait", "--json"]

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.child.lifetime import PR_SET_PDEATHSIG
 from tuner.errors import BadInputError
 from tuner.machine.cgroup import cpu_groups
 from tuner.machine.cpulist import format_list
@@ -25,7 +26,6 @@ from tuner.machine.topology import Topology
 PERIOD_US = 100_000
 LEAST_QUOTA = 0.05
 """Of a CPU: below it, TensorFlow would not become ready within any patience."""
-_PR_SET_PDEATHSIG = 1
 _NAME = "tftune-"
 _EMPTY_S = 5.0
 
@@ -72,7 +72,7 @@ def confined(shape: Shape, root: Path = Path("/")) -> Iterator[Callable[[], None
         libc = ctypes.CDLL(None)
 
         def enter() -> None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
             os.sched_setaffinity(0, shape.cpus)
             if group is not None:
                 (group / "cgroup.procs").write_text(str(os.getpid()))

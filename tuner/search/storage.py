@@ -22,7 +22,7 @@ def check_storage(url: str, *, create: bool = True) -> str:
     """
     if "://" not in url:
         raise BadInputError(f"storage '{url}' is not a URL", f"write {_SQLITE}{url} for a file, or a database's URL")
-    file = _sqlite_file(url)
+    file = sqlite_file(url)
     if file is None:
         _connect(url)
         return url
@@ -33,7 +33,7 @@ def check_storage(url: str, *, create: bool = True) -> str:
     return url
 
 
-def _sqlite_file(url: str) -> Path | None:
+def sqlite_file(url: str) -> Path | None:
     """Return the file of an SQLite URL, whatever its driver; None for other databases."""
     try:
         parsed = sqlalchemy.make_url(url)
@@ -75,7 +75,7 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
     """Open a storage; None where there is none and `create` is false. Raises BadInputError with its own reason."""
     check_storage(url, create=create)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    file = _sqlite_file(url)
+    file = sqlite_file(url)
     if file is not None and create:
         file.parent.mkdir(parents=True, exist_ok=True)
     if not create and not _holds_studies(url, file):
@@ -140,10 +140,10 @@ def create_or_continue(
     """Return the newest study named `stem`, `stem.2`, …; a new one if there is none or `fresh` is asked for."""
     known = set(optuna.get_all_study_names(storage))
     generation = 1
-    while _generation(stem, generation) in known:
+    while generation_name(stem, generation) in known:
         generation += 1
     exists = generation > 1
-    name = _generation(stem, generation if fresh or not exists else generation - 1)
+    name = generation_name(stem, generation if fresh or not exists else generation - 1)
     study = optuna.create_study(
         study_name=name, storage=storage, sampler=sampler, direction="maximize", load_if_exists=True
     )
@@ -154,7 +154,8 @@ def create_or_continue(
     return record
 
 
-def _generation(stem: str, generation: int) -> str:
+def generation_name(stem: str, generation: int) -> str:
+    """Return the name of the first, second, … study of a stem: `stem`, `stem.2`, …"""
     return stem if generation == 1 else f"{stem}.{generation}"
 
 
