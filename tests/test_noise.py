@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from tests.conftest import setting
-from tuner.measure.noise import LEAST_PROCESS_SD, PRIOR_PROCESS_SD, PRIOR_QUAD_SD, UNKNOWN, Noise, gauge, slice_sd
+from tuner.measure.noise import (
+    LEAST_PROCESS_SD,
+    PRIOR_PROCESS_SD,
+    PRIOR_QUAD_SD,
+    UNKNOWN,
+    Noise,
+    gauge,
+    slice_sd,
+    together,
+)
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, measure_pair
 from tuner.measure.steady import creeps, unsettled
@@ -51,6 +60,18 @@ def test_little_data_does_not_move_the_prior_far() -> None:
     assert 0.0 < found.process_sd <= PRIOR_PROCESS_SD
     with pytest.raises(ValueError, match="no pair"):
         gauge([Pair()], Objective.THROUGHPUT, batch_size=8)
+
+
+def test_the_luck_of_processes_is_known_better_from_many_studies() -> None:
+    made = pairs(120, 2, noise=0.015, process_noise=0.05)
+    alone = [gauge(made[i : i + 3], Objective.THROUGHPUT, batch_size=8) for i in range(0, 120, 3)]
+    found = [each.process_sd for each in together(alone)]
+    assert min(each.process_sd for each in alone) < 0.015  # some look as if processes were alike
+    assert min(found) > 0.03
+    assert max(found) < 0.08
+    assert np.mean(found) == pytest.approx(0.05, rel=0.15)
+    assert together(alone[:1])[0].process_sd == pytest.approx(alone[0].process_sd)  # nothing is learned from itself
+    assert [each.quad_sd for each in together(alone)] == [each.quad_sd for each in alone]
 
 
 def test_the_standard_error_of_finals_is_what_made_finals_scatter_by() -> None:

@@ -9,7 +9,7 @@ import typer
 
 from tuner.cli.options import JsonOption, StorageOption, StudyArgument
 from tuner.cli.output import show, show_json
-from tuner.errors import BadInputError, TunerError
+from tuner.errors import BadInputError
 from tuner.places import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
@@ -79,17 +79,16 @@ def emit(
 ) -> None:
     """Print the recommendation of a study as a snippet that applies it."""
     from tuner.errors import unknown
-    from tuner.report.document import describe_study
+    from tuner.report.document import advice_of, describe_study
     from tuner.report.emit import Format
     from tuner.report.emit import emit as write
 
     if format_ not in list(Format):
         raise unknown("format", format_, list(Format))
     document = describe_study(_find(study, storage))
-    if document["recommended"] is None:
-        raise TunerError(f"study {document['study']} has no finals yet", "run its search again to continue it")
-    title = f"tftune, study {document['study']}: {document['recommended']['reason']}"
-    sys.stdout.write(write(document["recommended"]["env"], Format(format_), title=title))
+    advice = advice_of(document)
+    title = f"tftune, study {document['study']}: {advice['reason']}"
+    sys.stdout.write(write(advice["env"], Format(format_), title=title))
 
 
 def _find(study: str, storage: str) -> Record:

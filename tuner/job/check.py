@@ -21,7 +21,7 @@ from tuner.measure.tail import Kept
 from tuner.measure.verdict import Word
 from tuner.measure.warning import Code, Warning
 from tuner.report import evidence
-from tuner.report.document import describe_study
+from tuner.report.document import advice_of, describe_study
 from tuner.search.record import Record
 from tuner.search.storage import find, open_storage
 from tuner.space.baseline import DEFAULT
@@ -75,9 +75,7 @@ def checkup(
         raise BadInputError(f"no study '{study}': {storage_url} does not exist", "begin with: tftune search resnet50")
     record = find(storage, study)
     described = describe_study(record)
-    advice = described["recommended"]
-    if advice is None:
-        raise BadInputError(f"study {record.name} has no finals yet", "run its search again to continue it")
+    advice = advice_of(described)
     if advice["source"] == DEFAULT:
         return Checkup(study=record.name, comparison=None, warnings=[])
     settings = (described["baselines"][DEFAULT]["setting"], advice["setting"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.errors import BadInputError, unknown
 from tuner.job.job import Job
-from tuner.report.document import describe_study
+from tuner.report.document import advice_of, describe_study
 from tuner.search.storage import find, open_storage
 from tuner.space.catalogue import KNOBS, PRELOAD, knob
 from tuner.space.knob import Value
@@ -88,9 +88,7 @@ def _recommended(text: str, job: Job, storage_url: str) -> Setting:
         raise BadInputError(
             f"'{text}' is no setting", f"give knob=value,…, a study of this storage, or one of {known}"
         ) from error
-    advice = describe_study(record)["recommended"]
-    if advice is None:
-        raise BadInputError(f"study {record.name} has no finals yet", "run its search again to continue it")
+    advice = advice_of(describe_study(record))
     extra = advice["setting"].keys() - job.space.domains.keys()
     if extra:
         raise BadInputError(

@@ -7,14 +7,18 @@ Notation
     n_i    quads of pair i;   x̄_i their mean:   E x̄_i² = 2σ_p² + σ_q²/n_i, as the true ratio is known to be 1
     r, m   rounds of finals, and slices of a contender in each:   se² = 2 (σ_p² + σ_q²/m) / r
 
-Source: Searle, Casella & McCulloch (1992), Variance Components, ch. 3 (estimates from mean squares).
+    S_k    what the pairs of study k say of σ_p², in all: Σ_i (x̄_i² - σ_q²/n_i) / 2
+
+Sources: Searle, Casella & McCulloch (1992), Variance Components, ch. 3 (estimates from mean squares); many variances of
+few degrees of freedom, each in the light of all: Smyth (2004), Linear models and empirical Bayes methods, Statistical
+Applications in Genetics and Molecular Biology 3.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -117,6 +121,22 @@ def gauge(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> No
         n_pairs=len(whole),
         n_quads=sum(pair.n_quads for pair in whole),
     )
+
+
+def together(noises: Sequence[Noise]) -> list[Noise]:
+    """Return the noises of studies of one machine and build, the luck of processes of each in the light of all.
+
+    Two or three pairs of a study tell little of it, and may look more alike than processes are:
+    σ_k² = (d₀ s_k² + S_k) / (d₀ + pairs), where s_k² is that of the others, found in the same way from the prior.
+    """
+    told = [(PRIOR_DF + n.n_pairs) * n.process_sd**2 - PRIOR_DF * PRIOR_PROCESS_SD**2 for n in noises]
+    all_told, n_pairs = PRIOR_DF * PRIOR_PROCESS_SD**2 + sum(told), PRIOR_DF + sum(n.n_pairs for n in noises)
+    found = []
+    for noise, own in zip(noises, told, strict=True):
+        usual = (all_told - own) / (n_pairs - noise.n_pairs)
+        process = (PRIOR_DF * usual + own) / (PRIOR_DF + noise.n_pairs)
+        found.append(replace(noise, process_sd=math.sqrt(max(process, LEAST_PROCESS_SD**2))))
+    return found
 
 
 def slice_sd(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> float:

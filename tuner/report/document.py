@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tuner.errors import BadInputError
 from tuner.machine.host import Machine
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
@@ -91,6 +92,14 @@ def describe_study(record: Record) -> Document:
         "wall_s": last.get("wall_s"),
         "measured_s": last.get("measured_s"),
     }
+
+
+def advice_of(document: Document) -> Document:
+    """Return what a study, by its document, recommends; raises BadInputError where it has no finals yet."""
+    advice: Document | None = document["recommended"]
+    if advice is None:
+        raise BadInputError(f"study {document['study']} has no finals yet", "run its search again to continue it")
+    return advice
 
 
 def describe_line(record: Record) -> Document:

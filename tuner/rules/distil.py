@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from tuner.rules.account import account, described
@@ -117,20 +118,24 @@ def distil(studies: Sequence[Study], plan: LearnPlan, *, made: Mapping[str, Any]
     rules = threads.learn(plan)
     batches = batch_table(studies, rules)
 
+    @cache  # both proofs leave out the same workloads
+    def learned(kept: tuple[bool, ...]) -> Rules:
+        return threads.learn(quick, kept)
+
     def without(out: Callable[[Study], bool]) -> Rules:
-        return threads.learn(quick, [not out(study) for study in threads.studies])
+        return learned(tuple(not out(study) for study in threads.studies))
 
     def threads_without(out: Callable[[Study], bool]) -> Follow:
-        learned = without(out)
-        return lambda study: (follow(learned, study),)
+        rest = without(out)
+        return lambda study: (follow(rest, study),)
 
     def both_without(out: Callable[[Study], bool]) -> Follow:
-        learned = without(out)
-        own = batch_table(studies, learned).learn(quick, [not out(study) for study in batches.studies])
-        return lambda study: (follow(learned, study), follow(own, study))
+        rest = without(out)
+        own = batch_table(studies, rest).learn(quick, [not out(study) for study in batches.studies])
+        return lambda study: (follow(rest, study), follow(own, study))
 
     tables = [(threads, rules, threads_without), (batches, batches.learn(plan), both_without)]
-    lists = {t.group: _list(t, found, prove(t, learned)) for t, found, learned in tables if t.studies}
+    lists = {t.group: _list(t, found, prove(t, left)) for t, found, left in tables if t.studies}
     return RuleSet(lists=lists, made=made)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner.measure import finals
 from tuner.measure.finals import Contender, Round
-from tuner.measure.noise import UNKNOWN, Noise
+from tuner.measure.noise import UNKNOWN, Noise, together
 from tuner.measure.objective import Objective
 from tuner.measure.statistics import contrast
 from tuner.rules.recipe import BATCH, COMPACT, TERMS, Recipe
@@ -128,18 +128,34 @@ def read(
     versions: dict[str, Counter[str]] = defaultdict(Counter)
     for _, known in reversed(good):  # the newest first, which `most_common` keeps where versions have as many
         versions[_what(known)][_fingerprint(known)] += 1
-    studies = []
+    kept = []
     for record, known in good:
         what = _what(known)
         if versions[what].most_common(1)[0][0] == _fingerprint(known):
-            study = _study(record, known)
-            if study.tells_threads or study.tells_batch:
-                studies.append(study)
-            else:
-                out.append(Excluded(study=record.name, reason="its space tells of neither threads nor batch sizes"))
+            kept.append((record, known))
         else:
             out.append(Excluded(study=record.name, reason=f"of another version of {what} than most"))
+    studies = []
+    for (record, known), noise in zip(kept, _noises([known for _, known in kept]), strict=True):
+        study = _study(record, known, noise)
+        if study.tells_threads or study.tells_batch:
+            studies.append(study)
+        else:
+            out.append(Excluded(study=record.name, reason="its space tells of neither threads nor batch sizes"))
     return studies, out
+
+
+def _noises(studies: Sequence[Known]) -> list[Noise]:
+    """Return the noise of each study, in the light of the others of its machine and build."""
+    alike: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for i, known in enumerate(studies):
+        alike[known["described"]["machine"]["id"], known["described"]["runtime"]["id"]].append(i)
+    own = [Noise.from_dict(known["noise"]) if known.get("noise") else UNKNOWN for known in studies]
+    found = list(own)
+    for group in alike.values():
+        for i, noise in zip(group, together([own[i] for i in group]), strict=True):
+            found[i] = noise
+    return found
 
 
 def by_reason(excluded: Sequence[Excluded]) -> dict[str, list[str]]:
@@ -181,13 +197,11 @@ def _unfit(known: Known, *, simulated: bool) -> str | None:
     return None
 
 
-def _study(record: Record, attributes: Known) -> Study:
+def _study(record: Record, attributes: Known, noise: Noise) -> Study:
     described = attributes["described"]
     situation = of_study(described, attributes["features"])
     known = {name: Setting.of(each["setting"]) for name, each in described["baselines"].items()}
     default = _reduced(known[DEFAULT])
-    stored = attributes.get("noise")
-    noise = Noise.from_dict(stored) if stored else UNKNOWN
     affine = known.get(COMPACT_BASELINE, known[DEFAULT]).to_dict()
     compact = affine.get("kmp_affinity")
     # A baseline that sets what no rule speaks of, such as an allocator, is not that baseline without it.
