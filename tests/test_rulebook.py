@@ -19,7 +19,6 @@ from tests.test_cli import tftune
 from tuner.cli import app
 from tuner.errors import BadInputError
 from tuner.job import rulebook
-from tuner.job.merge import merge
 from tuner.job.rulebook import RulesRequest
 from tuner.report import frame, picture, rulepage
 from tuner.rules.evidence import by_reason, read
@@ -146,6 +145,7 @@ def test_rules_come_back_from_their_file(document: dict[str, Any], tmp_path: Pat
     ("text", "said"),
     [
         ("not json", "cannot be read as JSON"),
+        ('{"schema": NaN}', "NaN is no number"),
         ("[]", "holds no rules"),
         ('{"groups": {}, "made": {}}', "format None"),
         ('{"groups": {}, "made": {}, "schema": 1}', "cannot be understood"),
@@ -180,6 +180,14 @@ def _broken(document: dict[str, Any], path: str, value: object) -> dict[str, Any
         ("otherwise", {}),
         ("coverage", {"ranges": []}),
         ("rules", None),
+        ("coverage/ranges", {"cores": ["a", "b"]}),
+        ("coverage/hosts", None),
+        ("otherwise/gain", None),
+        ("otherwise/counter_examples", [{"a": 1}]),
+        ("rules/0/evidence/expected", {"ratio": 1}),
+        ("rules/0/evidence/loss", None),
+        ("rules/0/evidence/workloads", 3),
+        ("rules/0/condition", [{"feature": "width", "threshold": True, "below": True}]),
     ],
 )
 def test_rules_that_make_no_sense_are_refused_before_anything_is_done(
@@ -297,7 +305,10 @@ def test_a_study_says_the_same_from_a_storage_as_in_memory(tmp_path: Path) -> No
     ("options", "said"),
     [
         ({"since": "yesterday"}, "--since is 'yesterday'"),
-        ({"since": "2027-01-01"}, "48 begun before 2027-01-01"),
+        ({"since": "2099-01-01"}, "which has not begun"),
+        ({"since": "0d"}, "which has not begun"),
+        ({"workloads": ","}, "--workloads is empty"),
+        ({"machine": ""}, "--machine is empty"),
         ({"workloads": "made1,resnet"}, "unknown workload 'resnet'"),
         ({"machine": "made9"}, "unknown machine 'made9'"),
         ({"storage": "sqlite:///missing.db"}, "no studies in"),
@@ -312,6 +323,19 @@ def test_filters_choose_studies(url: str) -> None:
     found = rulebook.make(RulesRequest(storage=url, machine="made16", workloads="made1,made2"))
     assert found.lists["threads"].coverage.n_studies == 2
     assert list(found.lists["threads"].coverage.machines) == ["made16"]
+
+
+def test_too_few_workloads_are_said_to_be_that(url: str, call: Call) -> None:
+    out = call("rules", "--storage", url, "--workloads", "made1,made2")[1]
+    assert "2 workloads: a few agree by chance too often, and fewer than 5 never make a rule" in out
+    assert "--keep" not in out
+
+
+def test_a_damaged_study_is_left_out_and_named(tmp_path: Path) -> None:
+    storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=2, cores=(8,))
+    record = all_records(storage)[0]
+    record.put("finals", {"rounds": 3})
+    assert [reason.split(" (")[0] for reason in _excluded(storage)] == ["damaged"]
 
 
 def test_a_foreign_database_has_no_rules(tmp_path: Path) -> None:
@@ -366,6 +390,7 @@ def test_rules_are_kept_where_they_are_looked_for(
     ("words", "said"),
     [
         (("rules", "--keep", "--since", "3d"), "--keep of the rules of some studies"),
+        (("rules", "--keep", "--workloads", ""), "--keep of the rules of some studies"),
         (("rules", "--format", "pdf"), "unknown format 'pdf'"),
         (("rules", "--out", "."), "is a folder"),
         (("rules", "--out", "missing/rules.md"), "no folder missing"),
@@ -414,113 +439,6 @@ def test_what_rules_know_nothing_of_is_refused(tmp_path: Path) -> None:
     done = tftune("recommend", "./light.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "the graph of light, which rules ask about, has no heavy operator" in done.stderr
-
-
-# ---- merging --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> str:
-    """A storage with 4 studies."""
-    url = f"sqlite:///{tmp_path}/small.db"
-    studies_in(url, workloads=2)
-    return url
-
-
-def test_merging_copies_what_is_new_and_nothing_twice(small: str, tmp_path: Path) -> None:
-    url = small
-    into = f"sqlite:///{tmp_path}/team.db"
-    assert {each.what for each in merge(url, into)} == {"new"}
-    assert {each.what for each in merge(url, into)} == {"known"}
-    there, here = (rulebook.make(RulesRequest(storage=each)) for each in (url, into))
-    assert there.lists["threads"] == here.lists["threads"]
-
-
-def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_path: Path) -> None:
-    url = small
-    other = f"sqlite:///{tmp_path}/other.db"
-    storage = studies_in(other, workloads=1, cores=(8,))
-    all_records(storage)[0].put("created", "2026-12-01T00:00:00+00:00")
-    into = f"sqlite:///{tmp_path}/team.db"
-    list(merge(url, into))
-    assert [each.name for each in merge(other, into)] == ["made-0.2"]
-    assert [each.what for each in merge(other, into)] == ["known"]
-
-
-def test_a_study_that_went_on_is_copied_again(tmp_path: Path) -> None:
-    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
-    storage = studies_in(source, workloads=1, cores=(8,))
-    list(merge(source, into))
-    all_records(storage)[0].put("updated", "2026-12-24T00:00:00+00:00")
-    assert [each.what for each in merge(source, into)] == ["newer"]
-    here = open_storage(into, create=False)
-    assert here is not None
-    assert [record.get("updated") for record in all_records(here)] == ["2026-12-24T00:00:00+00:00"]
-
-
-def test_finals_that_came_later_are_brought(tmp_path: Path) -> None:
-    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
-    record = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
-    finals = record.get("finals")
-    record.put("finals", None)
-    list(merge(source, into))
-    record.put("finals", finals)
-    assert [each.what for each in merge(source, into)] == ["newer"]
-    here = open_storage(into, create=False)
-    assert here is not None
-    assert [r.get("finals") for r in all_records(here)] == [finals]
-    assert optuna.get_all_study_names(here) == ["made-0"]
-
-
-def test_what_is_under_way_elsewhere_is_not_copied(tmp_path: Path) -> None:
-    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
-    record = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
-    running = record.study.ask()
-    list(merge(source, into))
-    record.study.tell(running, 0.5)
-    assert [each.what for each in merge(source, into)] == ["newer"]
-    here = open_storage(into, create=False)
-    assert here is not None
-    assert optuna.get_all_study_names(here) == ["made-0"]
-    assert len(all_records(here)[0].study.get_trials()) == len(record.study.get_trials())
-
-
-def test_studies_that_both_went_on_are_both_kept(tmp_path: Path) -> None:
-    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
-    theirs = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
-    list(merge(source, into))
-    here = open_storage(into, create=False)
-    assert here is not None
-    for value, record in ((1.0, theirs), (2.0, all_records(here)[0])):
-        trial = record.study.get_trials()[0]
-        trial.value = value
-        record.study.add_trial(trial)
-    assert [(each.name, each.what) for each in merge(source, into)] == [("made-0.2", "new")]
-    assert {each.what for each in merge(source, into)} == {"known"}
-
-
-def test_a_copy_that_was_cut_short_is_made_again(small: str, tmp_path: Path) -> None:
-    into = f"sqlite:///{tmp_path}/team.db"
-    here = open_storage(into, create=True)
-    assert here is not None
-    optuna.create_study(study_name="made-0", storage=here).set_user_attr("imported", True)
-    optuna.create_study(study_name="theirs", storage=here)
-    list(merge(small, into))
-    assert sorted(optuna.get_all_study_names(here)) == ["made-0", "made-1", "made-2", "made-3", "theirs"]
-
-
-def test_a_storage_is_not_merged_with_itself(url: str) -> None:
-    with pytest.raises(BadInputError, match="is the storage itself"):
-        list(merge(url.removeprefix("sqlite:///"), url))
-
-
-def test_import_says_what_it_did(small: str, call: Call, tmp_path: Path) -> None:
-    url = small
-    into = f"sqlite:///{tmp_path}/team.db"
-    code, out, _ = call("import", url, "--storage", into)
-    assert code == 0
-    assert out.splitlines()[-1] == "4 new, 0 newer, 0 known already"
-    assert json.loads(call("import", url, "--storage", into, "--json")[1])[0]["what"] == "known"
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tuner.rules.evidence import Study, apply
 from tuner.rules.learn import Found, LearnPlan, Problem, chosen, learn
 from tuner.rules.proof import OURS, Follow, left_out
 from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
-from tuner.rules.rule import THREADS
+from tuner.rules.schema import THREADS
 from tuner.rules.situation import EIGEN, FEATURES, OPENMP, Situation
 from tuner.rules.surface import Measured, Surface
 from tuner.rules.table import follow, thread_table
@@ -446,7 +446,7 @@ def test_what_the_evidence_covers_and_what_lies_outside(known: list[Study]) -> N
         known[0].situation, pool=OPENMP, machine=replace(known[0].situation.machine, physical_cores=64, logical_cpus=64)
     )
     assert "on an OpenMP build: never seen" in covered.outside(far)
-    assert "usable cores is 64, the evidence has 8 to 16" in covered.outside(far)
+    assert "usable cores: 64, the evidence has 8 to 16" in covered.outside(far)
     assert set(covered.ranges) <= {feature.name for feature in FEATURES}
     assert sum(machine["studies"] for machine in covered.machines.values()) == 60
 

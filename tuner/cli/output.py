@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,7 +14,11 @@ def console(*, stderr: bool = False) -> Console:
     """Return a console; what is printed on it is never coloured by guess."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # a reader that has seen enough, such as head, is no failure: `main` ends quietly
+
+    return Piped(stderr=stderr, highlight=False)
 
 
 def show(*parts: RenderableType) -> None:
@@ -23,6 +28,14 @@ def show(*parts: RenderableType) -> None:
     out = console()
     for part in parts:
         out.print(part, soft_wrap=isinstance(part, str | Text))
+
+
+def show_left_out(others: Mapping[str, Sequence[str]]) -> None:
+    """Say on stderr which studies of a storage cannot be read, by reason."""
+    from tuner.report.layout import left_out_text
+
+    for reason, names in others.items():
+        console(stderr=True).print(left_out_text(reason, names), soft_wrap=True, markup=False)
 
 
 def show_json(data: Any) -> None:

@@ -15,7 +15,7 @@ from tuner.cli.options import (
     StorageOption,
     WaitOption,
 )
-from tuner.cli.output import console, show, show_json
+from tuner.cli.output import console, show, show_json, show_left_out
 from tuner.cli.workload_options import takes_model
 from tuner.errors import BadInputError, unknown
 from tuner.places import DEFAULT_STORAGE, check_writable
@@ -83,19 +83,24 @@ def rules(
     chosen = "json" if json_ else format_
     if chosen not in FORMATS:
         raise unknown("format", chosen, FORMATS)
-    if keep and (since or machine or workloads):
+    request = rulebook.RulesRequest(storage=storage, since=since, machine=machine, workloads=workloads)
+    if keep and request.filters:
         raise BadInputError("--keep of the rules of some studies only", "leave the filters out, or use --out")
     _check_out(out)
     progress = console(stderr=True)
-    request = rulebook.RulesRequest(storage=storage, since=since, machine=machine, workloads=workloads)
-    made = rulebook.make(request, told=lambda line: progress.print(line, style="dim"))
+
+    def told(line: str) -> None:
+        if progress.is_terminal:
+            progress.print(line, style="dim")
+
+    made = rulebook.make(request, told=told)
     document = made.to_dict()
     if keep:
         rulebook.keep(made)
         progress.print(f"kept in {rulebook.KEPT}", style="dim")
     if chosen == "text" and out is None:
         show(*report.page(document))
-        if not keep:
+        if not keep and not request.filters:
             show(
                 "", "for recommend and search: tftune rules --keep; as a page: tftune rules --format md --out rules.md"
             )
@@ -240,16 +245,18 @@ def import_studies(
     from tuner.job.merge import merge
 
     merged = []
-    for each in merge(source, storage):
+    for each in merge(source, storage, waiting=lambda line: console(stderr=True).print(f"waiting: {line}")):
         merged.append(each)
         if not json_ and each.what != "known":
-            name = each.source if each.name == each.source else f"{each.source} as {each.name}"
+            name = each.source if each.name in (each.source, "") else f"{each.source} as {each.name}"
             show(f"{name}: {each.what}")
     if json_:
-        show_json([{"source": each.source, "study": each.name, "what": each.what} for each in merged])
+        show_json([{"source": each.source, "study": each.name or None, "what": each.what} for each in merged])
     else:
         n = {what: sum(each.what == what for each in merged) for what in ("new", "newer", "known")}
-        show(f"{n['new']} new, {n['newer']} newer, {n['known']} known already")
+        left_out = len(merged) - sum(n.values())
+        said = f", {left_out} left out" if left_out else ""
+        show(f"{n['new']} new, {n['newer']} newer, {n['known']} known already{said}")
 
 
 def export(
@@ -264,7 +271,7 @@ def export(
 ) -> None:
     """Write the studies of a storage as a table for other programs."""
     from tuner.report import frame
-    from tuner.search.storage import all_records, open_storage
+    from tuner.search.storage import open_storage, records
 
     if what not in frame.KINDS:
         raise unknown("kind of row", what, frame.KINDS)
@@ -272,10 +279,11 @@ def export(
         raise unknown("format", format_, frame.FORMATS)
     _check_out(out)
     opened = open_storage(storage, create=False)
-    records = [] if opened is None else all_records(opened)
-    if not records:
+    found, others = ([], {}) if opened is None else records(opened)
+    show_left_out(others)
+    if not found:
         raise BadInputError(f"no studies in {storage}", "begin with: tftune search resnet50")
-    table = frame.trials(records) if what == "trials" else frame.studies(records)
+    table = frame.trials(found) if what == "trials" else frame.studies(found)
     text = frame.write(table, format_, out)
     if text is not None:
         sys.stdout.write(text)

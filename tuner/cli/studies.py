@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.options import JsonOption, StorageOption, StudyArgument
-from tuner.cli.output import show, show_json
+from tuner.cli.output import show, show_json, show_left_out
 from tuner.errors import BadInputError
 from tuner.places import DEFAULT_STORAGE
 
@@ -24,10 +24,12 @@ def list_studies(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = F
     """List the studies of a storage, the oldest first."""
     from tuner.report import terminal
     from tuner.report.document import describe_line
-    from tuner.search.storage import all_records, open_storage
+    from tuner.search.storage import open_storage, records
 
     opened = open_storage(storage, create=False)
-    rows = [] if opened is None else [describe_line(record) for record in all_records(opened)]
+    found, others = ([], {}) if opened is None else records(opened)
+    show_left_out(others)
+    rows = [describe_line(record) for record in found]
     if json_:
         show_json(rows)
     elif rows:

@@ -15,7 +15,8 @@ from tuner.report.rules import sentence
 from tuner.rules.account import described
 from tuner.rules.evidence import COMPACT_BASELINE, apply, host_of
 from tuner.rules.recipe import BATCH, COMPACT
-from tuner.rules.rule import KEEP, THREADS, Rule, RuleList, RuleSet
+from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
+from tuner.rules.schema import THREADS
 from tuner.rules.situation import Situation
 from tuner.space.baseline import WANG, wang_width
 from tuner.space.catalogue import KNOBS
@@ -88,7 +89,8 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
             f"the graph of {job.workload.name}, which rules ask about, {what}", "search instead: tftune search"
         )
     situation = situation_of(job, features)
-    groups = [group for group in ((THREADS, BATCH) if batch else (THREADS,)) if group in rules.lists]
+    asked = (THREADS, BATCH) if batch else (THREADS,)
+    groups = [group for group in asked if group in rules.lists]
     if not groups:
         raise BadInputError(f"no rules on threads in {place}", "make some: tftune suite --space threads")
     setting = setting_by(rules, job, situation, batch=batch)
@@ -106,7 +108,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         "machine_known": host in last.coverage.hosts,
         "outside": list(dict.fromkeys(outside)),
         "rules": {"file": str(place), "created": rules.made["created"], "studies": rules.made["n_studies"]},
-        "followed": [_told(rules.lists[group], group, situation) for group in groups],
+        "followed": [_told(rules.lists.get(group), group, situation, _compact(job)) for group in asked],
         "setting": setting.to_dict(),
         "env": _env(job, setting),
         "evidence": dict(evidence),
@@ -125,14 +127,18 @@ def _env(job: Job, setting: Setting) -> dict[str, str]:
     return env
 
 
-def _told(rules: RuleList, group: str, situation: Situation) -> dict[str, Any]:
+def _told(rules: RuleList | None, group: str, situation: Situation, compact: Value | None) -> dict[str, Any]:
     """Return the rule of a group that is followed, in words for this build."""
-    rule = rules.rule(situation)
-    if rule is None:
-        return {"group": group, "if": None, "then": KEEP[group], "sentence": f"no rule applies: {KEEP[group]}"}
+    rule = None if rules is None else rules.rule(situation)
+    if rules is None or rule is None:
+        why = "no rule applies" if rules is not None else "no study of these rules tells of it"
+        return {"group": group, "if": None, "then": KEEP[group], "sentence": f"{why}: {KEEP[group]}"}
     words = {"group": group, "if": str(rule.condition), "then": rule.words(situation.pool)}
     first = rules.rules[0] is rule
     told = sentence(words, first=first)
-    return words | {
-        "sentence": told if first or rule.condition.literals else f"no earlier rule applies: {words['then']}"
-    }
+    if not first and not rule.condition.literals:
+        told = f"no earlier rule applies: {words['then']}"
+    bound = dict(rule.recipe.items).get("kmp_affinity")
+    if bound == COMPACT and compact is not None and COMPACT not in str(compact):
+        told += f" (on these CPUs {COMPACT} binds as {compact} does)"
+    return words | {"sentence": told}

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import optuna
 from optuna.trial import FrozenTrial
 
 from tuner.errors import BadInputError
+from tuner.machine.exclusive import importing_alone
 from tuner.search.record import Record
-from tuner.search.storage import all_records, generation_name, open_storage, sqlite_file
+from tuner.search.storage import all_records, generation_name, open_storage, records, sqlite_file
 
 _MARK = "imported"
-"""Is in the attributes of a copy from its first moment."""
+"""Is in the attributes of a copy from its first moment, with the host that copied it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A study of the other storage, and its name in this one; `what` is new, newer or known."""
+    """A study of the other storage, and its name in this one; `what` is new, newer, known, or why it was left out."""
 
     source: str
     name: str
     what: str
 
 
-def merge(source: str, into: str) -> Iterator[Merged]:
+def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[Merged]:
     """Copy every study of `source`, a URL or a file, that `into` has not; yield each when it is there.
 
     A study that both have is copied again where the other's is newer, and else left alone: merging twice changes
-    nothing. Raises BadInputError where there is nothing to copy, and before anything is written.
+    nothing. One import into a storage at a time: `waiting` is told of another. Raises BadInputError where there is
+    nothing to copy, and before anything is written.
     """
     url = source if "://" in source else f"sqlite:///{source}"
     if url == into or _same_file(url, into):
@@ -38,20 +41,31 @@ def merge(source: str, into: str) -> Iterator[Merged]:
     there = open_storage(url, create=False)
     if there is None:
         raise BadInputError(f"no studies in {source}", "give the file or the URL of another storage of tftune")
-    records = all_records(there)
-    if not records:
+    found, others = records(there)
+    if not found:
+        reasons = "; ".join(f"{len(names)} {reason}" for reason, names in others.items()) or "none of tftune"
         raise BadInputError(
-            f"no studies of tftune in {source}", "give the file or the URL of another storage of tftune"
+            f"no studies to import in {source}: {reasons}", "give the file or the URL of another storage of tftune"
         )
     here = open_storage(into, create=True)
     assert here is not None  # create=True
-    for each in here.get_all_studies():
-        if _MARK in each.user_attrs and "schema" not in each.user_attrs:  # of an import that was cut short
-            optuna.delete_study(study_name=each.study_name, storage=here)
-    known = {record.name: record for record in all_records(here)}
-    taken = set(optuna.get_all_study_names(here))
-    for record in records:
-        yield _merge(record, here, known, taken)
+    with importing_alone(_absolute(into), waiting=waiting):
+        for each in here.get_all_studies():
+            # Of an import that was cut short; another host's may be on its way.
+            mine = each.user_attrs.get(_MARK) == socket.gethostname()
+            if mine and "schema" not in each.user_attrs:
+                optuna.delete_study(study_name=each.study_name, storage=here)
+        known = {record.name: record for record in all_records(here)}
+        taken = set(optuna.get_all_study_names(here))
+        for record in found:
+            yield _merge(record, here, known, taken)
+    for reason, names in others.items():
+        yield from (Merged(source=name, name="", what=f"left out, {reason}") for name in names)
+
+
+def _absolute(url: str) -> str:
+    file = sqlite_file(url)
+    return url if file is None else str(file.resolve())
 
 
 def _same_file(a: str, b: str) -> bool:
@@ -88,10 +102,10 @@ def _merge(
 def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
     """Copy a study; what makes it one of ours is written last, so that half a copy is none."""
     study = optuna.create_study(study_name=name, storage=into, directions=record.study.directions)
-    study.set_user_attr(_MARK, True)
+    study.set_user_attr(_MARK, socket.gethostname())
     study.add_trials(_finished(record))
     attributes = record.attributes()
-    for key in sorted(attributes, key=lambda key: key == "schema"):
+    for key in sorted(attributes.keys() - {_MARK}, key=lambda key: (key == "schema", key)):
         study.set_user_attr(key, attributes[key])
 
 

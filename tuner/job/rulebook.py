@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 
 from tuner import __version__
 from tuner.errors import BadInputError, unknown
@@ -17,7 +18,7 @@ from tuner.rules.distil import distil
 from tuner.rules.evidence import Known, by_reason, host_of, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.rule import RuleSet
-from tuner.search.storage import all_records, open_storage
+from tuner.search.storage import open_storage, records
 
 KEPT = Path("results/tftune-rules.json")
 """Where a team's rules lie, beside its studies, below the folder that tftune is run in."""
@@ -44,23 +45,27 @@ class RulesRequest:
 
 def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None) -> RuleSet:
     """Distil the rules of a storage; raises BadInputError where there is nothing to learn from."""
+    for name, text in request.filters.items():
+        if not words(text):
+            raise BadInputError(f"--{name} is empty", "leave it out, or say which")
     since = None if request.since is None else _since(request.since)
     storage = open_storage(request.storage, create=False)
     if storage is None:
         raise BadInputError(f"no studies in {request.storage}", _NEVER)
     told(f"reading {request.storage}")
-    records = all_records(storage)
-    if not records:
+    found, others = records(storage)
+    if not found and not others:
         raise BadInputError(f"no studies of tftune in {request.storage}", _NEVER)
-    wanted = _filter(request, since, [record.get("described", {}) for record in records] if request.filters else [])
-    studies, excluded = read(records, wanted=wanted)
+    wanted = _filter(request, since, [record.get("described", {}) for record in found] if request.filters else [])
+    studies, excluded = read(found, wanted=wanted)
+    left_out = others | by_reason(excluded)
     if not studies:
-        reasons = "; ".join(f"{len(names)} {reason}" for reason, names in by_reason(excluded).items())
+        reasons = "; ".join(f"{len(names)} {reason}" for reason, names in left_out.items())
         raise BadInputError(
-            f"none of {len(records)} studies can be learned from: {reasons}",
-            "run their searches again to continue them, or ask for others",
+            f"none of {sum(map(len, left_out.values()))} studies can be learned from: {reasons}",
+            "ask for others, or search again" if request.filters else "run their searches again",
         )
-    told(f"learning from {len(studies)} studies of {len({s.workload for s in studies})} workloads, and holding out")
+    told(f"learning from {len(studies)} studies, workloads: {len({s.workload for s in studies})}; and holding out")
     plan = LearnPlan()
     made = {
         "tftune": __version__,
@@ -68,7 +73,7 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "studies": {"first": studies[0].created, "last": studies[-1].created},
         "filters": request.filters,
-        "excluded": by_reason(excluded),
+        "excluded": left_out,
         "level": plan.level,
         "least_gain": plan.least_gain,
         "least_workloads": plan.least_workloads,
@@ -108,12 +113,17 @@ def _is_machine(machine: Known, wanted: str) -> bool:
 
 def _since(text: str) -> datetime:
     """Return the time that `2026-11-01` (its midnight, UTC) or `30d` means; raises BadInputError."""
+    now, expected = datetime.now(UTC), "expected a date such as 2026-11-01, or days such as 30d"
     try:
         if text.endswith("d"):
-            return datetime.now(UTC) - timedelta(days=float(text[:-1]))
-        return datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
+            since = now - timedelta(days=float(text[:-1]))
+        else:
+            since = datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
     except (ValueError, OverflowError):
-        raise BadInputError(f"--since is '{text}'", "expected a date such as 2026-11-01, or days such as 30d") from None
+        raise BadInputError(f"--since is '{text}'", expected) from None
+    if since >= now:
+        raise BadInputError(f"--since is '{text}', which has not begun", expected)
+    return since
 
 
 def exists() -> bool:
@@ -135,13 +145,17 @@ def load(path: Path | None = None) -> tuple[RuleSet, Path]:
     if found is None:
         raise BadInputError(f"no rules in {' or '.join(map(str, places))}", "make some: tftune rules --keep")
     try:
-        data = json.loads(found.read_text())
+        data = json.loads(found.read_text(), parse_constant=_no_number)
     except (OSError, ValueError) as error:
         raise BadInputError(f"{found} cannot be read as JSON: {error}", "make it again: tftune rules --keep") from error
     try:
         return RuleSet.from_dict(data), found
     except BadInputError as error:
         raise BadInputError(f"{found}: {error.message}", error.hint) from error
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def keep(rules: RuleSet, path: Path = KEPT) -> None:

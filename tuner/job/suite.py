@@ -6,6 +6,7 @@ Each search is a process of its own, confined to its shape; what is in the stora
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -137,11 +138,16 @@ def plan(request: SuiteRequest) -> Suite:
 def _workloads(request: SuiteRequest) -> tuple[list[tuple[Asked, Workload]], list[str]]:
     """Return each workload in each mode that it has, and those that it has not."""
     modes = words(request.modes)
-    if not modes or set(modes) - {"inference", "training"}:
-        raise unknown("mode", request.modes, ("inference", "training"))
-    named = workloads.names() if request.workloads == ALL else words(request.workloads)
-    if not named:
+    known = ("inference", "training")
+    if not modes:
+        raise BadInputError("--modes is empty", f"name one, or both: {','.join(known)}")
+    for mode in modes:
+        if mode not in known:
+            raise unknown("mode", mode, known)
+    asked_for = words(request.workloads)
+    if not asked_for:
         raise BadInputError("--workloads is empty", f"name some, or '{ALL}'")
+    named = dict.fromkeys(name for word in asked_for for name in (workloads.names() if word == ALL else [word]))
     found, absent = [], []
     for word in named:
         for mode in modes:
@@ -159,9 +165,14 @@ def _shapes(request: SuiteRequest, machine: Machine) -> list[Shape]:
     """Return the shapes: each number of CPUs, then each quota on all of them; if neither is given, all CPUs."""
     mask = parse_list(machine.affinity)
     topology = read_topology()
+    for option, typed in (("--cpus", request.cpus), ("--cpu-quota", request.cpu_quotas)):
+        if typed is not None and not words(typed):
+            raise BadInputError(f"{option} is empty", "leave it out for all CPUs, or give numbers, e.g. 1,2")
     shapes = [Shape(cpus=choose(topology, mask, _number(n, int, "--cpus"))) for n in words(request.cpus or "")]
     for text in words(request.cpu_quotas or ""):
         quota = _number(text, float, "--cpu-quota")
+        if len(mask) <= quota < math.inf:
+            raise BadInputError(f"--cpu-quota {quota:g}", f"expected less than the {len(mask)} CPUs that there are")
         shape = Shape(cpus=mask, quota=quota)
         with confined(shape):  # refused here rather than in the middle of the night
             shapes.append(shape)

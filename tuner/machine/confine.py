@@ -101,7 +101,7 @@ def _group(quota: float, root: Path) -> Iterator[Path]:
 def _make(quota: float, root: Path) -> Path:
     if not LEAST_QUOTA <= quota < math.inf:
         raise BadInputError(f"--cpu-quota {quota:g}", f"expected CPUs, at least {LEAST_QUOTA:g}, e.g. 1.5")
-    refused = "no cgroup with a CPU controller is mounted"
+    refused = []
     # In version 2 a group with processes of its own may not hand the controller on; then the new one stands beside it.
     for parent in cpu_groups(root):
         _sweep(parent)
@@ -110,13 +110,14 @@ def _make(quota: float, root: Path) -> Path:
             group.mkdir(exist_ok=True)
             _limit(group, quota)
         except OSError as error:
-            refused = f"{group.parent}: {error.strerror}"
+            refused.append(f"{group.parent}: {error.strerror}")
             with contextlib.suppress(OSError):
                 group.rmdir()
             continue
         return group
+    why = refused[0] if refused else "no cgroup with a CPU controller is mounted"
     raise BadInputError(
-        f"--cpu-quota {quota:g} cannot be laid on here ({refused})",
+        f"--cpu-quota {quota:g} cannot be laid on here ({why})",
         "run as root, under a delegated cgroup, or in a container with --cpus",
     )
 

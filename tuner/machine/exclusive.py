@@ -1,11 +1,12 @@
-"""The right to measure alone: two searches on one machine would spoil each other's timings.
+"""The right to do something alone: two searches on one machine would spoil each other's timings.
 
-The right is an abstract Unix socket: the kernel gives it to one process, tells a second one who that is
+A right is an abstract Unix socket: the kernel gives it to one process, tells a second one who that is
 (SO_PEERCRED), and takes it back the moment its owner dies, however it dies.
 """
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import struct
 import time
@@ -27,11 +28,25 @@ def measuring_alone(
 
     `waiting` is called once with one line when there is somebody to wait for.
     """
+    with _alone(address, "measuring on this machine", wait=wait, waiting=waiting):
+        yield
+
+
+@contextmanager
+def importing_alone(into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """Hold the right to import into a storage, by its URL; waits for another import of this machine to end."""
+    name = hashlib.sha256(into.encode()).hexdigest()[:16]
+    with _alone(f"\0tftune-importing-{name}", f"importing into {into}", wait=True, waiting=waiting):
+        yield
+
+
+@contextmanager
+def _alone(address: str, doing: str, *, wait: bool, waiting: Callable[[str], None]) -> Iterator[None]:
     right = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         told = False
         while not _take(right, address):
-            line = f"another tftune is measuring on this machine{_holder(address)}"
+            line = f"another tftune is {doing}{_holder(address)}"
             if not wait:
                 raise MachineBusyError(line, "wait for it to end, or use --wait to queue behind it")
             if not told:

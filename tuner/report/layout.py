@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.table import Table
 
 
@@ -11,6 +13,12 @@ def table(*headers: str, title: str | None = None) -> Table:
     for header in headers:
         made.add_column(header.lstrip(">"), justify="right" if header.startswith(">") else "left", overflow="fold")
     return made
+
+
+def left_out_text(reason: str, names: Sequence[str], *, most: int = 3) -> str:
+    """Return which studies were left out, and why."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"left out, {reason}: {', '.join(names[:most])}{more}"
 
 
 def percent(share: float, digits: int = 1) -> str:

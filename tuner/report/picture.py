@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
-from tuner.rules.rule import THREADS
+from tuner.rules.schema import THREADS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,8 @@ from tuner.report.rules import (
     statements,
     why_none,
 )
-from tuner.rules.rule import KEEP, THREADS
+from tuner.rules.rule import KEEP
+from tuner.rules.schema import THREADS
 
 SPEEDUPS, LOSSES = "rules-speedups.svg", "rules-losses.svg"
 _STYLE = (

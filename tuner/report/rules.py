@@ -8,12 +8,15 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from tuner.report.layout import percent, ratio_text, table
+from tuner.report.layout import left_out_text, percent, ratio_text, table
 from tuner.rules.recipe import BATCH
-from tuner.rules.rule import KEEP, THREADS
+from tuner.rules.rule import KEEP
+from tuner.rules.schema import THREADS
 from tuner.rules.situation import FEATURES
 
 SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")
+FEWEST = 5
+"""Workloads that make a rule: four have the same sign by chance in 1 of 16 cases."""
 _FEW = 3
 PAPER = (
     "Wang et al. (TACO 2021) report 1.30 over Intel's and 1.38 over TensorFlow's settings on large Xeons; "
@@ -78,12 +81,18 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
     yield "rate over " + ", ".join(f"{name} {text}" for name, text in gains)
     expected = evidence.get("expected")
     if expected:
-        yield f"held out, by what the other workloads say: {ratio_of(expected)} over tf-default"
-    loss = evidence["loss"]
+        yield (
+            f"held out, by what the other workloads say: {ratio_of(expected)} over tf-default, "
+            f"{ratio_of(expected['of_best'])} of the best found"
+        )
+    loss, compared, apart = evidence["loss"], evidence["compared"], evidence["told_apart"]
     yield (
         f"loses {percent(loss['median'])} of the best found in the median, {percent(loss['worst'])} at worst "
-        f"({loss['worst_study']}); not told apart from the best in {evidence['right']} of {evidence['studies']}"
+        f"({loss['worst_study']}); the best of {compared['median']:g} settings in the median study, of "
+        f"{compared['least']} in the least"
     )
+    needed = "" if apart is None else f"; {percent(apart, 0)} would be told in the median study"
+    yield f"not told apart from the best found in {evidence['right']} of {evidence['studies']}{needed}"
     bad = evidence["counter_examples"]
     for each in bad[:_FEW]:
         yield (
@@ -112,7 +121,10 @@ def why_none(document: Mapping[str, Any], group: Mapping[str, Any]) -> str | Non
     """Return why there is no rule in a group, None where there is one."""
     if group["rules"]:
         return None
-    made = document["made"]
+    made, names = document["made"], group["coverage"]["workloads"].values()
+    n = len({name for each in names for name in each})
+    if n < FEWEST:
+        return f"{plural(n, 'workload')}: a few agree by chance too often, and fewer than {FEWEST} never make a rule"
     return (
         f"nothing gains {percent(made['least_gain'], 0)} in several workloads so clearly that noise would look like it "
         f"in less than 1 of {round(1 / made['level'])} cases"
@@ -203,8 +215,7 @@ def not_covered(document: Mapping[str, Any]) -> Iterator[str]:
         ranges = group["coverage"]["ranges"]
         yield f"{TITLES[name]}: {', '.join(_unseen(ranges))}"
     for reason, names in document["made"]["excluded"].items():
-        more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-        yield f"left out, {reason}: {', '.join(names[:_FEW])}{more}"
+        yield left_out_text(reason, names)
 
 
 def _unseen(ranges: Mapping[str, Sequence[float]]) -> Iterator[str]:

@@ -31,6 +31,8 @@ def account(studies: Sequence[Study], settings: Sequence[Setting], *, batch: boo
         "measured": sum(setting in study.surface.measured for study, setting in pairs),
         "gain": {name: ratio_document(over_workloads(_over(pairs, name))) for name in baselines(studies)},
         "loss": _losses(losses),
+        "compared": _compared(studies, batch=batch),
+        "told_apart": _told_apart(pairs, batch=batch),
         "right": sum(is_right(study, setting, batch=batch) for study, setting in pairs),
         "counter_examples": _counter_examples(pairs, losses),
     }
@@ -75,6 +77,22 @@ def _losses(losses: Sequence[tuple[Study, float]]) -> dict[str, Any] | None:
         "worst": -math.expm1(-worst[1]),
         "worst_study": worst[0].name,
     }
+
+
+def _compared(studies: Sequence[Study], *, batch: bool) -> dict[str, Any] | None:
+    """Return how many settings the best found is the best of, in the median study and in the least."""
+    n = [study.n_compared(batch=batch) for study in studies]
+    return {"median": median(n), "least": min(n)} if n else None
+
+
+def _told_apart(pairs: Sequence[tuple[Study, Setting]], *, batch: bool) -> float | None:
+    """Return what a setting has to lose against the best found for a study to tell them apart, in the median: a share.
+
+    None where it is the best found itself.
+    """
+    best = [(study, setting, study.best_found(batch=batch)) for study, setting in pairs]
+    needed = [_SURE * study.surface.apart(setting, other)[1] for study, setting, other in best if setting != other]
+    return -math.expm1(-max(_MATTERS, median(needed))) if needed else None
 
 
 def _counter_examples(

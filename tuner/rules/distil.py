@@ -13,7 +13,7 @@ from tuner.rules.account import account, described
 from tuner.rules.average import next_one, over_workloads, ratio_document
 from tuner.rules.evidence import Study
 from tuner.rules.learn import LearnPlan
-from tuner.rules.proof import Follow, prove
+from tuner.rules.proof import OURS, Follow, prove
 from tuner.rules.recipe import Recipe
 from tuner.rules.rule import Coverage, Rule, RuleList, RuleSet
 from tuner.rules.situation import EIGEN, FEATURES
@@ -42,17 +42,19 @@ def rules_of(table: Table, rules: Rules, proof: Mapping[str, Any]) -> list[Rule]
 
 
 def expected(studies: Sequence[Study], proof: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what rules gain over TensorFlow's default in such studies: those that had not seen the workload.
+    """Return what rules that had not seen the workload give in such studies.
 
-    The gain in the studies that a rule was chosen by is partly luck. None where nothing could be left out.
+    Over TensorFlow's default, and, as `of_best`, of the best found. What was gained in the studies that a rule was
+    chosen by is partly luck. None where nothing could be left out.
     """
     told = proof.get("by_workload")
     if told is None or not studies:
         return None
     names = {study.name for study in studies}
-    pairs = [(each["workload"], math.log(each["over_default"])) for each in told["each"] if each["study"] in names]
-    found = over_workloads(pairs)
-    return {**(ratio_document(found) or {}), "next": next_one(found)}
+    such = [each for each in told["each"] if each["study"] in names]
+    found = over_workloads((each["workload"], math.log(each["over_default"])) for each in such)
+    of_best = over_workloads((each["workload"], math.log(each["of_best"][OURS])) for each in such)
+    return {**(ratio_document(found) or {}), "next": next_one(found), "of_best": ratio_document(of_best)}
 
 
 def _same(recipe: Recipe, alike: Sequence[Recipe], pool: str | None) -> list[str]:
@@ -141,13 +143,11 @@ def distil(studies: Sequence[Study], plan: LearnPlan, *, made: Mapping[str, Any]
 
 def _list(table: Table, rules: Rules, proof: Mapping[str, Any]) -> RuleList:
     rest = [n for n, study in enumerate(table.studies) if _first(rules, study) == len(rules)]
+    studies = [table.studies[n] for n in rest]
+    settings = [table.studies[n].setting(table.before[n]) for n in rest]
     return RuleList(
         rules=rules_of(table, rules, proof),
-        otherwise=account(
-            [table.studies[n] for n in rest],
-            [table.studies[n].setting(table.before[n]) for n in rest],
-            batch=table.of_batch,
-        ),
+        otherwise=account(studies, settings, batch=table.of_batch) | {"expected": expected(studies, proof)},
         coverage=coverage(table.studies),
         proof=proof,
     )

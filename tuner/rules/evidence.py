@@ -90,6 +90,10 @@ class Study:
         """Return the best setting that was measured: with any `batch` size, or at the workload's own."""
         return self._best[batch]
 
+    def n_compared(self, *, batch: bool) -> int:
+        """Return how many settings were measured: with any `batch` size, or at the workload's own."""
+        return sum(batch or setting.batch_size == self.default.batch_size for setting in self.surface.measured)
+
     @cached_property
     def _best(self) -> tuple[Setting, Setting]:
         return self.surface.best(batch_size=self.default.batch_size), self.surface.best()
@@ -137,7 +141,11 @@ def read(
             out.append(Excluded(study=record.name, reason=f"of another version of {what} than most"))
     studies = []
     for (record, known), noise in zip(kept, _noises([known for _, known in kept]), strict=True):
-        study = _study(record, known, noise)
+        try:
+            study = _study(record, known, noise)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            out.append(Excluded(study=record.name, reason=f"damaged ({error!r})"))
+            continue
         if study.tells_threads or study.tells_batch:
             studies.append(study)
         else:

@@ -10,11 +10,9 @@ from typing import Any
 from tuner.errors import BadInputError
 from tuner.rules.condition import Condition
 from tuner.rules.recipe import BATCH, TERMS, Recipe
+from tuner.rules.schema import GROUPS, SCHEMA, THREADS, complaint
 from tuner.rules.situation import FEATURE, FEATURES, OPENMP, Situation
 
-SCHEMA = 1
-THREADS = "threads"
-GROUPS = (THREADS, BATCH)
 KEEP = {THREADS: "keep TensorFlow's defaults", BATCH: "keep the workload's own batch size"}
 
 
@@ -36,7 +34,7 @@ class Rule:
         condition = Condition.from_list(data["condition"])
         if any(literal.feature not in FEATURE for literal in condition.literals):
             raise ValueError(data["condition"])
-        return cls(group=group, condition=condition, recipe=recipe, evidence=_account(data["evidence"]))
+        return cls(group=group, condition=condition, recipe=recipe, evidence=data["evidence"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule as plain data."""
@@ -53,15 +51,6 @@ class Rule:
         if self.recipe == Recipe():
             return KEEP[self.group]
         return self.recipe.words(pool)
-
-
-def _account(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a stored account (see `tuner.rules.account`), if it has what is read of it."""
-    if data["studies"]:
-        for key in ("workloads", "machines", "measured", "gain", "right", "counter_examples"):
-            data[key]
-        data["loss"]["median"] + data["loss"]["worst"]
-    return data
 
 
 def _is_known(knob: str, name: str) -> bool:
@@ -118,7 +107,7 @@ class Coverage:
                 found.append(f"{feature.words[0 if value else 1]}: never seen")
             else:
                 span = f"{ends[0]:.3g}" if ends[0] == ends[1] else f"{ends[0]:.3g} to {ends[1]:.3g}"
-                found.append(f"{feature.words[0]} is {value:.3g}{unit}, the evidence has {span}")
+                found.append(f"{feature.words[0]}: {value:.3g}{unit}, the evidence has {span}")
         return found
 
 
@@ -137,7 +126,7 @@ class RuleList:
         """Return stored rules of a group; raises KeyError, TypeError or ValueError for what are none."""
         return cls(
             rules=[Rule.from_dict(group, each) for each in data["rules"]],
-            otherwise=_account(data["otherwise"]),
+            otherwise=data["otherwise"],
             coverage=Coverage.from_dict(data["coverage"]),
             proof=dict(data["proof"]),
         )
@@ -181,14 +170,15 @@ class RuleSet:
             raise BadInputError("the file holds no rules", hint)
         if data.get("schema") != SCHEMA:
             raise BadInputError(f"rules of format {data.get('schema')}, this tftune reads {SCHEMA}", hint)
+        wrong = complaint(data)
+        if wrong is not None:
+            raise BadInputError(f"rules that cannot be understood ({wrong})", hint)
         try:
-            for key in ("created", "tftune", "excluded", "filters", "n_studies"):
-                data["made"][key]
             groups = {group: data["groups"][group] for group in GROUPS if group in data["groups"]}
             lists = {group: RuleList.from_dict(group, each) for group, each in groups.items()}
             return cls(lists=lists, made=data["made"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadInputError(f"rules that cannot be understood ({error!r})", hint) from error
+        except (KeyError, ValueError) as error:  # a feature or a term that is not known
+            raise BadInputError(f"rules that cannot be understood ({error})", hint) from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rules as plain data: the contract of `tftune rules --json`."""

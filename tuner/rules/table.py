@@ -14,7 +14,7 @@ from tuner.rules.condition import Condition, Literal, thresholds
 from tuner.rules.evidence import Study, apply
 from tuner.rules.learn import LearnPlan, Problem, learn
 from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
-from tuner.rules.rule import THREADS
+from tuner.rules.schema import THREADS
 from tuner.rules.situation import FEATURES, OPENMP
 from tuner.space.setting import Setting
 

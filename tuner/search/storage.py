@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import optuna
 import sqlalchemy
@@ -101,11 +103,9 @@ def _holds_studies(url: str, file: Path | None) -> bool:
 
 def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:
     """Return the study of that name, or the only one that begins with it; `last` is the newest."""
-    summaries = optuna.get_all_study_summaries(storage=storage, include_best_trial=False)
-    known = {s.study_name: s for s in summaries if "schema" in s.user_attrs}  # a team's storage may hold others too
+    known = _ours(storage)
     if wanted == "last" and known:
-        newest = max(known.values(), key=lambda s: (s.user_attrs.get("updated", ""), s.study_name))
-        return _read(storage, newest.study_name)
+        return _read(storage, max(known, key=lambda name: (str(known[name].get("updated", "")), name)))
     matches = [wanted] if wanted in known else [name for name in known if name.startswith(wanted)]
     if not matches:
         raise unknown("study", wanted, known)
@@ -127,11 +127,39 @@ def _read(storage: optuna.storages.BaseStorage, name: str) -> Record:
 
 
 def all_records(storage: optuna.storages.BaseStorage) -> list[Record]:
-    """Return every study of this format in a storage, the oldest first."""
-    # Summaries would read every trial of every study.
-    known = [each for each in storage.get_all_studies() if each.user_attrs.get("schema") == SCHEMA]
-    known.sort(key=lambda each: str(each.user_attrs.get("created")))
-    return [Record(optuna.load_study(study_name=each.study_name, storage=storage)) for each in known]
+    """Return every study in a storage that can be read, the oldest first."""
+    return records(storage)[0]
+
+
+def records(storage: optuna.storages.BaseStorage) -> tuple[list[Record], dict[str, list[str]]]:
+    """Return every study in a storage that can be read, the oldest first; and the names of the others, by reason."""
+    good: list[str] = []
+    others: dict[str, list[str]] = {}
+    known = _ours(storage)
+    for name in sorted(known, key=lambda name: str(known[name].get("created"))):
+        reason = _unreadable(known[name])
+        (good if reason is None else others.setdefault(reason, [])).append(name)
+    return [Record(optuna.load_study(study_name=name, storage=storage)) for name in good], others
+
+
+def _ours(storage: optuna.storages.BaseStorage) -> dict[str, Mapping[str, Any]]:
+    """Return the attributes of tftune's studies, of whatever format; a team's storage may hold others too."""
+    try:
+        found = storage.get_all_studies()  # summaries would read every trial of every study
+    except ValueError as error:
+        raise BadInputError(f"the storage is damaged: an attribute is no JSON ({error})", "restore a copy") from error
+    return {each.study_name: each.user_attrs for each in found if "schema" in each.user_attrs}
+
+
+def _unreadable(known: Mapping[str, Any]) -> str | None:
+    """Return why a study cannot be read, None if it can."""
+    if known["schema"] != SCHEMA:
+        return f"of format {known['schema']}, this tftune reads {SCHEMA}"
+    described = known.get("described")
+    whole = isinstance(described, dict) and all(
+        isinstance(described.get(part), dict) for part in ("machine", "runtime", "workload")
+    )
+    return None if whole else "damaged: it does not say what it is of"
 
 
 def create_or_continue(

@@ -1,0 +1,178 @@
+"""Merging storages: what is new is copied once, what went on is brought up to date, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from tests.test_rulebook import call, studies_in
+from tuner.errors import BadInputError
+from tuner.job import rulebook
+from tuner.job.merge import merge
+from tuner.job.rulebook import RulesRequest
+from tuner.search.storage import all_records, open_storage
+
+__all__ = ["call"]
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    """A storage with 4 studies."""
+    url = f"sqlite:///{tmp_path}/small.db"
+    studies_in(url, workloads=2)
+    return url
+
+
+def test_merging_copies_what_is_new_and_nothing_twice(small: str, tmp_path: Path) -> None:
+    url = small
+    into = f"sqlite:///{tmp_path}/team.db"
+    assert {each.what for each in merge(url, into)} == {"new"}
+    assert {each.what for each in merge(url, into)} == {"known"}
+    there, here = (rulebook.make(RulesRequest(storage=each)) for each in (url, into))
+    assert there.lists["threads"] == here.lists["threads"]
+
+
+def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_path: Path) -> None:
+    url = small
+    other = f"sqlite:///{tmp_path}/other.db"
+    storage = studies_in(other, workloads=1, cores=(8,))
+    all_records(storage)[0].put("created", "2026-12-01T00:00:00+00:00")
+    into = f"sqlite:///{tmp_path}/team.db"
+    list(merge(url, into))
+    assert [each.name for each in merge(other, into)] == ["made-0.2"]
+    assert [each.what for each in merge(other, into)] == ["known"]
+
+
+def test_a_study_that_went_on_is_copied_again(tmp_path: Path) -> None:
+    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    storage = studies_in(source, workloads=1, cores=(8,))
+    list(merge(source, into))
+    all_records(storage)[0].put("updated", "2026-12-24T00:00:00+00:00")
+    assert [each.what for each in merge(source, into)] == ["newer"]
+    here = open_storage(into, create=False)
+    assert here is not None
+    assert [record.get("updated") for record in all_records(here)] == ["2026-12-24T00:00:00+00:00"]
+
+
+def test_finals_that_came_later_are_brought(tmp_path: Path) -> None:
+    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    record = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+    finals = record.get("finals")
+    record.put("finals", None)
+    list(merge(source, into))
+    record.put("finals", finals)
+    assert [each.what for each in merge(source, into)] == ["newer"]
+    here = open_storage(into, create=False)
+    assert here is not None
+    assert [r.get("finals") for r in all_records(here)] == [finals]
+    assert optuna.get_all_study_names(here) == ["made-0"]
+
+
+def test_what_is_under_way_elsewhere_is_not_copied(tmp_path: Path) -> None:
+    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    record = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+    running = record.study.ask()
+    list(merge(source, into))
+    record.study.tell(running, 0.5)
+    assert [each.what for each in merge(source, into)] == ["newer"]
+    here = open_storage(into, create=False)
+    assert here is not None
+    assert optuna.get_all_study_names(here) == ["made-0"]
+    assert len(all_records(here)[0].study.get_trials()) == len(record.study.get_trials())
+
+
+def test_studies_that_both_went_on_are_both_kept(tmp_path: Path) -> None:
+    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    theirs = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+    list(merge(source, into))
+    here = open_storage(into, create=False)
+    assert here is not None
+    for value, record in ((1.0, theirs), (2.0, all_records(here)[0])):
+        trial = record.study.get_trials()[0]
+        trial.value = value
+        record.study.add_trial(trial)
+    assert [(each.name, each.what) for each in merge(source, into)] == [("made-0.2", "new")]
+    assert {each.what for each in merge(source, into)} == {"known"}
+
+
+def test_a_copy_that_was_cut_short_is_made_again(small: str, tmp_path: Path) -> None:
+    into = f"sqlite:///{tmp_path}/team.db"
+    here = open_storage(into, create=True)
+    assert here is not None
+    optuna.create_study(study_name="made-0", storage=here).set_user_attr("imported", socket.gethostname())
+    optuna.create_study(study_name="theirs", storage=here)
+    list(merge(small, into))
+    assert sorted(optuna.get_all_study_names(here)) == ["made-0", "made-1", "made-2", "made-3", "theirs"]
+
+
+def test_a_storage_is_not_merged_with_itself(small: str) -> None:
+    with pytest.raises(BadInputError, match="is the storage itself"):
+        list(merge(small.removeprefix("sqlite:///"), small))
+
+
+def test_imports_at_once_wait_for_each_other(small: str, tmp_path: Path) -> None:
+    """Each is a process of its own; together they copy every study once, and whole."""
+    into = f"sqlite:///{tmp_path}/team.db"
+    command = [sys.executable, "-m", "tuner", "import", small, "--storage", into, "--json"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    ended = [(each.communicate(), each.returncode) for each in running]
+    assert [code for _, code in ended] == [0, 0, 0], ended
+    told = [study["what"] for (out, _), _ in ended for study in json.loads(out)]
+    assert sorted(told) == ["known"] * 8 + ["new"] * 4
+    there, here = (open_storage(url, create=False) for url in (small, into))
+    assert there is not None
+    assert here is not None
+    for a, b in zip(all_records(there), all_records(here), strict=True):
+        assert [trial.number for trial in a.study.get_trials()] == [trial.number for trial in b.study.get_trials()]
+
+
+def test_another_hosts_half_copy_is_left_alone(small: str, tmp_path: Path) -> None:
+    into = f"sqlite:///{tmp_path}/team.db"
+    here = open_storage(into, create=True)
+    assert here is not None
+    optuna.create_study(study_name="made-0", storage=here).set_user_attr("imported", "elsewhere")
+    assert [each.name for each in merge(small, into)] == ["made-0.2", "made-1", "made-2", "made-3"]
+    assert "made-0" in optuna.get_all_study_names(here)
+
+
+def test_what_cannot_be_read_is_named(small: str, call: Call, tmp_path: Path) -> None:
+    storage = open_storage(small, create=False)
+    assert storage is not None
+    records = all_records(storage)
+    records[0].put("schema", 99)
+    records[1].put("described", [])
+    into = f"sqlite:///{tmp_path}/team.db"
+    code, out, _ = call("import", small, "--storage", into)
+    assert code == 0
+    assert "made-0: left out, of format 99, this tftune reads 3" in out
+    assert out.splitlines()[-1] == "2 new, 0 newer, 0 known already, 2 left out"
+    found = rulebook.make(RulesRequest(storage=small)).made["excluded"]
+    assert found == {
+        "of format 99, this tftune reads 3": ["made-0"],
+        "damaged: it does not say what it is of": ["made-1"],
+    }
+    for words in (("export",), ("list",)):
+        assert "left out, of format 99, this tftune reads 3: made-0" in call(*words, "--storage", small)[2]
+    for record in records[2:]:
+        record.put("schema", 99)
+    code, _, error = call("import", small, "--storage", into)
+    assert code == 2
+    assert "3 of format 99, this tftune reads 3" in error
+
+
+def test_import_says_what_it_did(small: str, call: Call, tmp_path: Path) -> None:
+    url = small
+    into = f"sqlite:///{tmp_path}/team.db"
+    code, out, _ = call("import", url, "--storage", into)
+    assert code == 0
+    assert out.splitlines()[-1] == "4 new, 0 newer, 0 known already"
+    assert json.loads(call("import", url, "--storage", into, "--json")[1])[0]["what"] == "known"
