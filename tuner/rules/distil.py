@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from tuner.rules.account import account, described
+from tuner.rules.account import account, baselines, described
 from tuner.rules.average import next_one, over_workloads, ratio_document
 from tuner.rules.evidence import Study
 from tuner.rules.learn import LearnPlan
@@ -34,7 +34,8 @@ def rules_of(table: Table, rules: Rules, proof: Mapping[str, Any]) -> list[Rule]
         settings = [study.setting(table.before[n], recipe) for n, study in zip(here, studies, strict=True)]
         evidence = account(studies, settings, batch=table.of_batch) | {
             "expected": expected(studies, proof),
-            "same_there": _same(recipe, table.alike[table.recipes.index(recipe)], _pool_of(studies)),
+            "same_there": _guides(studies, settings)
+            + _same(recipe, table.alike[table.recipes.index(recipe)], _pool_of(studies)),
             "example": _example(studies[-1], settings[-1]),
         }
         found.append(Rule(group=table.group, condition=condition, recipe=recipe, evidence=evidence))
@@ -55,6 +56,13 @@ def expected(studies: Sequence[Study], proof: Mapping[str, Any]) -> dict[str, An
     found = over_workloads((each["workload"], math.log(each["over_default"])) for each in such)
     of_best = over_workloads((each["workload"], math.log(each["of_best"][OURS])) for each in such)
     return {**(ratio_document(found) or {}), "next": next_one(found), "of_best": ratio_document(of_best)}
+
+
+def _guides(studies: Sequence[Study], settings: Sequence[Setting]) -> list[str]:
+    """Return the recommended settings that a rule's are in all of the studies."""
+    pairs = list(zip(studies, settings, strict=True))
+    names = baselines(studies)
+    return [f"what {name} sets" for name in names if all(study.baselines[name] == setting for study, setting in pairs)]
 
 
 def _same(recipe: Recipe, alike: Sequence[Recipe], pool: str | None) -> list[str]:

@@ -10,6 +10,7 @@ from statistics import median
 
 import numpy as np
 
+from tuner.rules.account import baselines
 from tuner.rules.condition import Condition, Literal, thresholds
 from tuner.rules.evidence import Study, apply
 from tuner.rules.learn import LearnPlan, Problem, learn
@@ -68,7 +69,8 @@ def follow(rules: Rules, study: Study) -> Recipe:
 
 def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], before: Sequence[Recipe]) -> Table:
     """Return the table of recipes that come on top of those that are followed `before`."""
-    gains, numbers, measured, sds = [], [], [], []
+    gains, numbers, measured, sds, guides = [], [], [], [], []
+    names = baselines(studies)
     for study, first in zip(studies, before, strict=True):
         settings = _settings(study, first, recipes)
         distinct = list(dict.fromkeys(settings))
@@ -80,7 +82,10 @@ def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], befo
         gains.append((mean - mean[column[0]])[column])
         measured.append(known[column])
         numbers.append(column)
-    kept, alike = _distinct(np.array(numbers).reshape(len(studies), len(recipes)), recipes)
+        guides.append([number.get(study.baselines[name], -1) for name in names])
+    columns = np.array(numbers).reshape(len(studies), len(recipes))
+    kept, alike = _distinct(columns, recipes)
+    guided = _guided(columns, np.array(guides).reshape(len(studies), len(names)))
     conditions = _conditions(studies)
     return Table(
         group=group,
@@ -94,7 +99,7 @@ def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], befo
             measured=np.array(measured, dtype=bool).reshape(len(studies), len(recipes))[:, kept],
             masks=np.array([mask for _, mask in conditions]).reshape(len(conditions), len(studies)),
             workloads=np.unique([study.workload for study in studies], return_inverse=True)[1],
-            recipe_cost=np.array([recipes[i].n_knobs for i in kept], dtype=np.intp),
+            recipe_cost=np.array([_cost(recipes[i], guided=bool(guided[i])) for i in kept], dtype=np.intp),
             mask_cost=np.array([len(condition.literals) for condition, _ in conditions], dtype=np.intp),
             plain=np.array([is_plain(condition) for condition, _ in conditions], dtype=bool),
             sd=median(sds) if sds else 0.0,
@@ -115,6 +120,16 @@ def _settings(study: Study, first: Recipe, recipes: Sequence[Recipe]) -> list[Se
             made[acting] = apply(study.default, values, study.compact)
         found.append(made[acting])
     return found
+
+
+def _guided(columns: np.ndarray, guides: np.ndarray) -> np.ndarray:
+    """Return which recipes, by what they mean in each study (n, R), are a guide's in all of them (n, B), shape (R,)."""
+    return np.asarray((columns[:, :, None] == guides[:, None, :]).all(axis=0).any(axis=1))
+
+
+def _cost(recipe: Recipe, *, guided: bool) -> int:
+    """Return how much there is to remember: each knob, or one guide's name for all of them."""
+    return min(recipe.n_knobs, 1) if guided else recipe.n_knobs
 
 
 def _distinct(numbers: np.ndarray, recipes: Sequence[Recipe]) -> tuple[list[int], list[list[Recipe]]]:
