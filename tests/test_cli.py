@@ -290,3 +290,13 @@ def test_inspect_needs_no_place_to_write() -> None:
 
 def test_the_version(tmp_path: Path) -> None:
     assert re.fullmatch(r"tftune \d+\.\d+\.\d+\n", tftune("--version", cwd=tmp_path).stdout)
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
+    command = [sys.executable, "-m", "tuner", "workloads"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == ""
+        assert running.wait() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,9 @@ def console(*, stderr: bool = False) -> Console:
 
     class Piped(Console):
         def on_broken_pipe(self) -> None:
-            raise  # a reader that has seen enough, such as head, is no failure: `main` ends quietly
+            # A reader that has seen enough, such as head, is no failure; typer would make one of the error itself.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+            raise SystemExit(0)
 
     return Piped(stderr=stderr, highlight=False)
 

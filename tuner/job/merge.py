@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 from tuner.errors import BadInputError
 from tuner.machine.exclusive import importing_alone
 from tuner.search.record import Record
-from tuner.search.storage import all_records, generation_name, open_storage, records, sqlite_file
+from tuner.search.storage import all_records, check_storage, generation_name, open_storage, records, sqlite_file
 
 _MARK = "imported"
 """Is in the attributes of a copy from its first moment, with the host that copied it."""
@@ -47,9 +47,10 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
         raise BadInputError(
             f"no studies to import in {source}: {reasons}", "give the file or the URL of another storage of tftune"
         )
-    here = open_storage(into, create=True)
-    assert here is not None  # create=True
+    check_storage(into)
     with importing_alone(_absolute(into), waiting=waiting):
+        here = open_storage(into, create=True)
+        assert here is not None  # create=True
         for each in here.get_all_studies():
             # Of an import that was cut short; another host's may be on its way.
             mine = each.user_attrs.get(_MARK) == socket.gethostname()

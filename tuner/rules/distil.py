@@ -35,7 +35,7 @@ def rules_of(table: Table, rules: Rules, proof: Mapping[str, Any]) -> list[Rule]
         evidence = account(studies, settings, batch=table.of_batch) | {
             "expected": expected(studies, proof),
             "same_there": _guides(studies, settings)
-            + _same(recipe, table.alike[table.recipes.index(recipe)], _pool_of(studies)),
+            or _same(recipe, table.alike[table.recipes.index(recipe)], _pool_of(studies)),
             "example": _example(studies[-1], settings[-1]),
         }
         found.append(Rule(group=table.group, condition=condition, recipe=recipe, evidence=evidence))
