@@ -11,6 +11,7 @@ import typer
 
 from tuner import __version__
 from tuner.cli import env, inspect, measure, rules, search, studies, suite, workloads
+from tuner.cli.output import discard
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import BadInputError, TunerError
 
@@ -70,12 +71,12 @@ def main() -> NoReturn:
     except TunerError as error:
         code = _fail(error)
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         code = 0
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter tries again at its end
+        discard(sys.stdout)
         code = _fail(TunerError(f"the system refused: {error}", "free space, or check the place named"))
     sys.exit(code)
 

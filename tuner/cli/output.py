@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -18,10 +18,15 @@ def console(*, stderr: bool = False) -> Console:
     class Piped(Console):
         def on_broken_pipe(self) -> None:
             # A reader that has seen enough, such as head, is no failure; typer would make one of the error itself.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+            discard(self.file)
             raise SystemExit(0)
 
     return Piped(stderr=stderr, highlight=False)
+
+
+def discard(stream: IO[str]) -> None:
+    """Let what is yet written to a stream vanish: the interpreter would try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def show(*parts: RenderableType) -> None:

@@ -15,7 +15,8 @@ from tuner.cli.options import (
     StorageOption,
     WaitOption,
 )
-from tuner.cli.output import console, show, show_json, show_left_out
+from tuner.cli.output import console, show, show_json
+from tuner.cli.studies import readable
 from tuner.cli.workload_options import takes_model
 from tuner.errors import BadInputError, unknown
 from tuner.places import DEFAULT_STORAGE, check_writable
@@ -271,16 +272,13 @@ def export(
 ) -> None:
     """Write the studies of a storage as a table for other programs."""
     from tuner.report import frame
-    from tuner.search.storage import open_storage, records
 
     if what not in frame.KINDS:
         raise unknown("kind of row", what, frame.KINDS)
     if format_ not in frame.FORMATS:
         raise unknown("format", format_, frame.FORMATS)
     _check_out(out)
-    opened = open_storage(storage, create=False)
-    found, others = ([], {}) if opened is None else records(opened)
-    show_left_out(others)
+    found = readable(storage)
     if not found:
         raise BadInputError(f"no studies in {storage}", "begin with: tftune search resnet50")
     table = frame.trials(found) if what == "trials" else frame.studies(found)

@@ -24,12 +24,8 @@ def list_studies(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = F
     """List the studies of a storage, the oldest first."""
     from tuner.report import terminal
     from tuner.report.document import describe_line
-    from tuner.search.storage import open_storage, records
 
-    opened = open_storage(storage, create=False)
-    found, others = ([], {}) if opened is None else records(opened)
-    show_left_out(others)
-    rows = [describe_line(record) for record in found]
+    rows = [describe_line(record) for record in readable(storage)]
     if json_:
         show_json(rows)
     elif rows:
@@ -91,6 +87,18 @@ def emit(
     advice = advice_of(document)
     title = f"tftune, study {document['study']}: {advice['reason']}"
     sys.stdout.write(write(advice["env"], Format(format_), title=title))
+
+
+def readable(storage: str) -> list[Record]:
+    """Return the studies of a storage that can be read, and say which cannot; none where there is no storage."""
+    from tuner.search.storage import open_storage, records
+
+    opened = open_storage(storage, create=False)
+    if opened is None:
+        return []
+    found, others = records(opened)
+    show_left_out(others)
+    return found
 
 
 def _find(study: str, storage: str) -> Record:

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 from tuner.errors import BadInputError
 from tuner.machine.exclusive import importing_alone
 from tuner.search.record import Record
-from tuner.search.storage import all_records, check_storage, generation_name, open_storage, records, sqlite_file
+from tuner.search.storage import all_records, generation_name, open_storage, records, sqlite_file
 
 _MARK = "imported"
 """Is in the attributes of a copy from its first moment, with the host that copied it."""
@@ -36,7 +36,7 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
     nothing to copy, and before anything is written.
     """
     url = source if "://" in source else f"sqlite:///{source}"
-    if url == into or _same_file(url, into):
+    if _absolute(url) == _absolute(into):
         raise BadInputError(f"{source} is the storage itself", "give another one's file or URL")
     there = open_storage(url, create=False)
     if there is None:
@@ -47,7 +47,6 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
         raise BadInputError(
             f"no studies to import in {source}: {reasons}", "give the file or the URL of another storage of tftune"
         )
-    check_storage(into)
     with importing_alone(_absolute(into), waiting=waiting):
         here = open_storage(into, create=True)
         assert here is not None  # create=True
@@ -65,13 +64,9 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
 
 
 def _absolute(url: str) -> str:
+    """Return what tells storages apart: the file itself, however it is named, or the URL of another database."""
     file = sqlite_file(url)
     return url if file is None else str(file.resolve())
-
-
-def _same_file(a: str, b: str) -> bool:
-    one, other = sqlite_file(a), sqlite_file(b)
-    return one is not None and other is not None and one.absolute() == other.absolute()
 
 
 def _merge(

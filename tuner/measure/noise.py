@@ -5,9 +5,8 @@ Notation
     σ_q    what a quad scatters by inside a pair; as two slices stand against two, also what one slice scatters by
     σ_p    what two processes of one setting differ by, however long each is measured (the luck of a process)
     n_i    quads of pair i;   x̄_i their mean:   E x̄_i² = 2σ_p² + σ_q²/n_i, as the true ratio is known to be 1
-    r, m   rounds of finals, and slices of a contender in each:   se² = 2 (σ_p² + σ_q²/m) / r
-
     S_k    what the pairs of study k say of σ_p², in all: Σ_i (x̄_i² - σ_q²/n_i) / 2
+    r, m   rounds of finals, and slices of a contender in each:   se² = 2 (σ_p² + σ_q²/m) / r
 
 Sources: Searle, Casella & McCulloch (1992), Variance Components, ch. 3 (estimates from mean squares); many variances of
 few degrees of freedom, each in the light of all: Smyth (2004), Linear models and empirical Bayes methods, Statistical
