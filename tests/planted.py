@@ -19,7 +19,7 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from tests.benchmarks.replay import load
-from tuner.machine.host import Machine
+from tuner.machine.host import Machine, host_of
 from tuner.machine.topology import Cache
 from tuner.measure.finals import Contender, Round
 from tuner.measure.noise import Noise
@@ -27,10 +27,10 @@ from tuner.measure.statistics import Array, contrast, moderated
 from tuner.measure.verdict import INCUMBENT
 from tuner.model.graph import Features
 from tuner.rules.condition import Literal
-from tuner.rules.evidence import Study, apply, host_of
+from tuner.rules.evidence import Study, apply
 from tuner.rules.recipe import COMPACT, Recipe
 from tuner.rules.situation import EIGEN, OPENMP, Situation
-from tuner.rules.surface import Measured, Surface
+from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.search.record import SCHEMA
 from tuner.space.baseline import BASELINES, WANG, wang_width
 from tuner.space.knob import Value
@@ -203,7 +203,7 @@ def _suggest(default: Setting, trials: Sequence[tuple[Setting, float, float]]) -
     ]
     points = [point for point in points if point not in tried] or [default]
     measured = [Measured(setting=s, log_ratio=mean, variance=se**2 + PROCESS_SD**2) for s, mean, se in trials]
-    mean, sd = Surface(default, measured, luck=PROCESS_SD).gains(points)
+    mean, sd = Surface(default, measured).gains(points)
     return points[int(np.argmax(mean + sd))]
 
 
@@ -252,14 +252,15 @@ def _as_study(number: int, made: Made) -> Study:
     measured = [Measured(setting=s, log_ratio=mean, variance=se**2 + made.luck**2) for s, mean, se in made.trials]
     for j, setting in enumerate(made.contenders[1:], start=1):
         found = contrast(made.finals, 0, j)
-        measured.append(Measured(setting=setting, log_ratio=found.mean, variance=found.se**2))
+        half = found.se**2 / 2
+        measured.append(Measured(setting=setting, log_ratio=found.mean, variance=half, shared=half, reference=FINALS))
     situation = made.situation
     wang = wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}
     return Study(
         name=f"made-{number}",
         created=f"2026-11-{1 + number % 28:02d}T00:00:00+00:00",
         host=host_of(situation.machine.to_dict()),
-        machine_id=situation.machine.id,
+        shape_id=situation.machine.id,
         runtime="2.21.0",
         situation=situation,
         default=made.default,
@@ -267,7 +268,7 @@ def _as_study(number: int, made: Made) -> Study:
         compact=made.compact,
         batches=(situation.batch_size,),
         tells_threads=True,
-        surface=Surface(made.default, measured, luck=made.luck),
+        surface=Surface(made.default, measured),
     )
 
 

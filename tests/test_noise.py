@@ -65,13 +65,27 @@ def test_little_data_does_not_move_the_prior_far() -> None:
 def test_the_luck_of_processes_is_known_better_from_many_studies() -> None:
     made = pairs(120, 2, noise=0.015, process_noise=0.05)
     alone = [gauge(made[i : i + 3], Objective.THROUGHPUT, batch_size=8) for i in range(0, 120, 3)]
-    found = [each.process_sd for each in together(alone)]
+    found = together([made[i : i + 3] for i in range(0, 120, 3)], Objective.THROUGHPUT)
     assert min(each.process_sd for each in alone) < 0.015  # some look as if processes were alike
     assert min(found) > 0.03
     assert max(found) < 0.08
     assert np.mean(found) == pytest.approx(0.05, rel=0.15)
-    assert together(alone[:1])[0].process_sd == pytest.approx(alone[0].process_sd)  # nothing is learned from itself
-    assert [each.quad_sd for each in together(alone)] == [each.quad_sd for each in alone]
+
+
+@pytest.mark.parametrize(("noise", "luck", "within"), [(0.08, 0.0, 0.02), (0.005, 0.01, 0.0015)])
+def test_the_noise_of_quads_is_not_taken_for_the_luck_of_processes(noise: float, luck: float, within: float) -> None:
+    """Far more and far less than the prior has it; of the first, 300 pairs tell no luck below 1.5 % from none."""
+    made = pairs(300, 2, noise=noise, process_noise=luck)
+    found = together([made[i : i + 3] for i in range(0, 300, 3)], Objective.THROUGHPUT)
+    assert np.median(found) == pytest.approx(luck, abs=within)
+
+
+def test_studies_with_one_quad_a_pair_learn_what_quads_scatter_by_from_others() -> None:
+    many, few = pairs(90, 4, noise=0.04), pairs(90, 1, noise=0.04)
+    groups = [each[i : i + 3] for each in (many, few) for i in range(0, 90, 3)]
+    found = together([*groups, []], Objective.THROUGHPUT)
+    assert np.median(found[30:60]) < 0.01
+    assert found[60] < 0.01
 
 
 def test_the_standard_error_of_finals_is_what_made_finals_scatter_by() -> None:

@@ -5,7 +5,7 @@ Notation
     σ_q    what a quad scatters by inside a pair; as two slices stand against two, also what one slice scatters by
     σ_p    what two processes of one setting differ by, however long each is measured (the luck of a process)
     n_i    quads of pair i;   x̄_i their mean:   E x̄_i² = 2σ_p² + σ_q²/n_i, as the true ratio is known to be 1
-    S_k    what the pairs of study k say of σ_p², in all: Σ_i (x̄_i² - σ_q²/n_i) / 2
+    s_k²   what the studies other than k say of σ_p²
     r, m   rounds of finals, and slices of a contender in each:   se² = 2 (σ_p² + σ_q²/m) / r
 
 Sources: Searle, Casella & McCulloch (1992), Variance Components, ch. 3 (estimates from mean squares); many variances of
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,13 @@ from scipy.special import ndtri
 from tuner.measure import dunnett
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, log_ratios
-from tuner.measure.statistics import Array, contrast_df
+from tuner.measure.statistics import Array, contrast_df, squeezed
 
 # What is believed before anything is known of this machine, and how much that counts (degrees of freedom).
 PRIOR_QUAD_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.02, 0.006, 4.0
 # Few pairs can look more alike than their quads allow; a tenth of the prior is as lucky as processes get.
 LEAST_PROCESS_SD = PRIOR_PROCESS_SD / 10
+_GRID = np.geomspace(LEAST_PROCESS_SD, 1.0, 160) ** 2  # of σ_p², where it has to be integrated over
 _FEWEST_DF = 3  # of the quads; the prior counts for 4
 _POWER = 0.9
 
@@ -122,20 +123,39 @@ def gauge(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> No
     )
 
 
-def together(noises: Sequence[Noise]) -> list[Noise]:
-    """Return the noises of studies of one machine and build, the luck of processes of each in the light of all.
+def together(studies: Sequence[Sequence[Pair]], objective: Objective) -> list[float]:
+    """Return σ_p in studies of one machine and build, of each in the light of all, from the pairs of each.
 
-    Two or three pairs of a study tell little of it, and may look more alike than processes are:
-    σ_k² = (d₀ s_k² + S_k) / (d₀ + pairs), where s_k² is that of the others, found in the same way from the prior.
+    Two or three pairs of a study tell little of it, and may look more alike than processes are. So
+
+    p(σ_p² | study k) ∝ Π_i N(x̄_i; 0, 2σ_p² + σ_q²/n_i) · scaled inverse χ²(σ_p²; d₀, s_k²)
+
+    with s_k² from the other studies, in the same way from the prior; and of it 1 / E[1/σ_p²], which would be
+    (d₀ s_k² + Σ_i x̄_i²/2) / (d₀ + pairs) if quads had no noise. Where they have much, pairs count for little. σ_q² is a
+    study's own in the light of all: an error of one sign in all of them would not become smaller with their number.
     """
-    told = [(PRIOR_DF + n.n_pairs) * n.process_sd**2 - PRIOR_DF * PRIOR_PROCESS_SD**2 for n in noises]
-    all_told, n_pairs = PRIOR_DF * PRIOR_PROCESS_SD**2 + sum(told), PRIOR_DF + sum(n.n_pairs for n in noises)
-    found = []
-    for noise, own in zip(noises, told, strict=True):
-        usual = (all_told - own) / (n_pairs - noise.n_pairs)
-        process = (PRIOR_DF * usual + own) / (PRIOR_DF + noise.n_pairs)
-        found.append(replace(noise, process_sd=math.sqrt(max(process, LEAST_PROCESS_SD**2))))
-    return found
+    x = [[log_ratios(pair, objective, batch_sizes=(1, 1)) for pair in pairs if pair.n_quads] for pairs in studies]
+    df = np.array([sum(len(each) - 1 for each in pairs) for pairs in x])
+    inside = np.array([sum(float(((each - each.mean()) ** 2).sum()) for each in pairs) for pairs in x])
+    quad = squeezed(inside, df) if df.any() else np.full(len(x), PRIOR_QUAD_SD**2)
+    told = np.array([_log_likelihood(pairs, q) for pairs, q in zip(x, quad, strict=True)])
+    others = _mean(told.sum(axis=0) - told, np.full(len(told), PRIOR_PROCESS_SD**2))
+    return [float(each) for each in np.sqrt(_mean(told, others))]
+
+
+def _log_likelihood(x: Sequence[Array], quad: float) -> Array:
+    """Return what the pairs of a study say of each σ_p² of the grid, but for a constant, shape (G,)."""
+    means = np.array([each.mean() for each in x])
+    variance = 2 * _GRID[:, None] + quad / np.array([len(each) for each in x])
+    return np.asarray(-0.5 * (np.log(variance) + means**2 / variance).sum(axis=1))
+
+
+def _mean(told: Array, expected: Array) -> Array:
+    """Return E[σ_p²] from log-likelihoods (K, G) and what was `expected` (K,), with d₀ degrees of freedom."""
+    scale = expected[:, None] * (PRIOR_DF - 2) / PRIOR_DF  # of which `expected` is the mean
+    log_density = told - PRIOR_DF / 2 * (np.log(_GRID) + scale / _GRID)
+    density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    return np.asarray((density * _GRID).sum(axis=1) / density.sum(axis=1))
 
 
 def slice_sd(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> float:

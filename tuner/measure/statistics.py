@@ -17,11 +17,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import digamma, polygamma
 
 from tuner.measure import dunnett
 
 Array = NDArray[np.float64]
 
+_LEAST_VARIANCE = 1e-8  # of log-ratios: no quads scatter by less than 0.01 %
+_LEAST_DF, _MOST_DF = 0.5, 200.0  # of what many variances say of one
 _CONTRAST_PRIOR_DF = 8  # what the other contenders' scatter counts for in one contender's
 
 
@@ -79,6 +83,26 @@ def moderated(x: Sequence[float] | Array, *, prior_sd: float, prior_df: float) -
     s2 = float(values.var(ddof=1)) if n > 1 else 0.0
     variance = (prior_df * prior_sd**2 + d * s2) / (prior_df + d)
     return Estimate(mean=float(values.mean()), se=math.sqrt(variance / n), n=n, df=prior_df + d)
+
+
+def squeezed(sums: Array, df: Array) -> Array:
+    """Return many variances, each in the light of all, from sums of squares and their degrees of freedom, shape (n,).
+
+    (d₀ s₀² + d_k s_k²) / (d₀ + d_k), with s₀² and d₀ from how the logarithms of the s_k² scatter: Smyth (2004), Linear
+    models and empirical Bayes methods, section 6.2. One that is far larger than the others moves them little, which
+    their mean would not keep it from. Those without degrees of freedom become s₀²; raises ValueError if all are such.
+    """
+    told = df > 0
+    if not told.any():
+        raise ValueError("no degrees of freedom: no variance can be told")
+    half = df[told] / 2
+    e = np.log(np.maximum(sums[told] / df[told], _LEAST_VARIANCE)) - digamma(half) + np.log(half)
+    beyond = float(e.var(ddof=1) - polygamma(1, half).mean()) if len(e) > 1 else 0.0
+    most, least = (float(polygamma(1, d / 2)) for d in (_LEAST_DF, _MOST_DF))
+    beyond = min(max(beyond, least), most)
+    half_prior = float(brentq(lambda h: polygamma(1, h) - beyond, _LEAST_DF / 2, _MOST_DF / 2))
+    usual = math.exp(float(e.mean()) + float(digamma(half_prior)) - math.log(half_prior))
+    return np.asarray((2 * half_prior * usual + sums) / (2 * half_prior + df))
 
 
 def pooled_sd(groups: Sequence[Sequence[float]], *, prior_sd: float, prior_df: float) -> float:

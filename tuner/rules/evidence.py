@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from tuner.machine.host import host_of
 from tuner.measure import finals
 from tuner.measure.finals import Contender, Round
 from tuner.measure.noise import UNKNOWN, Noise, together
 from tuner.measure.objective import Objective
+from tuner.measure.pair import Pair
 from tuner.measure.statistics import contrast
 from tuner.rules.recipe import BATCH, COMPACT, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
-from tuner.rules.surface import Measured, Surface
+from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.search.record import Record
 from tuner.space.baseline import DEFAULT, WANG, wang_width
 from tuner.space.knob import Value
@@ -33,6 +35,8 @@ _BATCHES = 3  # from so many batch sizes on, a study tells of them
 
 
 Known = Mapping[str, Any]
+_Told = tuple[Noise, list[Pair]]
+_DAMAGED = (KeyError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class Study:
     created: str
     host: str
     """The machine, whatever its mask and quota."""
-    machine_id: str
+    shape_id: str
     """The machine with its mask and quota: a shape of it."""
     runtime: str
     situation: Situation
@@ -120,30 +124,34 @@ def read(
     `wanted` says why a study, by its attributes, is not asked for. Of several versions of a workload the one with most
     studies is learned from, the newest of equals.
     """
-    good: list[tuple[Record, Known]] = []
+    good: list[tuple[Record, Known, _Told]] = []
     out: list[Excluded] = []
     for record in records:
         attributes = record.attributes()
         reason = wanted(attributes) or _unfit(attributes, simulated=simulated)
         if reason is None:
-            good.append((record, attributes))
-        else:
-            out.append(Excluded(study=record.name, reason=reason))
+            try:
+                good.append((record, attributes, _told(attributes)))
+                continue
+            except _DAMAGED as error:
+                reason = f"damaged ({error!r})"
+        out.append(Excluded(study=record.name, reason=reason))
     versions: dict[str, Counter[str]] = defaultdict(Counter)
-    for _, known in reversed(good):  # the newest first, which `most_common` keeps where versions have as many
+    for _, known, _ in reversed(good):  # the newest first, which `most_common` keeps where versions have as many
         versions[_what(known)][_fingerprint(known)] += 1
     kept = []
-    for record, known in good:
+    for record, known, told in good:
         what = _what(known)
         if versions[what].most_common(1)[0][0] == _fingerprint(known):
-            kept.append((record, known))
+            kept.append((record, known, told))
         else:
             out.append(Excluded(study=record.name, reason=f"of another version of {what} than most"))
     studies = []
-    for (record, known), noise in zip(kept, _noises([known for _, known in kept]), strict=True):
+    lucks = _lucks([(known, told) for _, known, told in kept])
+    for (record, known, _), luck in zip(kept, lucks, strict=True):
         try:
-            study = _study(record, known, noise)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            study = _study(record, known, luck)
+        except _DAMAGED as error:
             out.append(Excluded(study=record.name, reason=f"damaged ({error!r})"))
             continue
         if study.tells_threads or study.tells_batch:
@@ -153,16 +161,23 @@ def read(
     return studies, out
 
 
-def _noises(studies: Sequence[Known]) -> list[Noise]:
-    """Return the noise of each study, in the light of the others of its machine and build."""
+def _told(known: Known) -> _Told:
+    """Return what a study tells of its noise: what was made of it, and the pairs of one setting with itself."""
+    noise = Noise.from_dict(known["noise"]) if known.get("noise") else UNKNOWN
+    return noise, [Pair.from_dict(each) for each in known.get("noise_pairs") or ()]
+
+
+def _lucks(studies: Sequence[tuple[Known, _Told]]) -> list[float]:
+    """Return the luck of processes in each study, in the light of the others of its machine and build."""
+    found = [noise.process_sd for _, (noise, _) in studies]
     alike: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for i, known in enumerate(studies):
-        alike[known["described"]["machine"]["id"], known["described"]["runtime"]["id"]].append(i)
-    own = [Noise.from_dict(known["noise"]) if known.get("noise") else UNKNOWN for known in studies]
-    found = list(own)
+    for i, (known, (_, pairs)) in enumerate(studies):
+        if pairs:
+            alike[known["described"]["machine"]["id"], known["described"]["runtime"]["id"]].append(i)
     for group in alike.values():
-        for i, noise in zip(group, together([own[i] for i in group]), strict=True):
-            found[i] = noise
+        pairs_of = [studies[i][1][1] for i in group]
+        for i, luck in zip(group, together(pairs_of, Objective.THROUGHPUT), strict=True):
+            found[i] = luck
     return found
 
 
@@ -205,7 +220,7 @@ def _unfit(known: Known, *, simulated: bool) -> str | None:
     return None
 
 
-def _study(record: Record, attributes: Known, noise: Noise) -> Study:
+def _study(record: Record, attributes: Known, luck: float) -> Study:
     described = attributes["described"]
     situation = of_study(described, attributes["features"])
     known = {name: Setting.of(each["setting"]) for name, each in described["baselines"].items()}
@@ -223,7 +238,7 @@ def _study(record: Record, attributes: Known, noise: Noise) -> Study:
         name=record.name,
         created=str(attributes.get("created")),
         host=host_of(described["machine"]),
-        machine_id=described["machine"]["id"],
+        shape_id=described["machine"]["id"],
         runtime=described["runtime"]["tensorflow"],
         situation=situation,
         default=default,
@@ -231,14 +246,8 @@ def _study(record: Record, attributes: Known, noise: Noise) -> Study:
         compact=compact,
         batches=tuple(described["knobs"][BATCH]["values"]),
         tells_threads=_tells_threads(described["knobs"], situation),
-        surface=Surface(default, _measured(record, attributes["finals"], known[DEFAULT], noise), luck=noise.process_sd),
+        surface=Surface(default, _measured(record, attributes["finals"], known[DEFAULT], luck)),
     )
-
-
-def host_of(machine: Known) -> str:
-    """Return what tells hosts apart, whatever part of them was used."""
-    memory_gib = round(machine["memory_bytes"] / 2**30)
-    return f"{machine['cpu_model']}, {machine['online_cpus']} CPUs, {memory_gib} GiB"
 
 
 def _tells_threads(knobs: Known, situation: Situation) -> bool:
@@ -258,19 +267,25 @@ def _others(setting: Setting) -> dict[str, Value]:
     return {knob: value for knob, value in setting.items if knob not in TERMS and knob != BATCH}
 
 
-def _measured(record: Record, stored: Known, default: Setting, noise: Noise) -> list[Measured]:
-    """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default."""
-    found = []
-    for setting, log_ratio, se, reference in record.observations():
-        if math.isfinite(se):
-            variance = se**2 + noise.process_sd**2 + _LEAST_SE**2
-            found.append((setting, log_ratio, variance, reference))
-    found += [(setting, mean, se**2 + _LEAST_SE**2, 0) for setting, mean, se in _finals(stored)]
+def _measured(record: Record, stored: Known, default: Setting, luck: float) -> list[Measured]:
+    """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default.
+
+    Trials of one reference share the luck of its process; finals, as contrasts to it, what the default's mean is off.
+    """
+    found = [
+        Measured(setting=setting, log_ratio=mean, variance=se**2 + luck**2, shared=luck**2, reference=reference)
+        for setting, mean, se, reference in record.observations()
+        if math.isfinite(se)
+    ]
+    found += [
+        Measured(setting=setting, log_ratio=mean, variance=se**2 / 2, shared=se**2 / 2, reference=FINALS)
+        for setting, mean, se in _finals(stored)
+    ]
     others = _others(default)
     return [
-        Measured(setting=_reduced(setting), log_ratio=log_ratio, variance=variance, reference=reference)
-        for setting, log_ratio, variance, reference in found
-        if _others(setting) == others
+        replace(each, setting=_reduced(each.setting), variance=each.variance + _LEAST_SE**2)
+        for each in found
+        if _others(each.setting) == others
     ]
 
 

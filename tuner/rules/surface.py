@@ -3,7 +3,7 @@
 Notation
     z, z'   settings; z₀ is TensorFlow's default at the workload's own batch size
     y (m,)  measured log-ratios of the rate to that of z₀
-    N (m,m) covariance of their noise: standard errors, and the luck of processes
+    N (m,m) covariance of their noise: what each has of its own, and what those of one reference share
     x_j     coordinate of a knob: log₂(1 + value) for numbers, in units in which neighbours are about 1 apart
     k_j     exp(-½ (x_j - x'_j)²), or 0.3 for two different words;  k̃_j(x, x') = k_j(x, x') - k_j(x, x₀) k_j(x₀, x')
     k       a² (Π_j (1 + θ k̃_j) - 1) / θ
@@ -32,31 +32,38 @@ _AMPLITUDES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 _OTHER_WORD = 0.3
 _UNITS = {"kmp_blocktime": 4.0}  # octaves that count as one: 0, 1, 30 and 200 ms
 _INTERACTION = 0.5  # θ
+FINALS = -1
+"""The reference of the finals: TensorFlow's default in all of their rounds. Trials' references count from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured of one setting: log-ratio and its variance; `references` are shared luck, 0 for none."""
+    """What was measured of one setting: its log-ratio to a reference process, or to the reference of the finals.
+
+    Its variance is `variance`, of its own, and `shared`, of the reference's: one error in all with that reference,
+    unless it is 0, which says that none is known.
+    """
 
     setting: Setting
     log_ratio: float
     variance: float
+    shared: float = 0.0
     reference: int = 0
 
 
 class Surface:
     """What is believed of every setting of a study."""
 
-    def __init__(self, default: Setting, measured: Sequence[Measured], *, luck: float) -> None:
-        """`luck` is the standard deviation between processes of one setting."""
+    def __init__(self, default: Setting, measured: Sequence[Measured]) -> None:
         self.default = default
         # The default itself says nothing: it keeps the sums from being empty.
         measured = measured or [Measured(setting=default, log_ratio=0.0, variance=1.0)]
         self._settings = [each.setting for each in measured]
         self._y = np.array([each.log_ratio for each in measured])
         references = np.array([each.reference for each in measured], dtype=int)
-        shared = (references[:, None] == references[None, :]) & (references > 0)[:, None]
-        N = np.diag([each.variance for each in measured]) + luck**2 * shared
+        shared = np.sqrt([each.shared for each in measured])
+        same = (references[:, None] == references) & (references != 0) | np.eye(len(references), dtype=bool)
+        N = np.diag([each.variance for each in measured]) + same * np.outer(shared, shared)
         K = self._kernel(self._settings, self._settings)
         fits = [(self._fit(amplitude**2 * K + N), amplitude) for amplitude in _AMPLITUDES]
         (_, self._factor, self._alpha), self._amplitude = max(fits, key=lambda fit: fit[0][0])
