@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.trees import add_cgroup_v1, add_cgroup_v2, make_machine
 from tuner.machine.cgroup import read_limits, used_memory_bytes
 from tuner.machine.cpulist import format_list, parse_list, parse_mask
-from tuner.machine.host import detect
+from tuner.machine.host import detect, host_of
 from tuner.machine.topology import read_topology
 
 CAPTURES = Path(__file__).parents[2] / "shared/data/machines"
@@ -141,6 +141,15 @@ def test_this_machine_agrees_with_the_kernel() -> None:
     assert found.logical_cpus == len(os.sched_getaffinity(0))
     assert 1 <= found.sockets <= found.physical_cores <= found.online_cpus
     assert found.memory_bytes > 0
+
+
+def test_hosts_are_told_apart_by_their_caches_where_the_model_says_nothing() -> None:
+    caches = [{"name": "L1d", "size_bytes": 32 << 10}, {"name": "L2", "size_bytes": 512 << 10}]
+    machine = {"cpu_model": "AMD EPYC", "online_cpus": 2, "memory_bytes": 25276063744, "caches": caches}
+    assert host_of(machine) == "AMD EPYC, 2 CPUs, L2 512 KiB, 24 GiB"
+    newer = [*caches[:1], {"name": "L2", "size_bytes": 1 << 20}, {"name": "L3", "size_bytes": 32 << 20}]
+    assert host_of(machine | {"caches": newer}) == "AMD EPYC, 2 CPUs, L2 1 MiB, L3 32 MiB, 24 GiB"
+    assert host_of(machine | {"caches": [{"name": "L2", "size_bytes": None}]}) == "AMD EPYC, 2 CPUs, 24 GiB"
 
 
 @pytest.mark.skipif(not CAPTURED, reason="the captures of real machines lie beside the checkout and are not there")

@@ -64,7 +64,7 @@ def test_a_process_is_confined_to_its_cpus() -> None:
 
 
 def _may_make_groups() -> bool:
-    with suppress(BadInputError), confined(Shape(cpus=frozenset({0}), quota=1.0)):
+    with suppress(BadInputError), confined(Shape(cpus=frozenset({0}), quota=0.5)):
         return True
     return False
 
@@ -87,7 +87,7 @@ def test_a_process_in_a_group_ends_with_its_parent() -> None:
     code = (
         "import os, subprocess, sys, time\n"
         "from tuner.machine.confine import Shape, confined\n"
-        "with confined(Shape(cpus=frozenset(os.sched_getaffinity(0)), quota=1.0)) as enter:\n"
+        "with confined(Shape(cpus=frozenset(os.sched_getaffinity(0)), quota=0.5)) as enter:\n"
         "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], preexec_fn=enter)\n"
         "    print(child.pid, flush=True)\n"
         "    time.sleep(60)\n"
@@ -121,16 +121,16 @@ def _state(pid: int) -> str:
 def test_without_the_right_a_quota_is_refused_in_one_line(tmp_path: Path) -> None:
     with (
         pytest.raises(BadInputError, match="no cgroup with a CPU controller") as caught,
-        confined(Shape(cpus=frozenset({0}), quota=1.0), tmp_path),
+        confined(Shape(cpus=frozenset({0}), quota=0.5), tmp_path),
     ):
         pass
     assert "--cpus" in caught.value.hint
 
 
-@pytest.mark.parametrize("quota", [0.0, -1.0, float("nan"), 0.01, float("inf")])
-def test_a_quota_is_some_of_a_cpu(quota: float) -> None:
-    with pytest.raises(BadInputError, match="expected CPUs"), confined(Shape(cpus=frozenset({0}), quota=quota)):
-        pass
+@pytest.mark.parametrize("quota", [0.0, -1.0, float("nan"), 0.01, 2.0, float("inf")])
+def test_a_quota_is_some_of_the_cpus(quota: float) -> None:
+    with pytest.raises(BadInputError, match=r"expected CPUs, at least 0\.05 and less than the 2 that there are"):
+        Shape(cpus=frozenset({0, 1}), quota=quota)
 
 
 # ---- plans ----------------------------------------------------------------------------------------------------------
@@ -193,8 +193,12 @@ def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path) -> N
         assert planned(workloads="lenet5,mlp").missing == [0, 1]
         study.set_user_attr(key, None if key != "objective" else "throughput")
     assert planned(workloads="lenet5,mlp").missing == [0]
-    study.set_user_attr("described", described | {"machine": machine.to_dict() | {"cpu_quota": 0.5}})
-    assert planned(workloads="lenet5,mlp").missing == [0, 1]
+    for more in ({"space_digest": "of another file"}, {"environment": {"MALLOC_ARENA_MAX": "1"}}):
+        study.set_user_attr("described", described | more)
+        assert planned(workloads="lenet5,mlp").missing == [0, 1]
+    for other in ({"cpu_quota": 0.5}, {"caches": [{"name": "L2", "size_bytes": 3 << 20, "n_instances": 1}]}):
+        study.set_user_attr("described", described | {"machine": machine.to_dict() | other})
+        assert planned(workloads="lenet5,mlp").missing == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +210,7 @@ def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path) -> N
         ({"workloads": "matmul", "modes": "training"}, "nothing to run: matmul has no mode"),
         ({"cpus": "1,x"}, "--cpus is 'x'"),
         ({"cpus": "4096"}, "--cpus 4096"),
-        ({"cpu_quotas": "999"}, "--cpu-quota 999; expected less than the"),
+        ({"cpu_quotas": "999"}, "--cpu-quota 999; expected CPUs, at least 0.05 and less than the"),
         ({"cpus": ""}, "--cpus is empty"),
         ({"modes": "inference,foo"}, "unknown mode 'foo'"),
         ({"cpu_quotas": "half"}, "--cpu-quota is 'half'"),
@@ -294,7 +298,7 @@ def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
     assert rules.returncode == 0, rules.stderr
     threads = json.loads(rules.stdout)["groups"]["threads"]
     assert threads["rules"] == []
-    assert threads["proof"] == {"by_workload": None, "by_machine": None}
+    assert threads["proof"] == {"by_workload": None, "by_machine": None, "by_shape": None}
     assert "No rule: keep TensorFlow's defaults" in tftune("rules", cwd=tmp_path).stdout
 
 

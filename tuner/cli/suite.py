@@ -30,7 +30,11 @@ def suite(
     ] = "inference",
     cpus: Annotated[
         str | None,
-        typer.Option("--cpus", metavar="N[,N…]", help="So many CPUs, by an affinity mask; all if not given."),
+        typer.Option(
+            "--cpus",
+            metavar="N[,N…]",
+            help="So many CPUs, by an affinity mask; without it and a quota, all.",
+        ),
     ] = None,
     cpu_quota: Annotated[
         str | None,
@@ -74,7 +78,7 @@ def suite(
         )
     )
     done = [] if dry_run else suites.run(planned, **_told(planned))
-    rows = _rows(planned, done)
+    rows = _rows(planned, done, outcomes=dry_run or json_)
     if json_:
         show_json({"schema": report.SCHEMA, "cases": rows, "absent": planned.absent})
     else:
@@ -117,7 +121,8 @@ def _told(planned: Suite) -> dict[str, Any]:
     return {"begins": begins, "ends": ends}
 
 
-def _rows(planned: Suite, done: list[Done]) -> list[dict[str, Any]]:
+def _rows(planned: Suite, done: list[Done], *, outcomes: bool) -> list[dict[str, Any]]:
+    """Return a row for each search; what came out of the known ones, which takes time to read, where it is shown."""
     from tuner.report.document import describe_study
     from tuner.report.suite import outcome
 
@@ -127,7 +132,7 @@ def _rows(planned: Suite, done: list[Done]) -> list[dict[str, Any]]:
         ended = made.get(number)
         document, failure, state = None, "", "missing"
         if number in planned.known:
-            document, state = describe_study(planned.known[number]), "known"
+            document, state = describe_study(planned.known[number]) if outcomes else None, "known"
         elif ended is not None:
             document, failure = ended.document, ended.failure
             state = "missing" if ended.interrupted else "made" if document else "failed"
@@ -136,14 +141,14 @@ def _rows(planned: Suite, done: list[Done]) -> list[dict[str, Any]]:
                 "number": number + 1,
                 "workload": case.workload.name,
                 "mode": case.workload.mode,
-                "machine": str(case.shape),
+                "shape": str(case.shape),
                 "cpus": case.shape.affinity,
                 "cpu_quota": case.shape.quota,
                 "python": str(case.python),
                 "runtime": case.runtime.title,
                 "state": state,
                 "study": None if document is None else document["study"],
-                "outcome": "" if state == "missing" else outcome(document, failure),
+                "outcome": "" if state == "missing" or not outcomes else outcome(document, failure),
                 "wall_s": None if ended is None else round(ended.wall_s, 1),
             }
         )

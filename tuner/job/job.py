@@ -71,7 +71,7 @@ class Job:
     @property
     def environment(self) -> dict[str, str]:
         """Return the inherited variables that change timings without being knobs: part of what the study is."""
-        return {name: value for name, value in sorted(self.env.items()) if name.startswith(_TIMING_PREFIXES)}
+        return timing_variables(self.env)
 
     def described(self) -> dict[str, Any]:
         """Return machine, runtime, workload and space as plain data."""
@@ -191,6 +191,11 @@ def prepare(checked: Checked) -> Job:
     if checked.workload.command is not None:
         _check_placeholders(checked.workload.command, job.space)
     return job
+
+
+def timing_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that change timings without being knobs."""
+    return {name: value for name, value in sorted(env.items()) if name.startswith(_TIMING_PREFIXES)}
 
 
 def trial_environment() -> tuple[dict[str, str], list[str]]:

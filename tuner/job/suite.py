@@ -6,7 +6,6 @@ Each search is a process of its own, confined to its shape; what is in the stora
 from __future__ import annotations
 
 import json
-import math
 import signal
 import subprocess
 import sys
@@ -18,11 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.errors import BadInputError, NoModeError, unknown
-from tuner.job.job import trial_environment
+from tuner.job.job import timing_variables, trial_environment
 from tuner.job.request import interpreter, words
 from tuner.machine.confine import PERIOD_US, Shape, choose, confined
 from tuner.machine.cpulist import parse_list
-from tuner.machine.host import Machine, detect
+from tuner.machine.host import Machine, detect, host_of
 from tuner.machine.topology import read_topology
 from tuner.measure.objective import Objective
 from tuner.places import DEFAULT_STORAGE
@@ -31,6 +30,7 @@ from tuner.search.budget import parse_duration
 from tuner.search.record import Record
 from tuner.search.storage import all_records, check_storage, open_storage
 from tuner.space import spacefile
+from tuner.space.spacefile import SpaceFile
 from tuner.workload import workload as workloads
 from tuner.workload.asked import Asked
 from tuner.workload.workload import Workload
@@ -109,11 +109,12 @@ def plan(request: SuiteRequest) -> Suite:
     budget_s = parse_duration(request.time_budget)
     stop_after_s = None if request.stop_after is None else parse_duration(request.stop_after, option="--stop-after")
     parse_duration(request.trial_timeout, option="--trial-timeout")
-    spacefile.read(request.space, machine)
+    space = spacefile.read(request.space, machine)
     check_storage(request.storage)
     shapes = _shapes(request, machine)
     named, absent = _workloads(request)
     env, _ = trial_environment()
+    environment = timing_variables(env)
     pythons = list(dict.fromkeys(interpreter(text) for text in request.pythons or (None,)))
     runtimes = {python: probe(python, env) for python in pythons}
     # What stands first varies slowest: a suite that is ended early has seen every workload somewhere.
@@ -129,7 +130,7 @@ def plan(request: SuiteRequest) -> Suite:
     records = [] if storage is None else [(record, record.attributes()) for record in all_records(storage)]
     known = {}
     for number, case in enumerate(cases):
-        found = next((r for r, a in reversed(records) if _is_of(a, case, request, machine)), None)
+        found = next((r for r, a in reversed(records) if _is_of(a, case, request, machine, space, environment)), None)
         if found is not None:
             known[number] = found
     return Suite(request=request, cases=cases, known=known, budget_s=budget_s, stop_after_s=stop_after_s, absent=absent)
@@ -171,9 +172,9 @@ def _shapes(request: SuiteRequest, machine: Machine) -> list[Shape]:
     shapes = [Shape(cpus=choose(topology, mask, _number(n, int, "--cpus"))) for n in words(request.cpus or "")]
     for text in words(request.cpu_quotas or ""):
         quota = _number(text, float, "--cpu-quota")
-        if len(mask) <= quota < math.inf:
-            raise BadInputError(f"--cpu-quota {quota:g}", f"expected less than the {len(mask)} CPUs that there are")
         shape = Shape(cpus=mask, quota=quota)
+        if machine.cpu_quota is not None and machine.cpu_quota <= quota:
+            raise BadInputError(f"--cpu-quota {text}", f"expected less than {machine.cpu_quota:g}, the quota here")
         with confined(shape):  # refused here rather than in the middle of the night
             shapes.append(shape)
     return list(dict.fromkeys(shapes)) or [Shape(cpus=mask)]
@@ -186,7 +187,14 @@ def _number(text: str, kind: Callable[[str], _N], option: str) -> _N:
         raise BadInputError(f"{option} is '{text}'", "expected numbers, e.g. 1,2") from None
 
 
-def _is_of(known: Mapping[str, Any], case: Case, request: SuiteRequest, machine: Machine) -> bool:
+def _is_of(
+    known: Mapping[str, Any],
+    case: Case,
+    request: SuiteRequest,
+    machine: Machine,
+    space: SpaceFile,
+    environment: Mapping[str, str],
+) -> bool:
     """Return whether a study, by its attributes, is of that case, asked for as a suite does, and has its finals."""
     described = known.get("described", {})
     there, workload = described.get("machine", {}), described.get("workload", {})
@@ -200,14 +208,16 @@ def _is_of(known: Mapping[str, Any], case: Case, request: SuiteRequest, machine:
     return (
         bool(known.get("finals"))
         and as_usual
-        and (there.get("cpu_model"), there.get("online_cpus"), there.get("affinity"))
-        == (machine.cpu_model, machine.online_cpus, case.shape.affinity)
+        and host_of(there) == host_of(machine.to_dict())
+        and there.get("affinity") == case.shape.affinity
         and _same_quota(there.get("cpu_quota"), min(quotas, default=None))
         and workload.get("fingerprint") == case.workload.fingerprint
         and workload.get("mode") == case.workload.mode
         and workload.get("execution") == case.workload.execution.value
         and described.get("runtime", {}).get("id") == case.runtime.id
-        and described.get("space") == Path(request.space).name.removesuffix(".toml")
+        and described.get("space_digest", space.digest) == space.digest
+        and described.get("space") == space.name
+        and described.get("environment", environment) == environment
         and known.get("seed") == request.seed
     )
 

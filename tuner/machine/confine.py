@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 import signal
 import time
@@ -32,10 +31,18 @@ _EMPTY_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What processes may use of a host: its CPUs, and a quota (in CPUs) where one is laid on beside them."""
+    """What processes may use of a host: its CPUs, and a quota (in CPUs) where one is laid on beside them.
+
+    Raises BadInputError for a quota that limits nothing, or lets nothing run.
+    """
 
     cpus: frozenset[int]
     quota: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.quota is not None and not LEAST_QUOTA <= self.quota < len(self.cpus):
+            expected = f"expected CPUs, at least {LEAST_QUOTA:g} and less than the {len(self.cpus)} that there are"
+            raise BadInputError(f"--cpu-quota {self.quota:g}", expected)
 
     def __str__(self) -> str:
         n = len(self.cpus)
@@ -99,8 +106,6 @@ def _group(quota: float, root: Path) -> Iterator[Path]:
 
 
 def _make(quota: float, root: Path) -> Path:
-    if not LEAST_QUOTA <= quota < math.inf:
-        raise BadInputError(f"--cpu-quota {quota:g}", f"expected CPUs, at least {LEAST_QUOTA:g}, e.g. 1.5")
     refused = []
     # In version 2 a group with processes of its own may not hand the controller on; then the new one stands beside it.
     for parent in cpu_groups(root):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import TunerError
 from tuner.identity import digest
@@ -85,6 +87,21 @@ def detect(root: Path = Path("/")) -> Machine:
         memory_limit_bytes=limits.memory_bytes,
         caches=list(topology.caches),
     )
+
+
+def host_of(machine: Mapping[str, Any]) -> str:
+    """Return what tells hosts apart, whatever part of them was used; `machine` is plain data.
+
+    The caches say what a virtual machine's CPU hides behind a name such as "AMD EPYC".
+    """
+    sizes = {cache["name"]: cache["size_bytes"] for cache in machine.get("caches") or ()}
+    caches = [f"{name} {_size_text(sizes[name])}" for name in ("L2", "L3") if sizes.get(name)]
+    memory = f"{round(machine['memory_bytes'] / _GIB)} GiB"
+    return ", ".join([machine["cpu_model"], f"{machine['online_cpus']} CPUs", *caches, memory])
+
+
+def _size_text(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:g} MiB" if size_bytes >= 2**20 else f"{size_bytes / 2**10:g} KiB"
 
 
 def _affinity(root: Path, topology: Topology) -> frozenset[int]:

@@ -58,7 +58,8 @@ def describe_space(space: Space) -> Document:
         name: {"setting": setting.to_dict(), "same_as": aliases[name], "source": sources[name]}
         for name, setting in space.baselines.items()
     }
-    return {"space": space.name, "points": len(space.points), "knobs": knobs, "baselines": baselines}
+    named = {"space": space.name, "space_digest": space.file_digest}
+    return {**named, "points": len(space.points), "knobs": knobs, "baselines": baselines}
 
 
 def describe_workload(workload: Workload) -> Document:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import BadInputError
+from tuner.machine.host import host_of
 from tuner.report.document import describe_study
 from tuner.search.record import Record
 
@@ -64,8 +65,8 @@ def _common(document: dict[str, Any]) -> dict[str, Any]:
         "workload": workload["name"],
         "mode": workload["mode"],
         "execution": workload["execution"],
-        "cpu": machine["cpu_model"],
-        "machine": machine["id"],
+        "host": host_of(machine),
+        "shape": machine["id"],
         "physical_cores": machine["physical_cores"],
         "logical_cpus": machine["logical_cpus"],
         "cpu_quota": machine["cpu_quota"],

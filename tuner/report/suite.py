@@ -27,9 +27,9 @@ def outcome(document: Mapping[str, Any] | None, failure: str) -> str:
 
 def plan(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return the searches of a suite, those that are known and those that are to be run."""
-    shown = table(">#", "workload", "mode", "machine", "runtime", "state", "outcome")
+    shown = table(">#", "workload", "mode", "shape", "runtime", "state", "outcome")
     for row in rows:
-        cells = (row["workload"], row["mode"], row["machine"], row["runtime"], row["state"], row["outcome"])
+        cells = (row["workload"], row["mode"], row["shape"], row["runtime"], row["state"], row["outcome"])
         shown.add_row(str(row["number"]), *cells)
     return shown
 

@@ -40,6 +40,8 @@ class Space:
     dropped: dict[str, str] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
     tells_batch: bool = True
+    file_digest: str = ""
+    """Of the file's text; the same on every machine."""
 
     def allows(self, setting: Setting) -> bool:
         """Return whether a setting keeps to the pins, and so may be chosen; baselines need not."""
@@ -147,6 +149,7 @@ def resolve(
         domains["batch_size"] = (default_batch,)
     return Space(
         name=file.name,
+        file_digest=file.digest,
         domains=domains,
         off=off,
         dropped=dropped,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError, unknown
+from tuner.identity import digest
 from tuner.machine.host import Machine
 from tuner.places import shipped
 from tuner.space.catalogue import KNOBS, knob
@@ -38,6 +39,8 @@ class SpaceFile:
     """A space file resolved on a machine: each named knob's domain, the constraints, and the symbols' values."""
 
     name: str
+    digest: str
+    """Of what the file says, resolved nowhere."""
     domains: dict[str, tuple[Value, ...]]
     constraints: tuple[Expression, ...]
     symbols: Symbols
@@ -100,7 +103,8 @@ def _resolve(name: str, data: Mapping[str, Any], machine: Machine, known: Symbol
                 f"knobs.{knob_name} is {table!r}", "expected a table with values, powers_of_2, choices or presets"
             )
         domains[knob_name] = _domain(knob(knob_name), table, machine, known)
-    return SpaceFile(name=name, domains=domains, constraints=tuple(_constraints(data, known)), symbols=known)
+    constraints = tuple(_constraints(data, known))
+    return SpaceFile(name=name, digest=digest(data), domains=domains, constraints=constraints, symbols=known)
 
 
 def _domain(of: Knob, table: Mapping[str, Any], machine: Machine, known: Symbols) -> tuple[Value, ...]:
