@@ -114,6 +114,44 @@ def test_a_copy_that_was_cut_short_is_made_again(small: str, tmp_path: Path) -> 
     assert sorted(optuna.get_all_study_names(here)) == ["made-0", "made-1", "made-2", "made-3", "theirs"]
 
 
+def test_a_study_of_a_later_generation_is_copied_once(small: str, tmp_path: Path) -> None:
+    other, into = f"sqlite:///{tmp_path}/other.db", f"sqlite:///{tmp_path}/team.db"
+    storage = studies_in(other, workloads=1, cores=(8,))
+    record = all_records(storage)[0]
+    record.put("created", "2026-12-01T00:00:00+00:00")
+    optuna.copy_study(from_study_name="made-0", from_storage=storage, to_storage=storage, to_study_name="made-0.2")
+    optuna.delete_study(study_name="made-0", storage=storage)
+    here = open_storage(into, create=True)
+    assert here is not None
+    list(merge(small, into))
+    optuna.create_study(study_name="made-0.2", storage=here)
+    assert [(each.name, each.what) for each in merge(other, into)] == [("made-0.3", "new")]
+    assert [(each.name, each.what) for each in merge(other, into)] == [("made-0.3", "known")]
+
+
+def test_a_trial_that_was_left_open_elsewhere_does_not_make_two_studies_of_one(tmp_path: Path) -> None:
+    """A copy counts its trials anew, without those that run."""
+    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    study = all_records(studies_in(source, workloads=1, cores=(8,)))[0].study
+    study.ask()
+    study.add_trial(study.get_trials()[0])
+    list(merge(source, into))
+    assert [each.what for each in merge(source, into)] == ["known"]
+
+
+def test_of_an_import_that_was_killed_between_two_copies_one_is_left(tmp_path: Path) -> None:
+    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    record = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+    list(merge(source, into))
+    here = open_storage(into, create=False)
+    assert here is not None
+    optuna.copy_study(from_study_name="made-0", from_storage=here, to_storage=here, to_study_name="made-0.2")
+    record.put("updated", "2026-12-24T00:00:00+00:00")
+    all_records(here)[1].put("updated", "2026-12-24T00:00:00+00:00")
+    assert [(each.name, each.what) for each in merge(source, into)] == [("made-0.2", "known")]
+    assert optuna.get_all_study_names(here) == ["made-0.2"]
+
+
 def test_a_storage_is_not_merged_with_itself(small: str) -> None:
     with pytest.raises(BadInputError, match="is the storage itself"):
         list(merge(small.removeprefix("sqlite:///"), small))
@@ -144,12 +182,17 @@ def test_another_hosts_half_copy_is_left_alone(small: str, tmp_path: Path) -> No
     assert "made-0" in optuna.get_all_study_names(here)
 
 
-def test_what_cannot_be_read_is_named(small: str, call: Call, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["", "machine.id", "machine.cpu_model", "runtime.id", "workload.fingerprint"])
+def test_what_cannot_be_read_is_named(lost: str, small: str, call: Call, tmp_path: Path) -> None:
     storage = open_storage(small, create=False)
     assert storage is not None
     records = all_records(storage)
     records[0].put("schema", 99)
-    records[1].put("described", [])
+    described = records[1].get("described") if lost else []
+    if lost:
+        part, key = lost.split(".")
+        del described[part][key]
+    records[1].put("described", described)
     into = f"sqlite:///{tmp_path}/team.db"
     code, out, _ = call("import", small, "--storage", into)
     assert code == 0

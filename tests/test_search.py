@@ -25,7 +25,7 @@ from tuner.measure.finals import Round
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.report import terminal
-from tuner.report.document import describe_study
+from tuner.report.document import describe_host, describe_study
 from tuner.runtime.probe import Runtime
 from tuner.search import gp
 from tuner.search.bench import BenchPlan
@@ -572,10 +572,12 @@ def test_reading_verbs_write_nothing_into_anything(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_finding_studies(tmp_path: Path, space: Space) -> None:
+def test_finding_studies(tmp_path: Path, space: Space, machine: Machine, stock: Runtime) -> None:
     assert open_storage(f"sqlite:///{tmp_path}/t.db", create=False) is None
-    run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
-    run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), fresh=True)
+    workload = {"name": "made", "mode": "inference", "fingerprint": "f"}
+    for fresh in (False, True):
+        record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), fresh=fresh)
+        record.put("described", describe_host(machine, stock) | {"workload": workload})
     storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=False)
     assert storage is not None
     assert find(storage, "made").name == "made"
@@ -584,6 +586,9 @@ def test_finding_studies(tmp_path: Path, space: Space) -> None:
         find(storage, "mad")
     with pytest.raises(BadInputError, match="unknown study"):
         find(storage, "other")
+    record.put("described", {})
+    with pytest.raises(BadInputError, match=r"made\.2 cannot be read: damaged"):
+        find(storage, "made.2")
 
 
 def test_a_study_without_a_number_says_so(tmp_path: Path, space: Space) -> None:
@@ -596,3 +601,17 @@ def test_a_study_without_a_number_says_so(tmp_path: Path, space: Space) -> None:
     with pytest.raises(TunerError):
         record.put("schema", 99)
         create_or_continue(storage, "made", LatticeSampler(space, seed=0), fresh=False)
+
+
+def test_an_imported_study_is_not_gone_on_with(tmp_path: Path, space: Space) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
+    assert storage is not None
+
+    def name(*, fresh: bool = False) -> str:
+        return create_or_continue(storage, "made", LatticeSampler(space, seed=0), fresh=fresh).name
+
+    optuna.create_study(study_name="made", storage=storage).set_user_attr("imported", "elsewhere")
+    assert name() == name() == "made.2"
+    optuna.create_study(study_name="made.3", storage=storage).set_user_attr("imported", "elsewhere")
+    assert name() == "made.2"
+    assert name(fresh=True) == name() == "made.4"

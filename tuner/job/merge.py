@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import optuna
@@ -13,10 +14,7 @@ from optuna.trial import FrozenTrial
 from tuner.errors import BadInputError
 from tuner.machine.exclusive import importing_alone
 from tuner.search.record import Record
-from tuner.search.storage import all_records, generation_name, open_storage, records, sqlite_file
-
-_MARK = "imported"
-"""Is in the attributes of a copy from its first moment, with the host that copied it."""
+from tuner.search.storage import IMPORTED, all_records, generation_name, open_storage, records, sqlite_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,7 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
         assert here is not None  # create=True
         for each in here.get_all_studies():
             # Of an import that was cut short; another host's may be on its way.
-            mine = each.user_attrs.get(_MARK) == socket.gethostname()
+            mine = each.user_attrs.get(IMPORTED) == socket.gethostname()
             if mine and "schema" not in each.user_attrs:
                 optuna.delete_study(study_name=each.study_name, storage=here)
         known = {record.name: record for record in all_records(here)}
@@ -72,19 +70,24 @@ def _absolute(url: str) -> str:
 def _merge(
     record: Record,
     here: optuna.storages.BaseStorage,
-    known: Mapping[str, Record],
+    known: dict[str, Record],
     taken: set[str],
 ) -> Merged:
     same = [r for r in known.values() if _stem(r) == _stem(record) and _born(r) == _born(record)]
-    as_far = next((r for r in same if _trials(record) <= _trials(r) and _state(record) <= _state(r)), None)
+    as_far = next((r for r in same if _is_as_far(r, record)), None)
     if as_far is not None:
+        for each in same:
+            # Left by an import of ours that was killed when it had the newer copy already.
+            if each is not as_far and each.get(IMPORTED) == socket.gethostname() and _is_as_far(as_far, each):
+                optuna.delete_study(study_name=each.name, storage=here)
+                del known[each.name]
         return Merged(source=record.name, name=as_far.name, what="known")
     # Where both went on by themselves, both are kept.
-    behind = next((r for r in same if _trials(r) <= _trials(record) and _state(r) <= _state(record)), None)
-    name = _free(record.name, taken) if behind is None else behind.name
+    behind = next((r for r in same if _is_as_far(record, r)), None)
+    name = _free(_stem(record), taken) if behind is None else behind.name
     if behind is not None:
         # What is here stays until all of the other is here too, and then there are two to take the new one from.
-        spare = _free(record.name, taken)
+        spare = _free(_stem(record), taken)
         _copy(record, here, spare)
         optuna.delete_study(study_name=name, storage=here)
         _copy(record, here, name)
@@ -98,16 +101,21 @@ def _merge(
 def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
     """Copy a study; what makes it one of ours is written last, so that half a copy is none."""
     study = optuna.create_study(study_name=name, storage=into, directions=record.study.directions)
-    study.set_user_attr(_MARK, socket.gethostname())
+    study.set_user_attr(IMPORTED, socket.gethostname())
     study.add_trials(_finished(record))
     attributes = record.attributes()
-    for key in sorted(attributes.keys() - {_MARK}, key=lambda key: (key == "schema", key)):
+    for key in sorted(attributes.keys() - {IMPORTED}, key=lambda key: (key == "schema", key)):
         study.set_user_attr(key, attributes[key])
 
 
-def _trials(record: Record) -> set[tuple[int, float | None]]:
-    """Return what tells the trials of two copies of a study apart."""
-    return {(trial.number, trial.value) for trial in _finished(record)}
+def _is_as_far(a: Record, b: Record) -> bool:
+    """Return whether a copy of a study has all that another copy has."""
+    return _trials(b) <= _trials(a) and _state(b) <= _state(a)
+
+
+def _trials(record: Record) -> Counter[tuple[object, ...]]:
+    """Return what tells the trials of two copies of a study apart: not their numbers, which a copy counts anew."""
+    return Counter((*sorted(trial.params.items()), trial.value) for trial in _finished(record))
 
 
 def _finished(record: Record) -> list[FrozenTrial]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,15 @@ from tuner.errors import BadInputError, TunerError, unknown
 from tuner.places import check_writable
 from tuner.search.record import SCHEMA, Record
 
+IMPORTED = "imported"
+"""Is in the attributes of a copy of another storage's study from its first moment, with the host that copied it."""
 _SQLITE = "sqlite:///"
+_NAMED_BY = {
+    "machine": ("id", "cpu_model", "online_cpus", "memory_bytes"),
+    "runtime": ("id", "tensorflow"),
+    "workload": ("name", "mode", "fingerprint"),
+}
+"""What a study has to say of what it is of: by it studies are compared, filtered and merged."""
 
 
 def check_storage(url: str, *, create: bool = True) -> str:
@@ -119,10 +127,9 @@ def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:
 def _read(storage: optuna.storages.BaseStorage, name: str) -> Record:
     """Return a study; raises BadInputError for one of another format than ours."""
     record = Record(optuna.load_study(study_name=name, storage=storage))
-    if record.get("schema") != SCHEMA:
-        raise BadInputError(
-            f"study {name} has format {record.get('schema')}, this tftune reads {SCHEMA}", "search again with --fresh"
-        )
+    reason = _unreadable(record.attributes())
+    if reason is not None:
+        raise BadInputError(f"study {name} cannot be read: {reason}", "search again with --fresh")
     return record
 
 
@@ -156,22 +163,28 @@ def _unreadable(known: Mapping[str, Any]) -> str | None:
     if known["schema"] != SCHEMA:
         return f"of format {known['schema']}, this tftune reads {SCHEMA}"
     described = known.get("described")
-    whole = isinstance(described, dict) and all(
-        isinstance(described.get(part), dict) for part in ("machine", "runtime", "workload")
-    )
-    return None if whole else "damaged: it does not say what it is of"
+    if isinstance(described, dict) and all(_says(described.get(part), keys) for part, keys in _NAMED_BY.items()):
+        return None
+    return "damaged: it does not say what it is of"
+
+
+def _says(part: object, keys: Sequence[str]) -> bool:
+    return isinstance(part, dict) and all(part.get(key) is not None for key in keys)
 
 
 def create_or_continue(
     storage: optuna.storages.BaseStorage, stem: str, sampler: optuna.samplers.BaseSampler, *, fresh: bool
 ) -> Record:
-    """Return the newest study named `stem`, `stem.2`, …; a new one if there is none or `fresh` is asked for."""
-    known = set(optuna.get_all_study_names(storage))
-    generation = 1
-    while generation_name(stem, generation) in known:
-        generation += 1
-    exists = generation > 1
-    name = generation_name(stem, generation if fresh or not exists else generation - 1)
+    """Return the newest study named `stem`, `stem.2`, …; a new one if there is none or `fresh` is asked for.
+
+    One that was imported is another host's to go on with, even if that is a machine like this one.
+    """
+    known = {study.study_name: IMPORTED in study.user_attrs for study in storage.get_all_studies()}
+    names = [stem]
+    while names[-1] in known:
+        names.append(generation_name(stem, len(names) + 1))
+    own = [name for name in names[:-1] if not known[name]]
+    name = names[-1] if fresh or not own else own[-1]
     study = optuna.create_study(
         study_name=name, storage=storage, sampler=sampler, direction="maximize", load_if_exists=True
     )
