@@ -26,6 +26,7 @@ from tuner.rules.rule import RuleSet
 from tuner.search.storage import all_records, open_storage
 
 GOLDEN = DATA / "rules"
+PICTURES = {rulepage.SPEEDUPS: "rules-speedups.svg", rulepage.LOSSES: "rules-losses.svg"}
 Call = Callable[..., Any]
 
 
@@ -87,7 +88,7 @@ def test_the_json_is_as_it_was(document: dict[str, Any]) -> None:
 
 
 def test_the_markdown_is_as_it_was(document: dict[str, Any]) -> None:
-    assert rulepage.markdown(document, pictures=True) == (GOLDEN / "rules.md").read_text()
+    assert rulepage.markdown(document, PICTURES) == (GOLDEN / "rules.md").read_text()
 
 
 def test_the_page_is_one_file_with_its_pictures_inside(document: dict[str, Any]) -> None:
@@ -108,7 +109,7 @@ def test_nothing_held_out_draws_nothing(document: dict[str, Any]) -> None:
     threads = document["groups"]["threads"] | {"proof": {"by_workload": None, "by_machine": None}}
     empty = document | {"groups": {"threads": threads}}
     assert picture.speedups(empty) is None
-    page = rulepage.markdown(empty, pictures=False)
+    page = rulepage.markdown(empty, {})
     assert "there is only one" in page
     assert "No study tells of batch sizes" in page
 
@@ -116,7 +117,7 @@ def test_nothing_held_out_draws_nothing(document: dict[str, Any]) -> None:
 def test_a_page_without_a_rule_says_what_holds_and_why(document: dict[str, Any]) -> None:
     threads = document["groups"]["threads"]
     none = document | {"groups": {"threads": threads | {"rules": [], "otherwise": threads["rules"][0]["evidence"]}}}
-    page = rulepage.markdown(none, pictures=False)
+    page = rulepage.markdown(none, {})
     assert "**No rule: keep TensorFlow's defaults**" in page
     assert "Nothing gains 2 %" in page
 
@@ -124,7 +125,7 @@ def test_a_page_without_a_rule_says_what_holds_and_why(document: dict[str, Any])
 def test_a_page_of_batches_alone_does_not_speak_of_threads(document: dict[str, Any]) -> None:
     batches = json.loads(json.dumps(document["groups"]["threads"]))
     batches["rules"] = [batches["rules"][0] | {"if": "everywhere", "then": "batch_size 4 times the workload's own"}]
-    page = rulepage.markdown(document | {"groups": {"batch_size": batches}}, pictures=False)
+    page = rulepage.markdown(document | {"groups": {"batch_size": batches}}, {})
     assert "No study tells of threads" in page
     assert "**1. Everywhere: batch_size 4 times" in page
     assert "TensorFlow's defaults" not in page
@@ -322,20 +323,29 @@ def test_what_cannot_be_asked_is_said(url: str, options: dict[str, str], said: s
 def test_filters_choose_studies(url: str) -> None:
     found = rulebook.make(RulesRequest(storage=url, machine="made16", workloads="made1,made2"))
     assert found.lists["threads"].coverage.n_studies == 2
-    assert list(found.lists["threads"].coverage.machines) == ["made16"]
+    assert list(found.lists["threads"].coverage.shapes) == ["made16"]
 
 
 def test_too_few_workloads_are_said_to_be_that(url: str, call: Call) -> None:
     out = call("rules", "--storage", url, "--workloads", "made1,made2")[1]
-    assert "2 workloads: a few agree by chance too often, and fewer than 5 never make a rule" in out
+    assert "2 workloads: a few agree by chance too often, and fewer than 6 never make a rule" in out
     assert "--keep" not in out
 
 
-def test_a_damaged_study_is_left_out_and_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "value"), [("finals", {"rounds": 3}), ("noise", {"quads": 2}), ("noise", [0.1])])
+def test_a_damaged_study_is_left_out_and_named(key: str, value: object, tmp_path: Path) -> None:
     storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=2, cores=(8,))
     record = all_records(storage)[0]
-    record.put("finals", {"rounds": 3})
+    record.put(key, value)
     assert [reason.split(" (")[0] for reason in _excluded(storage)] == ["damaged"]
+
+
+def test_a_study_of_unknown_age_is_left_out_where_the_age_matters(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    storage = studies_in(url, workloads=2, cores=(8,))
+    all_records(storage)[0].put("created", None)
+    made = rulebook.make(RulesRequest(storage=url, since="2026-01-01")).made
+    assert made["excluded"] == {"it does not say when it was begun": ["made-0"]}
 
 
 def test_a_foreign_database_has_no_rules(tmp_path: Path) -> None:
@@ -375,7 +385,8 @@ def test_rules_as_files(url: str, call: Call, format_: str, tmp_path: Path) -> N
     assert call("rules", "--storage", url, "--format", format_, "--out", str(out))[0] == 0
     assert "work of a step per operator" in out.read_text()
     pictures = {path.name for path in tmp_path.glob("*.svg")}
-    assert pictures == ({rulepage.SPEEDUPS, rulepage.LOSSES} if format_ == "md" else set())
+    assert pictures == (set(PICTURES.values()) if format_ == "md" else set())
+    assert all((f"]({name})" in out.read_text()) for name in pictures)
 
 
 def test_rules_are_kept_where_they_are_looked_for(

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 
+_PIPED_WIDTH = 200
+"""Of what is no terminal: a table's row is a line there, so that it can be searched and cut."""
+
+
 def console(*, stderr: bool = False) -> Console:
     """Return a console; what is printed on it is never coloured by guess."""
     from rich.console import Console
@@ -21,7 +25,10 @@ def console(*, stderr: bool = False) -> Console:
             discard(self.file)
             raise SystemExit(0)
 
-    return Piped(stderr=stderr, highlight=False)
+    stream = sys.stderr if stderr else sys.stdout  # None where it was closed before we began
+    terminal = stream is not None and stream.isatty()
+    width = None if terminal or "COLUMNS" in os.environ else _PIPED_WIDTH
+    return Piped(stderr=stderr, highlight=False, width=width)
 
 
 def discard(stream: IO[str]) -> None:

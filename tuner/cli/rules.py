@@ -58,7 +58,10 @@ def rules(
     format_: Annotated[
         str, typer.Option("--format", metavar="text|md|html|json", help="For a terminal, a wiki, a browser, a program.")
     ] = "text",
-    out: OutOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write to a file; a wiki page's pictures lie beside it."),
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep them in results/tftune-rules.json, for recommend and search.")
     ] = False,
@@ -88,6 +91,8 @@ def rules(
     if keep and request.filters:
         raise BadInputError("--keep of the rules of some studies only", "leave the filters out, or use --out")
     _check_out(out)
+    if keep:
+        check_writable(rulebook.KEPT.parent, "run it in the folder that holds your studies")
     progress = console(stderr=True)
 
     def told(line: str) -> None:
@@ -126,13 +131,16 @@ def _write_page(document: dict[str, Any], format_: str, out: Path | None) -> Non
         return
     else:
         drawn = {rulepage.SPEEDUPS: picture.speedups(document), rulepage.LOSSES: picture.losses(document)}
-        known = {name: svg for name, svg in drawn.items() if svg is not None and (format_ == "html" or out)}
+        known = {name: svg for name, svg in drawn.items() if svg is not None}
         if format_ == "html":
             text = rulepage.html(document, known)
+        elif out is None:
+            text = rulepage.markdown(document, {})
         else:
-            text = rulepage.markdown(document, pictures=bool(known))
-            for name, svg in known.items():
-                Path(str(out)).with_name(name).write_text(svg + "\n")
+            files = {name: f"{out.stem}-{name}.svg" for name in known}
+            text = rulepage.markdown(document, files)
+            for name, beside in files.items():
+                out.with_name(beside).write_text(known[name] + "\n")
     if out is None:
         sys.stdout.write(text)
     else:

@@ -9,11 +9,12 @@ from typing import Any
 from tuner.errors import BadInputError
 from tuner.job.job import Job
 from tuner.job.rulebook import exists, load
+from tuner.machine.host import host_of
 from tuner.model.graph import Features
 from tuner.report.document import SCHEMA, Document
 from tuner.report.rules import sentence
 from tuner.rules.account import described
-from tuner.rules.evidence import COMPACT_BASELINE, apply, host_of
+from tuner.rules.evidence import COMPACT_BASELINE, apply
 from tuner.rules.recipe import BATCH, COMPACT
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.schema import THREADS
@@ -100,6 +101,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     outside = [text for group in groups for text in rules.lists[group].outside(situation)]
     evidence = last.otherwise if followed is None else followed.evidence
     host = host_of(job.machine.to_dict())
+    told = [_told(rules.lists.get(group), group, situation, _compact(job)) for group in asked]
     return setting, {
         "schema": SCHEMA,
         **described(situation),
@@ -108,12 +110,12 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         "machine_known": host in last.coverage.hosts,
         "outside": list(dict.fromkeys(outside)),
         "rules": {"file": str(place), "created": rules.made["created"], "studies": rules.made["n_studies"]},
-        "followed": [_told(rules.lists.get(group), group, situation, _compact(job)) for group in asked],
+        "followed": told,
         "setting": setting.to_dict(),
         "env": _env(job, setting),
         "evidence": dict(evidence),
         # What the evidence does not reach, nothing is promised for.
-        "expected": evidence.get("expected") if followed is not None and not outside else None,
+        "expected": evidence.get("expected") if any(each["if"] for each in told) and not outside else None,
     }
 
 

@@ -12,10 +12,10 @@ from typing import NoReturn
 from tuner import __version__
 from tuner.errors import BadInputError, unknown
 from tuner.job.request import words
-from tuner.machine.host import detect
+from tuner.machine.host import detect, host_of
 from tuner.places import DEFAULT_STORAGE, shipped
 from tuner.rules.distil import distil
-from tuner.rules.evidence import Known, by_reason, host_of, read
+from tuner.rules.evidence import Known, by_reason, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.rule import RuleSet
 from tuner.search.storage import open_storage, records
@@ -76,7 +76,7 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
         "excluded": left_out,
         "level": plan.level,
         "least_gain": plan.least_gain,
-        "least_workloads": plan.least_workloads,
+        "fewest_workloads": plan.fewest_workloads,
     }
     return distil(studies, plan, made=made)
 
@@ -99,11 +99,23 @@ def _filter(request: RulesRequest, since: datetime | None, described: Sequence[K
             return "not of that machine"
         if names and of.get("workload", {}).get("name") not in names:
             return "not of these workloads"
-        if since is not None and datetime.fromisoformat(str(known.get("created"))) < since:
-            return f"begun before {since:%Y-%m-%d}"
-        return None
+        if since is None:
+            return None
+        begun = _begun(known)
+        if begun is None:
+            return "it does not say when it was begun"
+        return f"begun before {since:%Y-%m-%d}" if begun < since else None
 
     return wanted
+
+
+def _begun(known: Known) -> datetime | None:
+    """Return when a study was begun, None where it does not say."""
+    try:
+        begun = datetime.fromisoformat(str(known.get("created")))
+    except ValueError:
+        return None
+    return begun if begun.tzinfo else begun.replace(tzinfo=UTC)
 
 
 def _is_machine(machine: Known, wanted: str) -> bool:

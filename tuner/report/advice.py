@@ -17,7 +17,7 @@ def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
     features, rules = document["features"], document["rules"]
     return [
         Text(
-            f"{document['workload']} {document['mode']} on {document['machine']}, {document['runtime']}: average width "
+            f"{document['workload']} {document['mode']} on {document['shape']}, {document['runtime']}: average width "
             f"{features['width']:.2f}, {features['flops'] / 1e9:.3g} GFLOPs an item"
             f"{'' if features['known'] else ' or more'}"
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from tuner.report.rules import (
     FOLLOWED,
@@ -23,7 +24,8 @@ from tuner.report.rules import (
 from tuner.rules.rule import KEEP
 from tuner.rules.schema import THREADS
 
-SPEEDUPS, LOSSES = "rules-speedups.svg", "rules-losses.svg"
+SPEEDUPS, LOSSES = "speedups", "losses"
+_PICTURES = {SPEEDUPS: "what tuning gains over each baseline", LOSSES: "what the rules reach where they were held out"}
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
     "table{border-collapse:collapse;font-size:.9em}"
@@ -34,16 +36,17 @@ _STYLE = (
 )
 
 
-def markdown(document: Mapping[str, Any], *, pictures: bool) -> str:
-    """Return the page; `pictures` are linked to as files beside it."""
-    return "\n".join(_lines(document, pictures=pictures)) + "\n"
+def markdown(document: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+    """Return the page; of the `pictures` that there are, the files beside it are said."""
+    return "\n".join(_lines(document, pictures)) + "\n"
 
 
 def html(document: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
     """Return the page as one file; `drawn` are the pictures by name, as SVG."""
     from markdown_it import MarkdownIt
 
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(document, pictures=bool(drawn)))
+    page = markdown(document, {name: name for name in drawn})
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(page)
     for name, svg in drawn.items():
         start = body.index(f'<img src="{name}"')
         end = body.index(">", start) + 1
@@ -54,7 +57,7 @@ def html(document: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
     )
 
 
-def _lines(document: Mapping[str, Any], *, pictures: bool) -> Iterator[str]:
+def _lines(document: Mapping[str, Any], pictures: Mapping[str, str]) -> Iterator[str]:
     made = document["made"]
     yield from ("# Parallelism rules for TensorFlow", "")
     yield f"{heading(document)}; distilled by tftune {made['tftune']} on {made['created'][:10]}."
@@ -67,9 +70,8 @@ def _lines(document: Mapping[str, Any], *, pictures: bool) -> Iterator[str]:
     for title, proof in proofs(document):
         yield from _table(title, proof)
     yield from (f"{PAPER}.", "")
-    if pictures:
-        yield from (f"![what tuning gains over each baseline]({SPEEDUPS})", "")
-        yield from (f"![what the rules reach where they were held out]({LOSSES})", "")
+    for name, file in pictures.items():
+        yield from (f"![{_PICTURES[name]}]({quote(file)})", "")
     yield from ("## What was covered", "")
     yield from (f"- {line}" for line in covered(document))
     yield from ("", "## What was not", "")
@@ -95,7 +97,7 @@ def _group(document: Mapping[str, Any], name: str) -> Iterator[str]:
 def _snippet(example: Mapping[str, Any] | None) -> Iterator[str]:
     if example is None or not example["env"]:
         return
-    yield from ("", f"For example {example['workload']} {example['mode']} on {example['machine']}:", "", "```sh")
+    yield from ("", f"For example {example['workload']} {example['mode']} on {example['shape']}:", "", "```sh")
     yield from (f"export {name}={value}" for name, value in example["env"].items())
     yield "```"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.report.layout import left_out_text, percent, ratio_text, table
@@ -15,8 +15,6 @@ from tuner.rules.schema import THREADS
 from tuner.rules.situation import FEATURES
 
 SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")
-FEWEST = 5
-"""Workloads that make a rule: four have the same sign by chance in 1 of 16 cases."""
 _FEW = 3
 PAPER = (
     "Wang et al. (TACO 2021) report 1.30 over Intel's and 1.38 over TensorFlow's settings on large Xeons; "
@@ -52,7 +50,7 @@ def heading(document: Mapping[str, Any]) -> str:
     """Return what the rules are from, in a line."""
     made, groups = document["made"], document["groups"].values()
     workloads = {name for group in groups for names in group["coverage"]["workloads"].values() for name in names}
-    shapes = {name for group in groups for name in group["coverage"]["machines"]}
+    shapes = {name for group in groups for name in group["coverage"]["shapes"]}
     hosts = {name for group in groups for name in group["coverage"]["hosts"]}
     filters = ", ".join(f"{name} {text}" for name, text in made["filters"].items())
     return (
@@ -75,7 +73,7 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
         return
     yield (
         f"seen in {n_studies(evidence['studies'])} of {plural(len(evidence['workloads']), 'workload')} on "
-        f"{plural(evidence['machines'], 'machine shape')}; its setting was measured itself in {evidence['measured']}"
+        f"{plural(evidence['shapes'], 'machine shape')}; its setting was measured itself in {evidence['measured']}"
     )
     gains = [(name, ratio_of(evidence["gain"].get(name))) for name in SHOWN_BASELINES if evidence["gain"].get(name)]
     yield "rate over " + ", ".join(f"{name} {text}" for name, text in gains)
@@ -96,7 +94,7 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
     bad = evidence["counter_examples"]
     for each in bad[:_FEW]:
         yield (
-            f"counter-example: {each['workload']} {each['mode']}, {each['machine']}: "
+            f"counter-example: {each['workload']} {each['mode']}, {each['shape']}: "
             f"{ratio_text(each['over_default'], each['low'], each['high'])} over tf-default, "
             f"{percent(each['of_best'], 0)} of the best found"
         )
@@ -123,8 +121,9 @@ def why_none(document: Mapping[str, Any], group: Mapping[str, Any]) -> str | Non
         return None
     made, names = document["made"], group["coverage"]["workloads"].values()
     n = len({name for each in names for name in each})
-    if n < FEWEST:
-        return f"{plural(n, 'workload')}: a few agree by chance too often, and fewer than {FEWEST} never make a rule"
+    fewest = made["fewest_workloads"]
+    if n < fewest:
+        return f"{plural(n, 'workload')}: a few agree by chance too often, and fewer than {fewest} never make a rule"
     return (
         f"nothing gains {percent(made['least_gain'], 0)} in several workloads so clearly that noise would look like it "
         f"in less than 1 of {round(1 / made['level'])} cases"
@@ -176,12 +175,12 @@ def held_out_rows(proof: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 def proofs(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
     """Yield each held-out table with its title; None where there is only one of what would be left out."""
     for name, group in document["groups"].items():
-        for what, by in (("workload", "by_workload"), ("machine", "by_machine")):
+        for what, by in (("workload", "by_workload"), ("machine", "by_machine"), ("shape", "by_shape")):
             proof = group["proof"].get(by)
             of = "at the workload's own batch size" if name == THREADS else "threads and batch size, at any batch size"
             if proof is not None:
                 yield f"{TITLES[name]}, {of}; {left_out(proof)}", proof
-            else:
+            elif what != "shape":
                 yield f"{TITLES[name]}: no {what} could be left out, there is only one", None
 
 
@@ -190,10 +189,10 @@ def held_out(title: str, proof: Mapping[str, Any] | None) -> RenderableType:
     if proof is None:
         return Text(title, style="dim")
     # Short, so that it fits 80 columns: right is what is not told apart from the best found.
-    shown = table("settings of", ">of best found", ">worst", ">right", ">rules over it", ">measured", title=title)
+    shown = table("settings of", ">of best found", ">worst", ">right", ">rules over it", ">measured")
     for row in held_out_rows(proof):
         shown.add_row(*row)
-    return shown
+    return Group(Text(title, style="bold"), shown)
 
 
 def covered(document: Mapping[str, Any]) -> Iterator[str]:
@@ -201,8 +200,8 @@ def covered(document: Mapping[str, Any]) -> Iterator[str]:
     for name, group in document["groups"].items():
         coverage = group["coverage"]
         yield f"{TITLES[name]}: {n_studies(coverage['n_studies'])}"
-        for key, machine in coverage["machines"].items():
-            yield f"{machine['host']}, {machine['machine']} (id {key}): {n_studies(machine['studies'])}"
+        for key, shape in coverage["shapes"].items():
+            yield f"{shape['host']}, {shape['shape']} (id {key}): {n_studies(shape['studies'])}"
         for title, n in coverage["runtimes"].items():
             yield f"{title}: {n_studies(n)}"
         for mode, names in coverage["workloads"].items():

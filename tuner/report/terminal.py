@@ -305,15 +305,14 @@ def summary(document: Document) -> RenderableType:
 
 def studies(rows: Sequence[Document]) -> RenderableType:
     """Return the list of studies."""
-    shown = table("study", "workload", ">trials", ">against tf-default", "verdict", "created (UTC)")
-    for column in (0, 4):
+    shown = table("study", ">trials", ">against tf-default", "verdict", "created (UTC)")
+    for column in (0, 2, 3):
         shown.columns[column].no_wrap = True
     for row in rows:
         verdict = row["verdict"]
         word = verdict["verdict"] if verdict else "no finals"
         shown.add_row(
             row["study"],
-            f"{row['workload']} {row['mode']}",
             str(row["trials"]),
             speedup_text(verdict) if verdict else "—",
             Text(word, style=_STYLES.get(word, "dim")),

@@ -27,7 +27,7 @@ def account(studies: Sequence[Study], settings: Sequence[Setting], *, batch: boo
     return {
         "studies": len(studies),
         "workloads": sorted({study.workload for study in studies}),
-        "machines": len({study.machine_id for study in studies}),
+        "shapes": len({study.shape_id for study in studies}),
         "measured": sum(setting in study.surface.measured for study, setting in pairs),
         "gain": {name: ratio_document(over_workloads(_over(pairs, name))) for name in baselines(studies)},
         "loss": _losses(losses),
@@ -118,13 +118,13 @@ def _counter_examples(
 
 
 def described(situation: Situation) -> Mapping[str, Any]:
-    """Return which workload, mode, machine and build a situation is, in words."""
+    """Return which workload, mode, shape of a machine and build a situation is, in words."""
     machine = situation.machine
     quota = "" if machine.cpu_quota is None else f", quota {machine.cpu_quota:g}"
     plural = "s" if machine.physical_cores > 1 else ""
     return {
         "workload": situation.workload,
         "mode": situation.mode,
-        "machine": f"{machine.physical_cores} core{plural}{quota}",
+        "shape": f"{machine.physical_cores} core{plural}{quota}",
         "pool": situation.pool,
     }

@@ -99,11 +99,11 @@ def coverage(studies: Sequence[Study]) -> Coverage:
         values = [study.values[feature.name] for study in studies if not math.isnan(study.values[feature.name])]
         if values:
             ranges[feature.name] = (min(values), max(values))
-    machines: dict[str, dict[str, Any]] = {}
+    shapes: dict[str, dict[str, Any]] = {}
     for study in studies:
-        known = machines.setdefault(
-            study.machine_id,
-            {"host": study.host, "machine": described(study.situation)["machine"], "studies": 0},
+        known = shapes.setdefault(
+            study.shape_id,
+            {"host": study.host, "shape": described(study.situation)["shape"], "studies": 0},
         )
         known["studies"] += 1
     workloads: dict[str, set[str]] = defaultdict(set)
@@ -116,7 +116,7 @@ def coverage(studies: Sequence[Study]) -> Coverage:
         n_studies=len(studies),
         hosts=sorted({study.host for study in studies}),
         ranges=ranges,
-        machines=machines,
+        shapes=shapes,
         workloads={mode: sorted(names) for mode, names in sorted(workloads.items())},
         runtimes=dict(builds),
     )

@@ -28,6 +28,7 @@ knowledge acquisition (ripple-down rules).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -63,6 +64,15 @@ class LearnPlan:
     most_rules: int = 6
     prior_df: float = 4.0
     seed: int = 0
+
+    @property
+    def fewest_workloads(self) -> int:
+        """Return of how many workloads a table has to be to give any rule, where its rules may have conditions.
+
+        Of 2^C worlds one is the one that was seen: it stands out at half of the level from C on with
+        level / 2 · (2^C - 1) ≥ 1.
+        """
+        return math.ceil(math.log2(1 + 2 / self.level))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Proof: the rules that the other workloads, or machines, would have given, on those that were left out.
+"""Proof: the rules that the other workloads, machines or shapes would have given, on those that were left out.
 
 Every figure is a geometric mean over workloads of rates relative to the best setting found in the study, at the
 workload's own batch size where rules on threads are looked at, at any where those on batches are; beside the rules
@@ -26,21 +26,22 @@ _ONE_BY_ONE, _FOLDS = 40, 5  # of more kinds than the first, a fifth is left out
 
 
 def prove(table: Table, learned: Learned) -> dict[str, Any]:
-    """Return the held-out tables: by workload and by machine; None where there is only one of them.
+    """Return the held-out tables: by workload, machine and shape of a machine; None where there is only one of them.
 
-    `learned` gives what rules that were learned without some studies follow. Of a single machine its shapes are left
-    out, and said to be that.
+    `learned` gives what rules that were learned without some studies follow. Shapes are left out on all machines at
+    once, such as every quota of one CPU; where each is that of one machine, nothing new is said by it.
     """
-    by_host = len({study.host for study in table.studies}) > 1
+    shapes = {(_shape(study), study.host) for study in table.studies}
+    told_by_machine = len(shapes) == len({host for _, host in shapes}) == len({shape for shape, _ in shapes})
     return {
         "by_workload": _held_out(table, learned, "workload", lambda study: study.workload),
-        "by_machine": _held_out(
-            table,
-            learned,
-            "machine" if by_host else "shape of the machine",
-            lambda study: study.host if by_host else study.machine_id,
-        ),
+        "by_machine": _held_out(table, learned, "machine", lambda study: study.host),
+        "by_shape": None if told_by_machine else _held_out(table, learned, "shape of a machine", _shape),
     }
+
+
+def _shape(study: Study) -> str:
+    return str(described(study.situation)["shape"])
 
 
 def left_out(studies: Sequence[Study], learned: Learned, key: Callable[[Study], Hashable]) -> list[tuple[Recipe, ...]]:

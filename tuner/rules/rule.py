@@ -67,13 +67,13 @@ def _pool(condition: Condition) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What the evidence is from: hosts, their shapes (`machines`), the range of each feature, workloads, builds."""
+    """What the evidence is from: hosts, their shapes, the range of each feature, workloads, builds."""
 
     n_studies: int
     hosts: list[str]
     """The machines; each may be there in several shapes."""
     ranges: Mapping[str, tuple[float, float]]
-    machines: Mapping[str, Mapping[str, Any]]
+    shapes: Mapping[str, Mapping[str, Any]]
     workloads: Mapping[str, list[str]]
     runtimes: Mapping[str, int]
 
@@ -89,7 +89,7 @@ class Coverage:
             "n_studies": self.n_studies,
             "hosts": list(self.hosts),
             "ranges": {name: list(ends) for name, ends in self.ranges.items()},
-            "machines": dict(self.machines),
+            "shapes": dict(self.shapes),
             "workloads": dict(self.workloads),
             "runtimes": dict(self.runtimes),
         }
@@ -148,7 +148,7 @@ class RuleList:
     def outside(self, situation: Situation) -> list[str]:
         """Return why nothing can be promised in a situation: what was not seen, or is not known of it."""
         values = situation.values()
-        asked = {literal.feature for rule in self.rules for literal in rule.condition.literals}
+        asked = dict.fromkeys(literal.feature for rule in self.rules for literal in rule.condition.literals)
         unknown = [f"{FEATURE[name].words[0]} is not known" for name in asked if math.isnan(values[name])]
         return unknown + self.coverage.outside(situation)
 

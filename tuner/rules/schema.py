@@ -37,7 +37,7 @@ def _or_null(node: Node) -> Node:
 
 _RANGE: Node = {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2}
 _RATIO = _object({"ratio": _NUMBER, "low": _NUMBER_OR_NOT, "high": _NUMBER_OR_NOT, "workloads": _COUNT})
-_SITUATION: Node = {"workload": _TEXT, "mode": _TEXT, "machine": _TEXT, "pool": _TEXT}
+_SITUATION: Node = {"workload": _TEXT, "mode": _TEXT, "shape": _TEXT, "pool": _TEXT}
 _COUNTER_EXAMPLE = _object(
     {"study": _TEXT, **_SITUATION, "over_default": _NUMBER, "low": _NUMBER, "high": _NUMBER, "of_best": _NUMBER}
 )
@@ -49,7 +49,7 @@ EVIDENCE = _object(
     {
         "studies": _COUNT,
         "workloads": _list(_TEXT),
-        "machines": _COUNT,
+        "shapes": _COUNT,
         "measured": _COUNT,
         "right": _COUNT,
         "gain": _map(_or_null(_RATIO)),
@@ -83,7 +83,7 @@ _COVERAGE = _object(
         "n_studies": _COUNT,
         "hosts": _list(_TEXT),
         "ranges": _map(_RANGE),
-        "machines": _map(_object({"host": _TEXT, "machine": _TEXT, "studies": _COUNT})),
+        "shapes": _map(_object({"host": _TEXT, "shape": _TEXT, "studies": _COUNT})),
         "workloads": _map(_list(_TEXT)),
         "runtimes": _map(_COUNT),
     }
@@ -125,7 +125,7 @@ _GROUP = _object(
         "rules": _list(_RULE),
         "otherwise": EVIDENCE,
         "coverage": _COVERAGE,
-        "proof": _object({}, {"by_workload": _or_null(_PROOF), "by_machine": _or_null(_PROOF)}),
+        "proof": _object({}, dict.fromkeys(("by_workload", "by_machine", "by_shape"), _or_null(_PROOF))),
     }
 )
 
@@ -141,6 +141,7 @@ DOCUMENT = _object(
                 "excluded": _map(_list(_TEXT)),
                 "level": {"type": "number", "exclusiveMinimum": 0},
                 "least_gain": _NUMBER,
+                "fewest_workloads": _COUNT,
             }
         ),
         "groups": _object({}, dict.fromkeys(GROUPS, _GROUP)),
