@@ -108,6 +108,7 @@ def make(
                     features=graph,
                     machine=_machine(n),
                     pool=pool,
+                    onednn=True,
                 )
                 yield _study(rng, situation, truth, extra)
 
@@ -276,7 +277,7 @@ def write(made: Sequence[Made], storage: optuna.storages.BaseStorage) -> None:
     """Write the studies as a search would have left them, but for what learning does not read."""
     for number, each in enumerate(made):
         study = optuna.create_study(study_name=f"made-{number}", storage=storage, direction="maximize")
-        for key, value in _attributes(number, each).items():
+        for key, value in attributes(number, each).items():
             study.set_user_attr(key, value)
         study.add_trials([_stored(each, *trial) for trial in each.trials])
 
@@ -302,7 +303,7 @@ def _stored(made: Made, setting: Setting, mean: float, se: float) -> optuna.tria
     )
 
 
-def _attributes(number: int, made: Made) -> dict[str, object]:
+def attributes(number: int, made: Made) -> dict[str, object]:
     situation = made.situation
     contenders = [
         Contender(names=_names(setting, made, first=i == 1), setting=setting, env={})
@@ -326,6 +327,7 @@ def _attributes(number: int, made: Made) -> dict[str, object]:
                 "id": situation.pool,
                 "tensorflow": "2.21.0",
                 "onednn_runtime": "openmp" if situation.pool == OPENMP else "threadpool",
+                "onednn_enabled": situation.onednn,
             },
             "workload": {
                 "name": situation.workload,

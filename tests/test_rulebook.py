@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.planted import Truth, make, write
 from tests.test_cli import tftune
 from tuner.cli import app
 from tuner.errors import BadInputError
-from tuner.job import rulebook
+from tuner.job import advise, rulebook
 from tuner.job.rulebook import RulesRequest
 from tuner.report import frame, picture, rulepage
 from tuner.rules.evidence import by_reason, read
@@ -366,6 +367,7 @@ def test_rules_for_people(url: str, call: Call) -> None:
         "loses",
         "each workload left out, one by one",
         "wang-width",
+        "of these, over tf-default 16 cores on the Eigen pool 1.",
         "covered",
         "not covered",
         "several sockets",
@@ -415,6 +417,16 @@ def test_bad_options_end_with_2(words: tuple[str, ...], said: str, call: Call) -
     code, out, error = call(*words)
     assert (code, out) == (2, "")
     assert said in error
+
+
+def test_what_is_expected_is_of_such_a_machine_and_build(document: dict[str, Any]) -> None:
+    evidence = document["groups"]["threads"]["rules"][0]["evidence"]
+    there = next(make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,))).situation
+    told = advise.expected(evidence, there)
+    assert told is not None
+    assert (told["shape"], told["pool"]) == ("8 cores", "eigen")
+    unseen = replace(there, machine=replace(there.machine, physical_cores=4))
+    assert advise.expected(evidence, unseen) == evidence["expected"]
 
 
 @pytest.mark.tensorflow

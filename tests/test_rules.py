@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.rules import found_again, nothing_found, shuffled_gives_nothing
 from tests.conftest import setting
-from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, make, studies
+from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attributes, make, studies
 from tuner.machine.host import Machine
 from tuner.rules.account import account, is_right, loss
 from tuner.rules.average import next_one, over_workloads
@@ -24,7 +25,7 @@ from tuner.rules.learn import Found, LearnPlan, Problem, chosen, learn
 from tuner.rules.proof import OURS, Follow, left_out
 from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
 from tuner.rules.schema import THREADS
-from tuner.rules.situation import EIGEN, FEATURES, OPENMP, Situation
+from tuner.rules.situation import EIGEN, FEATURES, OPENMP, Situation, of_study
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.rules.table import follow, thread_table
 from tuner.space.baseline import wang_width
@@ -199,6 +200,17 @@ def test_a_difference_knows_what_its_two_have_in_common() -> None:
     assert both.apart(OTHER, FAR)[0] == -both.apart(FAR, OTHER)[0]
 
 
+@pytest.mark.parametrize(
+    ("runtime", "enabled", "on"),
+    [("threadpool", True, 1), ("threadpool", False, 0), ("openmp", None, 1), (None, None, 0), (None, False, 0)],
+)
+def test_whether_onednn_is_on_is_a_feature(runtime: str | None, enabled: bool | None, on: int) -> None:
+    made_one = next(make(np.random.default_rng(0), truth=NOTHING, workloads=1))
+    stored: Any = attributes(0, made_one)
+    stored["described"]["runtime"] |= {"onednn_runtime": runtime, "onednn_enabled": enabled}
+    assert of_study(stored["described"], stored["features"]).values()["onednn"] == on
+
+
 def test_many_contrasts_to_one_default_do_not_know_it_better() -> None:
     """Five settings that look faster: it may be the default's bad luck, once and not five times."""
     settings = [DEFAULT.with_values(inter_op=1, intra_op=n) for n in (8, 4, 2, 1, 16)]
@@ -359,6 +371,10 @@ def test_a_rule_carries_its_evidence(known: list[Study]) -> None:
     # What the rules of the others gain there, and what one workload more lies between.
     assert small["expected"]["ratio"] <= gain["ratio"] * 1.001
     assert small["expected"]["next"][0] < small["expected"]["ratio"] < small["expected"]["next"][1]
+    kinds = {(each["shape"], each["pool"]): each for each in small["expected_in"]}
+    assert set(kinds) == {("8 cores", "eigen"), ("16 cores", "eigen")}
+    assert all(each["workloads"] >= 3 for each in kinds.values())
+    assert small["expected"]["ratio"] == pytest.approx(np.mean([each["ratio"] for each in kinds.values()]), rel=0.02)
     assert small["example"]["env"] == {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
     # Everything has a rule, so the defaults have no studies left.
     assert told.otherwise["studies"] == 0

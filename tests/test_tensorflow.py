@@ -93,6 +93,9 @@ def test_what_onednn_says_is_read_in_both_of_its_spellings() -> None:
             ({}, {"TF_ENABLE_ONEDNN_OPTS": "0"}, ["avx512_vnni"]),
         )
     ]
+    off = describe(facts | {"enabled": False}, read_onednn(new), switches={}, flags=["avx2"])
+    assert off.onednn_why == "off by default on this CPU: only Eigen's matrix products use it"
+    assert not off.has_onednn
     assert why == [
         "on by default on a CPU with avx512_vnni",
         "off by default on this CPU",

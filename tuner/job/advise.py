@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ def situation_of(job: Job, features: Features) -> Situation:
         features=features,
         machine=job.machine,
         pool=job.runtime.pool,
+        onednn=job.runtime.has_onednn,
     )
 
 
@@ -115,8 +116,16 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         "env": _env(job, setting),
         "evidence": dict(evidence),
         # What the evidence does not reach, nothing is promised for.
-        "expected": evidence.get("expected") if any(each["if"] for each in told) and not outside else None,
+        "expected": expected(evidence, situation) if any(each["if"] for each in told) and not outside else None,
     }
+
+
+def expected(evidence: Mapping[str, Any], situation: Situation) -> Mapping[str, Any] | None:
+    """Return what is expected on such a shape of a machine and build; of all, where too little is known of these."""
+    here = described(situation)
+    kinds = evidence.get("expected_in", ())
+    found = (each for each in kinds if (each["shape"], each["pool"]) == (here["shape"], here["pool"]))
+    return next(found, evidence.get("expected"))
 
 
 def _env(job: Job, setting: Setting) -> dict[str, str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.report.layout import ratio_text
-from tuner.report.rules import TITLES, evidence_lines, n_studies, ratio_of
+from tuner.report.rules import TITLES, evidence_lines, kind_of, n_studies, ratio_of
 
 
 def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
@@ -21,10 +22,19 @@ def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
             f"{features['width']:.2f}, {features['flops'] / 1e9:.3g} GFLOPs an item"
             f"{'' if features['known'] else ' or more'}"
         ),
-        Text(f"rules of {rules['file']}, {rules['created'][:10]}, from {n_studies(rules['studies'])}", style="dim"),
+        Text(
+            f"rules of {_nearby(rules['file'])}, {rules['created'][:10]}, from {n_studies(rules['studies'])}",
+            style="dim",
+        ),
         "",
         *(Text(line) for line in _lines(document)),
     ]
+
+
+def _nearby(file: str) -> Path:
+    """Return a path as it is from here, where that is below."""
+    path = Path(file)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -35,8 +45,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"setting: {setting}"
     expected = document["expected"]
     if expected is not None:
-        n = expected["workloads"]
-        yield f"expected over tf-default: {ratio_of(expected)}, the mean of {n} workloads that were held out"
+        n, where = expected["workloads"], f", {kind_of(expected)}" if "shape" in expected else ""
+        yield f"expected over tf-default: {ratio_of(expected)}, the mean of {n} workloads that were held out{where}"
         if expected["next"]:
             low, high = expected["next"]
             yield f"one more workload lies between {low:.2f} and {high:.2f} (95 %)"

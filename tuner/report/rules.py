@@ -12,7 +12,7 @@ from tuner.report.layout import left_out_text, percent, ratio_text, table
 from tuner.rules.recipe import BATCH
 from tuner.rules.rule import KEEP
 from tuner.rules.schema import THREADS
-from tuner.rules.situation import FEATURES
+from tuner.rules.situation import FEATURE, FEATURES, OPENMP
 
 SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")
 _FEW = 3
@@ -34,6 +34,11 @@ FOLLOWED = "of the rules on threads, and of those on the batch size, the first t
 def ratio_of(data: Mapping[str, Any] | None) -> str:
     """Return a stored ratio with its interval."""
     return "—" if data is None else ratio_text(data["ratio"], data["low"], data["high"])
+
+
+def kind_of(data: Mapping[str, Any]) -> str:
+    """Return a shape of a machine and a build in words."""
+    return f"{data['shape']} {FEATURE[OPENMP].words[data['pool'] != OPENMP]}"
 
 
 def plural(n: int, word: str) -> str:
@@ -83,6 +88,9 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
             f"held out, by what the other workloads say: {ratio_of(expected)} over tf-default, "
             f"{ratio_of(expected['of_best'])} of the best found"
         )
+    kinds = evidence.get("expected_in")
+    if kinds:
+        yield f"of these, over tf-default {'; '.join(f'{kind_of(each)} {ratio_of(each)}' for each in kinds)}"
     loss, compared, apart = evidence["loss"], evidence["compared"], evidence["told_apart"]
     yield (
         f"loses {percent(loss['median'])} of the best found in the median, {percent(loss['worst'])} at worst "

@@ -306,8 +306,7 @@ def summary(document: Document) -> RenderableType:
 def studies(rows: Sequence[Document]) -> RenderableType:
     """Return the list of studies."""
     shown = table("study", ">trials", ">against tf-default", "verdict", "created (UTC)")
-    for column in (0, 2, 3):
-        shown.columns[column].no_wrap = True
+    shown.columns[0].no_wrap = True
     for row in rows:
         verdict = row["verdict"]
         word = verdict["verdict"] if verdict else "no finals"

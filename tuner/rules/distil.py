@@ -34,6 +34,7 @@ def rules_of(table: Table, rules: Rules, proof: Mapping[str, Any]) -> list[Rule]
         settings = [study.setting(table.before[n], recipe) for n, study in zip(here, studies, strict=True)]
         evidence = account(studies, settings, batch=table.of_batch) | {
             "expected": expected(studies, proof),
+            "expected_in": expected_in(studies, proof),
             "same_there": _guides(studies, settings)
             or _same(recipe, table.alike[table.recipes.index(recipe)], _pool_of(studies)),
             "example": _example(studies[-1], settings[-1]),
@@ -56,6 +57,20 @@ def expected(studies: Sequence[Study], proof: Mapping[str, Any]) -> dict[str, An
     found = over_workloads((each["workload"], math.log(each["over_default"])) for each in such)
     of_best = over_workloads((each["workload"], math.log(each["of_best"][OURS])) for each in such)
     return {**(ratio_document(found) or {}), "next": next_one(found), "of_best": ratio_document(of_best)}
+
+
+def expected_in(studies: Sequence[Study], proof: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the same by shape of the machine and build, on which gains hang; where there are several."""
+    kinds: dict[tuple[str, str], list[Study]] = defaultdict(list)
+    for study in studies:
+        kind = described(study.situation)
+        kinds[kind["shape"], kind["pool"]].append(study)
+    found = [(kind, expected(some, proof)) for kind, some in sorted(kinds.items()) if len(kinds) > 1]
+    return [
+        {"shape": shape, "pool": pool, **told}
+        for (shape, pool), told in found
+        if told is not None and told["workloads"] >= _FEW
+    ]
 
 
 def _guides(studies: Sequence[Study], settings: Sequence[Setting]) -> list[str]:
@@ -155,7 +170,8 @@ def _list(table: Table, rules: Rules, proof: Mapping[str, Any]) -> RuleList:
     settings = [table.studies[n].setting(table.before[n]) for n in rest]
     return RuleList(
         rules=rules_of(table, rules, proof),
-        otherwise=account(studies, settings, batch=table.of_batch) | {"expected": expected(studies, proof)},
+        otherwise=account(studies, settings, batch=table.of_batch)
+        | {"expected": expected(studies, proof), "expected_in": expected_in(studies, proof)},
         coverage=coverage(table.studies),
         proof=proof,
     )

@@ -60,6 +60,7 @@ EVIDENCE = _object(
     },
     {
         "expected": _or_null(_EXPECTED),
+        "expected_in": _list(_object({"shape": _TEXT, "pool": _TEXT, **_EXPECTED["properties"]})),
         "same_there": _list(_TEXT),
         "example": _object({**_SITUATION, "env": _map(_TEXT)}),
     },

@@ -10,6 +10,7 @@ from typing import Any
 from tuner.machine.host import Machine
 from tuner.machine.topology import Cache
 from tuner.model.graph import Features
+from tuner.runtime.probe import has_onednn
 from tuner.space.baseline import DEFAULT, pools
 
 EIGEN, OPENMP = "eigen", "openmp"
@@ -25,6 +26,8 @@ class Situation:
     features: Features
     machine: Machine
     pool: str
+    onednn: bool
+    """Whether operators are oneDNN's: a stock wheel leaves them to Eigen on CPUs without AVX-512 VNNI or its like."""
 
     @property
     def pools(self) -> int:
@@ -72,6 +75,7 @@ def _oversubscribed(s: Situation) -> float:
 FEATURES: tuple[Feature, ...] = (
     Feature(name="openmp", words=("on an OpenMP build", "on the Eigen pool"), of=lambda s: s.pool == OPENMP, word=True),
     Feature(name="training", words=("in training", "in inference"), of=lambda s: s.mode == "training", word=True),
+    Feature(name="onednn", words=("with oneDNN on", "with oneDNN off"), of=lambda s: s.onednn, word=True),
     Feature(name="cores", words=("usable cores", ""), of=lambda s: s.machine.usable_cores, log=True),
     Feature(name="oversubscribed", words=("CPUs seen for each that the quota allows", ""), of=_oversubscribed),
     Feature(name="width", words=("average width", ""), of=lambda s: s.features.width),
@@ -122,7 +126,7 @@ FEATURE = {feature.name: feature for feature in FEATURES}
 
 def of_study(described: Mapping[str, Any], features: Mapping[str, Any]) -> Situation:
     """Return the situation of a stored study (its attributes `described` and `features`)."""
-    workload = described["workload"]
+    workload, runtime = described["workload"], described["runtime"]
     known = {field.name for field in fields(Features)}
     return Situation(
         workload=workload["name"],
@@ -130,7 +134,8 @@ def of_study(described: Mapping[str, Any], features: Mapping[str, Any]) -> Situa
         batch_size=described["baselines"][DEFAULT]["setting"]["batch_size"],
         features=Features(**{name: value for name, value in features.items() if name in known}),
         machine=machine_of(described["machine"]),
-        pool=OPENMP if described["runtime"]["onednn_runtime"] == "openmp" else EIGEN,
+        pool=OPENMP if runtime["onednn_runtime"] == "openmp" else EIGEN,
+        onednn=has_onednn(runtime["onednn_runtime"], runtime.get("onednn_enabled")),
     )
 
 

@@ -102,6 +102,11 @@ class Runtime:
         return "openmp" if self.onednn_runtime == "openmp" else "eigen"
 
     @property
+    def has_onednn(self) -> bool:
+        """Return whether operators are handed to oneDNN: TensorFlow says so, or, where it does not, oneDNN spoke."""
+        return has_onednn(self.onednn_runtime, self.onednn_enabled)
+
+    @property
     def title(self) -> str:
         """Return what it is called in a line."""
         return f"TensorFlow {self.tensorflow} ({'OpenMP' if self.pool == 'openmp' else 'Eigen'})"
@@ -109,6 +114,11 @@ class Runtime:
     def to_dict(self) -> dict[str, object]:
         """Return the runtime as plain data."""
         return asdict(self)
+
+
+def has_onednn(runtime: str | None, enabled: bool | None) -> bool:
+    """Return `Runtime.has_onednn` of what a stored study says."""
+    return runtime is not None if enabled is None else enabled
 
 
 def probe(python: Path, env: dict[str, str]) -> Runtime:
@@ -235,7 +245,7 @@ def describe(
         "onednn": onednn.get("version"),
         "onednn_runtime": runtime or None,
         "onednn_enabled": facts["enabled"],
-        "onednn_why": _why(runtime, switches, flags),
+        "onednn_why": _why(runtime, facts["enabled"], switches, flags),
         "onednn_threads": int(onednn["threads"]) if "threads" in onednn else None,
         "isa": onednn.get("isa"),
         "openmp_libraries": facts["openmp_libraries"],
@@ -251,13 +261,18 @@ def describe(
     return Runtime(id=digest(same), **fields)  # type: ignore[arg-type]  # plain data from JSON
 
 
-def _why(runtime: str, switches: Mapping[str, str], flags: Sequence[str]) -> str:
-    """Return why oneDNN is on or off. Source: TensorFlow, tsl/util/onednn_env_vars and port.cc."""
+def _why(runtime: str, enabled: bool | None, switches: Mapping[str, str], flags: Sequence[str]) -> str:
+    """Return why oneDNN is on or off. Source: TensorFlow, tsl/util/onednn_env_vars and port.cc.
+
+    That it spoke does not make it on: Eigen's matrix products use it too.
+    """
     if "TF_ENABLE_ONEDNN_OPTS" in switches:
         return f"TF_ENABLE_ONEDNN_OPTS={switches['TF_ENABLE_ONEDNN_OPTS']} is set"
     if runtime == "openmp":
         return "on in an OpenMP build"
     found = [flag for flag in _ONEDNN_FLAGS if flag in flags]
+    if runtime and enabled is False:
+        return "off by default on this CPU: only Eigen's matrix products use it"
     if runtime:
         return f"on by default on a CPU with {found[0]}" if found else "on in this build"
     return f"{found[0]} would turn it on, but no operator used it" if found else "off by default on this CPU"

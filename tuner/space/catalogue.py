@@ -43,13 +43,8 @@ def _no_kmp(runtime: Runtime) -> str | None:
     return reason
 
 
-def _has_onednn(runtime: Runtime) -> bool:
-    """Return whether TensorFlow says that oneDNN is on, or, where it does not say, whether it was seen."""
-    return runtime.onednn_runtime is not None if runtime.onednn_enabled is None else runtime.onednn_enabled
-
-
 def _no_onednn(runtime: Runtime) -> str | None:
-    return None if _has_onednn(runtime) else f"oneDNN is off ({runtime.onednn_why})"
+    return None if runtime.has_onednn else f"oneDNN is off ({runtime.onednn_why})"
 
 
 def _onednn_is_fixed(runtime: Runtime) -> str | None:
@@ -195,7 +190,7 @@ _ALL = (
         core=False,
         early=True,
         unless=_onednn_is_fixed,
-        default=lambda _, runtime, __: int(_has_onednn(runtime)),
+        default=lambda _, runtime, __: int(runtime.has_onednn),
     ),
     Knob(
         name="onednn_allocator",
