@@ -18,6 +18,7 @@ from tuner.errors import BadInputError
 from tuner.job import rulebook
 from tuner.job.merge import merge
 from tuner.job.rulebook import RulesRequest
+from tuner.search.record import Record
 from tuner.search.storage import all_records, open_storage
 
 __all__ = ["call"]
@@ -30,6 +31,19 @@ def small(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path}/small.db"
     studies_in(url, workloads=2)
     return url
+
+
+def opened(url: str, *, create: bool = False) -> optuna.storages.BaseStorage:
+    storage = open_storage(url, create=create)
+    assert storage is not None
+    return storage
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[str, str, Record]:
+    """A storage with one study, another that is not there yet, and the study."""
+    source, into = (f"sqlite:///{tmp_path}/{name}.db" for name in "ab")
+    return source, into, all_records(studies_in(source, workloads=1, cores=(8,)))[0]
 
 
 def test_merging_copies_what_is_new_and_nothing_twice(small: str, tmp_path: Path) -> None:
@@ -52,50 +66,42 @@ def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_p
     assert [each.what for each in merge(other, into)] == ["known"]
 
 
-def test_a_study_that_went_on_is_copied_again(tmp_path: Path) -> None:
-    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
-    storage = studies_in(source, workloads=1, cores=(8,))
+def test_a_study_that_went_on_is_copied_again(two: tuple[str, str, Record]) -> None:
+    source, into, record = two
     list(merge(source, into))
-    all_records(storage)[0].put("updated", "2026-12-24T00:00:00+00:00")
+    record.put("updated", "2026-12-24T00:00:00+00:00")
     assert [each.what for each in merge(source, into)] == ["newer"]
-    here = open_storage(into, create=False)
-    assert here is not None
+    here = opened(into)
     assert [record.get("updated") for record in all_records(here)] == ["2026-12-24T00:00:00+00:00"]
 
 
-def test_finals_that_came_later_are_brought(tmp_path: Path) -> None:
-    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
-    record = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+def test_finals_that_came_later_are_brought(two: tuple[str, str, Record]) -> None:
+    source, into, record = two
     finals = record.get("finals")
     record.put("finals", None)
     list(merge(source, into))
     record.put("finals", finals)
     assert [each.what for each in merge(source, into)] == ["newer"]
-    here = open_storage(into, create=False)
-    assert here is not None
+    here = opened(into)
     assert [r.get("finals") for r in all_records(here)] == [finals]
     assert optuna.get_all_study_names(here) == ["made-0"]
 
 
-def test_what_is_under_way_elsewhere_is_not_copied(tmp_path: Path) -> None:
-    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
-    record = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+def test_what_is_under_way_elsewhere_is_not_copied(two: tuple[str, str, Record]) -> None:
+    source, into, record = two
     running = record.study.ask()
     list(merge(source, into))
     record.study.tell(running, 0.5)
     assert [each.what for each in merge(source, into)] == ["newer"]
-    here = open_storage(into, create=False)
-    assert here is not None
+    here = opened(into)
     assert optuna.get_all_study_names(here) == ["made-0"]
     assert len(all_records(here)[0].study.get_trials()) == len(record.study.get_trials())
 
 
-def test_studies_that_both_went_on_are_both_kept(tmp_path: Path) -> None:
-    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
-    theirs = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+def test_studies_that_both_went_on_are_both_kept(two: tuple[str, str, Record]) -> None:
+    source, into, theirs = two
     list(merge(source, into))
-    here = open_storage(into, create=False)
-    assert here is not None
+    here = opened(into)
     for value, record in ((1.0, theirs), (2.0, all_records(here)[0])):
         trial = record.study.get_trials()[0]
         trial.value = value
@@ -106,8 +112,7 @@ def test_studies_that_both_went_on_are_both_kept(tmp_path: Path) -> None:
 
 def test_a_copy_that_was_cut_short_is_made_again(small: str, tmp_path: Path) -> None:
     into = f"sqlite:///{tmp_path}/team.db"
-    here = open_storage(into, create=True)
-    assert here is not None
+    here = opened(into, create=True)
     optuna.create_study(study_name="made-0", storage=here).set_user_attr("imported", socket.gethostname())
     optuna.create_study(study_name="theirs", storage=here)
     list(merge(small, into))
@@ -121,30 +126,26 @@ def test_a_study_of_a_later_generation_is_copied_once(small: str, tmp_path: Path
     record.put("created", "2026-12-01T00:00:00+00:00")
     optuna.copy_study(from_study_name="made-0", from_storage=storage, to_storage=storage, to_study_name="made-0.2")
     optuna.delete_study(study_name="made-0", storage=storage)
-    here = open_storage(into, create=True)
-    assert here is not None
+    here = opened(into, create=True)
     list(merge(small, into))
     optuna.create_study(study_name="made-0.2", storage=here)
     assert [(each.name, each.what) for each in merge(other, into)] == [("made-0.3", "new")]
     assert [(each.name, each.what) for each in merge(other, into)] == [("made-0.3", "known")]
 
 
-def test_a_trial_that_was_left_open_elsewhere_does_not_make_two_studies_of_one(tmp_path: Path) -> None:
+def test_a_trial_that_was_left_open_elsewhere_does_not_make_two_studies_of_one(two: tuple[str, str, Record]) -> None:
     """A copy counts its trials anew, without those that run."""
-    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
-    study = all_records(studies_in(source, workloads=1, cores=(8,)))[0].study
-    study.ask()
-    study.add_trial(study.get_trials()[0])
+    source, into, record = two
+    record.study.ask()
+    record.study.add_trial(record.study.get_trials()[0])
     list(merge(source, into))
     assert [each.what for each in merge(source, into)] == ["known"]
 
 
-def test_of_an_import_that_was_killed_between_two_copies_one_is_left(tmp_path: Path) -> None:
-    source, into = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
-    record = all_records(studies_in(source, workloads=1, cores=(8,)))[0]
+def test_of_an_import_that_was_killed_between_two_copies_one_is_left(two: tuple[str, str, Record]) -> None:
+    source, into, record = two
     list(merge(source, into))
-    here = open_storage(into, create=False)
-    assert here is not None
+    here = opened(into)
     optuna.copy_study(from_study_name="made-0", from_storage=here, to_storage=here, to_study_name="made-0.2")
     record.put("updated", "2026-12-24T00:00:00+00:00")
     all_records(here)[1].put("updated", "2026-12-24T00:00:00+00:00")
@@ -175,8 +176,7 @@ def test_imports_at_once_wait_for_each_other(small: str, tmp_path: Path) -> None
 
 def test_another_hosts_half_copy_is_left_alone(small: str, tmp_path: Path) -> None:
     into = f"sqlite:///{tmp_path}/team.db"
-    here = open_storage(into, create=True)
-    assert here is not None
+    here = opened(into, create=True)
     optuna.create_study(study_name="made-0", storage=here).set_user_attr("imported", "elsewhere")
     assert [each.name for each in merge(small, into)] == ["made-0.2", "made-1", "made-2", "made-3"]
     assert "made-0" in optuna.get_all_study_names(here)

@@ -138,7 +138,7 @@ def _stem(record: Record) -> str:
 
 def _born(record: Record) -> tuple[str, str]:
     """Return what tells two studies of one name apart."""
-    return str(record.get("created")), str(record.get("described", {}).get("machine", {}).get("id"))
+    return str(record.get("created")), str(record.get("described")["machine"]["id"])
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -56,7 +56,7 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
     found, others = records(storage)
     if not found and not others:
         raise BadInputError(f"no studies of tftune in {request.storage}", _NEVER)
-    wanted = _filter(request, since, [record.get("described", {}) for record in found] if request.filters else [])
+    wanted = _filter(request, since, [record.get("described") for record in found] if request.filters else [])
     studies, excluded = read(found, wanted=wanted)
     left_out = others | by_reason(excluded)
     if not studies:
@@ -85,19 +85,19 @@ def _filter(request: RulesRequest, since: datetime | None, described: Sequence[K
     """Return what says why a study is not asked for; raises BadInputError for names that no study has."""
     machine = host_of(detect().to_dict()) if request.machine == HERE else request.machine
     names = words(request.workloads or "")
-    machines = [each["machine"] for each in described if each]
+    machines = [each["machine"] for each in described]
     if machine is not None and not any(_is_machine(each, machine) for each in machines):
         raise unknown("machine", machine, {each["id"] for each in machines} | {host_of(each) for each in machines})
-    workloads = {each["workload"]["name"] for each in described if each}
+    workloads = {each["workload"]["name"] for each in described}
     for name in names:
         if name not in workloads:
             raise unknown("workload", name, workloads)
 
     def wanted(known: Known) -> str | None:
-        of = known.get("described", {})
-        if machine is not None and not _is_machine(of.get("machine", {}), machine):
+        of = known["described"]
+        if machine is not None and not _is_machine(of["machine"], machine):
             return "not of that machine"
-        if names and of.get("workload", {}).get("name") not in names:
+        if names and of["workload"]["name"] not in names:
             return "not of these workloads"
         if since is None:
             return None
@@ -120,7 +120,7 @@ def _begun(known: Known) -> datetime | None:
 
 def _is_machine(machine: Known, wanted: str) -> bool:
     """Return whether a study's machine is meant: by the beginning of its shape's id, or as a host."""
-    return bool(machine) and (machine["id"].startswith(wanted) or host_of(machine) == wanted)
+    return str(machine["id"]).startswith(wanted) or host_of(machine) == wanted
 
 
 def _since(text: str) -> datetime:

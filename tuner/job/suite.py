@@ -127,10 +127,11 @@ def plan(request: SuiteRequest) -> Suite:
         if workload.mode == mode
     ]
     storage = open_storage(request.storage, create=False)
-    records = [] if storage is None else [(record, record.attributes()) for record in all_records(storage)]
+    stored = [] if storage is None else [(record, record.attributes()) for record in reversed(all_records(storage))]
+    ours = [(r, a) for r, a in stored if _as_asked(a, request, machine, space, environment)]
     known = {}
     for number, case in enumerate(cases):
-        found = next((r for r, a in reversed(records) if _is_of(a, case, request, machine, space, environment)), None)
+        found = next((r for r, a in ours if _is_of(a, case, machine.cpu_quota)), None)
         if found is not None:
             known[number] = found
     return Suite(request=request, cases=cases, known=known, budget_s=budget_s, stop_after_s=stop_after_s, absent=absent)
@@ -187,38 +188,41 @@ def _number(text: str, kind: Callable[[str], _N], option: str) -> _N:
         raise BadInputError(f"{option} is '{text}'", "expected numbers, e.g. 1,2") from None
 
 
-def _is_of(
+def _as_asked(
     known: Mapping[str, Any],
-    case: Case,
     request: SuiteRequest,
     machine: Machine,
     space: SpaceFile,
     environment: Mapping[str, str],
 ) -> bool:
-    """Return whether a study, by its attributes, is of that case, asked for as a suite does, and has its finals."""
-    described = known.get("described", {})
-    there, workload = described.get("machine", {}), described.get("workload", {})
-    quotas = [quota for quota in (case.shape.quota, machine.cpu_quota) if quota is not None]
-    as_usual = (
-        known.get("objective", Objective.THROUGHPUT) == Objective.THROUGHPUT
+    """Return whether a study, by its attributes, was asked for as this suite does, on this host, and has its finals."""
+    described = known["described"]
+    return (
+        bool(known.get("finals"))
+        and known.get("objective", Objective.THROUGHPUT) == Objective.THROUGHPUT
         and not any((known.get("limits") or {}).values())
         and not known.get("pins")
         and not known.get("batch_sizes")
-    )
-    return (
-        bool(known.get("finals"))
-        and as_usual
-        and host_of(there) == host_of(machine.to_dict())
-        and there.get("affinity") == case.shape.affinity
-        and _same_quota(there.get("cpu_quota"), min(quotas, default=None))
-        and workload.get("fingerprint") == case.workload.fingerprint
-        and workload.get("mode") == case.workload.mode
-        and workload.get("execution") == case.workload.execution.value
-        and described.get("runtime", {}).get("id") == case.runtime.id
+        and known.get("seed") == request.seed
+        and host_of(described["machine"]) == host_of(machine.to_dict())
         and described.get("space_digest", space.digest) == space.digest
         and described.get("space") == space.name
         and described.get("environment", environment) == environment
-        and known.get("seed") == request.seed
+    )
+
+
+def _is_of(known: Mapping[str, Any], case: Case, quota_here: float | None) -> bool:
+    """Return whether a study, by its attributes, is of that case; `quota_here` is that of this process."""
+    described = known["described"]
+    there, workload = described["machine"], described["workload"]
+    quotas = [quota for quota in (case.shape.quota, quota_here) if quota is not None]
+    return (
+        there.get("affinity") == case.shape.affinity
+        and _same_quota(there.get("cpu_quota"), min(quotas, default=None))
+        and workload["fingerprint"] == case.workload.fingerprint
+        and workload["mode"] == case.workload.mode
+        and workload.get("execution") == case.workload.execution.value
+        and described["runtime"]["id"] == case.runtime.id
     )
 
 

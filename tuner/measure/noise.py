@@ -128,11 +128,12 @@ def together(studies: Sequence[Sequence[Pair]], objective: Objective) -> list[fl
 
     Two or three pairs of a study tell little of it, and may look more alike than processes are. So
 
-    p(σ_p² | study k) ∝ Π_i N(x̄_i; 0, 2σ_p² + σ_q²/n_i) · scaled inverse χ²(σ_p²; d₀, s_k²)
+    p(σ_p² | study k) ∝ Π_i N(x̄_i; 0, 2σ_p² + σ_q²/n_i) · scaled inverse χ²(σ_p²; d₀, of mean s_k²)
 
-    with s_k² from the other studies, in the same way from the prior; and of it 1 / E[1/σ_p²], which would be
-    (d₀ s_k² + Σ_i x̄_i²/2) / (d₀ + pairs) if quads had no noise. Where they have much, pairs count for little. σ_q² is a
-    study's own in the light of all: an error of one sign in all of them would not become smaller with their number.
+    with s_k² from the other studies, in the same way from the prior; and of it E[σ_p²], which would be
+    ((d₀ - 2) s_k² + Σ_i x̄_i²/2) / (d₀ - 2 + pairs) if quads had no noise. Where they have much, pairs count for
+    little. σ_q² is a study's own in the light of all: an error of one sign in all of them would not become smaller with
+    their number.
     """
     x = [[log_ratios(pair, objective, batch_sizes=(1, 1)) for pair in pairs if pair.n_quads] for pairs in studies]
     df = np.array([sum(len(each) - 1 for each in pairs) for pairs in x])

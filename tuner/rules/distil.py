@@ -20,7 +20,8 @@ from tuner.rules.situation import EIGEN, FEATURES
 from tuner.rules.table import Rules, Table, batch_table, follow, thread_table
 from tuner.space.setting import Setting
 
-_FEW = 3
+_FEW = 3  # of what a recipe could be called as well
+_LEAST_WORKLOADS = 3  # for a gain of their own
 
 
 def rules_of(table: Table, rules: Rules, proof: Mapping[str, Any]) -> list[Rule]:
@@ -60,7 +61,7 @@ def expected(studies: Sequence[Study], proof: Mapping[str, Any]) -> dict[str, An
 
 
 def expected_in(studies: Sequence[Study], proof: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the same by shape of the machine and build, on which gains hang; where there are several."""
+    """Return the same by shape of the machine and build, where there are several, of those with workloads enough."""
     kinds: dict[tuple[str, str], list[Study]] = defaultdict(list)
     for study in studies:
         kind = described(study.situation)
@@ -69,7 +70,7 @@ def expected_in(studies: Sequence[Study], proof: Mapping[str, Any]) -> list[dict
     return [
         {"shape": shape, "pool": pool, **told}
         for (shape, pool), told in found
-        if told is not None and told["workloads"] >= _FEW
+        if told is not None and told["workloads"] >= _LEAST_WORKLOADS
     ]
 
 

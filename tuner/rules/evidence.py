@@ -35,7 +35,6 @@ _BATCHES = 3  # from so many batch sizes on, a study tells of them
 
 
 Known = Mapping[str, Any]
-_Told = tuple[Noise, list[Pair]]
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -45,6 +44,16 @@ class Excluded:
 
     study: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A study that may be learned from: its noise as it was judged then, and the pairs of one setting with itself."""
+
+    record: Record
+    known: Known
+    noise: Noise
+    pairs: list[Pair]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,59 +133,59 @@ def read(
     `wanted` says why a study, by its attributes, is not asked for. Of several versions of a workload the one with most
     studies is learned from, the newest of equals.
     """
-    good: list[tuple[Record, Known, _Told]] = []
+    good: list[_Candidate] = []
     out: list[Excluded] = []
     for record in records:
         attributes = record.attributes()
         reason = wanted(attributes) or _unfit(attributes, simulated=simulated)
         if reason is None:
             try:
-                good.append((record, attributes, _told(attributes)))
+                good.append(_candidate(record, attributes))
                 continue
             except _DAMAGED as error:
                 reason = f"damaged ({error!r})"
         out.append(Excluded(study=record.name, reason=reason))
     versions: dict[str, Counter[str]] = defaultdict(Counter)
-    for _, known, _ in reversed(good):  # the newest first, which `most_common` keeps where versions have as many
-        versions[_what(known)][_fingerprint(known)] += 1
+    for each in reversed(good):  # the newest first, which `most_common` keeps where versions have as many
+        versions[_what(each.known)][_fingerprint(each.known)] += 1
     kept = []
-    for record, known, told in good:
-        what = _what(known)
-        if versions[what].most_common(1)[0][0] == _fingerprint(known):
-            kept.append((record, known, told))
+    for each in good:
+        what = _what(each.known)
+        if versions[what].most_common(1)[0][0] == _fingerprint(each.known):
+            kept.append(each)
         else:
-            out.append(Excluded(study=record.name, reason=f"of another version of {what} than most"))
+            out.append(Excluded(study=each.record.name, reason=f"of another version of {what} than most"))
     studies = []
-    lucks = _lucks([(known, told) for _, known, told in kept])
-    for (record, known, _), luck in zip(kept, lucks, strict=True):
+    for each, luck in zip(kept, _lucks(kept), strict=True):
         try:
-            study = _study(record, known, luck)
+            study = _study(each.record, each.known, luck)
         except _DAMAGED as error:
-            out.append(Excluded(study=record.name, reason=f"damaged ({error!r})"))
+            out.append(Excluded(study=each.record.name, reason=f"damaged ({error!r})"))
             continue
         if study.tells_threads or study.tells_batch:
             studies.append(study)
         else:
-            out.append(Excluded(study=record.name, reason="its space tells of neither threads nor batch sizes"))
+            out.append(Excluded(study=each.record.name, reason="its space tells of neither threads nor batch sizes"))
     return studies, out
 
 
-def _told(known: Known) -> _Told:
-    """Return what a study tells of its noise: what was made of it, and the pairs of one setting with itself."""
+def _candidate(record: Record, known: Known) -> _Candidate:
     noise = Noise.from_dict(known["noise"]) if known.get("noise") else UNKNOWN
-    return noise, [Pair.from_dict(each) for each in known.get("noise_pairs") or ()]
+    pairs = [Pair.from_dict(each) for each in known.get("noise_pairs") or ()]
+    return _Candidate(record=record, known=known, noise=noise, pairs=pairs)
 
 
-def _lucks(studies: Sequence[tuple[Known, _Told]]) -> list[float]:
+def _lucks(studies: Sequence[_Candidate]) -> list[float]:
     """Return the luck of processes in each study, in the light of the others of its machine and build."""
-    found = [noise.process_sd for _, (noise, _) in studies]
+    found = [study.noise.process_sd for study in studies]
     alike: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for i, (known, (_, pairs)) in enumerate(studies):
-        if pairs:
-            alike[known["described"]["machine"]["id"], known["described"]["runtime"]["id"]].append(i)
+    for i, study in enumerate(studies):
+        described = study.known["described"]
+        if study.pairs:
+            alike[described["machine"]["id"], described["runtime"]["id"]].append(i)
     for group in alike.values():
-        pairs_of = [studies[i][1][1] for i in group]
-        for i, luck in zip(group, together(pairs_of, Objective.THROUGHPUT), strict=True):
+        lucks = together([studies[i].pairs for i in group], Objective.THROUGHPUT)
+        for i, luck in zip(group, lucks, strict=True):
             found[i] = luck
     return found
 

@@ -125,7 +125,7 @@ def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:
 
 
 def _read(storage: optuna.storages.BaseStorage, name: str) -> Record:
-    """Return a study; raises BadInputError for one of another format than ours."""
+    """Return a study; raises BadInputError for one that cannot be read."""
     record = Record(optuna.load_study(study_name=name, storage=storage))
     reason = _unreadable(record.attributes())
     if reason is not None:
