@@ -233,3 +233,17 @@ def test_a_workload_that_is_told_no_batch_size_gets_no_variable_of_it(
     untold = resolve(file, machine=machine, runtime=stock, workload=resnet50, batch_sizes=[1], tells_batch=False)
     assert untold.env(untold.reference) == {}
     assert set(untold.env(untold.baselines["intel"])) == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"}
+
+
+def test_a_constraint_speaks_of_what_a_knob_is_by_default(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+    on = replace(stock, onednn_runtime="threadpool", onednn_enabled=True)
+    off = replace(stock, onednn_runtime="threadpool", onednn_enabled=False)
+    file = spacefile.read("threads", machine)
+
+    def tried(runtime: Runtime) -> tuple[object, ...]:
+        space = resolve(file, machine=machine, runtime=runtime, workload=resnet50)
+        assert {point["onednn"] for point in space.points} == set(space.domains["onednn"])
+        return space.domains["onednn"]
+
+    assert tried(on) == (1,)
+    assert tried(off) == (0, 1)

@@ -15,7 +15,7 @@ from tuner.space.baseline import BASELINES, DEFAULT
 from tuner.space.catalogue import EXCLUSIVE, KNOBS, PRELOAD, knob
 from tuner.space.knob import Value
 from tuner.space.setting import Setting
-from tuner.space.spacefile import SpaceFile
+from tuner.space.spacefile import SpaceFile, default_of
 from tuner.workload.workload import Workload
 
 _MAX_LATTICE = 500_000
@@ -147,14 +147,17 @@ def resolve(
                 "several batch sizes for --objective latency", "give one: latency is compared at one batch size"
             )
         domains["batch_size"] = (default_batch,)
+    points = _lattice(
+        file, domains, {name: KNOBS[name].default(machine, runtime, workload.batch_size) for name in domains}
+    )
     return Space(
         name=file.name,
         file_digest=file.digest,
-        domains=domains,
+        domains=_tried(points, domains),
         off=off,
         dropped=dropped,
         libraries={value: path for value, path in libraries.items() if any(value in d for d in domains.values())},
-        points=_lattice(file, domains),
+        points=points,
         tells_batch=tells_batch,
         pins={name: domains[name][0] for name in pins},
         baselines={
@@ -220,7 +223,16 @@ def _drop_what_is_missing(
     return dropped
 
 
-def _lattice(file: SpaceFile, domains: Mapping[str, tuple[Value, ...]]) -> tuple[Setting, ...]:
+def _tried(points: Sequence[Setting], domains: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
+    """Return the domains without values that no constraint leaves a point for."""
+    found = {name: {point[name] for point in points} for name in domains}
+    return {name: tuple(value for value in domain if value in found[name]) for name, domain in domains.items()}
+
+
+def _lattice(
+    file: SpaceFile, domains: Mapping[str, tuple[Value, ...]], defaults: Mapping[str, Value]
+) -> tuple[Setting, ...]:
+    """Return the settings that keep to the constraints, which may speak of what a knob is by default."""
     size = 1
     for domain in domains.values():
         size *= len(domain)
@@ -228,7 +240,7 @@ def _lattice(file: SpaceFile, domains: Mapping[str, tuple[Value, ...]]) -> tuple
         raise BadInputError(
             f"the search space has {size:,} points", f"expected at most {_MAX_LATTICE:,}: take values out"
         )
-    known = dict(file.symbols)
+    known = {**file.symbols, **{default_of(name): value for name, value in defaults.items()}}
     # A constraint on a knob that cannot act here does not bind.
     binding = [c for c in file.constraints if c.names <= known.keys() | domains.keys()]
     names = [name for name in KNOBS if name in domains]

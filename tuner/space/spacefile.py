@@ -8,7 +8,7 @@ powers_of_2 = [1, "logical_cpus"]       all powers of 2 from the first to the se
 choices = ["granularity=fine,compact"]  words, taken as they are
 presets = ["none", "compact", "one_node"]  words that depend on the machine; see tuner.space.preset
 [[constraints]]
-require = "inter_op * intra_op <= 2 * logical_cpus"
+require = "inter_op * intra_op <= 2 * logical_cpus"     of symbols, knobs, and default_KNOB: TensorFlow's own value
 """
 
 from __future__ import annotations
@@ -89,6 +89,11 @@ def symbols(machine: Machine, default_batch: int) -> Symbols:
     }
 
 
+def default_of(knob: str) -> str:
+    """Return the symbol by which a constraint speaks of a knob's default, which the machine and the build decide."""
+    return f"default_{knob}"
+
+
 def _resolve(name: str, data: Mapping[str, Any], machine: Machine, known: Symbols) -> SpaceFile:
     _only(data, ("schema", "knobs", "constraints"), "the file")
     if data.get("schema") != _SCHEMA:
@@ -140,7 +145,7 @@ def _constraints(data: Mapping[str, Any], known: Symbols) -> list[Expression]:
             raise BadInputError(f"constraint {row!r}", 'expected require = "…"')
         _only(row, ("require",), "a constraint")
         expression = Expression(row["require"])
-        allowed = known.keys() | KNOBS.keys()
+        allowed = known.keys() | KNOBS.keys() | {default_of(name) for name in KNOBS}
         for name in expression.names - allowed:
             raise unknown("symbol", name, allowed)
         found.append(expression)
