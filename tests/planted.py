@@ -168,7 +168,7 @@ def _study(rng: np.random.Generator, situation: Situation, truth: Truth, extra: 
     compact = "granularity=fine,compact,1,0" if openmp else None
     known = {each.name: apply(default, each.rule(situation.machine), None) for each in BASELINES}
     wang = wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}
-    best = apply(default, truth.recipe(situation).values(situation), compact)
+    best = apply(default, truth.recipe(situation).values(situation.scale), compact)
     trials: list[tuple[Setting, float, float]] = []
 
     def measure(setting: Setting) -> None:

@@ -62,7 +62,7 @@ def run(folder: Path, *args: str) -> dict[str, object]:
 
 
 def test_equal_settings_are_not_told_apart(folder: Path) -> None:
-    found = run(folder, "compare", "./product.py", "--a", "tf-default", "--b", "tf-default", "--time-budget", "30s")
+    found = run(folder, "compare", "./product.py", "--a", "tf-default", "--b", "tf-default", "--time-budget", "15s")
     assert {"a", "b", "speedup", "low", "high", "verdict"} <= found.keys()
     assert found["a"] == found["b"]
     assert found["verdict"] in ("no difference", "undecided")
@@ -91,7 +91,7 @@ def test_a_machine_that_others_keep_busy_is_told_of(folder: Path) -> None:
 def test_one_thread_loses_even_where_the_tuner_is_stopped_meanwhile(folder: Path) -> None:
     """A laptop whose lid is closed, as far as that can be had: the tuner stands still for six seconds."""
     command = [str(Path(sys.executable).with_name("tftune")), "compare", "./product.py", "--json"]
-    options = ["--a", "tf-default", "--b", "intra_op=1", "--time-budget", "90s"]
+    options = ["--a", "tf-default", "--b", "intra_op=1", "--time-budget", "45s"]
     process = subprocess.Popen([*command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(14)
     process.send_signal(signal.SIGSTOP)
@@ -106,7 +106,7 @@ def test_one_thread_loses_even_where_the_tuner_is_stopped_meanwhile(folder: Path
 
 def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path) -> None:
     """A search under limits, and then the two commands that take its name."""
-    options = ["--trials", "5", "--time-budget", "60s", "--max-memory", "4GiB", "--max-p99", "5000"]
+    options = ["--trials", "4", "--time-budget", "30s", "--max-memory", "4GiB", "--max-p99", "5000"]
     document = run(folder, "search", "./product.py", "--batch-size", "512", *options)
     assert document["limits"] == {"p99_s": 5.0, "memory_bytes": 4 << 30}
     assert document["recommended"]["limits"] in ("kept", "not known")
@@ -160,14 +160,14 @@ def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path) -> None
         round_["slices"] = {c["names"][0]: some for c in finals["contenders"]} | {winner: quick}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     record.put("finals", finals)
-    done = tftune("check", record.name, "--time-budget", "60s", "--json", cwd=folder)
+    done = tftune("check", record.name, "--time-budget", "40s", "--json", cwd=folder)
     found = json.loads(done.stdout)
     assert done.returncode == 1, found
     assert found["helps"] is False
 
 
 def test_noise_says_what_this_machine_can_find(folder: Path) -> None:
-    found = run(folder, "noise", "./product.py", "--time-budget", "30s")
+    found = run(folder, "noise", "./product.py", "--time-budget", "20s")
     assert len(found["pairs"]) >= 2
     assert 0 < found["floor"] < found["detectable"]
     assert found["conditions"]["n_cpus"] == len(os.sched_getaffinity(0))

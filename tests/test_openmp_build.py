@@ -200,7 +200,7 @@ def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> No
 
 def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
     done = tftune(
-        "search", "resnet50", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "75s",
+        "search", "mobilenetv2", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "30s",
         "--json", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -215,7 +215,7 @@ def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
 
 
 def test_the_audit_proves_the_knobs(tmp_path: Path) -> None:
-    done = tftune("inspect", "--audit", "--python", str(PYTHON), "--json", cwd=tmp_path)
+    done = tftune("inspect", "mobilenetv2", "--audit", "--python", str(PYTHON), "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = {row["knob"]: row for row in json.loads(done.stdout)["audit"]}
     assert rows["omp_num_threads"]["reaches"] is True

@@ -28,7 +28,7 @@ from tuner.rules.schema import THREADS
 from tuner.rules.situation import EIGEN, FEATURES, OPENMP, Situation, of_study
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.rules.table import follow, thread_table
-from tuner.space.baseline import wang_width
+from tuner.space.baseline import BASELINES, INTEL, wang_width
 
 PLAN = LearnPlan()
 
@@ -99,8 +99,8 @@ def test_wangs_rule_is_one_of_the_recipes(wide: Situation) -> None:
     recipe = Recipe.of({"inter_op": "width", "intra_op": "cores/inter_op", "omp_num_threads": "cores/inter_op"})
     paper = wang_width(wide.machine, wide.features.width)
     assert recipe in thread_recipes()
-    assert recipe.values(wide) == {"inter_op": 3, "intra_op": 2, "omp_num_threads": 2}
-    assert {name: paper[name] for name in recipe.values(wide)} == recipe.values(wide)
+    assert recipe.values(wide.scale) == {"inter_op": 3, "intra_op": 2, "omp_num_threads": 2}
+    assert {name: paper[name] for name in recipe.values(wide.scale)} == recipe.values(wide.scale)
 
 
 def test_no_more_pools_than_cores(machine: Machine) -> None:
@@ -112,7 +112,7 @@ def test_no_more_pools_than_cores(machine: Machine) -> None:
 
 def test_a_recipe_leaves_out_what_cannot_act(wide: Situation) -> None:
     recipe = Recipe.of({"inter_op": "1", "omp_num_threads": "cores", "kmp_affinity": "compact"})
-    assert recipe.values(replace(wide, pool=EIGEN)) == {"inter_op": 1}
+    assert recipe.values(replace(wide, pool=EIGEN).scale) == {"inter_op": 1}
     assert recipe.words(EIGEN) == "inter_op 1"
     assert recipe.words() == "inter_op 1, OMP_NUM_THREADS all usable cores, KMP_AFFINITY compact"
 
@@ -120,13 +120,33 @@ def test_a_recipe_leaves_out_what_cannot_act(wide: Situation) -> None:
 def test_keeping_the_defaults_comes_first() -> None:
     assert thread_recipes()[0] == batch_recipes()[0] == Recipe()
     assert Recipe().words() == "keep TensorFlow's defaults"
-    assert len(thread_recipes()) == len(set(thread_recipes())) == 800
+    assert len(thread_recipes()) == len(set(thread_recipes())) == 800 + 20 + 1
+
+
+def test_onednn_is_turned_on_where_a_stock_wheel_leaves_it_off(wide: Situation) -> None:
+    recipe = Recipe.of({"onednn": "1", "inter_op": "1"})
+    off = replace(wide, pool=EIGEN, onednn=False)
+    assert recipe in thread_recipes()
+    assert recipe.values(off.scale) == {"inter_op": 1, "onednn": 1}
+    assert recipe.values(replace(off, onednn=True).scale) == recipe.values(wide.scale) == {"inter_op": 1}
+    assert recipe.words() == recipe.words(EIGEN) == "inter_op 1, oneDNN on (changes rounding)"
+    assert recipe.words(OPENMP) == "inter_op 1"
+
+
+def test_what_intel_recommends_is_one_of_the_recipes(machine: Machine, wide: Situation) -> None:
+    two = replace(machine, sockets=2)
+    intel = next(each for each in BASELINES if each.name == INTEL).rule(two) | {"kmp_affinity": "compact"}
+    (recipe,) = (each for each in thread_recipes() if {"onednn", "kmp_affinity"} <= each.to_dict().keys())
+    for situation in (replace(wide, machine=two), replace(wide, machine=two, pool=EIGEN, onednn=False)):
+        values = recipe.values(situation.scale)
+        assert len(values) >= 3
+        assert values == {knob: intel[knob] for knob in values}
 
 
 def test_a_batch_is_relative_to_the_workloads_own(wide: Situation) -> None:
     batch = replace(wide, batch_size=8)
-    assert Recipe.of({"batch_size": "4"}).values(batch) == {"batch_size": 32}
-    assert Recipe.of({"batch_size": "0.125"}).values(replace(wide, batch_size=2)) == {"batch_size": 1}
+    assert Recipe.of({"batch_size": "4"}).values(batch.scale) == {"batch_size": 32}
+    assert Recipe.of({"batch_size": "0.125"}).values(replace(wide, batch_size=2).scale) == {"batch_size": 1}
     assert Recipe.of({"batch_size": "0.25"}).words() == "batch_size 1/4 of the workload's own"
 
 
@@ -371,8 +391,8 @@ def test_a_rule_carries_its_evidence(known: list[Study]) -> None:
     # What the rules of the others gain there, and what one workload more lies between.
     assert small["expected"]["ratio"] <= gain["ratio"] * 1.001
     assert small["expected"]["next"][0] < small["expected"]["ratio"] < small["expected"]["next"][1]
-    kinds = {(each["shape"], each["pool"]): each for each in small["expected_in"]}
-    assert set(kinds) == {("8 cores", "eigen"), ("16 cores", "eigen")}
+    kinds = {(each["shape"], each["pool"], each["onednn"]): each for each in small["expected_in"]}
+    assert set(kinds) == {("8 cores", "eigen", True), ("16 cores", "eigen", True)}
     assert all(each["workloads"] >= 3 for each in kinds.values())
     assert small["expected"]["ratio"] == pytest.approx(np.mean([each["ratio"] for each in kinds.values()]), rel=0.02)
     assert small["example"]["env"] == {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}

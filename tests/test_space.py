@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.conftest import DATA, setting
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
-from tuner.runtime.probe import Runtime
+from tuner.report import terminal
+from tuner.runtime.probe import Runtime, describe
 from tuner.space import spacefile
 from tuner.space.catalogue import KNOBS
 from tuner.space.expression import Expression
@@ -247,3 +248,20 @@ def test_a_constraint_speaks_of_what_a_knob_is_by_default(machine: Machine, stoc
 
     assert tried(on) == (1,)
     assert tried(off) == (0, 1)
+
+
+def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: Runtime) -> None:
+    off = describe_runtime(stock, enabled=False)
+    assert [str(line) for line in terminal.unasked({"knobs": {}, "runtime": off})] == [
+        "oneDNN is off by default here, and this space does not ask about it: --space threads does"
+    ]
+    assert not terminal.unasked({"knobs": {"onednn": {}}, "runtime": off})
+    assert not terminal.unasked({"knobs": {}, "runtime": stock.to_dict()})
+
+
+def describe_runtime(stock: Runtime, *, enabled: bool) -> dict[str, object]:
+    """Return a runtime as the probe describes it on a CPU with nothing but AVX2."""
+    facts = {name: getattr(stock, name) for name in ("python", "tensorflow", "openmp_libraries", "xla", "cuda")}
+    facts |= {"refused": None, "observations": [], "enabled": enabled}
+    spoken = {"version": "3.7.3", "runtime": "threadpool", "threads": "2", "isa": "Intel AVX2"}
+    return describe(facts, spoken, switches={}, flags=["avx2"]).to_dict()

@@ -279,7 +279,7 @@ def test_no_search_begins_after_its_time(planned: Any, monkeypatch: pytest.Monke
 @pytest.mark.tensorflow
 @needs_groups
 def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
-    words = ["suite", "--workloads", "lenet5", "--cpu-quota", "1", "--space", "threads", "--time-budget", "20s"]
+    words = ["suite", "--workloads", "lenet5", "--cpu-quota", "1", "--space", "threads", "--time-budget", "5s"]
     first = tftune(*words, "--json", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     rows = json.loads(first.stdout)["cases"]

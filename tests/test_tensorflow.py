@@ -236,7 +236,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     """A real search of resnet50 with a small budget."""
     cwd = tmp_path_factory.mktemp("search")
     code, out, err = finished(
-        tftune("search", "resnet50", "--space", "quick", "--trials", "3", "--time-budget", "70s", "--json", cwd=cwd)
+        tftune("search", "resnet50", "--space", "quick", "--trials", "3", "--time-budget", "45s", "--json", cwd=cwd)
     )
     assert code == 0, err
     return cwd, json.loads(out)

@@ -186,12 +186,13 @@ def recommend(
     from tuner.job.rulebook import load
     from tuner.report import advice
     from tuner.report.emit import Format, emit
+    from tuner.rules.schema import THREADS
 
     if format_ is not None and format_ not in list(Format):
         raise unknown("format", format_, list(Format))
     found, place = load(rules)
     asked = None if batch_size is None else str(batch_size)
-    request = Request(workload=workload, python=python, time_budget=time_budget, batch_size=asked)
+    request = Request(workload=workload, space=THREADS, python=python, time_budget=time_budget, batch_size=asked)
     checked = check(request, stores=False)
     job = prepare(checked)
     job.launcher(deadline_s=checked.deadline_s)

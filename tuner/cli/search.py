@@ -128,5 +128,6 @@ def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
             *terminal.recommendation(document, storage),
             "",
             terminal.warnings(document),
+            *terminal.unasked(document),
             terminal.summary(document),
         )

@@ -13,7 +13,7 @@ from tuner.machine.host import host_of
 from tuner.model.graph import Features
 from tuner.report.document import SCHEMA, Document
 from tuner.report.rules import sentence
-from tuner.rules.account import described
+from tuner.rules.account import described, kind
 from tuner.rules.evidence import COMPACT_BASELINE, apply
 from tuner.rules.recipe import BATCH, COMPACT
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
@@ -71,7 +71,7 @@ def setting_by(rules: RuleSet, job: Job, situation: Situation, *, batch: bool) -
     for group in (THREADS, BATCH) if batch else (THREADS,):
         rule = _rule(rules, situation, group)
         if rule is not None:
-            values |= rule.recipe.values(situation)
+            values |= rule.recipe.values(situation.scale)
     return apply(job.space.reference, values | job.space.pins, _compact(job))
 
 
@@ -122,9 +122,8 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
 
 def expected(evidence: Mapping[str, Any], situation: Situation) -> Mapping[str, Any] | None:
     """Return what is expected on such a shape of a machine and build; of all, where too little is known of these."""
-    here = described(situation)
-    kinds = evidence.get("expected_in", ())
-    found = (each for each in kinds if (each["shape"], each["pool"]) == (here["shape"], here["pool"]))
+    here = kind(situation)
+    found = (each for each in evidence.get("expected_in", ()) if all(each[name] == here[name] for name in here))
     return next(found, evidence.get("expected"))
 
 

@@ -37,8 +37,9 @@ def ratio_of(data: Mapping[str, Any] | None) -> str:
 
 
 def kind_of(data: Mapping[str, Any]) -> str:
-    """Return a shape of a machine and a build in words."""
-    return f"{data['shape']} {FEATURE[OPENMP].words[data['pool'] != OPENMP]}"
+    """Return a kind of machine and build in words."""
+    off = "" if data["onednn"] else f" {FEATURE['onednn'].words[1]}"
+    return f"{data['shape']} {FEATURE[OPENMP].words[data['pool'] != OPENMP]}{off}"
 
 
 def plural(n: int, word: str) -> str:
@@ -102,7 +103,7 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
     bad = evidence["counter_examples"]
     for each in bad[:_FEW]:
         yield (
-            f"counter-example: {each['workload']} {each['mode']}, {each['shape']}: "
+            f"counter-example: {each['workload']} {each['mode']}, {kind_of(each)}: "
             f"{ratio_text(each['over_default'], each['low'], each['high'])} over tf-default, "
             f"{percent(each['of_best'], 0)} of the best found"
         )

@@ -16,6 +16,7 @@ from tuner.places import DEFAULT_STORAGE
 from tuner.report.document import Document
 from tuner.report.emit import Format, emit
 from tuner.report.layout import duration_text, percent, rate_text, ratio_text, table
+from tuner.runtime.probe import OFF_BY_DEFAULT
 from tuner.space.baseline import DEFAULT
 
 _GIB = 1024**3
@@ -86,10 +87,18 @@ def knobs(document: Document) -> RenderableType:
     values = {name: document["knobs"][name]["values"][0] for name in fixed}
     lines = [Text(f"held: {setting_text(values)}", style="dim")] if fixed else []
     lines += [Text(f"off: {', '.join(names)}: {reason}", style="dim") for reason, names in off.items()]
+    lines += unasked(document)
     for name, knob in document["knobs"].items():
         if "dropped" in knob:
             lines.append(Text(f"left out of {name}: {knob['dropped']}", style="dim"))
     return Group(on, *lines)
+
+
+def unasked(document: Document) -> list[Text]:
+    """Return what the space did not ask about, where that may decide more than what it did."""
+    if "onednn" in document["knobs"] or not document["runtime"]["onednn_why"].startswith(OFF_BY_DEFAULT):
+        return []
+    return [Text("oneDNN is off by default here, and this space does not ask about it: --space threads does")]
 
 
 def baselines(document: Document) -> RenderableType:

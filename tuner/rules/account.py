@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -117,14 +117,18 @@ def _counter_examples(
     return sorted(found, key=lambda each: each["of_best"])
 
 
-def described(situation: Situation) -> Mapping[str, Any]:
-    """Return which workload, mode, shape of a machine and build a situation is, in words."""
+def described(situation: Situation) -> dict[str, Any]:
+    """Return which workload and mode a situation is, and of what kind."""
+    return {"workload": situation.workload, "mode": situation.mode, **kind(situation)}
+
+
+def kind(situation: Situation) -> dict[str, Any]:
+    """Return the kind of machine and build: what is expected of a setting is told by it."""
     machine = situation.machine
     quota = "" if machine.cpu_quota is None else f", quota {machine.cpu_quota:g}"
     plural = "s" if machine.physical_cores > 1 else ""
     return {
-        "workload": situation.workload,
-        "mode": situation.mode,
         "shape": f"{machine.physical_cores} core{plural}{quota}",
         "pool": situation.pool,
+        "onednn": situation.onednn,
     }

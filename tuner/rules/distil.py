@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from tuner.rules.account import account, baselines, described
+from tuner.rules.account import account, baselines, described, kind
 from tuner.rules.average import next_one, over_workloads, ratio_document
 from tuner.rules.evidence import Study
 from tuner.rules.learn import LearnPlan
@@ -61,17 +61,12 @@ def expected(studies: Sequence[Study], proof: Mapping[str, Any]) -> dict[str, An
 
 
 def expected_in(studies: Sequence[Study], proof: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the same by shape of the machine and build, where there are several, of those with workloads enough."""
-    kinds: dict[tuple[str, str], list[Study]] = defaultdict(list)
+    """Return the same by kind of machine and build, where there are several, of those with workloads enough."""
+    kinds: dict[tuple[Any, ...], list[Study]] = defaultdict(list)
     for study in studies:
-        kind = described(study.situation)
-        kinds[kind["shape"], kind["pool"]].append(study)
-    found = [(kind, expected(some, proof)) for kind, some in sorted(kinds.items()) if len(kinds) > 1]
-    return [
-        {"shape": shape, "pool": pool, **told}
-        for (shape, pool), told in found
-        if told is not None and told["workloads"] >= _LEAST_WORKLOADS
-    ]
+        kinds[tuple(kind(study.situation).values())].append(study)
+    found = [(kind(some[0].situation), expected(some, proof)) for _, some in sorted(kinds.items()) if len(kinds) > 1]
+    return [{**of, **told} for of, told in found if told is not None and told["workloads"] >= _LEAST_WORKLOADS]
 
 
 def _guides(studies: Sequence[Study], settings: Sequence[Setting]) -> list[str]:

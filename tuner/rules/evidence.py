@@ -96,7 +96,7 @@ class Study:
         """Return what recipes mean here, the later ones on top of the earlier."""
         values: dict[str, Value] = {}
         for recipe in recipes:
-            values |= recipe.values(self.situation)
+            values |= recipe.values(self.situation.scale)
         return apply(self.default, values, self.compact)
 
     def best_found(self, *, batch: bool) -> Setting:

@@ -37,7 +37,8 @@ def _or_null(node: Node) -> Node:
 
 _RANGE: Node = {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2}
 _RATIO = _object({"ratio": _NUMBER, "low": _NUMBER_OR_NOT, "high": _NUMBER_OR_NOT, "workloads": _COUNT})
-_SITUATION: Node = {"workload": _TEXT, "mode": _TEXT, "shape": _TEXT, "pool": _TEXT}
+_KIND: Node = {"shape": _TEXT, "pool": _TEXT, "onednn": {"type": "boolean"}}
+_SITUATION: Node = {"workload": _TEXT, "mode": _TEXT, **_KIND}
 _COUNTER_EXAMPLE = _object(
     {"study": _TEXT, **_SITUATION, "over_default": _NUMBER, "low": _NUMBER, "high": _NUMBER, "of_best": _NUMBER}
 )
@@ -60,7 +61,7 @@ EVIDENCE = _object(
     },
     {
         "expected": _or_null(_EXPECTED),
-        "expected_in": _list(_object({"shape": _TEXT, "pool": _TEXT, **_EXPECTED["properties"]})),
+        "expected_in": _list(_object({**_KIND, **_EXPECTED["properties"]})),
         "same_there": _list(_TEXT),
         "example": _object({**_SITUATION, "env": _map(_TEXT)}),
     },

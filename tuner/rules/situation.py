@@ -17,6 +17,20 @@ EIGEN, OPENMP = "eigen", "openmp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """All of a situation that the same recipe may mean another setting by; most studies share a few of these."""
+
+    cores: int
+    """Usable ones: inside the affinity mask and the quota."""
+    sockets: int
+    pools: int
+    """Wang et al.'s number of these."""
+    batch_size: int
+    pool: str
+    onednn: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """A workload in a mode, on a machine, in a TensorFlow build; `batch_size` is that of TensorFlow's default."""
 
@@ -33,6 +47,18 @@ class Situation:
     def pools(self) -> int:
         """Return Wang et al.'s number of pools: the average width, rounded down, no more than there are cores."""
         return pools(self.machine, self.features.width)
+
+    @property
+    def scale(self) -> Scale:
+        """Return what recipes are relative to."""
+        return Scale(
+            cores=self.machine.usable_cores,
+            sockets=self.machine.sockets,
+            pools=self.pools,
+            batch_size=self.batch_size,
+            pool=self.pool,
+            onednn=self.onednn,
+        )
 
     def values(self) -> dict[str, float]:
         """Return the value of each feature; NaN where it is not known."""

@@ -20,12 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from tuner.measure.statistics import Array
 from tuner.space.catalogue import KNOBS
+from tuner.space.knob import Value
 from tuner.space.setting import Setting
 
 _AMPLITUDES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
@@ -64,7 +67,8 @@ class Surface:
         shared = np.sqrt([each.shared for each in measured])
         same = (references[:, None] == references) & (references != 0) | np.eye(len(references), dtype=bool)
         N = np.diag([each.variance for each in measured]) + same * np.outer(shared, shared)
-        K = self._kernel(self._settings, self._settings)
+        self._z = self._coordinates(self._settings)
+        K = self._kernel(self._z, self._z)
         fits = [(self._fit(amplitude**2 * K + N), amplitude) for amplitude in _AMPLITUDES]
         (_, self._factor, self._alpha), self._amplitude = max(fits, key=lambda fit: fit[0][0])
         self.measured = frozenset([default, *self._settings])
@@ -78,9 +82,10 @@ class Surface:
 
     def gains(self, settings: Sequence[Setting]) -> tuple[Array, Array]:
         """Return the mean log-ratios of settings to the default, and their standard deviations, shapes (n,)."""
-        k = self._amplitude**2 * self._kernel(self._settings, settings)
+        z = self._coordinates(settings)
+        k = self._amplitude**2 * self._kernel(self._z, z)
         explained = np.einsum("mn,mn->n", k, cho_solve(self._factor, k))
-        variance = self._amplitude**2 * self._prior(settings) - explained
+        variance = self._amplitude**2 * self._prior(z) - explained
         return np.asarray(k.T @ self._alpha), np.sqrt(np.maximum(variance, 0.0))
 
     def apart(self, a: Setting, b: Setting) -> tuple[float, float]:
@@ -90,8 +95,8 @@ class Surface:
         return self._apart[a, b]
 
     def _difference(self, a: Setting, b: Setting) -> tuple[float, float]:
-        both = [a, b]
-        k = self._amplitude**2 * self._kernel(self._settings, both)
+        both = self._coordinates([a, b])
+        k = self._amplitude**2 * self._kernel(self._z, both)
         cov = self._amplitude**2 * self._kernel(both, both) - k.T @ cho_solve(self._factor, k)
         mean = k.T @ self._alpha
         variance = float(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1])
@@ -102,26 +107,48 @@ class Surface:
         known = [s for s in dict.fromkeys([self.default, *self._settings]) if batch_size in (None, s.batch_size)]
         return known[int(np.argmax(self.gains(known)[0]))]
 
-    def _kernel(self, a: Sequence[Setting], b: Sequence[Setting]) -> Array:
+    def _coordinates(self, settings: Sequence[Setting]) -> list[_Coordinates]:
+        """Return x_j of each setting by knob, the default's first, each of shape (1 + n,)."""
+        rows = [each.to_dict() for each in (self.default, *settings)]
+        return [_coordinates(name, [row[name] for row in rows]) for name, _ in self.default.items]
+
+    def _kernel(self, a: Sequence[_Coordinates], b: Sequence[_Coordinates]) -> Array:
         """Return k / a² between two lists of settings, shape (len(a), len(b))."""
-        product = np.ones((len(a), len(b)))
-        for name, default in self.default.items:
-            x, y = [setting[name] for setting in a], [setting[name] for setting in b]
-            pinned = _along(name, x, y) - _along(name, x, [default]) * _along(name, [default], y)
-            product *= 1 + _INTERACTION * pinned
+        product = np.ones((len(a[0].x) - 1, len(b[0].x) - 1))
+        for x, y in zip(a, b, strict=True):
+            k = _along(x, y)  # its first row and column are of the default
+            product *= 1 + _INTERACTION * (k[1:, 1:] - k[1:, :1] * k[:1, 1:])
         return (product - 1) / _INTERACTION
 
-    def _prior(self, settings: Sequence[Setting]) -> Array:
+    def _prior(self, a: Sequence[_Coordinates]) -> Array:
         """Return k(z, z) / a² of each setting, shape (n,)."""
-        product = np.ones(len(settings))
-        for name, default in self.default.items:
-            product *= 1 + _INTERACTION * (1 - _along(name, [s[name] for s in settings], [default])[:, 0] ** 2)
+        product = np.ones(len(a[0].x) - 1)
+        for each in a:
+            product *= 1 + _INTERACTION * (1 - _along(each, each.first)[1:, 0] ** 2)
         return (product - 1) / _INTERACTION
 
 
-def _along(name: str, a: Sequence[int | str], b: Sequence[int | str]) -> Array:
+@dataclass(frozen=True, slots=True)
+class _Coordinates:
+    """Coordinates along a knob, shape (n,): of numbers on their scale, or words as they are."""
+
+    x: NDArray[Any]
+    numeric: bool
+
+    @property
+    def first(self) -> _Coordinates:
+        """Return the first alone."""
+        return _Coordinates(self.x[:1], self.numeric)
+
+
+def _coordinates(name: str, values: Sequence[Value]) -> _Coordinates:
     if not KNOBS[name].numeric:
-        same = np.array([[x == y for y in b] for x in a])
-        return np.where(same, 1.0, _OTHER_WORD)
-    x, y = (np.log2(1.0 + np.array(values, dtype=float)) / _UNITS.get(name, 1.0) for values in (a, b))
-    return np.asarray(np.exp(-0.5 * (x[:, None] - y[None, :]) ** 2))
+        return _Coordinates(np.array(values, dtype=str), numeric=False)
+    return _Coordinates(np.log2(1.0 + np.array(values, dtype=float)) / _UNITS.get(name, 1.0), numeric=True)
+
+
+def _along(a: _Coordinates, b: _Coordinates) -> Array:
+    """Return k_j between two lists of coordinates, shape (len(a), len(b))."""
+    if not a.numeric:
+        return np.where(a.x[:, None] == b.x[None, :], 1.0, _OTHER_WORD)
+    return np.asarray(np.exp(-0.5 * (a.x[:, None] - b.x[None, :]) ** 2))

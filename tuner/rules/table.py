@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.rules.account import baselines
 from tuner.rules.condition import Condition, Literal, thresholds
@@ -67,16 +69,25 @@ def follow(rules: Rules, study: Study) -> Recipe:
     return next((recipe for condition, recipe in rules if condition.holds(study.values)), Recipe())
 
 
+class _Meant(NamedTuple):
+    """The settings that recipes mean, each once; the number of each; and that of each recipe's, shape (R,)."""
+
+    distinct: list[Setting]
+    number: dict[Setting, int]
+    column: NDArray[np.intp]
+
+
 def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], before: Sequence[Recipe]) -> Table:
     """Return the table of recipes that come on top of those that are followed `before`."""
     gains, numbers, measured, sds, guides = [], [], [], [], []
     names = baselines(studies)
+    meant: dict[Hashable, _Meant] = {}
     for study, first in zip(studies, before, strict=True):
-        settings = _settings(study, first, recipes)
-        distinct = list(dict.fromkeys(settings))
+        key = study.default, study.compact, study.situation.scale, first
+        if key not in meant:
+            meant[key] = _meant(study, first, recipes)
+        distinct, number, column = meant[key]
         mean, sd = study.surface.gains(distinct)
-        number = {setting: i for i, setting in enumerate(distinct)}
-        column = np.array([number[setting] for setting in settings])
         known = np.array([setting in study.surface.measured for setting in distinct])
         sds += [float(each) for each in sd[known] if each > 0]
         gains.append((mean - mean[column[0]])[column])
@@ -107,19 +118,14 @@ def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], befo
     )
 
 
-def _settings(study: Study, first: Recipe, recipes: Sequence[Recipe]) -> list[Setting]:
-    """Return what each recipe means in a study; those that differ in what cannot act there are worked out once."""
-    made: dict[tuple[tuple[str, str], ...], Setting] = {}
-    same = first.values(study.situation)
-    knobs = study.default.to_dict().keys()
-    found = []
-    for recipe in recipes:
-        acting = tuple(item for item in recipe.items if item[0] in knobs)
-        if acting not in made:
-            values = same | Recipe(acting).values(study.situation)
-            made[acting] = apply(study.default, values, study.compact)
-        found.append(made[acting])
-    return found
+def _meant(study: Study, first: Recipe, recipes: Sequence[Recipe]) -> _Meant:
+    """Return what recipes mean in a study, each on top of the `first`, and in all others of the same scale."""
+    scale = study.situation.scale
+    same = first.values(scale)
+    settings = [apply(study.default, same | recipe.values(scale), study.compact) for recipe in recipes]
+    distinct = list(dict.fromkeys(settings))
+    number = {setting: i for i, setting in enumerate(distinct)}
+    return _Meant(distinct, number, np.array([number[setting] for setting in settings]))
 
 
 def _guided(columns: np.ndarray, guides: np.ndarray) -> np.ndarray:

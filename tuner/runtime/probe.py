@@ -33,6 +33,7 @@ _SWITCHES = (
 )
 _PROBE_TIMEOUT_S = 180.0
 _LOCATE_TIMEOUT_S = 30.0
+OFF_BY_DEFAULT = "off by default on this CPU"
 # On Linux and x86, TensorFlow turns oneDNN on by itself where the CPU has one of these.
 _ONEDNN_FLAGS = ("avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16")
 
@@ -272,10 +273,10 @@ def _why(runtime: str, enabled: bool | None, switches: Mapping[str, str], flags:
         return "on in an OpenMP build"
     found = [flag for flag in _ONEDNN_FLAGS if flag in flags]
     if runtime and enabled is False:
-        return "off by default on this CPU: only Eigen's matrix products use it"
+        return f"{OFF_BY_DEFAULT}: only Eigen's matrix products use it"
     if runtime:
         return f"on by default on a CPU with {found[0]}" if found else "on in this build"
-    return f"{found[0]} would turn it on, but no operator used it" if found else "off by default on this CPU"
+    return f"{found[0]} would turn it on, but no operator used it" if found else OFF_BY_DEFAULT
 
 
 def _remember(cached: Path, runtime: Runtime) -> None:
