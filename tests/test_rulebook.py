@@ -22,6 +22,7 @@ from tuner.errors import BadInputError
 from tuner.job import advise, rulebook
 from tuner.job.rulebook import RulesRequest
 from tuner.report import frame, picture, rulepage
+from tuner.rules.account import described
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.rule import RuleSet
 from tuner.search.storage import all_records, open_storage
@@ -427,6 +428,14 @@ def test_what_is_expected_is_of_such_a_machine_and_build(document: dict[str, Any
     assert (told["shape"], told["pool"]) == ("8 cores", "eigen")
     unseen = replace(there, machine=replace(there.machine, physical_cores=4))
     assert advise.expected(evidence, unseen) == evidence["expected"]
+
+
+def test_a_workload_that_speaks_against_its_own_rule_is_told_of() -> None:
+    situation = next(make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,))).situation
+    own = {**described(situation), "study": "s", "over_default": 0.6, "low": 0.5, "high": 0.7, "of_best": 0.6}
+    others = [own | {"workload": "other"}, own | {"onednn": False}, own | {"shape": "9 cores"}]
+    assert advise.counter_example({"counter_examples": [*others, own]}, situation) == own
+    assert advise.counter_example({"counter_examples": others}, situation) is None
 
 
 @pytest.mark.tensorflow

@@ -115,6 +115,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         "setting": setting.to_dict(),
         "env": _env(job, setting),
         "evidence": dict(evidence),
+        "counter_example": counter_example(evidence, situation),
         # What the evidence does not reach, nothing is promised for.
         "expected": expected(evidence, situation) if any(each["if"] for each in told) and not outside else None,
     }
@@ -125,6 +126,13 @@ def expected(evidence: Mapping[str, Any], situation: Situation) -> Mapping[str, 
     here = kind(situation)
     found = (each for each in evidence.get("expected_in", ()) if all(each[name] == here[name] for name in here))
     return next(found, evidence.get("expected"))
+
+
+def counter_example(evidence: Mapping[str, Any], situation: Situation) -> Mapping[str, Any] | None:
+    """Return the study of this very workload, on such a machine and build, that speaks against what is followed."""
+    here = described(situation)
+    found = (each for each in evidence["counter_examples"] if all(each[name] == here[name] for name in here))
+    return next(found, None)
 
 
 def _env(job: Job, setting: Setting) -> dict[str, str]:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.report.layout import ratio_text
-from tuner.report.rules import TITLES, evidence_lines, kind_of, n_studies, ratio_of
+from tuner.report.rules import TITLES, evidence_lines, kind_of, n_studies, over_default, ratio_of
 
 
 def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
@@ -43,6 +43,12 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"   {line}" for line in evidence_lines(document["evidence"]))
     setting = " ".join(f"{knob}={value}" for knob, value in document["setting"].items())
     yield f"setting: {setting}"
+    own = document["counter_example"]
+    if own is not None:
+        yield (
+            f"this very workload speaks against it on such a machine and build: {over_default(own)}: search instead, "
+            f"tftune search {document['workload']} --space threads"
+        )
     expected = document["expected"]
     if expected is not None:
         n, where = expected["workloads"], f", {kind_of(expected)}" if "shape" in expected else ""

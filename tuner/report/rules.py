@@ -42,6 +42,12 @@ def kind_of(data: Mapping[str, Any]) -> str:
     return f"{data['shape']} {FEATURE[OPENMP].words[data['pool'] != OPENMP]}{off}"
 
 
+def over_default(counter_example: Mapping[str, Any]) -> str:
+    """Return what a rule did in a study that speaks against it."""
+    ratio = ratio_text(counter_example["over_default"], counter_example["low"], counter_example["high"])
+    return f"{ratio} over tf-default, {percent(counter_example['of_best'], 0)} of the best found"
+
+
 def plural(n: int, word: str) -> str:
     """Return a count with its noun."""
     return f"{n} {word}{'' if n == 1 else 's'}"
@@ -102,11 +108,7 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
     yield f"not told apart from the best found in {evidence['right']} of {evidence['studies']}{needed}"
     bad = evidence["counter_examples"]
     for each in bad[:_FEW]:
-        yield (
-            f"counter-example: {each['workload']} {each['mode']}, {kind_of(each)}: "
-            f"{ratio_text(each['over_default'], each['low'], each['high'])} over tf-default, "
-            f"{percent(each['of_best'], 0)} of the best found"
-        )
+        yield f"counter-example: {each['workload']} {each['mode']}, {kind_of(each)}: {over_default(each)}"
     if len(bad) > _FEW:
         yield f"and {len(bad) - _FEW} counter-examples more (--json has them)"
     same = evidence.get("same_there")

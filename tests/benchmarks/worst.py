@@ -1,0 +1,96 @@
+"""Could rules have known better where they do worst? Of each workload that was left out, what the others say.
+
+    python -m tests.benchmarks.worst [DATABASE]
+
+Where the rules of the other workloads stay below 0.90 of the best found, they could have done well if some setting that
+reaches 0.90 there were better, by what a rule has to gain, in several of the others on such a machine and build. Where
+it is so in one of them at most, every rule that says so is a rule from one workload alone.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from tuner.rules.account import kind, loss
+from tuner.rules.evidence import Study, read
+from tuner.rules.learn import LearnPlan
+from tuner.rules.table import Table, follow, thread_table
+from tuner.search.storage import open_storage, records
+
+PACKED = Path(__file__).parents[2] / "results/reference.db.xz"
+AIM = math.log(0.9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A study in which rules that have not seen the workload miss the aim, and who could have told them."""
+
+    study: Study
+    reached: float
+    """Of the best found."""
+    others: list[str]
+    """The workloads that speak most for one of the settings that reach the aim."""
+
+
+def missed(table: Table, plan: LearnPlan) -> Iterator[Told]:
+    """Yield the studies of a table in which the rules of the other workloads miss the aim."""
+    u = table.problem.u
+    for workload in dict.fromkeys(study.workload for study in table.studies):
+        rules = table.learn(plan, [study.workload != workload for study in table.studies])
+        ours = [table.recipes.index(follow(rules, study)) for study in table.studies]
+        for i, study in enumerate(table.studies):
+            if study.workload != workload:
+                continue
+            best = study.surface.apart(study.default, study.best_found(batch=False))[0]
+            if -loss(study, study.setting(table.recipes[ours[i]])) < AIM:
+                able = [r for r in range(len(table.recipes)) if u[i, r] - best >= AIM]
+                speaking = (_speaking(table, i, r, ours, plan) for r in able)
+                yield Told(
+                    study=study, reached=math.exp(u[i, ours[i]] - best), others=max(speaking, key=len, default=[])
+                )
+
+
+def _speaking(table: Table, i: int, recipe: int, ours: list[int], plan: LearnPlan) -> list[str]:
+    """Return the other workloads which gain from a recipe over the rules', on machines and builds as study i's."""
+    gains = defaultdict(list)
+    of = table.studies[i]
+    for n, study in enumerate(table.studies):
+        if study.workload != of.workload and kind(study.situation) == kind(of.situation):
+            gains[study.workload].append(table.problem.u[n, recipe] - table.problem.u[n, ours[n]])
+    return sorted(workload for workload, each in gains.items() if mean(each) >= plan.least_gain)
+
+
+def table_of(database: Path) -> Table:
+    """Return the table of a database's studies."""
+    storage = open_storage(f"sqlite:///{database}", create=False)
+    assert storage is not None
+    studies, _ = read(records(storage)[0])
+    return thread_table(studies)
+
+
+def main() -> None:
+    """Print the studies, the worst first."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder) / "reference.db"
+        if len(sys.argv) > 1:
+            database = Path(sys.argv[1])
+        else:
+            database.write_bytes(subprocess.run(["xz", "-dc", PACKED], check=True, capture_output=True).stdout)
+        found = sorted(missed(table_of(database), LearnPlan()), key=lambda told: told.reached)
+    print("| study | of the best found | other workloads that speak for what reaches 0.90 |\n| --- | ---: | --- |")
+    for told in found:
+        of = kind(told.study.situation)
+        words = f"{told.study.workload}, {of['shape']}, {of['pool']}{'' if of['onednn'] else ', oneDNN off'}"
+        print(f"| {words} | {told.reached:.2f} | {len(told.others)}: {', '.join(told.others)} |")
+
+
+if __name__ == "__main__":
+    main()
