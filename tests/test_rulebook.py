@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from tests.conftest import DATA
-from tests.planted import Truth, make, write
+from tests.planted import ONE_THREAD, Truth, make, write
 from tests.test_cli import tftune
 from tuner.cli import app
 from tuner.errors import BadInputError
@@ -24,6 +24,7 @@ from tuner.job.rulebook import RulesRequest
 from tuner.report import frame, picture, rulepage
 from tuner.rules.account import described
 from tuner.rules.evidence import by_reason, read
+from tuner.rules.recipe import Recipe
 from tuner.rules.rule import RuleSet
 from tuner.search.storage import all_records, open_storage
 
@@ -418,6 +419,24 @@ def test_bad_options_end_with_2(words: tuple[str, ...], said: str, call: Call) -
     code, out, error = call(*words)
     assert (code, out) == (2, "")
     assert said in error
+
+
+def test_a_space_that_did_not_ask_about_onednn_says_nothing_of_it(tmp_path: Path) -> None:
+    """It was off in all that was measured: what it would do is unknown, and not the same as what is without it."""
+    url = f"sqlite:///{tmp_path / 'off.db'}"
+    [made] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,))
+    write([replace(made, situation=replace(made.situation, onednn=False))], optuna.storages.RDBStorage(url))
+    storage = open_storage(url, create=False)
+    assert storage is not None
+    [study], left_out = read(all_records(storage))
+    assert not left_out
+    on = study.setting(Recipe.of({"onednn": "1"}))
+    assert (study.default["onednn"], on["onednn"], study.baselines["intel"]["onednn"]) == (0, 1, 1)
+    assert on not in study.surface.measured
+    gain, sd = study.surface.gains([on])
+    assert gain[0] == pytest.approx(0)
+    assert sd[0] > 0.02
+    assert study.setting(ONE_THREAD) in study.surface.measured
 
 
 def test_what_is_expected_is_of_such_a_machine_and_build(document: dict[str, Any]) -> None:

@@ -16,11 +16,11 @@ from tuner.measure.noise import UNKNOWN, Noise, together
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.statistics import contrast
-from tuner.rules.recipe import BATCH, COMPACT, TERMS, Recipe
+from tuner.rules.recipe import BATCH, COMPACT, ONEDNN, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.search.record import Record
-from tuner.space.baseline import DEFAULT, WANG, wang_width
+from tuner.space.baseline import DEFAULT, INTEL, WANG, wang_width
 from tuner.space.knob import Value
 from tuner.space.setting import Setting
 from tuner.workload.workload import Execution
@@ -233,13 +233,17 @@ def _study(record: Record, attributes: Known, luck: float) -> Study:
     described = attributes["described"]
     situation = of_study(described, attributes["features"])
     known = {name: Setting.of(each["setting"]) for name, each in described["baselines"].items()}
-    default = _reduced(known[DEFAULT])
+    asked = ONEDNN in known[DEFAULT].to_dict()
+    whole = _with_onednn if situation.scale.onednn_is_open and not asked else _as_it_is
+    default = whole(_reduced(known[DEFAULT]))
     affine = known.get(COMPACT_BASELINE, known[DEFAULT]).to_dict()
     compact = affine.get("kmp_affinity")
     # A baseline that sets what no rule speaks of, such as an allocator, is not that baseline without it.
     baselines = {
-        name: _reduced(setting) for name, setting in known.items() if _others(setting) == _others(known[DEFAULT])
+        name: whole(_reduced(setting)) for name, setting in known.items() if _others(setting) == _others(known[DEFAULT])
     }
+    if INTEL in baselines and whole is _with_onednn:
+        baselines[INTEL] = baselines[INTEL].with_values(onednn=1)  # what it says, whatever was asked
     baselines[WANG] = apply(
         default, wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}, compact
     )
@@ -255,8 +259,23 @@ def _study(record: Record, attributes: Known, luck: float) -> Study:
         compact=compact,
         batches=tuple(described["knobs"][BATCH]["values"]),
         tells_threads=_tells_threads(described["knobs"], situation),
-        surface=Surface(default, _measured(record, attributes["finals"], known[DEFAULT], luck)),
+        surface=Surface(
+            default,
+            [
+                replace(each, setting=whole(each.setting))
+                for each in _measured(record, attributes["finals"], known[DEFAULT], luck)
+            ],
+        ),
     )
+
+
+def _with_onednn(setting: Setting) -> Setting:
+    """Return a setting of a study whose space did not ask about oneDNN, which was off: what it would do is unknown."""
+    return setting.with_values(onednn=0)
+
+
+def _as_it_is(setting: Setting) -> Setting:
+    return setting
 
 
 def _tells_threads(knobs: Known, situation: Situation) -> bool:

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.rules.situation import EIGEN, OPENMP, Scale
+from tuner.rules.situation import OPENMP, Scale
 from tuner.space.knob import Value
 
 DEFAULT = "default"
@@ -117,7 +117,7 @@ class Recipe:
 def _acts(knob: str, scale: Scale) -> bool:
     """Return whether a knob does anything there: oneDNN can be turned on where a stock wheel leaves it off."""
     if knob == ONEDNN:
-        return scale.pool == EIGEN and not scale.onednn
+        return scale.onednn_is_open
     return scale.pool == OPENMP or knob not in _ONLY_OPENMP
 
 

@@ -29,6 +29,11 @@ class Scale:
     pool: str
     onednn: bool
 
+    @property
+    def onednn_is_open(self) -> bool:
+        """Return whether oneDNN is off and could be turned on."""
+        return self.pool == EIGEN and not self.onednn
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
