@@ -251,7 +251,7 @@ def test_a_constraint_speaks_of_what_a_knob_is_by_default(machine: Machine, stoc
 
 
 def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: Runtime) -> None:
-    off = describe_runtime(stock, enabled=False)
+    off = without_onednn(stock)
     assert [str(line) for line in terminal.unasked({"knobs": {}, "runtime": off})] == [
         "oneDNN is off by default here, and this space does not ask about it: --space threads does"
     ]
@@ -259,9 +259,9 @@ def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: R
     assert not terminal.unasked({"knobs": {}, "runtime": stock.to_dict()})
 
 
-def describe_runtime(stock: Runtime, *, enabled: bool) -> dict[str, object]:
+def without_onednn(stock: Runtime) -> dict[str, object]:
     """Return a runtime as the probe describes it on a CPU with nothing but AVX2."""
     facts = {name: getattr(stock, name) for name in ("python", "tensorflow", "openmp_libraries", "xla", "cuda")}
-    facts |= {"refused": None, "observations": [], "enabled": enabled}
+    facts |= {"refused": None, "observations": [], "enabled": False}
     spoken = {"version": "3.7.3", "runtime": "threadpool", "threads": "2", "isa": "Intel AVX2"}
     return describe(facts, spoken, switches={}, flags=["avx2"]).to_dict()

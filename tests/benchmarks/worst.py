@@ -9,8 +9,8 @@ it is so in one of them at most, every rule that says so is a rule from one work
 
 from __future__ import annotations
 
+import lzma
 import math
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from tuner.rules.account import kind, loss
+from tuner.report.rules import kind_of
+from tuner.rules.account import kind
 from tuner.rules.evidence import Study, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.table import Table, follow, thread_table
@@ -50,12 +51,11 @@ def missed(table: Table, plan: LearnPlan) -> Iterator[Told]:
             if study.workload != workload:
                 continue
             best = study.surface.apart(study.default, study.best_found(batch=False))[0]
-            if -loss(study, study.setting(table.recipes[ours[i]])) < AIM:
+            reached = u[i, ours[i]] - best
+            if reached < AIM:
                 able = [r for r in range(len(table.recipes)) if u[i, r] - best >= AIM]
                 speaking = (_speaking(table, i, r, ours, plan) for r in able)
-                yield Told(
-                    study=study, reached=math.exp(u[i, ours[i]] - best), others=max(speaking, key=len, default=[])
-                )
+                yield Told(study=study, reached=math.exp(reached), others=max(speaking, key=len, default=[]))
 
 
 def _speaking(table: Table, i: int, recipe: int, ours: list[int], plan: LearnPlan) -> list[str]:
@@ -83,12 +83,11 @@ def main() -> None:
         if len(sys.argv) > 1:
             database = Path(sys.argv[1])
         else:
-            database.write_bytes(subprocess.run(["xz", "-dc", PACKED], check=True, capture_output=True).stdout)
+            database.write_bytes(lzma.decompress(PACKED.read_bytes()))
         found = sorted(missed(table_of(database), LearnPlan()), key=lambda told: told.reached)
     print("| study | of the best found | other workloads that speak for what reaches 0.90 |\n| --- | ---: | --- |")
     for told in found:
-        of = kind(told.study.situation)
-        words = f"{told.study.workload}, {of['shape']}, {of['pool']}{'' if of['onednn'] else ', oneDNN off'}"
+        words = f"{told.study.workload}, {kind_of(kind(told.study.situation))}"
         print(f"| {words} | {told.reached:.2f} | {len(told.others)}: {', '.join(told.others)} |")
 
 

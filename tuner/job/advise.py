@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,16 +123,17 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
 
 def expected(evidence: Mapping[str, Any], situation: Situation) -> Mapping[str, Any] | None:
     """Return what is expected on such a shape of a machine and build; of all, where too little is known of these."""
-    here = kind(situation)
-    found = (each for each in evidence.get("expected_in", ()) if all(each[name] == here[name] for name in here))
-    return next(found, evidence.get("expected"))
+    return _like(evidence.get("expected_in", ()), kind(situation)) or evidence.get("expected")
 
 
 def counter_example(evidence: Mapping[str, Any], situation: Situation) -> Mapping[str, Any] | None:
     """Return the study of this very workload, on such a machine and build, that speaks against what is followed."""
-    here = described(situation)
-    found = (each for each in evidence["counter_examples"] if all(each[name] == here[name] for name in here))
-    return next(found, None)
+    return _like(evidence["counter_examples"], described(situation))
+
+
+def _like(rows: Sequence[Mapping[str, Any]], here: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the first of the rows that agrees in all that is said of `here`."""
+    return next((each for each in rows if all(each[name] == here[name] for name in here)), None)
 
 
 def _env(job: Job, setting: Setting) -> dict[str, str]:

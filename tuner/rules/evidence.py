@@ -233,17 +233,17 @@ def _study(record: Record, attributes: Known, luck: float) -> Study:
     described = attributes["described"]
     situation = of_study(described, attributes["features"])
     known = {name: Setting.of(each["setting"]) for name, each in described["baselines"].items()}
-    asked = ONEDNN in known[DEFAULT].to_dict()
-    whole = _with_onednn if situation.scale.onednn_is_open and not asked else _as_it_is
-    default = whole(_reduced(known[DEFAULT]))
+    # What a space did not ask about was off in all that was measured, and what it would do is unknown.
+    unasked = {ONEDNN: 0} if situation.scale.onednn_is_open and ONEDNN not in known[DEFAULT].to_dict() else {}
+    default = _reduced(known[DEFAULT], unasked)
     affine = known.get(COMPACT_BASELINE, known[DEFAULT]).to_dict()
     compact = affine.get("kmp_affinity")
     # A baseline that sets what no rule speaks of, such as an allocator, is not that baseline without it.
     baselines = {
-        name: whole(_reduced(setting)) for name, setting in known.items() if _others(setting) == _others(known[DEFAULT])
+        name: _reduced(setting, {ONEDNN: 1} if unasked and name == INTEL else unasked)
+        for name, setting in known.items()
+        if _others(setting) == _others(known[DEFAULT])
     }
-    if INTEL in baselines and whole is _with_onednn:
-        baselines[INTEL] = baselines[INTEL].with_values(onednn=1)  # what it says, whatever was asked
     baselines[WANG] = apply(
         default, wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}, compact
     )
@@ -259,23 +259,8 @@ def _study(record: Record, attributes: Known, luck: float) -> Study:
         compact=compact,
         batches=tuple(described["knobs"][BATCH]["values"]),
         tells_threads=_tells_threads(described["knobs"], situation),
-        surface=Surface(
-            default,
-            [
-                replace(each, setting=whole(each.setting))
-                for each in _measured(record, attributes["finals"], known[DEFAULT], luck)
-            ],
-        ),
+        surface=Surface(default, _measured(record, attributes["finals"], known[DEFAULT], luck, unasked)),
     )
-
-
-def _with_onednn(setting: Setting) -> Setting:
-    """Return a setting of a study whose space did not ask about oneDNN, which was off: what it would do is unknown."""
-    return setting.with_values(onednn=0)
-
-
-def _as_it_is(setting: Setting) -> Setting:
-    return setting
 
 
 def _tells_threads(knobs: Known, situation: Situation) -> bool:
@@ -285,9 +270,9 @@ def _tells_threads(knobs: Known, situation: Situation) -> bool:
     return all(ends <= set(values) for values in pools)
 
 
-def _reduced(setting: Setting) -> Setting:
-    """Return a setting without the knobs that no rule speaks of."""
-    return Setting(tuple(item for item in setting.items if item[0] in TERMS or item[0] == BATCH))
+def _reduced(setting: Setting, unasked: Known) -> Setting:
+    """Return a setting without the knobs that no rule speaks of, and with what its space did not ask about."""
+    return Setting.of({**unasked, **{knob: value for knob, value in setting.items if knob in TERMS or knob == BATCH}})
 
 
 def _others(setting: Setting) -> dict[str, Value]:
@@ -295,7 +280,7 @@ def _others(setting: Setting) -> dict[str, Value]:
     return {knob: value for knob, value in setting.items if knob not in TERMS and knob != BATCH}
 
 
-def _measured(record: Record, stored: Known, default: Setting, luck: float) -> list[Measured]:
+def _measured(record: Record, stored: Known, default: Setting, luck: float, unasked: Known) -> list[Measured]:
     """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default.
 
     Trials of one reference share the luck of its process; finals, as contrasts to it, what the default's mean is off.
@@ -311,7 +296,7 @@ def _measured(record: Record, stored: Known, default: Setting, luck: float) -> l
     ]
     others = _others(default)
     return [
-        replace(each, setting=_reduced(each.setting), variance=each.variance + _LEAST_SE**2)
+        replace(each, setting=_reduced(each.setting, unasked), variance=each.variance + _LEAST_SE**2)
         for each in found
         if _others(each.setting) == others
     ]

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.rules.situation import OPENMP, Scale
+from tuner.rules.situation import EIGEN, OPENMP, Scale
 from tuner.space.knob import Value
 
 DEFAULT = "default"
@@ -55,7 +55,8 @@ _TERMS: dict[str, tuple[Term, ...]] = {
     ONEDNN: (_number(1, "on (changes rounding)"),),
 }
 TERMS = {knob: {term.name: term for term in terms} for knob, terms in _TERMS.items()}
-_ONLY_OPENMP = ("omp_num_threads", "kmp_affinity", "kmp_blocktime")
+# The pool that a knob acts on, where it is not either.
+_POOL = {"omp_num_threads": OPENMP, "kmp_affinity": OPENMP, "kmp_blocktime": OPENMP, ONEDNN: EIGEN}
 _LABELS = {
     "omp_num_threads": "OMP_NUM_THREADS",
     "kmp_affinity": "KMP_AFFINITY",
@@ -63,7 +64,6 @@ _LABELS = {
     ONEDNN: "oneDNN",
 }
 BATCH = "batch_size"
-_EITHER = ("inter_op", "intra_op", BATCH)
 FACTORS = (0.125, 0.25, 0.5, 2.0, 4.0, 8.0)
 
 
@@ -109,7 +109,7 @@ class Recipe:
         shown = [
             f"{_LABELS.get(knob, knob)} {_factor(name) if knob == BATCH else TERMS[knob][name].words}"
             for knob, name in self.items
-            if pool is None or knob in _EITHER or (pool == OPENMP) == (knob in _ONLY_OPENMP)
+            if pool is None or _POOL.get(knob, pool) == pool
         ]
         return ", ".join(shown) or "keep TensorFlow's defaults"
 
@@ -118,7 +118,7 @@ def _acts(knob: str, scale: Scale) -> bool:
     """Return whether a knob does anything there: oneDNN can be turned on where a stock wheel leaves it off."""
     if knob == ONEDNN:
         return scale.onednn_is_open
-    return scale.pool == OPENMP or knob not in _ONLY_OPENMP
+    return _POOL.get(knob, scale.pool) == scale.pool
 
 
 def _factor(name: str) -> str:

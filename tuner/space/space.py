@@ -147,9 +147,11 @@ def resolve(
                 "several batch sizes for --objective latency", "give one: latency is compared at one batch size"
             )
         domains["batch_size"] = (default_batch,)
-    points = _lattice(
-        file, domains, {name: KNOBS[name].default(machine, runtime, workload.batch_size) for name in domains}
-    )
+    baselines = {
+        each.name: _baseline(each.rule(machine), domains, machine, runtime, default_batch, same_affinity)
+        for each in BASELINES
+    }
+    points = _lattice(file, domains, baselines[DEFAULT])
     return Space(
         name=file.name,
         file_digest=file.digest,
@@ -160,10 +162,7 @@ def resolve(
         points=points,
         tells_batch=tells_batch,
         pins={name: domains[name][0] for name in pins},
-        baselines={
-            each.name: _baseline(each.rule(machine), domains, machine, runtime, default_batch, same_affinity)
-            for each in BASELINES
-        },
+        baselines=baselines,
     )
 
 
@@ -229,9 +228,7 @@ def _tried(points: Sequence[Setting], domains: Mapping[str, tuple[Value, ...]]) 
     return {name: tuple(value for value in domain if value in found[name]) for name, domain in domains.items()}
 
 
-def _lattice(
-    file: SpaceFile, domains: Mapping[str, tuple[Value, ...]], defaults: Mapping[str, Value]
-) -> tuple[Setting, ...]:
+def _lattice(file: SpaceFile, domains: Mapping[str, tuple[Value, ...]], default: Setting) -> tuple[Setting, ...]:
     """Return the settings that keep to the constraints, which may speak of what a knob is by default."""
     size = 1
     for domain in domains.values():
@@ -240,7 +237,7 @@ def _lattice(
         raise BadInputError(
             f"the search space has {size:,} points", f"expected at most {_MAX_LATTICE:,}: take values out"
         )
-    known = {**file.symbols, **{default_of(name): value for name, value in defaults.items()}}
+    known = {**file.symbols, **{default_of(name): value for name, value in default.items}}
     # A constraint on a knob that cannot act here does not bind.
     binding = [c for c in file.constraints if c.names <= known.keys() | domains.keys()]
     names = [name for name in KNOBS if name in domains]
