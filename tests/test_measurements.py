@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,10 +105,16 @@ def test_one_thread_loses_even_where_the_tuner_is_stopped_meanwhile(folder: Path
     assert found["high"] < 0.9
 
 
-def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path) -> None:
-    """A search under limits, and then the two commands that take its name."""
+@pytest.fixture(scope="module")
+def searched(folder: Path) -> dict:
+    """The document of a search under limits; its study is the last one of the folder."""
     options = ["--trials", "4", "--time-budget", "30s", "--max-memory", "4GiB", "--max-p99", "5000"]
-    document = run(folder, "search", "./product.py", "--batch-size", "512", *options)
+    return run(folder, "search", "./product.py", "--batch-size", "512", *options)
+
+
+def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path, searched: dict) -> None:
+    """A search under limits, and then the two commands that take its name."""
+    document = searched
     assert document["limits"] == {"p99_s": 5.0, "memory_bytes": 4 << 30}
     assert document["recommended"]["limits"] in ("kept", "not known")
     assert document["noise"]["n_pairs"] >= 1
@@ -133,16 +140,16 @@ def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path) -> N
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no use for a second thread")
-def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path) -> None:
-    """The study's recommended variables are made to hold it back: one thread for all."""
+def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path, searched: dict, tmp_path: Path) -> None:
+    """In a copy, the study's recommended variables are made to hold it back: one thread for all."""
     import optuna
 
     from tuner.search.storage import find, open_storage
 
-    run(folder, "search", "./product.py", "--batch-size", "512", "--trials", "3", "--time-budget", "20s", "--fresh")
-    storage = open_storage(f"sqlite:///{folder}/results/tftune.db", create=False)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    storage = open_storage(f"sqlite:///{tmp_path}/results/tftune.db", create=False)
     assert storage is not None
-    record = find(storage, "last")
+    record = find(storage, searched["study"])
     finals = record.get("finals")
     slow = setting(inter_op=1, intra_op=1, batch_size=512)
     for contender in finals["contenders"]:
@@ -160,7 +167,7 @@ def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path) -> None
         round_["slices"] = {c["names"][0]: some for c in finals["contenders"]} | {winner: quick}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     record.put("finals", finals)
-    done = tftune("check", record.name, "--time-budget", "40s", "--json", cwd=folder)
+    done = tftune("check", record.name, "--time-budget", "40s", "--json", cwd=tmp_path)
     found = json.loads(done.stdout)
     assert done.returncode == 1, found
     assert found["helps"] is False

@@ -290,9 +290,9 @@ def test_the_same_command_again_continues_and_holds_fresh_finals(searched: tuple
     assert again["ended_because"] == "the study has 3 trials" or len(tried) < 3
 
 
-def begin(cwd: Path, *more: str) -> tuple[subprocess.Popen[str], set[int]]:
+def begin(cwd: Path, workload: str, *more: str) -> tuple[subprocess.Popen[str], set[int]]:
     """Start a search and wait until its first trial is in the storage; return it and its living descendants."""
-    process = tftune("search", "resnet50", "--storage", "sqlite:///t.db", *more, cwd=cwd)
+    process = tftune("search", workload, "--storage", "sqlite:///t.db", *more, cwd=cwd)
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("0 "):
@@ -309,13 +309,13 @@ def stored(cwd: Path) -> dict:
 
 
 def test_kill_9_loses_no_finished_trial_leaves_no_process_and_the_next_run_continues(tmp_path: Path) -> None:
-    process, children = begin(tmp_path)
+    process, children = begin(tmp_path, "mobilenetv2")
     process.kill()
     process.communicate()
     assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
     before = stored(tmp_path)
     assert [row["status"] for row in before["history"]] == ["ok"]
-    again, _ = begin_again(tmp_path)
+    again, _ = begin_again(tmp_path, "mobilenetv2")
     again.send_signal(signal.SIGINT)
     code, _, _ = finished(again)
     assert code == 130
@@ -325,9 +325,9 @@ def test_kill_9_loses_no_finished_trial_leaves_no_process_and_the_next_run_conti
     assert len(after["history"]) > 1
 
 
-def begin_again(cwd: Path) -> tuple[subprocess.Popen[str], list[str]]:
+def begin_again(cwd: Path, workload: str) -> tuple[subprocess.Popen[str], list[str]]:
     """Start the same search and wait for its first new row."""
-    process = tftune("search", "resnet50", "--storage", "sqlite:///t.db", cwd=cwd)
+    process = tftune("search", workload, "--storage", "sqlite:///t.db", cwd=cwd)
     assert process.stderr is not None
     lines = []
     for line in process.stderr:
@@ -339,7 +339,7 @@ def begin_again(cwd: Path) -> tuple[subprocess.Popen[str], list[str]]:
 
 
 def test_ctrl_c_ends_at_once_and_tells_what_is_known(tmp_path: Path) -> None:
-    process, children = begin(tmp_path, "--json")
+    process, children = begin(tmp_path, "resnet50", "--json")
     second = tftune("search", "resnet50", "--storage", "sqlite:///other.db", cwd=tmp_path)
     code, _, err = finished(second)
     assert code == 1
