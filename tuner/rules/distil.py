@@ -38,7 +38,7 @@ def rules_of(table: Table, rules: Rules, proof: Mapping[str, Any]) -> list[Rule]
             "expected_in": expected_in(studies, proof),
             "same_there": _guides(studies, settings)
             or _same(recipe, table.alike[table.recipes.index(recipe)], _pool_of(studies)),
-            "example": _example(studies[-1], settings[-1]),
+            "example": _example(*_shown(studies, settings)),
         }
         found.append(Rule(group=table.group, condition=condition, recipe=recipe, evidence=evidence))
     return found
@@ -80,6 +80,12 @@ def _same(recipe: Recipe, alike: Sequence[Recipe], pool: str | None) -> list[str
     """Return what a recipe could be called as well, for all that these studies tell; a few."""
     words = dict.fromkeys(other.words(pool) for other in alike if other.n_knobs <= recipe.n_knobs)
     return [text for text in words if text != recipe.words(pool)][:_FEW]
+
+
+def _shown(studies: Sequence[Study], settings: Sequence[Setting]) -> tuple[Study, Setting]:
+    """Return the last study on most cores with its setting: on one core there is little to see."""
+    pairs = zip(reversed(studies), reversed(settings), strict=True)
+    return max(pairs, key=lambda pair: pair[0].situation.machine.usable_cores)
 
 
 def _example(study: Study, setting: Setting) -> dict[str, Any]:
