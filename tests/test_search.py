@@ -234,6 +234,18 @@ def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -
     assert kept == 5
 
 
+def test_the_interval_of_a_trial_allows_for_the_luck_of_its_processes(tmp_path: Path, space: Space) -> None:
+    record, _ = run(space, noisy(noise=0.01, process_noise=0.03), folder=tmp_path, budget=Budget(trials=6))
+    document = describe_study(record)
+    luck = document["noise"]["process_sd"]
+    assert luck > 0.006
+    for row, trial in zip(document["history"], record.trials(), strict=True):
+        assert trial.estimate is not None
+        assert (row["low"], row["high"]) == pytest.approx(trial.estimate.widened(math.sqrt(2) * luck).interval())
+        alone = trial.estimate.interval()
+        assert row["low"] < alone[0] and alone[1] < row["high"]
+
+
 def test_losers_are_cut_short(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path)
     document = describe_study(record)

@@ -49,6 +49,19 @@ def test_moderation_keeps_two_values_from_being_sure() -> None:
     assert found.df == 5
 
 
+def test_what_quads_do_not_show_has_to_be_added_for_an_interval_to_cover() -> None:
+    rng, sd, luck = np.random.default_rng(3), 0.02, 0.02
+    covered = np.zeros(2)
+    for _ in range(2000):
+        apart = luck * (rng.normal() - rng.normal())
+        found = moderated(rng.normal(apart, sd, 4), prior_sd=sd, prior_df=4)
+        for i, told in enumerate((found, found.widened(math.sqrt(2) * luck))):
+            low, high = told.interval()
+            covered[i] += low <= 1 <= high
+    assert covered[0] / 2000 < 0.75
+    assert 0.94 <= covered[1] / 2000 <= 0.99
+
+
 def test_pooling_weighs_by_degrees_of_freedom() -> None:
     assert pooled_sd([[0.0, 2.0], [1.0], [0.0, 0.0, 3.0]], prior_sd=0, prior_df=0) == pytest.approx(
         math.sqrt((2.0 + 6.0) / 3)

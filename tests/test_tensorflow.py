@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -276,6 +277,11 @@ def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) 
     assert (code, json.loads(out)) == (0, document["recommended"]["env"])
 
 
+def as_measured(history: Sequence[dict]) -> list[dict]:
+    """Return trials without their intervals, which allow for what is known by now of the luck of processes."""
+    return [{key: value for key, value in row.items() if key not in ("low", "high")} for row in history]
+
+
 def test_the_same_command_again_continues_and_holds_fresh_finals(searched: tuple[Path, dict]) -> None:
     cwd, document = searched
     process = tftune(
@@ -285,7 +291,7 @@ def test_the_same_command_again_continues_and_holds_fresh_finals(searched: tuple
     again = json.loads(out)
     assert (code, again["study"]) == (0, document["study"])
     tried = document["history"]
-    assert again["history"][: len(tried)] == tried
+    assert as_measured(again["history"])[: len(tried)] == as_measured(tried)
     assert len(again["history"]) <= 3
     assert again["ended_because"] == "the study has 3 trials" or len(tried) < 3
 
@@ -321,7 +327,7 @@ def test_kill_9_loses_no_finished_trial_leaves_no_process_and_the_next_run_conti
     assert code == 130
     after = stored(tmp_path)
     assert after["study"] == before["study"]
-    assert after["history"][0] == before["history"][0]
+    assert as_measured(after["history"])[0] == as_measured(before["history"])[0]
     assert len(after["history"]) > 1
 
 

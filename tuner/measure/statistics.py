@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,10 @@ class Estimate:
         return Estimate(
             mean=self.mean - other.mean, se=math.hypot(self.se, other.se), n=self.n, df=min(self.df, other.df)
         )
+
+    def widened(self, sd: float) -> Estimate:
+        """Return the estimate with a deviation that its own values do not show, of this standard deviation (log)."""
+        return replace(self, se=math.hypot(self.se, sd))
 
     def interval(self, level: float = 0.95, *, m: int = 1) -> tuple[float, float]:
         """Return the ends of Student's interval of the ratio; (0, inf) where there is nothing to judge by.

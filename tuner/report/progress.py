@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tuner.measure.finals import Round
-from tuner.measure.noise import Noise
+from tuner.measure.noise import UNKNOWN, Noise
 from tuner.report.document import trial_document
 from tuner.report.layout import clock_text, duration_text
 from tuner.report.terminal import noise_text, setting_text, trial_row
@@ -25,6 +25,7 @@ class Progress:
         """`settings` may come; knobs that are `held` at one value are not shown."""
         self._console = console
         self._held = held
+        self._luck = UNKNOWN.process_sd
         self._widest = max((len(setting_text(setting.to_dict(), held)) for setting in settings), default=0)
 
     def stage(self, text: str) -> None:
@@ -39,6 +40,7 @@ class Progress:
 
     def noise_known(self, noise: Noise, floor: float) -> None:
         """Say what the noise is."""
+        self._luck = noise.process_sd
         self._clear()
         self._print(Text(noise_text({**noise.to_dict(), "floor": floor, "assumed": noise.assumed}), style="dim"))
         self.heading()
@@ -52,9 +54,8 @@ class Progress:
     def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
         """Print the trial's row: number, setting, ratio with its interval, time in slices, time left, notes."""
         self._clear()
-        cells = trial_row(
-            trial_document(trial), incumbent=best is not None and best.number == trial.number, held=self._held
-        )
+        is_best = best is not None and best.number == trial.number
+        cells = trial_row(trial_document(trial, self._luck), incumbent=is_best, held=self._held)
         cells = (*cells[:4], "" if left_s is None else clock_text(left_s), *cells[4:])
         widths = (3, self._widest, 20, 5, 5, 0)
         row = Text()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tuner.search.record import Trial
 
@@ -32,7 +31,6 @@ def alike(trials: Sequence[Trial], *, luck: float, level: float = 0.95) -> list[
             continue
         apart = trial.estimate.minus(best.estimate)
         lucky = math.sqrt(2 if trial.reference == best.reference else 4) * luck
-        wide = replace(apart, se=math.hypot(apart.se, lucky))
-        if trial is best or wide.interval(level)[1] >= 1.0:
+        if trial is best or apart.widened(lucky).interval(level)[1] >= 1.0:
             found.append(trial)
     return found
