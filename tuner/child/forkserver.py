@@ -21,7 +21,7 @@ import time
 import warnings
 from typing import Any, Callable, Optional
 
-from . import effective, guard, lifetime, worker
+from . import effective, guard, importing, lifetime, worker
 
 N_DESCRIPTORS = 5
 MAX_MESSAGE_BYTES = 1 << 17
@@ -115,8 +115,7 @@ def main(arguments: list[str]) -> None:
     lifetime.die_with(int(arguments[1]))
     channel = socket.socket(fileno=int(arguments[0]))
     began = time.monotonic()
-    import tensorflow  # noqa: F401  # what every worker begins with
-
+    importing.tensorflow()  # what every worker begins with
     import_s = time.monotonic() - began
     channel.send(json.dumps({"import_s": import_s, "refused": refusal()}).encode())
     signal.signal(signal.SIGCHLD, reap)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from typing import Any, Callable, Dict, List, Optional
 
-from . import effective, forkserver, lifetime
+from . import effective, forkserver, importing, lifetime
 
 TIMEOUT_S = 40.0
 LOW = {
@@ -96,6 +96,7 @@ def observe(changes: Optional[Dict[str, str]]) -> Dict[str, Any]:
 
 def describe() -> Dict[str, Any]:
     """Return what TensorFlow, its libraries and the experiments tell."""
+    importing.tensorflow()
     import tensorflow as tf
 
     refused = effective.live()

@@ -25,7 +25,7 @@ import time
 import traceback
 from typing import Any, Callable, Iterable
 
-from . import effective, exporter, source
+from . import effective, exporter, importing, source
 
 FINITE_CHUNK = 1 << 18  # values that are looked at together, so that looking takes no memory to speak of
 MAX_FRAMES = 3  # of the user's own, that are told of an error
@@ -52,6 +52,7 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report, Callable[[Any], No
     `check(outputs)` raises InvalidOutputError for outputs of a later step that are no result.
     """
     started = CLOCK()
+    importing.tensorflow()
     import tensorflow as tf
 
     imported, alone, learns = CLOCK(), effective.threads(), spec["mode"] == source.TRAINING
@@ -315,6 +316,7 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
         if "TFTUNE_CPUS" in os.environ:
             keep_to(os.environ["TFTUNE_CPUS"])
         if spec["do"] == "export":
+            importing.tensorflow()
             exporter.export(spec)
             tell({"report": "exported"})
         else:

@@ -155,7 +155,7 @@ def _introduce(job: Job, console: Console) -> None:
 
 def _progress(record: Record, job: Job, console: Console) -> Progress:
     done = len(record.trials())
-    verb = f"continuing with {done} trials" if done else "beginning"
+    verb = f"continuing with {done} trial{'s' if done > 1 else ''}" if done else "beginning"
     progress = Progress(console, [*job.space.points, *job.space.baselines.values()], terminal.held(job.described()))
     progress.stage(
         f"study {record.name}: {verb}; ratios are to tf-default at batch size {job.space.reference.batch_size}"

@@ -13,9 +13,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtr, stdtrit
-from scipy.stats import chi2
+import scipy  # scipy.optimize is loaded where it is used first: half of all commands find no root
+from scipy.special import gammaincinv, ndtr, stdtrit
 
 _Z, _Z_MASS = np.polynomial.hermite_e.hermegauss(80)
 _Z_MASS = _Z_MASS / _Z_MASS.sum()
@@ -30,12 +29,14 @@ def quantile(level: float, m: int, df: float) -> float:
     if m <= 1:
         return student
     bonferroni = float(stdtrit(df, 1 - (1 - level) / (2 * m)))
-    return float(brentq(lambda c: _all_within(c, m, df) - level, 0.9 * student, 1.05 * bonferroni, xtol=1e-6))
+    return float(
+        scipy.optimize.brentq(lambda c: _all_within(c, m, df) - level, 0.9 * student, 1.05 * bonferroni, xtol=1e-6)
+    )
 
 
 def _all_within(c: float, m: int, df: float) -> float:
     """Return P(max |T_i| ≤ c), integrated over Z_0 by Hermite's and over S by Legendre's quadrature."""
-    s = np.sqrt(chi2.ppf(_U, df) / df)
+    s = np.sqrt(2 * gammaincinv(df / 2, _U) / df)  # from the quantiles of χ²(ν)
     reach = math.sqrt(2) * c * s[:, None]
     inside = ndtr(_Z[None, :] + reach) - ndtr(_Z[None, :] - reach)
     return float(_U_MASS @ (inside**m) @ _Z_MASS)

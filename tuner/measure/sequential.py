@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy  # scipy.optimize: as in dunnett
 from scipy.special import ndtr, ndtri
 
 from tuner.measure.statistics import Array
@@ -70,7 +70,7 @@ def _boundary(error: float, t: float, before: tuple[float, ...], z: tuple[float,
         edge = bound * math.sqrt(t)
         return float(mass @ (ndtr((-edge - nodes) / step) + ndtr((nodes - edge) / step))) - error
 
-    return _MAX_Z if leaving(_MAX_Z) > 0 else float(brentq(leaving, 0.0, _MAX_Z, xtol=1e-10))
+    return _MAX_Z if leaving(_MAX_Z) > 0 else float(scipy.optimize.brentq(leaving, 0.0, _MAX_Z, xtol=1e-10))
 
 
 @lru_cache(maxsize=4096)

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy  # scipy.optimize: as in dunnett
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
 
 from tuner.measure import dunnett
@@ -104,7 +104,7 @@ def squeezed(sums: Array, df: Array) -> Array:
     beyond = float(e.var(ddof=1) - polygamma(1, half).mean()) if len(e) > 1 else 0.0
     most, least = (float(polygamma(1, d / 2)) for d in (_LEAST_DF, _MOST_DF))
     beyond = min(max(beyond, least), most)
-    half_prior = float(brentq(lambda h: polygamma(1, h) - beyond, _LEAST_DF / 2, _MOST_DF / 2))
+    half_prior = float(scipy.optimize.brentq(lambda h: polygamma(1, h) - beyond, _LEAST_DF / 2, _MOST_DF / 2))
     usual = math.exp(float(e.mean()) + float(digamma(half_prior)) - math.log(half_prior))
     return np.asarray((2 * half_prior * usual + sums) / (2 * half_prior + df))
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # scipy.optimize: as in dunnett
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.optimize import minimize
 from scipy.special import ndtr
 
 from tuner.measure.statistics import Array
@@ -68,7 +68,7 @@ def fit(X: Array, y: Array, N: Array, rng: np.random.Generator) -> Posterior:
 
     starts = [centre] + [centre + spread * rng.standard_normal(d + 1) for _ in range(_RESTARTS - 1)]
     bounds = list(zip(centre - _BOUNDS_SD * spread, centre + _BOUNDS_SD * spread, strict=True))
-    fits = [minimize(objective, start, method="L-BFGS-B", bounds=bounds) for start in starts]
+    fits = [scipy.optimize.minimize(objective, start, method="L-BFGS-B", bounds=bounds) for start in starts]
     theta = np.asarray(min(fits, key=lambda found: float(found.fun)).x, dtype=float)
     return condition(X, y, N, np.exp(theta[:-1]), float(np.exp(theta[-1])))
 
