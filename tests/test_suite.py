@@ -279,11 +279,11 @@ def test_no_search_begins_after_its_time(planned: Any, monkeypatch: pytest.Monke
 @pytest.mark.tensorflow
 @needs_groups
 def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
-    words = ["suite", "--workloads", "lenet5", "--cpu-quota", "1", "--space", "threads", "--time-budget", "5s"]
+    words = ["suite", "--workloads", "lenet5", "--cpu-quota", "1.5", "--space", "threads", "--time-budget", "5s"]
     first = tftune(*words, "--json", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     rows = json.loads(first.stdout)["cases"]
-    assert [(row["state"], row["cpu_quota"]) for row in rows] == [("made", 1.0)]
+    assert [(row["state"], row["cpu_quota"]) for row in rows] == [("made", 1.5)]
     assert "about" in first.stderr and "left" in first.stderr
     began = time.monotonic()
     again = tftune(*words, cwd=tmp_path)
@@ -291,7 +291,7 @@ def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
     assert "1 known, 0 made now" in again.stdout
     assert time.monotonic() - began < 20
     shown = json.loads(tftune("show", rows[0]["study"], "--json", cwd=tmp_path).stdout)
-    assert shown["machine"]["cpu_quota"] == 1.0
+    assert shown["machine"]["cpu_quota"] == 1.5
     assert shown["machine"]["logical_cpus"] == len(os.sched_getaffinity(0))
     # What `tftune rules` says of one study: nothing to hold out, and no rule.
     rules = tftune("rules", "--json", cwd=tmp_path)

@@ -315,13 +315,13 @@ def stored(cwd: Path) -> dict:
 
 
 def test_kill_9_loses_no_finished_trial_leaves_no_process_and_the_next_run_continues(tmp_path: Path) -> None:
-    process, children = begin(tmp_path, "mobilenetv2")
+    process, children = begin(tmp_path, "lenet5")
     process.kill()
     process.communicate()
     assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
     before = stored(tmp_path)
     assert [row["status"] for row in before["history"]] == ["ok"]
-    again, _ = begin_again(tmp_path, "mobilenetv2")
+    again, _ = begin_again(tmp_path, "lenet5")
     again.send_signal(signal.SIGINT)
     code, _, _ = finished(again)
     assert code == 130
@@ -345,8 +345,8 @@ def begin_again(cwd: Path, workload: str) -> tuple[subprocess.Popen[str], list[s
 
 
 def test_ctrl_c_ends_at_once_and_tells_what_is_known(tmp_path: Path) -> None:
-    process, children = begin(tmp_path, "resnet50", "--json")
-    second = tftune("search", "resnet50", "--storage", "sqlite:///other.db", cwd=tmp_path)
+    process, children = begin(tmp_path, "lenet5", "--json")
+    second = tftune("search", "lenet5", "--storage", "sqlite:///other.db", cwd=tmp_path)
     code, _, err = finished(second)
     assert code == 1
     assert f"process {process.pid}" in err
