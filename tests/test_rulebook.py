@@ -397,7 +397,9 @@ def test_rules_are_kept_where_they_are_looked_for(
     url: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert call("rules", "--storage", url, "--keep")[0] == 0
+    code, _, err = call("rules", "--storage", url, "--keep")
+    assert code == 0
+    assert "recommend and search in this folder follow these, of" in " ".join(err.split())
     assert RuleSet.from_dict(json.loads(rulebook.KEPT.read_text())).lists
 
 

@@ -103,7 +103,12 @@ def rules(
     document = made.to_dict()
     if keep:
         rulebook.keep(made)
-        progress.print(f"kept in {rulebook.KEPT}", style="dim")
+        told_by = report.n_studies(made.made["n_studies"])
+        progress.print(
+            f"kept in {rulebook.KEPT}: recommend and search in this folder follow these, of {told_by}, "
+            "and no longer the shipped ones; delete the file to go back",
+            style="dim",
+        )
     if chosen == "text" and out is None:
         show(*report.page(document))
         if not keep and not request.filters:
