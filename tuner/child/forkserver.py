@@ -120,8 +120,7 @@ def main(arguments: list[str]) -> None:
     channel.send(json.dumps({"import_s": import_s, "refused": refusal()}).encode())
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tuner decides
-    gc.collect()
-    gc.freeze()  # a collection in a worker would copy every page of what they share
+    gc.freeze()  # a collection in a worker would copy every page of what they share; garbage went after the import
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, MAX_MESSAGE_BYTES, N_DESCRIPTORS)
         if not message:

@@ -96,9 +96,7 @@ def observe(changes: Optional[Dict[str, str]]) -> Dict[str, Any]:
 
 def describe() -> Dict[str, Any]:
     """Return what TensorFlow, its libraries and the experiments tell."""
-    importing.tensorflow()
-    import tensorflow as tf
-
+    tf = importing.tensorflow()
     refused = effective.live()
     observations: List[Any] = []
     for changes in EXPERIMENTS if refused is None else []:

@@ -52,9 +52,7 @@ def prepare(spec: Report) -> tuple[Callable[[], Any], Report, Callable[[Any], No
     `check(outputs)` raises InvalidOutputError for outputs of a later step that are no result.
     """
     started = CLOCK()
-    importing.tensorflow()
-    import tensorflow as tf
-
+    tf = importing.tensorflow()
     imported, alone, learns = CLOCK(), effective.threads(), spec["mode"] == source.TRAINING
     # First the workload's own code: what it sets of TensorFlow has to be in force before anything runs.
     with open(os.path.join(spec["folder"], exporter.INPUTS)) as file:

@@ -23,6 +23,7 @@ from tuner.measure.finals import FinalsPlan
 from tuner.model.graph import Features
 from tuner.report import terminal
 from tuner.report import workload as workloads
+from tuner.report.layout import plural
 from tuner.report.progress import Progress
 from tuner.rules.evidence import MEASURED
 from tuner.search.bench import BenchPlan
@@ -155,7 +156,7 @@ def _introduce(job: Job, console: Console) -> None:
 
 def _progress(record: Record, job: Job, console: Console) -> Progress:
     done = len(record.trials())
-    verb = f"continuing with {done} trial{'s' if done > 1 else ''}" if done else "beginning"
+    verb = f"continuing with {plural(done, 'trial')}" if done else "beginning"
     progress = Progress(console, [*job.space.points, *job.space.baselines.values()], terminal.held(job.described()))
     progress.stage(
         f"study {record.name}: {verb}; ratios are to tf-default at batch size {job.space.reference.batch_size}"

@@ -13,7 +13,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-import scipy  # scipy.optimize is loaded where it is used first: half of all commands find no root
+import scipy  # scipy.optimize is loaded where a root is first looked for, which many commands do not
 from scipy.special import gammaincinv, ndtr, stdtrit
 
 _Z, _Z_MASS = np.polynomial.hermite_e.hermegauss(80)

@@ -51,9 +51,9 @@ class Noise:
     n_quads: int
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Noise:
-        """Return the noise of a stored study."""
-        return cls(**data)
+    def from_dict(cls, data: dict[str, Any] | None) -> Noise:
+        """Return the noise of a stored study; what is believed before anything is known if it has none yet."""
+        return cls(**data) if data else UNKNOWN
 
     def to_dict(self) -> dict[str, Any]:
         """Return the noise as plain data."""

@@ -14,7 +14,7 @@ from tuner.machine.host import Machine
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import SAME_BATCH, Contender, Round
-from tuner.measure.noise import UNKNOWN, Noise
+from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.measure.tail import Kept, p99
 from tuner.measure.verdict import INCUMBENT, SIMPLER, Advice, Standard, judge_all, recommend
@@ -74,8 +74,7 @@ def describe_study(record: Record) -> Document:
     objective = Objective(record.get("objective", Objective.THROUGHPUT))
     sessions = record.get("sessions", [])
     last = sessions[-1] if sessions else {}
-    stored = record.get("noise")
-    luck = (Noise.from_dict(stored) if stored else UNKNOWN).process_sd
+    luck = Noise.from_dict(record.get("noise")).process_sd
     return {
         "schema": SCHEMA,
         "study": record.name,

@@ -16,6 +16,7 @@ from tuner.measure.pair import Pair
 from tuner.measure.tail import QUANTILES, Kept, quantiles, samples_needed
 from tuner.measure.verdict import INCUMBENT
 from tuner.measure.warning import Code, Warning, merge, of_conditions
+from tuner.report.layout import plural
 from tuner.search.record import Record, Trial
 from tuner.search.study import NO_TIME, THRESHOLD, noise_floor
 from tuner.space.baseline import DEFAULT
@@ -184,9 +185,11 @@ def _of_trials(trials: Sequence[Trial]) -> list[Warning]:
     found = []
     restless = [t for t in trials if not t.steady]
     if restless:
-        found.append(Warning(code=Code.NOT_STEADY, found=f"{_trials(len(restless))}, last {restless[-1].setting}"))
+        found.append(
+            Warning(code=Code.NOT_STEADY, found=f"{plural(len(restless), 'trial')}, last {restless[-1].setting}")
+        )
     if any(t.alone for t in trials):
-        found.append(Warning(code=Code.ALONE, found=_trials(sum(1 for t in trials if t.alone))))
+        found.append(Warning(code=Code.ALONE, found=plural(sum(1 for t in trials if t.alone), "trial")))
     return found + _of_interruptions([text for t in trials if t.pair for text in t.pair.interruptions])
 
 
@@ -195,7 +198,3 @@ def _of_interruptions(texts: Sequence[str]) -> list[Warning]:
     return merge(
         Warning(code=Code.STALLED if text.startswith(interruption.STALL) else Code.ASLEEP, found=text) for text in texts
     )
-
-
-def _trials(n: int) -> str:
-    return f"{n} trial{'' if n == 1 else 's'}"

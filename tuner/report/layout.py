@@ -21,6 +21,11 @@ def left_out_text(reason: str, names: Sequence[str], *, most: int = 3) -> str:
     return f"left out, {reason}: {', '.join(names[:most])}{more}"
 
 
+def plural(n: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
 def percent(share: float, digits: int = 1) -> str:
     """Return a share in percent."""
     return f"{100 * share:.{digits}f} %"

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tuner.report.layout import left_out_text, percent, ratio_text, table
+from tuner.report.layout import left_out_text, percent, plural, ratio_text, table
 from tuner.rules.recipe import BATCH
 from tuner.rules.rule import KEEP
 from tuner.rules.schema import THREADS
@@ -46,11 +46,6 @@ def over_default(counter_example: Mapping[str, Any]) -> str:
     """Return what a rule did in a study that speaks against it."""
     ratio = ratio_text(counter_example["over_default"], counter_example["low"], counter_example["high"])
     return f"{ratio} over tf-default, {percent(counter_example['of_best'], 0)} of the best found"
-
-
-def plural(n: int, word: str) -> str:
-    """Return a count with its noun."""
-    return f"{n} {word}{'' if n == 1 else 's'}"
 
 
 def n_studies(n: int) -> str:

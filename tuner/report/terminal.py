@@ -15,7 +15,7 @@ from tuner.measure.tail import QUANTILES, samples_needed
 from tuner.places import DEFAULT_STORAGE
 from tuner.report.document import Document
 from tuner.report.emit import Format, emit
-from tuner.report.layout import duration_text, percent, rate_text, ratio_text, table
+from tuner.report.layout import duration_text, percent, plural, rate_text, ratio_text, table
 from tuner.runtime.probe import OFF_BY_DEFAULT
 from tuner.space.baseline import DEFAULT
 
@@ -49,8 +49,8 @@ def host(document: Document) -> RenderableType:
     rows.show_header = False
     rows.add_row(
         "machine",
-        f"{machine['cpu_model']}: {_many(machine['physical_cores'], 'physical core')}, {smt}, "
-        f"{_many(machine['sockets'], 'socket')}, {_many(nodes, 'NUMA node')}",
+        f"{machine['cpu_model']}: {plural(machine['physical_cores'], 'physical core')}, {smt}, "
+        f"{plural(machine['sockets'], 'socket')}, {plural(nodes, 'NUMA node')}",
     )
     rows.add_row(
         "", f"CPUs in the affinity mask: {machine['affinity']} ({machine['logical_cpus']} of {machine['online_cpus']})"
@@ -331,7 +331,3 @@ def studies(rows: Sequence[Document]) -> RenderableType:
 
 def _also(names: Sequence[str]) -> str:
     return f" (= {', '.join(names)})" if names else ""
-
-
-def _many(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"

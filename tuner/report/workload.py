@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from tuner.report.layout import duration_text, table
+from tuner.report.layout import duration_text, plural, table
 from tuner.workload.workload import Kind
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def catalogue(files: Mapping[str, PythonFile]) -> RenderableType:
     rows = table("workload", "what it computes; modes, parameters, items a step, source")
     rows.columns[0].no_wrap = True
     for name, file in files.items():
-        step = f"{file.batch_size} {file.item}{'' if file.batch_size == 1 else 's'} a step"
+        step = f"{plural(file.batch_size, file.item)} a step"
         params = " ".join(f"{key}={value}" for key, value in file.params.items())
         details = "; ".join(part for part in (" or ".join(file.modes), params, step, file.source) if part)
         rows.add_row(Text(name), Text.assemble(file.description, "\n", (details, "dim")))

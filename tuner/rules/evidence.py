@@ -12,7 +12,7 @@ from typing import Any
 from tuner.machine.host import host_of
 from tuner.measure import finals
 from tuner.measure.finals import Contender, Round
-from tuner.measure.noise import UNKNOWN, Noise, together
+from tuner.measure.noise import Noise, together
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.statistics import contrast
@@ -170,7 +170,7 @@ def read(
 
 
 def _candidate(record: Record, known: Known) -> _Candidate:
-    noise = Noise.from_dict(known["noise"]) if known.get("noise") else UNKNOWN
+    noise = Noise.from_dict(known.get("noise"))
     pairs = [Pair.from_dict(each) for each in known.get("noise_pairs") or ()]
     return _Candidate(record=record, known=known, noise=noise, pairs=pairs)
 

@@ -22,7 +22,7 @@ from scipy.linalg import block_diag
 from scipy.special import ndtr
 
 from tuner.measure.constraint import Limits
-from tuner.measure.noise import UNKNOWN, Noise
+from tuner.measure.noise import Noise
 from tuner.measure.statistics import Array
 from tuner.search import gp
 from tuner.search.record import Trial, distributions, pending_of, trials_of
@@ -174,8 +174,7 @@ def fit(trials: Sequence[Trial], encoding: Encoding, luck: float, rng: np.random
 
 def _luck(study: optuna.Study) -> float:
     """Return σ_p as the study has measured it."""
-    stored = study.user_attrs.get("noise")
-    return (Noise.from_dict(stored) if stored else UNKNOWN).process_sd
+    return Noise.from_dict(study.user_attrs.get("noise")).process_sd
 
 
 class Encoding:

@@ -13,7 +13,7 @@ import optuna
 from tuner.errors import BaselineError, TunerError
 from tuner.measure.contest import FEWEST, USUAL_ROUNDS, Contest, fit_plan, usual_rounds_fit
 from tuner.measure.finals import SAME_BATCH, Contender, Cost, FinalsPlan, Round
-from tuner.measure.noise import UNKNOWN, Noise
+from tuner.measure.noise import Noise
 from tuner.measure.verdict import INCUMBENT, SIMPLER, judge_all, simplicity
 from tuner.search.bench import Bench, BenchPlan
 from tuner.search.budget import Budget
@@ -251,8 +251,7 @@ class Study:
 
     def _noise(self) -> Noise:
         """Return the noise as it was measured last, in an earlier run if not in this one."""
-        stored = self._record.get("noise")
-        return Noise.from_dict(stored) if stored else UNKNOWN
+        return Noise.from_dict(self._record.get("noise"))
 
     def _finals(self) -> None:
         """Hold rounds until every verdict is decided or the time is used up, but not fewer than have an interval."""
