@@ -23,7 +23,7 @@ from tuner.machine.host import Machine, host_of
 from tuner.machine.topology import Cache
 from tuner.measure.finals import Contender, Round
 from tuner.measure.noise import Noise
-from tuner.measure.statistics import Array, contrast, moderated
+from tuner.measure.statistics import Array, moderated
 from tuner.measure.verdict import INCUMBENT
 from tuner.model.graph import Features
 from tuner.rules.condition import Literal
@@ -251,8 +251,11 @@ def _round(rng: np.random.Generator, gains: Sequence[float]) -> list[float]:
 
 def _as_study(number: int, made: Made) -> Study:
     measured = [Measured(setting=s, log_ratio=mean, variance=se**2 + made.luck**2) for s, mean, se in made.trials]
+    # A contender's difference to the default scatters by √2 of what the residuals of all contenders do.
+    residual = made.finals - made.finals.mean(axis=0) - made.finals.mean(axis=1, keepdims=True) + made.finals.mean()
+    scatter = math.sqrt(2 * float((residual**2).sum()) / max((len(residual) - 1) * (residual.shape[1] - 1), 1))
     for j, setting in enumerate(made.contenders[1:], start=1):
-        found = contrast(made.finals, 0, j)
+        found = moderated(made.finals[:, j] - made.finals[:, 0], prior_sd=scatter, prior_df=8)
         half = found.se**2 / 2
         measured.append(Measured(setting=setting, log_ratio=found.mean, variance=half, shared=half, reference=FINALS))
     situation = made.situation
@@ -344,8 +347,8 @@ def attributes(number: int, made: Made) -> dict[str, object]:
         "finals": {
             "contenders": [c.to_dict() for c in contenders],
             "rounds": [r.to_dict() for r in rounds],
-            "threshold": 0.02,
-            "level": 0.95,
+            "margin": 0.02,
+            "levels": {c.names[0]: 0.95 for c in contenders},
             "ended": "rounds",
         },
     }

@@ -14,15 +14,15 @@ from tests.conftest import setting
 from tests.test_conditions import QUIET
 from tuner.errors import BadInputError, TunerError
 from tuner.job import side as sides
-from tuner.job.compare import A, B, Comparison, _judge, check_ran, describe
+from tuner.job.compare import A, B, Comparison, check_ran, describe
 from tuner.job.side import Side
 from tuner.machine.host import Machine
 from tuner.measure import finals
-from tuner.measure.contest import Contest, fit_plan, usual_rounds_fit
+from tuner.measure.contest import FORKS_DIFFER, Contest, differ, fit_plan, needed_s
 from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
 from tuner.measure.noise import UNKNOWN
 from tuner.measure.objective import Objective
-from tuner.measure.verdict import INCUMBENT, UNMEASURED, Verdict, Word, judge_all
+from tuner.measure.verdict import INCUMBENT, MARGIN, UNMEASURED, Verdict, Word
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.comparison import comparison
@@ -47,8 +47,6 @@ def contest(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan
         launcher=launcher,
         plan=replace(FinalsPlan(), **plan),
         objective=Objective.THROUGHPUT,
-        threshold=0.02,
-        judge=lambda names, y, standard: judge_all(names, y, contenders, standard),
         rng=np.random.default_rng(0),
         left_s=lambda: None if budget_s is None else budget_s - (launcher.now() - began_s),
     )
@@ -59,7 +57,7 @@ def test_a_clear_difference_ends_at_the_first_look() -> None:
     made.hold()
     assert (made.ended, made.n_rounds) == ("decided", 3)
     assert made.verdicts()["tf-default"].word is Word.BETTER
-    assert made.level > 0.99  # the first of ten looks
+    assert made.levels["tf-default"] > 0.99  # the first of forty looks
 
 
 def test_without_a_difference_it_goes_on_until_that_is_known() -> None:
@@ -67,14 +65,14 @@ def test_without_a_difference_it_goes_on_until_that_is_known() -> None:
     made.hold()
     assert made.ended == "decided"
     assert made.verdicts()["tf-default"].word is Word.NO_DIFFERENCE
-    assert 3 < made.n_rounds <= 12
+    assert 3 < made.n_rounds <= 20
 
 
 def test_what_cannot_be_decided_ends_with_the_rounds_or_the_time() -> None:
     noisy = contest(ScriptedLauncher(rate=lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.15))
     noisy.hold()
-    assert (noisy.ended, noisy.n_rounds) == ("rounds", 12)
-    assert 0.95 < noisy.level < 0.972  # the looks before it have spent a little
+    assert (noisy.ended, noisy.n_rounds) == ("rounds", 40)
+    assert 0.95 < noisy.levels["tf-default"] < 0.98  # the looks before it have spent a little
     launcher = ScriptedLauncher(rate=lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.15)
     short = contest(launcher, budget_s=60.0)
     short.hold()
@@ -84,10 +82,10 @@ def test_what_cannot_be_decided_ends_with_the_rounds_or_the_time() -> None:
 
 
 def test_two_rounds_are_held_however_little_time_there_is() -> None:
-    made = contest(ScriptedLauncher(rate=lambda _: 20.0, noise=0.01), budget_s=1.0)
+    made = contest(ScriptedLauncher(rate=lambda _: 20.0, noise=0.05), budget_s=1.0)
     made.hold()
     assert (made.ended, made.n_rounds) == ("time", 2)
-    assert made.level == pytest.approx(0.958)
+    assert made.levels["tf-default"] == pytest.approx(1 - 0.85 * 0.05)
 
 
 def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,15 +166,16 @@ def test_one_death_costs_a_round_and_not_the_contender() -> None:
     failures = iter([{FAST: Status.CRASHED}, {}, {}, {}, {}, {}])
     plain, made_rounds = finals.run_round, []
 
-    def run_round(*arguments: object) -> Round:
+    def run_round(*arguments: object, **more: object) -> Round:
         launcher.failures = next(failures)
-        made_rounds.append(plain(*arguments))  # type: ignore[arg-type]
+        made_rounds.append(plain(*arguments, **more))  # type: ignore[arg-type]
         return made_rounds[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finals, "run_round", run_round)
         made.hold()
-    assert (len(made.rounds), made.n_rounds) == (4, 3)
+    assert len(made.rounds) == 4
+    assert made.standing().between("tf-default", INCUMBENT).n == 3
     assert made.verdicts()["tf-default"].word is Word.BETTER
 
 
@@ -205,16 +204,149 @@ def test_where_one_does_not_run_there_is_no_verdict_and_no_waiting() -> None:
     assert made.verdicts()["tf-default"].word is Word.UNDECIDED
 
 
-def test_laps_are_what_a_start_is_worth_and_what_the_time_allows() -> None:
+def test_laps_are_those_of_the_narrowest_interval_in_the_time_there_is() -> None:
     plan, cheap, slow = FinalsPlan(), Cost(start_s=4.0, step_s=0.3), Cost(start_s=10.0, step_s=2.6)
-    assert fit_plan(plan, UNKNOWN, [cheap] * 4, left_s=None, resident=None).laps == 3
     lucky = replace(UNKNOWN, process_sd=0.0006)
-    assert fit_plan(plan, lucky, [cheap] * 4, left_s=None, resident=None).laps == 4
-    assert fit_plan(plan, lucky, [slow] * 4, left_s=120.0, resident=None).laps == 1
-    assert fit_plan(plan, replace(UNKNOWN, process_sd=0.1), [cheap] * 4, left_s=None, resident=3).resident == 3
+    few, many = (fit_plan(plan, noise, [cheap] * 2, left_s=900.0, resident=None).laps for noise in (UNKNOWN, lucky))
+    assert 2 <= few < many
+    assert fit_plan(plan, lucky, [slow] * 2, left_s=60.0, resident=None).laps == 1
+    assert fit_plan(plan, replace(UNKNOWN, process_sd=0.1), [cheap] * 2, left_s=None, resident=3).resident == 3
     assert fit_plan(plan, UNKNOWN, [cheap], left_s=None, resident=0).resident == 1
-    assert usual_rounds_fit(plan, [cheap] * 2, None)
-    assert not usual_rounds_fit(plan, [slow] * 4, 60.0)
+
+
+def test_noise_takes_more_time_to_find_a_gain_in() -> None:
+    costs = [Cost(start_s=1.5, step_s=0.3)] * 2
+    quiet, noisy = (
+        needed_s(FinalsPlan(), replace(UNKNOWN, quad_sd=sd), costs, gain=0.03) for sd in (0.005, UNKNOWN.quad_sd)
+    )
+    assert quiet <= 4 * FinalsPlan().round_s(costs)
+    assert noisy > 1.3 * quiet
+
+
+# ---- stages ----------------------------------------------------------------------------------------------------
+
+THIRD, FOURTH = (setting(inter_op=n, intra_op=2, batch_size=8) for n in (3, 4))
+
+
+def of_four(
+    rate: Callable[[Setting], float], *, budget_s: float | None = None, replicas: int = 0, **more: object
+) -> tuple[Contest, ScriptedLauncher]:
+    """Return a contest of the incumbent FAST against the default SLOW and two rivals, THIRD and FOURTH."""
+    launcher = ScriptedLauncher(rate=rate, **more)  # type: ignore[arg-type]
+    settings = {INCUMBENT: FAST, "tf-default": SLOW, "intel": THIRD, "tf-guide": FOURTH}
+    began_s = launcher.now()
+    made = Contest(
+        contenders=[Contender(names=(name,), setting=each, env={}) for name, each in settings.items()],
+        launcher=launcher,
+        replicas=[launcher] * replicas,
+        plan=FinalsPlan(),
+        objective=Objective.THROUGHPUT,
+        rng=np.random.default_rng(0),
+        left_s=lambda: None if budget_s is None else budget_s - (launcher.now() - began_s),
+    )
+    return made, launcher
+
+
+def test_the_default_comes_first_and_rivals_follow_when_that_is_decided() -> None:
+    rates = {FAST: 40.0, SLOW: 20.0, THIRD: 30.0, FOURTH: 40.0}
+    made, _ = of_four(rates.__getitem__, noise=0.008)
+    made.hold()
+    assert made.ended == "decided"
+    ran = [sorted(round_.slices) for round_ in made.rounds]
+    first = ran.index(sorted([INCUMBENT, "intel", "tf-guide"]))
+    assert ran[:first] == [sorted([INCUMBENT, "tf-default"])] * first
+    assert ran[-1] == sorted([INCUMBENT, "tf-guide"])  # of those that are decided nothing runs any more
+    words = {name: verdict.word for name, verdict in made.verdicts().items()}
+    assert words == {"tf-default": Word.BETTER, "intel": Word.BETTER, "tf-guide": Word.NO_DIFFERENCE}
+
+
+def test_half_of_the_time_is_the_primary_comparisons_alone() -> None:
+    made, launcher = of_four(lambda s: 20.0 + 0.4 * (s == FAST), budget_s=600.0, noise=0.1)
+    made.hold()
+    beside = [len(round_.slices) for round_ in made.rounds]
+    alone = beside.index(4)
+    assert beside[:alone] == [2] * alone
+    at_s = min(s.start_s for s in made.rounds[alone].slices[INCUMBENT])
+    assert 300.0 <= at_s <= 340.0
+    assert made.ended == "time"
+    assert launcher.now() <= 600.0
+
+
+def test_rivals_for_which_there_is_no_time_are_not_begun() -> None:
+    made, _ = of_four(lambda s: 20.0 + 0.4 * (s == FAST), budget_s=120.0, noise=0.1)
+    made.hold()
+    assert {len(round_.slices) for round_ in made.rounds} == {2}
+    assert made.verdicts()["intel"] == UNMEASURED
+    assert set(made.levels) == {"tf-default"}
+
+
+def test_what_the_primary_claim_does_not_spend_is_passed_on() -> None:
+    equal, _ = of_four(lambda _: 20.0, noise=0.004)
+    equal.hold()
+    better, _ = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.004)
+    better.hold()
+    assert equal.verdicts()["tf-default"].word is Word.NO_DIFFERENCE
+    assert better.verdicts()["tf-default"].word is Word.BETTER
+    assert equal._alpha(equal.comparisons["intel"]) == pytest.approx(0.1 * 0.05 / 2)
+    assert better._alpha(better.comparisons["intel"]) == pytest.approx(0.05 / 2)
+    assert equal._alpha(equal.comparisons["tf-default"]) == pytest.approx(0.9 * 0.05)
+
+
+def test_the_first_round_is_of_fresh_processes_and_the_others_of_replicas_in_turn() -> None:
+    made, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
+    twins = [ScriptedLauncher(rate=launcher.rate, noise=0.01, seed=1 + i) for i in range(2)]
+    made.replicas = twins  # type: ignore[assignment]
+    made.hold()
+    assert [round_.fresh for round_ in made.rounds[:4]] == [True, False, False, False]
+    assert all(twin.launched for twin in twins)
+    assert Round.from_dict(made.rounds[1].to_dict()).fresh is False
+
+
+def test_forked_processes_that_are_not_like_fresh_ones_do_not_count() -> None:
+    said: list[str] = []
+    made, launcher = of_four(lambda _: 20.0, noise=0.004)
+    made.replicas = [ScriptedLauncher(rate=lambda s: 20.0 + 4.0 * (s == FAST), noise=0.004, seed=1)]  # type: ignore[list-item]
+    made.say = said.append
+    made.hold()
+    assert FORKS_DIFFER in said[0]
+    assert [FORKS_DIFFER in r.interruptions for r in made.rounds] == [not r.fresh for r in made.rounds]
+    assert sum(r.fresh for r in made.rounds) >= 3
+    assert made.verdicts()["tf-default"].word is Word.NO_DIFFERENCE
+    assert launcher.live == 0
+
+
+def test_equal_processes_are_seldom_said_to_differ() -> None:
+    rng, n = np.random.default_rng(0), 4000
+    wrong = sum(differ(rng.normal(0, 1, 1), rng.normal(0, 1, 8)) for _ in range(n)) / n
+    assert wrong == pytest.approx(0.01, abs=3 * (0.01 * 0.99 / n) ** 0.5)
+    assert differ(np.array([1.0]), rng.normal(0, 0.01, 8))
+    assert not differ(np.array([1.0]), rng.normal(0, 0.01, 3))
+
+
+def test_a_fork_server_that_dies_between_rounds_leaves_the_finals_to_fresh_processes() -> None:
+    said: list[str] = []
+
+    class Dying(ScriptedLauncher):
+        def launch(self, setting: Setting, env: object) -> ScriptedProcess:
+            if len(self.launched) >= 4:
+                raise TunerError("the fork server died twice", "run with --launcher fresh")
+            return super().launch(setting, {})
+
+    made, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
+    made.replicas = [Dying(rate=launcher.rate, noise=0.01)]
+    made.say = said.append
+    made.hold()
+    assert said == ["the finals go on with fresh processes: the fork server died twice"]
+    assert [r.fresh for r in made.rounds[:4]] == [True, False, False, True]
+    assert made.verdicts()["tf-default"].word is Word.BETTER
+
+
+def test_a_rival_that_does_not_run_costs_only_itself() -> None:
+    made, _ = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, failures={THIRD: Status.CRASHED})
+    made.hold()
+    words = {name: verdict.word for name, verdict in made.verdicts().items()}
+    assert words == {"tf-default": Word.BETTER, "intel": Word.UNDECIDED, "tf-guide": Word.BETTER}
+    assert made.ended == "decided"
 
 
 def test_a_round_takes_about_as_long_as_is_said() -> None:
@@ -276,14 +408,12 @@ def test_what_names_no_side(text: str, space: Space, machine: Machine, tmp_path:
 def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
     """Return a comparison that was made on a scripted machine."""
     launcher = ScriptedLauncher(rate=rate, **more)
-    contenders = [Contender(names=(A,), setting=SLOW, env={}), Contender(names=(B,), setting=FAST, env={})]
+    contenders = [Contender(names=(B,), setting=FAST, env={}), Contender(names=(A,), setting=SLOW, env={})]
     made = Contest(
         contenders=contenders,
         launcher=launcher,
         plan=FinalsPlan(),
         objective=Objective.THROUGHPUT,
-        threshold=0.02,
-        judge=_judge,
         rng=np.random.default_rng(0),
         left_s=lambda: None,
     )
@@ -294,8 +424,9 @@ def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
         objective=Objective.THROUGHPUT,
         rounds=made.rounds,
         n_rounds=made.n_rounds,
-        standard=made.standard(2),
-        verdict=made.verdicts()[B],
+        margin=MARGIN,
+        level=made.levels[A],
+        verdict=made.verdicts()[A],
         ended=made.ended,
         seen=QUIET,
         failures={name: text for r in made.rounds for name, text in r.failures.items()},
@@ -322,9 +453,9 @@ def test_the_document_of_a_comparison_keeps_the_contract() -> None:
 
 
 def test_an_undecided_comparison_gives_its_reason_and_no_figure_of_its_own() -> None:
-    document = describe(compared(lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.1))
+    document = describe(compared(lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.3))
     assert document["verdict"] == "undecided"
-    assert document["reason"] == "12 rounds leave open whether the difference matters: give a longer --time-budget"
+    assert document["reason"] == "40 rounds leave open whether the difference matters: give a longer --time-budget"
     text = text_of(document)
     assert "between" in text
     assert "undecided" in text

@@ -10,11 +10,21 @@ import pytest
 
 from tests.conftest import setting
 from tuner.measure.agreement import deviation
-from tuner.measure.finals import Contender, FinalsPlan, run_round, table
+from tuner.measure.finals import Contender, FinalsPlan, rates, run_round, table
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, estimate, unpaired
-from tuner.measure.verdict import INCUMBENT, Standard, Word, judge, judge_all, n_threads, recommend, simplicity
+from tuner.measure.verdict import (
+    INCUMBENT,
+    Standing,
+    Word,
+    chance_of_verdict,
+    judge,
+    judge_all,
+    n_threads,
+    recommend,
+    simplicity,
+)
 from tuner.space.setting import Setting
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
@@ -179,7 +189,7 @@ def test_a_contender_that_fails_is_left_out_with_its_reason() -> None:
     assert made.failures == {"intel": "oom: scripted oom"}
     names, y = table([made, made], contenders(), Objective.THROUGHPUT)
     assert names == ["incumbent", "tf-default"]
-    verdicts = judge_all(names, y, contenders(), Standard(threshold=0.02))
+    verdicts = judge_all(standing_of(names, y, contenders()))
     assert verdicts["intel"].word is Word.UNDECIDED
     assert verdicts["intel"].speedup is None
     assert launcher.live == 0
@@ -192,7 +202,15 @@ def test_one_bad_start_costs_a_round_and_not_the_contender() -> None:
     del rounds[1].slices["incumbent"]
     names, y = table(rounds, contenders(), Objective.THROUGHPUT)
     assert names == ["incumbent", "tf-default", "intel"]
-    assert y.shape == (2, 3)
+    assert y.shape == (3, 3)
+    assert np.isnan(y).sum() == np.isnan(y[1, 0]) == 1
+
+
+def test_rates_are_compared_in_the_same_weather() -> None:
+    y = np.array([[1.0, 0.5, np.nan], [3.0, 2.5, np.nan], [2.0, np.nan, 2.5]])
+    shown = rates(["incumbent", "tf-default", "intel"], y, "incumbent")
+    assert shown == pytest.approx({"incumbent": 2.0, "tf-default": 1.5, "intel": 2.5})
+    assert rates(["a"], y[:, :1], "incumbent") == {"a": 2.0}
 
 
 @pytest.mark.parametrize("resident", [1, 2, 3])
@@ -226,24 +244,44 @@ def test_contenders_that_memory_does_not_hold_come_in_groups(resident: int) -> N
     ],
 )
 def test_verdicts(mean: float, se: float, word: Word) -> None:
-    assert judge(Estimate(mean=mean, se=se, n=5, df=12), Standard(threshold=0.02)).word is word
+    assert judge(Estimate(mean=mean, se=se, n=5, df=12)).word is word
 
 
 def test_no_evidence_no_claim() -> None:
-    made = judge(Estimate(mean=0.5, se=math.inf, n=1, df=0), Standard(threshold=0.02))
+    made = judge(Estimate(mean=0.5, se=math.inf, n=1, df=0))
     assert (made.word, made.speedup) == (Word.UNDECIDED, None)
 
 
 def test_a_machine_too_restless_to_decide_anything_gives_no_number() -> None:
-    made = judge(Estimate(mean=0.1, se=0.3, n=5, df=4), Standard(threshold=0.02))
+    made = judge(Estimate(mean=0.1, se=0.3, n=5, df=4))
     assert (made.word, made.speedup, made.low, made.high) == (Word.UNDECIDED, None, None, None)
 
 
-def test_several_comparisons_and_early_looks_ask_for_more() -> None:
+def test_early_looks_and_several_comparisons_ask_for_more() -> None:
     claim = Estimate(mean=0.03, se=0.013, n=5, df=12)
-    assert judge(claim, Standard(threshold=0.02)).word is Word.BETTER
-    assert judge(claim, Standard(threshold=0.02, comparisons=4)).word is Word.UNDECIDED
-    assert judge(claim, Standard(threshold=0.02, level=0.995)).word is Word.UNDECIDED
+    assert judge(claim).word is Word.BETTER
+    assert judge(claim, level=0.995).word is Word.UNDECIDED
+
+
+def test_noise_does_not_make_a_difference_irrelevant() -> None:
+    """The margin stays where it is: what an interval leaves open is undecided, however noisy the machine."""
+    assert judge(Estimate(mean=0.03, se=0.03, n=8, df=7)).word is Word.UNDECIDED
+    assert judge(Estimate(mean=0.015, se=0.001, n=8, df=7), margin=0.01).word is Word.BETTER
+    assert judge(Estimate(mean=0.015, se=0.001, n=8, df=7), margin=0.02).word is Word.NO_DIFFERENCE
+
+
+@pytest.mark.parametrize("difference", [0.0, 0.01, 0.03, 0.06])
+@pytest.mark.parametrize("se", [0.003, 0.008, 0.02])
+def test_the_chance_of_a_verdict_is_how_often_there_is_one(difference: float, se: float) -> None:
+    rng, n = np.random.default_rng(0), 4000
+    words = [judge(Estimate(mean=x, se=se, n=99, df=1e9)).word for x in rng.normal(difference, se, n)]
+    share = sum(word is not Word.UNDECIDED for word in words) / n
+    assert chance_of_verdict(difference, se) == pytest.approx(share, abs=0.03)
+
+
+def standing_of(names: list[str], y: np.ndarray, made: list[Contender]) -> Standing:
+    """Return what finals of these rates say, all intervals at 95 %."""
+    return Standing(contenders=made, incumbent=INCUMBENT, names=names, y=y, levels={c.names[0]: 0.95 for c in made})
 
 
 def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
@@ -272,7 +310,7 @@ def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
 def test_recommendations(gains: dict[str, float], source: str) -> None:
     names, y, made = finals_of(**gains)
     names = [name.replace("same_batch", "same-batch") for name in names]
-    advice = recommend(names, y, made, Standard(threshold=0.02))
+    advice = recommend(standing_of(names, y, made))
     assert advice.source == source
     assert (advice.gain is None) is (source == "tf-default")
     assert advice.gain is None or advice.gain.word is Word.BETTER
@@ -289,21 +327,21 @@ def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended() -> Non
         INCUMBENT: setting(inter_op=2, intra_op=8, batch_size=32),
     }
     made = [Contender(names=(name,), setting=each, env={}) for name, each in settings.items()]
-    advice = recommend(list(settings), y, made, Standard(threshold=0.02))
+    advice = recommend(standing_of(list(settings), y, made))
     assert advice.source == "simpler"
     assert set(advice.alike) == {"simpler", "intel", INCUMBENT}
     y[:, 1] = jitter[:, 1] + 0.05  # told apart now
-    assert recommend(list(settings), y, made, Standard(threshold=0.02)).source == "intel"
+    assert recommend(standing_of(list(settings), y, made)).source == "intel"
 
 
 def test_what_breaks_a_limit_is_not_recommended() -> None:
     names, y, made = finals_of(incumbent=0.10, tf_default=0.0, intel=0.05)
-    standard = Standard(threshold=0.02)
-    assert recommend(names, y, made, standard, broken=["incumbent"]).source == "intel"
-    assert recommend(names, y, made, standard, broken=["tf-default"]).source == "incumbent"
-    slow = finals_of(incumbent=-0.10, tf_default=0.0)
-    assert recommend(*slow, standard, broken=["tf-default"]).source == "incumbent"  # it is slower, and keeps them
-    assert recommend(*slow, standard, broken=["tf-default", "incumbent"]).source == "tf-default"
+    fast = standing_of(names, y, made)
+    assert recommend(fast, broken=["incumbent"]).source == "intel"
+    assert recommend(fast, broken=["tf-default"]).source == "incumbent"
+    slow = standing_of(*finals_of(incumbent=-0.10, tf_default=0.0))
+    assert recommend(slow, broken=["tf-default"]).source == "incumbent"  # it is slower, and keeps them
+    assert recommend(slow, broken=["tf-default", "incumbent"]).source == "tf-default"
 
 
 def test_fewer_threads_are_simpler_then_what_is_nearer_to_the_default() -> None:

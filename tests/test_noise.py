@@ -99,9 +99,9 @@ def test_the_standard_error_of_finals_is_what_made_finals_scatter_by() -> None:
 def test_more_rounds_find_smaller_gains() -> None:
     floors = [UNKNOWN.floor(rounds=r, slices=2) for r in (3, 5, 12)]
     assert floors == sorted(floors, reverse=True)
-    few, many = (UNKNOWN.detectable(rounds=r, slices=2, threshold=0.02) for r in (5, 12))
+    few, many = (UNKNOWN.detectable(rounds=r, slices=2, margin=0.02) for r in (5, 12))
     assert few > many > 0.02
-    assert UNKNOWN.detectable(rounds=5, slices=2, threshold=0.2) > 0.2
+    assert UNKNOWN.detectable(rounds=5, slices=2, margin=0.2) > 0.2
     assert UNKNOWN.floor(rounds=5, slices=2) < few
 
 

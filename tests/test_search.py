@@ -30,10 +30,11 @@ from tuner.runtime.probe import Runtime
 from tuner.search import gp
 from tuner.search.bench import BenchPlan
 from tuner.search.budget import Budget, make_budget, parse_duration
+from tuner.search.lineup import contenders
 from tuner.search.record import SCHEMA, Record, Trial
 from tuner.search.sampler import Encoding, LatticeSampler
 from tuner.search.storage import check_storage, create_or_continue, find, open_storage
-from tuner.search.study import Plan, Study, line_up
+from tuner.search.study import Plan, Study
 from tuner.space import spacefile
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space, resolve
@@ -229,7 +230,7 @@ def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -
         launcher = ScriptedLauncher(rate=lambda _: 50.0, noise=0.02, process_noise=0.004, drift=0.1, seed=seed)
         record, _ = run(space, launcher, folder=tmp_path, seed=seed, budget=Budget(trials=12), fresh=True)
         advice = describe_study(record)["recommended"]
-        assert advice["reason"] == "keep tf-default: nothing was shown to beat it by more than the practical threshold"
+        assert advice["reason"] == "keep tf-default: nothing was shown to beat it by more than the margin"
         kept += advice["source"] == "tf-default" and not advice["env"] and "tf-default" in advice["alike"]
     assert kept == 5
 
@@ -238,7 +239,7 @@ def test_the_interval_of_a_trial_allows_for_the_luck_of_its_processes(tmp_path: 
     record, _ = run(space, noisy(noise=0.01, process_noise=0.03), folder=tmp_path, budget=Budget(trials=6))
     document = describe_study(record)
     luck = document["noise"]["process_sd"]
-    assert luck > 0.006
+    assert luck > 0.004
     for row, trial in zip(document["history"], record.trials(), strict=True):
         assert trial.estimate is not None
         assert (row["low"], row["high"]) == pytest.approx(trial.estimate.widened(math.sqrt(2) * luck).interval())
@@ -399,9 +400,9 @@ def test_a_reference_that_dies_is_renewed_and_the_trial_still_counts(tmp_path: P
 
 
 def test_the_winner_at_another_batch_brings_the_same_batch_baselines(space: Space) -> None:
-    names = {n for c in line_up(setting(**BEST), space) for n in c.names}
+    names = {n for c in contenders(setting(**BEST), space) for n in c.names}
     assert names == {"incumbent", "tf-default@same-batch", "intel@same-batch", *space.baselines}
-    at_default = line_up(setting(inter_op=1, intra_op=8, batch_size=8), space)
+    at_default = contenders(setting(inter_op=1, intra_op=8, batch_size=8), space)
     assert not any("@" in n for c in at_default for n in c.names)
     assert len({c.setting for c in at_default}) == len(at_default)
 
@@ -473,11 +474,10 @@ def test_a_kill_while_a_trial_is_being_stored_leaves_it_unfinished_or_whole(tmp_
 def test_earlier_finals_stay_until_new_ones_can_stand_in_for_them(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=8))
     before = describe_study(record)["verdicts"]
-    n_contenders = len(record.get("finals")["contenders"])
 
     class Interrupting(ScriptedLauncher):
         def launch(self, setting: Setting, env: object) -> object:
-            if len(self.launched) == n_contenders + 1:  # in the second round
+            if len(self.launched) == 2 + 1:  # in the second round
                 raise KeyboardInterrupt
             return super().launch(setting, {})
 

@@ -106,10 +106,6 @@ class ReplayLauncher:
         """Return the replayed time."""
         return self.clock_s
 
-    def head_start_s(self) -> float:
-        """Return zero."""
-        return 0.0
-
     def run(self, work_s: float) -> float:
         """Return how long (s) a slice takes that would take `work_s` in average weather, and let that time pass.
 

@@ -8,12 +8,14 @@ and stderr belong to TensorFlow and are kept by the parent as evidence.
     {"do": "export", ...}    writes the workload as a SavedModel, reports "exported"
     {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
         {"slice_s": s}       runs whole steps for at least s seconds, reports "slice"
+        {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
     {"do": "canary"}         the same with a product of matrices for its step
     any failure              reports "failure" with its kind: failed, oom or invalid
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -40,74 +42,110 @@ CANARY_SIZE = 512
 CLOCK = time.perf_counter
 
 Report = dict[str, Any]
+Step = Callable[[], Any]
+Check = Callable[[Any], None]
 
 
 class InvalidOutputError(Exception):
     """The model computed something that is not a number."""
 
 
-def prepare(spec: Report) -> tuple[Callable[[], Any], Report, Callable[[Any], None]]:
-    """Return (step, facts, check): `step()` runs the workload once on inputs that are already there.
+class Workload:
+    """A loaded model, whose step can be made for one batch size after another."""
 
-    `check(outputs)` raises InvalidOutputError for outputs of a later step that are no result.
-    """
-    started = CLOCK()
-    tf = importing.tensorflow()
-    imported, alone, learns = CLOCK(), effective.threads(), spec["mode"] == source.TRAINING
-    # First the workload's own code: what it sets of TensorFlow has to be in force before anything runs.
-    with open(os.path.join(spec["folder"], exporter.INPUTS)) as file:
-        described = json.load(file)
-    arrays = source.arguments_of(spec, spec["batch_size"], described)
-    before, since = effective.threads(), effective.log_size()
-    tf.constant(0.0)  # creates the context, and TensorFlow's pools with it
-    context, after = CLOCK(), effective.threads()
-    step = executed(spec, {each["name"]: tf.constant(array) for each, array in zip(described, arrays)})
-    loaded = CLOCK()
-    outputs = step()
-    check_finite(outputs)
-    first = CLOCK()
+    def __init__(self, spec: Report) -> None:
+        """Import TensorFlow, create its context and load the model; `facts` tell what that took."""
+        started = CLOCK()
+        tf = importing.tensorflow()
+        imported, alone = CLOCK(), effective.threads()
+        self.spec = spec
+        # First the workload's own code: what it sets of TensorFlow has to be in force before anything runs.
+        with open(os.path.join(spec["folder"], exporter.INPUTS)) as file:
+            self.described = json.load(file)
+        self.first = source.arguments_of(spec, spec["batch_size"], self.described)
+        before, since = effective.threads(), effective.log_size()
+        tf.constant(0.0)  # creates the context, and TensorFlow's pools with it
+        context, after = CLOCK(), effective.threads()
+        self.bind = loaded(spec)
+        self.facts = {"import_s": imported - started, "context_at_s": context, "load_s": CLOCK() - context}
+        # What the threads and their masks are is told once steps have run.
+        self.seen = (alone, before, after, since)
 
-    def check(later: Any) -> None:
-        check_finite(later)
-        if learns:
-            check_learns(outputs, later)
+    def state(self) -> Report:
+        """Return what has taken effect of the variables."""
+        import tensorflow as tf
 
-    windows, again = warm_up(step, first - loaded)
-    if windows:
-        check(again)
-    else:
-        windows = [slice_of(loaded, [first])]
-    facts = {
-        "import_s": imported - started,
-        "context_at_s": context,
-        "load_s": loaded - context,
-        "first_step_s": first - loaded,
-        "warm_up": windows[-1],
-        "settled": settled(windows),
-        "memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        "sample": sample(arrays, outputs, again, learns=learns),
-        "effective": effective.state(alone, before, after, since, tf.config.threading),
-    }
-    return step, facts, check
+        return effective.state(*self.seen, tf.config.threading)
+
+    def prepare(self, batch_size: int) -> tuple[Step, Report, Check]:
+        """Return (step, facts, check): `step()` runs the workload once on inputs that are already there.
+
+        `check(outputs)` raises InvalidOutputError for outputs of a later step that are no result.
+        """
+        import tensorflow as tf
+
+        learns = self.spec["mode"] == source.TRAINING
+        arrays, self.first = self.first or source.arguments_of(self.spec, batch_size, self.described), ()
+        reset_peak()
+        began = CLOCK()
+        step = self.bind({each["name"]: tf.constant(array) for each, array in zip(self.described, arrays)})
+        outputs = step()
+        check_finite(outputs)
+        first = CLOCK()
+
+        def check(later: Any) -> None:
+            check_finite(later)
+            if learns:
+                check_learns(outputs, later)
+
+        windows, again = warm_up(step, first - began)
+        if windows:
+            check(again)
+        else:
+            windows = [slice_of(began, [first])]
+        facts = {
+            "first_step_s": first - began,
+            "warm_up": windows[-1],
+            "settled": settled(windows),
+            "memory_bytes": peak_memory(),
+            "sample": sample(arrays, outputs, again, learns=learns),
+        }
+        return step, facts, check
 
 
-def executed(spec: Report, tensors: dict[str, Any]) -> Callable[[], Any]:
-    """Return the step on these inputs, executed as the spec asks: graph, eager or xla."""
+def loaded(spec: Report) -> Callable[[dict[str, Any]], Step]:
+    """Return what makes a step of inputs, executed as the spec asks: graph, eager or xla."""
     import tensorflow as tf
 
     if spec["execution"] == "eager":
-        call, given = source.step_of(spec)[1], tuple(tensors.values())
-        return lambda: call(*given)
+        call = source.step_of(spec)[1]
+        return lambda tensors: lambda: call(*tensors.values())
     if spec["kind"] == "savedmodel":
         function, _ = source.signature_of(spec)
     else:
         module = tf.saved_model.load(spec["folder"])
         function = module.signatures[spec["mode"]]
         function._tftune_keeps = module  # the variables live as long as what loaded them
-    if spec["execution"] == "xla":
-        compiled = tf.function(lambda **given: function(**given), jit_compile=True)
-        return lambda: compiled(**tensors)
-    return lambda: function(**tensors)
+    if spec["execution"] != "xla":
+        return lambda tensors: lambda: function(**tensors)
+    compiled = tf.function(lambda **given: function(**given), jit_compile=True)
+    return lambda tensors: lambda: compiled(**tensors)
+
+
+def peak_memory() -> int | None:
+    """Return the most memory (bytes) that this process has held since it began or `reset_peak` was called."""
+    try:
+        with open("/proc/self/status") as status:
+            line = next(line for line in status if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * int(line.split()[1])
+
+
+def reset_peak() -> None:
+    """Count the peak of memory from what is held now; a kernel that refuses leaves it as it is."""
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
 
 
 def check_learns(first: Any, later: Any) -> None:
@@ -116,7 +154,7 @@ def check_learns(first: Any, later: Any) -> None:
         raise InvalidOutputError("the loss has not moved since the first step: it trains nothing")
 
 
-def warm_up(step: Callable[[], Any], spent_s: float) -> tuple[list[Report], Any]:
+def warm_up(step: Step, spent_s: float) -> tuple[list[Report], Any]:
     """Run windows until the steps are steady or the cap is reached; return them, and the last outputs.
 
     `spent_s` is what the first step took. The rule is the same for every setting; where steps are so long that the
@@ -140,7 +178,7 @@ def settled(windows: list[Report]) -> bool | None:
     return abs(math.log(last / before)) <= STEADY
 
 
-def prepare_canary() -> tuple[Callable[[], Any], Report, Callable[[Any], None]]:
+def prepare_canary() -> tuple[Step, Report, Check]:
     """Return (step, facts, check) of a process that shows how fast the machine is just now, in a few megabytes."""
     import numpy as np
 
@@ -169,7 +207,7 @@ def prepare_canary() -> tuple[Callable[[], Any], Report, Callable[[Any], None]]:
     return step, facts, check_finite
 
 
-def time_slice(step: Callable[[], Any], duration_s: float) -> Report:
+def time_slice(step: Step, duration_s: float) -> Report:
     """Run whole steps until `duration_s` has passed; the clock is read once a step and nothing else is done."""
     ends = []
     start = CLOCK()
@@ -288,12 +326,23 @@ def own_frames(error: BaseException, folder: str) -> list[traceback.FrameSummary
 
 def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None]) -> None:
     """Load, then obey until the parent closes the command pipe."""
-    step, facts, check = prepare_canary() if spec["do"] == "canary" else prepare(spec)
+    if spec["do"] == "canary":
+        step, facts, check = prepare_canary()
+        workload = None
+    else:
+        workload = Workload(spec)
+        step, first, check = workload.prepare(spec["batch_size"])
+        facts = dict(workload.facts, **first, effective=workload.state())
     tell(dict(facts, report="ready"))
     for line in commands:
-        timed = time_slice(step, json.loads(line)["slice_s"])
-        check(timed.pop("outputs"))
-        tell(dict(timed, report="slice"))
+        command = json.loads(line)
+        if "batch_size" in command and workload is not None:
+            step, facts, check = workload.prepare(command["batch_size"])
+            tell(dict(facts, report="batch"))
+        else:
+            timed = time_slice(step, command["slice_s"])
+            check(timed.pop("outputs"))
+            tell(dict(timed, report="slice", memory_bytes=peak_memory()))
 
 
 def keep_to(cpus: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.options import (
+    MARGIN_PERCENT,
     BatchOption,
     BudgetOption,
     JsonOption,
@@ -64,7 +65,7 @@ def compare(
     batch_size: BatchOption = None,
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
-    threshold: ThresholdOption = None,
+    threshold: ThresholdOption = MARGIN_PERCENT,
     trial_timeout: TimeoutOption = "2m",
     wait: WaitOption = False,
     json_: JsonOption = False,
@@ -91,9 +92,7 @@ def compare(
         ),
         stores=False,
     )
-    made = run(
-        checked, a, b, threshold=_share(threshold), storage_url=storage, wait=wait, waiting=_waiting, told=_tell()
-    )
+    made = run(checked, a, b, margin=threshold / 100, storage_url=storage, wait=wait, waiting=_waiting, told=_tell())
     document = describe(made)
     if json_:
         show_json(document)
@@ -106,7 +105,7 @@ def check(
     time_budget: BudgetOption = "2m",
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
-    threshold: ThresholdOption = None,
+    threshold: ThresholdOption = MARGIN_PERCENT,
     trial_timeout: Annotated[
         str | None, typer.Option("--trial-timeout", metavar="TIME", help="As the search's, which it is if not given.")
     ] = None,
@@ -129,7 +128,7 @@ def check(
         python=python,
         budget=time_budget,
         trial_timeout=trial_timeout,
-        threshold=_share(threshold),
+        margin=threshold / 100,
         wait=wait,
         waiting=_waiting,
         told=_tell(),
@@ -206,10 +205,6 @@ def noise(
 
 def _waiting(line: str) -> None:
     console(stderr=True).print(f"waiting: {line}")
-
-
-def _share(percent: float | None) -> float | None:
-    return None if percent is None else percent / 100
 
 
 def _tell() -> Callable[[int, Verdict, float | None], None]:

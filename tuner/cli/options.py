@@ -9,6 +9,10 @@ import typer
 from tuner.errors import BadInputError
 from tuner.places import DEFAULT_STORAGE
 
+MARGIN_PERCENT = 2.0
+"""The margin unless the user gives another: `tuner.measure.verdict.MARGIN`, without what loading that would cost."""
+_MOST_PERCENT = 50.0
+
 
 def complete_study(incomplete: str) -> list[str]:
     """Return the studies of the default storage that begin so."""
@@ -35,10 +39,12 @@ def complete_space(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-def _percent(value: float | None) -> float | None:
-    """Refuse what is no share; of typer's own range some versions let NaN through, and others word it strangely."""
-    if value is not None and not 0 <= value <= 100:
-        raise BadInputError(f"--threshold is {value:g}", "expected a number of percent from 0 to 100")
+def _margin(value: float) -> float:
+    """Refuse what no margin can be; typer's own range lets NaN through in some versions, or words it strangely."""
+    if not 0 < value <= _MOST_PERCENT:
+        raise BadInputError(
+            f"--threshold is {value:g}", f"expected a number of percent above 0 and at most {_MOST_PERCENT:g}, e.g. 2"
+        )
     return value
 
 
@@ -73,12 +79,12 @@ ObjectiveOption = Annotated[
     typer.Option("--objective", metavar="throughput|latency", help="Items a second, or short steps at one batch size."),
 ]
 ThresholdOption = Annotated[
-    float | None,
+    float,
     typer.Option(
         "--threshold",
         metavar="PERCENT",
-        callback=_percent,
-        help="The gain that matters in practice; if not given 2, in a search the noise floor where that is larger.",
+        callback=_margin,
+        help="The margin: differences of less are treated as equal, whatever the noise.",
     ),
 ]
 BudgetOption = Annotated[

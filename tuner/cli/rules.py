@@ -242,7 +242,6 @@ def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict
             a,
             b,
             checked,
-            threshold=None,
             told=lambda n, verdict, _: out.print(f"round {n}: {verdict.word}", style="dim"),
         )
     return describe(made)

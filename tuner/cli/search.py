@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.options import (
+    MARGIN_PERCENT,
     BatchOption,
     JsonOption,
     ObjectiveOption,
@@ -56,7 +57,7 @@ def search(
     pins: SetOption = None,
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
-    threshold: ThresholdOption = None,
+    threshold: ThresholdOption = MARGIN_PERCENT,
     max_p99: Annotated[
         float | None,
         typer.Option("--max-p99", metavar="MS", help="Only settings of which 99 % of the steps are that short."),
@@ -96,7 +97,7 @@ def search(
         pins=pins or [],
         python=python,
         storage=storage,
-        threshold=None if threshold is None else threshold / 100,
+        margin=threshold / 100,
         max_p99_ms=max_p99,
         max_memory=max_memory,
         trial_timeout=trial_timeout,

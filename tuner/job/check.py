@@ -61,7 +61,7 @@ def checkup(
     python: str | None,
     budget: str,
     trial_timeout: str | None,
-    threshold: float | None,
+    margin: float,
     wait: bool,
     waiting: Callable[[str], None],
     told: Told,
@@ -90,7 +90,7 @@ def checkup(
             Side(asked=DEFAULT, setting=default, env=batch),
             Side(asked=f"study {record.name}", setting=Setting.of(advice["setting"]), env=advice["env"]),
             checked,
-            threshold=threshold,
+            margin=margin,
             told=told,
         )
     if made.failures and made.verdict.speedup is None:

@@ -24,15 +24,13 @@ from tuner.measure.constraint import Limits
 from tuner.measure.contest import FEWEST, Contest
 from tuner.measure.finals import Contender, FinalsPlan, Round
 from tuner.measure.objective import Objective
-from tuner.measure.statistics import Array, contrast
-from tuner.measure.verdict import UNMEASURED, Standard, Verdict, Word, judge
+from tuner.measure.verdict import MARGIN, Verdict, Word
 from tuner.measure.warning import DISTURBING, Warning, merge, of_conditions
 from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
-from tuner.search.study import THRESHOLD
 
 A, B = "a", "b"
-PLAN = FinalsPlan(laps=4, min_rounds=3, max_rounds=16)
+PLAN = FinalsPlan(laps=4)
 """Two processes are started for a round, so that each may be timed for longer than in the finals of a search."""
 
 
@@ -46,7 +44,9 @@ class Comparison:
     rounds: list[Round]
     n_rounds: int
     """How many of them count."""
-    standard: Standard
+    margin: float
+    level: float
+    """Of the interval after the last look."""
     verdict: Verdict
     ended: str
     seen: Conditions
@@ -67,7 +67,7 @@ def compare(
     a: str,
     b: str,
     *,
-    threshold: float | None,
+    margin: float,
     storage_url: str,
     wait: bool,
     waiting: Callable[[str], None],
@@ -77,10 +77,10 @@ def compare(
     with measuring_alone(wait=wait, waiting=waiting):
         job = prepare(checked)
         sides = side(a, job, storage_url), side(b, job, storage_url)
-        return measure(job, *sides, checked, threshold=threshold, told=told)
+        return measure(job, *sides, checked, margin=margin, told=told)
 
 
-def measure(job: Job, a: Side, b: Side, checked: Checked, *, threshold: float | None, told: Told) -> Comparison:
+def measure(job: Job, a: Side, b: Side, checked: Checked, *, margin: float = MARGIN, told: Told) -> Comparison:
     """Hold rounds of fresh processes of both until the verdict is decided or the budget ends.
 
     The caller holds the right to measure.
@@ -99,8 +99,7 @@ def measure(job: Job, a: Side, b: Side, checked: Checked, *, threshold: float | 
         launcher=launcher,
         plan=_plan(job),
         objective=job.objective,
-        threshold=THRESHOLD if threshold is None else threshold,
-        judge=_judge,
+        margin=margin,
         rng=np.random.default_rng(),
         left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
     )
@@ -113,8 +112,9 @@ def measure(job: Job, a: Side, b: Side, checked: Checked, *, threshold: float | 
         objective=job.objective,
         rounds=contest.rounds,
         n_rounds=contest.n_rounds,
-        standard=contest.standard(2),
-        verdict=contest.verdicts()[B],
+        margin=margin,
+        level=contest.levels[A],
+        verdict=contest.verdicts()[A],
         ended=contest.ended,
         seen=seen,
         failures=finals.failures(contest.rounds),
@@ -129,7 +129,8 @@ def check_ran(rounds: Sequence[Round]) -> None:
 
 
 def _contenders(a: Side, b: Side) -> list[Contender]:
-    return [Contender(names=(name,), setting=each.setting, env=each.env) for name, each in ((A, a), (B, b))]
+    """Return both, the one that the verdict is on first."""
+    return [Contender(names=(name,), setting=each.setting, env=each.env) for name, each in ((B, b), (A, a))]
 
 
 def _plan(job: Job) -> FinalsPlan:
@@ -138,21 +139,14 @@ def _plan(job: Job) -> FinalsPlan:
     return replace(PLAN, parallel=parallel_starts(job.machine), laps=laps)
 
 
-def _judge(names: Sequence[str], y: Array, standard: Standard) -> dict[str, Verdict]:
-    """Return the verdict on b against a; undecided where one of them did not run."""
-    if not len(y) or not {A, B} <= set(names):
-        return {B: UNMEASURED}
-    return {B: judge(contrast(y, names.index(A), names.index(B)), standard)}
-
-
 def _tell(contest: Contest, told: Told) -> None:
-    told(contest.n_rounds, contest.verdicts()[B], contest.left_s())
+    told(contest.n_rounds, contest.verdicts()[A], contest.left_s())
 
 
 def describe(made: Comparison) -> Document:
     """Return a comparison as plain data: the contract of `tftune compare --json`."""
     names, y = finals.table(made.rounds, _contenders(made.a, made.b), made.objective)
-    rates = {name: made.objective.shown(float(y[:, j].mean())) for j, name in enumerate(names) if len(y)}
+    rates = {name: made.objective.shown(rate) for name, rate in finals.rates(names, y, A).items()}
     sides = {
         name: {"asked": each.asked, "env": each.env, "rate": rates.get(name), **evidence.tail(made.rounds, name)}
         for name, each in ((A, made.a), (B, made.b))
@@ -168,8 +162,8 @@ def describe(made: Comparison) -> Document:
         "b": made.b.setting.to_dict(),
         **made.verdict.to_dict(),
         "reason": _reason(made, warnings) if made.verdict.word is Word.UNDECIDED else None,
-        "threshold": made.standard.threshold,
-        "level": made.standard.level,
+        "margin": made.margin,
+        "level": made.level,
         "objective": made.objective.value,
         "unit": made.objective.unit,
         "rounds": made.n_rounds,

@@ -19,10 +19,10 @@ from tuner.measure.finals import FinalsPlan
 from tuner.measure.noise import Noise, gauge, slice_sd
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, estimate
+from tuner.measure.verdict import MARGIN
 from tuner.measure.warning import merge, of_conditions
 from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
-from tuner.search.study import THRESHOLD
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import TrialFailure
@@ -32,7 +32,6 @@ from tuner.trial.starting import start_together
 PAIR_S = 10.0
 """Slices of a pair of fresh processes, about."""
 FEWEST_PAIRS, MOST_PAIRS = 2, 12
-_CONTENDERS = 4  # in the finals of a search, as a rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +89,8 @@ def noise_of(
         noise=noise,
         ratios=ratios,
         unpaired_sd=slice_sd(pairs, job.objective, batch_size=setting.batch_size),
-        floor=noise.floor(rounds=USUAL_ROUNDS, slices=slices, contenders=_CONTENDERS),
-        detectable=noise.detectable(rounds=USUAL_ROUNDS, slices=slices, threshold=THRESHOLD, contenders=_CONTENDERS),
+        floor=noise.floor(rounds=USUAL_ROUNDS, slices=slices),
+        detectable=noise.detectable(rounds=USUAL_ROUNDS, slices=slices, margin=MARGIN),
         rounds=USUAL_ROUNDS,
         seen=seen,
         pairs=pairs,
@@ -113,7 +112,7 @@ def _pair(launcher: Launcher, same: tuple[Setting, dict[str, str]]) -> Pair:
             b.process,
             PairPlan(min_quads=1 if isinstance(launcher, CommandLauncher) else 2, max_quads=99),
             step_s=(a.facts.step_s, b.facts.step_s),
-            enough=lambda pair: pair.timed_s * (1 + 1 / pair.n_quads) > PAIR_S,
+            enough=lambda pair: pair.is_long(PAIR_S),
         )
     except (TrialFailure, ReferenceLost) as failure:
         raise TunerError(f"a process of the default setting failed: {failure}", "run it by itself first") from failure

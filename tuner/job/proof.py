@@ -16,7 +16,7 @@ from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, estimate
-from tuner.measure.verdict import Standard, Verdict, Word, judge
+from tuner.measure.verdict import Verdict, Word, judge
 from tuner.runtime.reach import Reach
 from tuner.space.catalogue import KNOBS
 from tuner.space.knob import Value
@@ -26,7 +26,6 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Facts, TrialFailure
 from tuner.trial.starting import Started, start_together
 
-_STANDARD = Standard(threshold=0.02)
 _PLAN = PairPlan(min_quads=3, max_quads=10)
 
 
@@ -134,7 +133,7 @@ def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Va
         proof,
         reach=_together(proof.reach, seen),
         seen=seen,
-        verdict=judge(_estimate(pair, settings), _STANDARD),
+        verdict=judge(_estimate(pair, settings)),
         timed_s=pair.timed_s,
     )
 
@@ -152,7 +151,7 @@ def _measure(started: list[Started]) -> Pair:
     settings = [each.setting for each in started]
 
     def enough(pair: Pair) -> bool:
-        return judge(_estimate(pair, settings), _STANDARD).word is not Word.UNDECIDED
+        return judge(_estimate(pair, settings)).word is not Word.UNDECIDED
 
     steps = [each.facts.step_s for each in started if each.facts is not None]
     return measure_pair(low, high, _PLAN, step_s=(steps[0], steps[1]), enough=enough)

@@ -13,6 +13,7 @@ from tuner.errors import BadInputError, unknown
 from tuner.machine.host import Machine, detect
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
+from tuner.measure.verdict import MARGIN
 from tuner.places import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.storage import check_storage
@@ -40,7 +41,7 @@ class Request:
     pins: list[str] = field(default_factory=list)
     python: str | None = None
     storage: str = DEFAULT_STORAGE
-    threshold: float | None = None
+    margin: float = MARGIN
     max_p99_ms: float | None = None
     max_memory: str | None = None
     trial_timeout: str = "2m"

@@ -37,6 +37,7 @@ from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
 
 _MAX_PARALLEL_STARTS = 4
+_N_SERVERS = 3  # that the processes of the finals are forked from, in turn
 
 
 def run(request: Request, console: Console) -> tuple[Record | None, bool]:
@@ -83,20 +84,22 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                     space=job.space,
                     launcher=launcher,
                     finals_launcher=fresh,
+                    replicas=lambda: _replicas(forks, job, checked, console, cleanup),
                     sampler=sampler,
                     plan=Plan(
                         bench=BenchPlan(
                             objective=job.objective,
                             max_pair_s=_max_pair_s(fresh),
                             limits=checked.limits,
-                            # Commands start one by one in any case, and of each pair every run has its price.
-                            parallel=parallel + 1 if of_model else 2,
-                            gauge_pairs=BenchPlan().gauge_pairs if of_model else 1,
+                            parallel=parallel,
+                            # A command starts anew for every slice, and of each pair every run has its price.
+                            gauge_quads=BenchPlan().gauge_quads if of_model else 2,
+                            live=BenchPlan().live if of_model else 0,
                             # Of a command nothing is resident between two slices.
                             free_memory_bytes=lambda: free_memory_bytes(job.machine) if of_model else None,
                         ),
                         finals=FinalsPlan(parallel=parallel),
-                        threshold=request.threshold,
+                        margin=request.margin,
                         together=parallel,
                     ),
                     budget=checked.budget,
@@ -125,6 +128,24 @@ def _forks(job: Job, checked: Checked, request: Request, console: Console) -> Fo
         console.print("trials start as fresh interpreters: GNU's OpenMP library reads its variables when loaded")
         return None
     return ForkLauncher(job.target(deadline_s=checked.deadline_s), told=console.print)
+
+
+def _replicas(
+    forks: ForkLauncher | None, job: Job, checked: Checked, console: Console, cleanup: contextlib.ExitStack
+) -> list[ForkLauncher]:
+    """Return what forks the processes of the finals: the search's server and more, each executed by itself.
+
+    What an interpreter's execution decides for all its forks, such as where libraries lie in memory, is drawn so often.
+    """
+    if forks is None:
+        return []
+    more = [ForkLauncher(job.target(deadline_s=checked.deadline_s), told=console.print) for _ in range(_N_SERVERS - 1)]
+    for each in more:
+        cleanup.callback(each.close)
+        each.warm()
+    for each in more:
+        each.wait()
+    return [forks, *more]
 
 
 def _max_pair_s(launcher: FreshLauncher | CommandLauncher) -> float:

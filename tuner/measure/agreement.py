@@ -13,6 +13,7 @@ import numpy as np
 
 TOLERANCE = 0.05
 """The largest deviation that is still the same result: above what rounding does, to bfloat16 too, below an error."""
+_ROUNDING = 1e-3  # that outputs of two processes of one setting may differ by, relative
 
 Sample = Mapping[str, Any]
 
@@ -35,3 +36,8 @@ def deviation(reference: Sample | None, candidate: Sample | None) -> float | Non
         if scale > 0.0:
             worst = max(worst, float(np.abs(a - b).max()) / scale)
     return worst
+
+
+def computes_apart(a: Sample | None, b: Sample | None) -> bool:
+    """Return whether the outputs of two processes of one setting differ by more than rounding does."""
+    return (deviation(a, b) or 0.0) > _ROUNDING

@@ -1,131 +1,339 @@
-"""A contest: rounds of the finals, until every verdict is decided or the budget ends."""
+"""A contest: the finals, in two stages, until every comparison is decided or the time is used up.
+
+    primary   the incumbent against TensorFlow's default, alone, until it is decided or half of the time is spent
+    rivals    the incumbent against the other contenders that are still open, those first that have most to say;
+              the default runs on beside them where the primary comparison is open
+
+A process is the unit of replication, a round gives one difference for each pair that ran in it, and each comparison is
+a paired t-test on its own differences. It is looked at after each of its rounds, at group-sequential levels
+(`tuner.measure.sequential`).
+
+Multiplicity. The fallback procedure (Wiens 2003, Pharmaceutical Statistics 2; Maurer & Bretz 2013, Statistics in
+Biopharmaceutical Research 5, for its looks): the error α = 5 % is split in advance,
+
+    α_1 = 0.9 α   for the primary comparison
+    α_2 = 0.1 α   for all rivals together, and α where the primary comparison is decided as better or worse
+
+and α_2 is shared by the rivals evenly (Bonferroni). So the probability that any "better" or "worse" is wrong is at most
+α, whichever settings are truly equal.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
+from tuner.errors import TunerError
 from tuner.measure import finals
 from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.measure.sequential import Looks
-from tuner.measure.statistics import Array
-from tuner.measure.verdict import Standard, Verdict, decided
+from tuner.measure.statistics import Array, Estimate
+from tuner.measure.verdict import CLAIMS, MARGIN, UNMEASURED, Standing, Verdict, Word, judge
 from tuner.trial.launcher import Launcher
+
+Say = Callable[[str], None]
 
 FEWEST = 2
 """The fewest rounds that have an interval."""
-USUAL_ROUNDS = 5
+USUAL_ROUNDS = 10
 """Rounds that the default budget of a search has time for: the noise floor is that of these."""
-# The error of all looks together. Two contenders have only the rounds less one as degrees of freedom, and with so few
-# Student's quantiles at the levels of a Brownian motion are wrong in 5.6 to 6.0 % where 5 % are spent (200,000
-# simulated contests of 5, 10 and 16 rounds); 4.2 % keep it below 5 %.
-_ALPHA, _ALPHA_OF_TWO = 0.05, 0.042
+_ALPHA = 0.05
+_PRIMARY_SHARE = 0.9  # of α
+_PRIMARY_TIME = 0.5  # of the time, at most, is the primary comparison's alone
+# Student's quantiles at the levels of a Brownian motion are a little too small where the variance is estimated from few
+# rounds: what is spent is exceeded by up to 20 % (200,000 simulated contests of 2 to 40 rounds). So less is spent.
+_STUDENT = 0.85
 _MOST_INTERRUPTED = 3
-_MOST_LAPS = 4
+_RHO = 2.0  # how the error is spent over the looks
+_FEWEST_LAPS, _MOST_LAPS = 2, 6
+_WORTHWHILE = 8  # rounds: rivals for which there is no time for so many are not compared with
+_CHECK_ALPHA = 0.01  # the error of saying that forked processes differ from fresh ones
+_CHECK_FROM = 4  # rounds of forked processes
 
-Judges = Callable[[Sequence[str], Array, Standard], Mapping[str, Verdict]]
+FORKS_DIFFER = "forked processes differ from fresh ones"
+"""Why a round of forked processes does not count."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Comparison:
+    """The incumbent against one rival: the level of its interval at the last look, and what it says.
+
+    `closed` where the rival, or the incumbent, does not run.
+    """
+
+    rival: str
+    level: float = 1 - _ALPHA
+    verdict: Verdict = UNMEASURED
+    closed: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a further round could change anything."""
+        return not self.closed and self.verdict.word is Word.UNDECIDED
+
+    def look(self, estimate: Estimate, looks: Looks, *, margin: float, last: bool) -> None:
+        """Judge what is known after one more round; the `last` look spends all the error that is left."""
+        self.level = looks.level(max(estimate.n, looks.first), last=last)
+        self.verdict = judge(estimate, level=self.level, margin=margin)
 
 
 @dataclass(slots=True, kw_only=True)
 class Contest:
-    """The rounds so far, and the level of the intervals after them.
+    """The rounds so far, and what they say.
 
-    `judge` gives the verdicts, `left_s` the time that is left (s, None without a limit). It is looked after each round
-    from the plan's fewest on whether all is decided; the levels of these looks are group-sequential
-    (`tuner.measure.sequential`), so that looking often makes no claim that is not there.
+    The first contender is the incumbent, the second TensorFlow's default: theirs is the primary comparison. The others
+    are rivals, in the order in which they are to be compared with. Processes of the first round are fresh, from
+    `launcher`; those of the others come from the `replicas` in turn, where there are any, and their rounds do not count
+    where the fresh ones contradict them. `left_s` gives the time that is left (s, None without a limit).
     """
 
     contenders: Sequence[Contender]
     launcher: Launcher
     plan: FinalsPlan
     objective: Objective
-    threshold: float
-    judge: Judges
     rng: np.random.Generator
     left_s: Callable[[], float | None]
+    replicas: Sequence[Launcher] = ()
+    margin: float = MARGIN
+    say: Say = lambda _: None
     rounds: list[Round] = field(default_factory=list)
-    level: float = 0.95
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
+    """Those that were begun, by the first name of the rival."""
     ended: str = ""
     """Why there are no more rounds: "decided", "time", "rounds" or "failed"."""
+    _total_s: float | None = None
+    _round_s: dict[int, float] = field(default_factory=dict)
+    """How long (s) the longest round lasted, by its number of contenders."""
 
     @property
     def n_rounds(self) -> int:
-        """Return the number of rounds that count: whole ones, of all contenders that run."""
-        return len(self._table()[1])
+        """Return the number of rounds that count."""
+        return sum(not round_.interruptions for round_ in self.rounds)
 
-    def _table(self) -> tuple[list[str], Array]:
-        """Return the contenders that run, and their mean log rates in the rounds that count."""
-        return finals.table(self.rounds, self.contenders, self.objective)
+    @property
+    def levels(self) -> dict[str, float]:
+        """Return the level of each comparison's interval, by the first name of the rival."""
+        return {name: comparison.level for name, comparison in self.comparisons.items()}
+
+    def standing(self) -> Standing:
+        """Return the rates so far, and what is asked of claims about them."""
+        names, y = finals.table(self.rounds, self.contenders, self.objective)
+        return Standing(
+            contenders=self.contenders,
+            incumbent=self.contenders[0].names[0],
+            names=names,
+            y=y,
+            levels=self.levels,
+            margin=self.margin,
+        )
 
     def verdicts(self) -> Mapping[str, Verdict]:
-        """Return what the rounds so far say."""
-        names, y = self._table()
-        return self.judge(names, y, self.standard(len(names)))
+        """Return what the rounds so far say of the incumbent against each rival, by the rival's first name."""
+        known = {name: comparison.verdict for name, comparison in self.comparisons.items()}
+        return {c.names[0]: known.get(c.names[0], UNMEASURED) for c in self.contenders[1:]}
 
-    def standard(self, n_measured: int) -> Standard:
-        """Return what is asked of a claim now, with so many contenders measured."""
-        return Standard(threshold=self.threshold, level=self.level, comparisons=max(1, n_measured - 1))
-
-    def hold(self, told: Callable[[], None] = lambda: None) -> None:
-        """Hold the rounds; `told` is called after each."""
-        planned = self.plan.max_rounds
-        longest_s = 0.0
+    def hold(self, after_round: Callable[[], None] = lambda: None) -> None:
+        """Hold the rounds of both stages; `after_round` is called after each."""
+        self._total_s = self.left_s()
+        self._begin([self.contenders[1]])
         while not self.ended:
-            began_s = self.launcher.now()
-            self.rounds.append(finals.run_round(self.contenders, self.launcher, self.plan, self.rng))
-            longest_s = max(longest_s, self.launcher.now() - began_s)
-            left_s, n = self.left_s(), self.n_rounds
-            if len(self.rounds) == 1 and left_s is not None:
-                planned = min(planned, max(FEWEST, n + int(left_s / longest_s)))
-            short = left_s is not None and left_s < longest_s
-            self.ended = self._ended(n, planned, short=short)
-            if n >= FEWEST:
-                alpha = _ALPHA_OF_TWO if len(self.contenders) == 2 else _ALPHA
-                looks = Looks(first=min(self.plan.min_rounds, planned), planned=planned, alpha=alpha)
-                self.level = looks.level(max(n, looks.first), last=bool(self.ended))
-                if not self.ended and n >= looks.first and self._decided():
-                    self.ended = "decided"
-            told()
+            self._hold_round(self._line_up())
+            self._compare()
+            if not self.ended and self._is_primary_time_over():
+                self._begin(self._worthwhile_rivals())
+            if not self.ended and not any(each.is_open for each in self.comparisons.values()):
+                self.ended = self._why_all_closed()
+            after_round()
 
-    def _decided(self) -> bool:
-        """Return whether nothing is open of those that run; one that does not will not come to run either."""
-        running = self._table()[0]
-        names = {name for c in self.contenders if c.names[0] in running for name in c.names}
-        return decided({name: verdict for name, verdict in self.verdicts().items() if name in names})
+    # ---- who runs ---------------------------------------------------------------------------------------------
 
-    def _ended(self, n: int, planned: int, *, short: bool) -> str:
-        if n >= FEWEST and len(self._table()[0]) < 2:
-            return "failed"  # there is nothing left to compare
-        if len(self.rounds) - n > _MOST_INTERRUPTED:
-            return "time"
-        if n < FEWEST:
-            return ""
-        if n >= planned:
-            return "time" if planned < self.plan.max_rounds else "rounds"
-        return "time" if short else ""
+    @property
+    def _primary(self) -> Comparison:
+        return self.comparisons[self.contenders[1].names[0]]
+
+    @property
+    def _rivals(self) -> Sequence[Contender]:
+        return self.contenders[2:]
+
+    def _begin(self, rivals: Sequence[Contender]) -> None:
+        for rival in rivals:
+            self.comparisons.setdefault(rival.names[0], Comparison(rival=rival.names[0]))
+
+    def _line_up(self) -> list[Contender]:
+        """Return the incumbent and those with which its comparison is open."""
+        names = {name for name, comparison in self.comparisons.items() if comparison.is_open}
+        return [self.contenders[0], *(c for c in self.contenders[1:] if c.names[0] in names)]
+
+    def _is_primary_time_over(self) -> bool:
+        """Return whether it is time for rivals that were not begun yet."""
+        if len(self.comparisons) > 1 or not self._rivals:
+            return False
+        left_s = self.left_s()
+        if not self._primary.is_open:
+            return True
+        if self._total_s is None or left_s is None:
+            return len(self.rounds) >= _PRIMARY_TIME * self.plan.max_rounds
+        return left_s <= (1 - _PRIMARY_TIME) * self._total_s
+
+    def _worthwhile_rivals(self) -> Sequence[Contender]:
+        """Return as many of the rivals, in their order, as there is time to learn something of."""
+        left_s, beside = self.left_s(), len(self._line_up())
+        if left_s is None:
+            return self._rivals
+        n = sum(_WORTHWHILE * self._expected_round_s(beside + k) <= left_s for k in range(1, len(self._rivals) + 1))
+        return self._rivals[:n]
+
+    def _expected_round_s(self, n: int) -> float:
+        """Return about how long a round of `n` contenders lasts, by those that were held."""
+        return max((seconds * n / k for k, seconds in self._round_s.items()), default=0.0)
+
+    # ---- rounds -----------------------------------------------------------------------------------------------
+
+    def _hold_round(self, contenders: Sequence[Contender]) -> None:
+        began_s = self.launcher.now()
+        self.rounds.append(self._run(contenders))
+        lasted_s = self.launcher.now() - began_s
+        if len(self.rounds) == 2:
+            self._round_s.clear()  # fresh processes took longer to start than those that are to come
+        n = len(contenders)
+        self._round_s[n] = max(self._round_s.get(n, 0.0), lasted_s)
+
+    def _run(self, contenders: Sequence[Contender]) -> Round:
+        """Return a round: fresh processes for the first one, and where there is nothing to fork from."""
+        if self.rounds and self.replicas:
+            replica = self.replicas[(len(self.rounds) - 1) % len(self.replicas)]
+            try:
+                return finals.run_round(contenders, replica, self.plan, self.rng, fresh=False)
+            except TunerError as error:  # a fork server that is gone is no reason to end what fresh processes can do
+                self.replicas = ()
+                self.say(f"the finals go on with fresh processes: {error.message}")
+        return finals.run_round(contenders, self.launcher, self.plan, self.rng)
+
+    # ---- what they say ----------------------------------------------------------------------------------------
+
+    def _compare(self) -> None:
+        """Look at every open comparison once more, and find whether this was the last round."""
+        self._check_replicas()
+        standing = self.standing()
+        waiting = [each for each in self.comparisons.values() if each.is_open]
+        left_s, round_s = self.left_s(), self._expected_round_s(len(waiting) + 1)
+        more = self.plan.max_rounds if left_s is None else max(0, int(left_s / max(round_s, 1e-9)))
+        n_seen = 0
+        for each in waiting:
+            estimate = standing.between(each.rival, standing.incumbent)
+            each.closed = estimate is None and self._is_out(each.rival)
+            n = 0 if estimate is None else estimate.n
+            n_seen = max(n_seen, n)
+            last = not more or n >= self.plan.max_rounds
+            if estimate is None or n < FEWEST or (n < self.plan.min_rounds and not last):
+                continue
+            planned = min(self.plan.max_rounds, n + more)
+            first, alpha = min(self.plan.min_rounds, n), _STUDENT * self._alpha(each)
+            looks = Looks(first=first, planned=planned, alpha=alpha, rho=_RHO)
+            each.look(estimate, looks, margin=self.margin, last=last)
+        n_interrupted = len(self.rounds) - self.n_rounds
+        if (n_seen >= FEWEST and not more) or n_interrupted > _MOST_INTERRUPTED + self._n_forked_away():
+            self.ended = "time"
+        elif n_seen >= self.plan.max_rounds:
+            self.ended = "rounds"
+        if self.ended and not any(each.is_open for each in self.comparisons.values()):
+            self.ended = self._why_all_closed()
+
+    def _alpha(self, comparison: Comparison) -> float:
+        """Return the error that a comparison may spend in all; see the module's notes on multiplicity."""
+        if not self._rivals:
+            return _ALPHA
+        if comparison is self._primary:
+            return _PRIMARY_SHARE * _ALPHA
+        others = _ALPHA if self._primary.verdict.word in CLAIMS else (1 - _PRIMARY_SHARE) * _ALPHA
+        return others / (len(self.comparisons) - 1)
+
+    def _is_out(self, rival: str) -> bool:
+        """Return whether a rival, or the incumbent, failed too often to come to run."""
+        return any(
+            sum(name in r.failures for r in self.rounds) >= FEWEST for name in (rival, self.contenders[0].names[0])
+        )
+
+    def _why_all_closed(self) -> str:
+        """Return why no comparison is open: some did not run, some had no time, or all are decided."""
+        if all(comparison.closed for comparison in self.comparisons.values()):
+            return "failed"
+        return "decided" if len(self.comparisons) == len(self.contenders) - 1 else "time"
+
+    # ---- fresh and forked -------------------------------------------------------------------------------------
+
+    def _check_replicas(self) -> None:
+        """Let rounds of forked processes no longer count where the fresh ones contradict them."""
+        counted = [round_ for round_ in self.rounds if not round_.interruptions]
+        groups = ([r for r in counted if r.fresh], [r for r in counted if not r.fresh])
+        fresh, forked = (self._primary_log_ratios(group) for group in groups)
+        if differ(fresh, forked):
+            self.replicas = ()
+            self.say(f"{FORKS_DIFFER}: they do not count, and the finals go on with fresh ones")
+            for round_ in counted:
+                if not round_.fresh:
+                    round_.interruptions.append(FORKS_DIFFER)
+
+    def _primary_log_ratios(self, rounds: Sequence[Round]) -> Array:
+        """Return the log-ratios of the incumbent to the default in these rounds, shape (n,)."""
+        pair = self.contenders[:2]
+        names, y = finals.table(rounds, pair, self.objective)
+        x = y[:, 0] - y[:, 1] if len(names) == 2 else np.array([])
+        return np.asarray(x[~np.isnan(x)])
+
+    def _n_forked_away(self) -> int:
+        return sum(FORKS_DIFFER in round_.interruptions for round_ in self.rounds)
+
+
+def differ(fresh: Array, forked: Array) -> bool:
+    """Return whether log-ratios of fresh processes, shape (m,), lie apart from those of forked ones, shape (n,).
+
+    Student's t-test of two samples with one variance, that of the forked ones; so one fresh round is enough.
+    """
+    m, n = len(fresh), len(forked)
+    if not m or n < _CHECK_FROM:
+        return False
+    se = float(forked.std(ddof=1)) * math.sqrt(1 / m + 1 / n)
+    return 2 * float(stdtr(n - 1, -abs(float(fresh.mean() - forked.mean())) / max(se, 1e-12))) < _CHECK_ALPHA
 
 
 def fit_plan(
     plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, left_s: float | None, resident: int | None
 ) -> FinalsPlan:
-    """Return the plan with as many laps as are worth a start, but so that the usual rounds fit into the time.
+    """Return the plan with the laps that make the primary comparison's interval narrowest in the time it has.
 
-    `costs` are the contenders'; `resident` is the number of processes that memory holds, None if that is not known.
+    n rounds of m slices of each give a half-width of t(n - 1) √(2 (σ_p² + σ_q²/m) / n): more slices a process cost
+    less time than more processes, and leave the luck of these. One lap alone is not enough where there is time for two:
+    weather that lasts for longer than a slice is in all slices of it. `costs` are those of the two that are compared;
+    `resident` is the number of processes that memory holds, None if that is not known.
     """
-    start_s = sum(cost.start_s for cost in costs) / len(costs) / plan.parallel
-    slice_s = sum(plan.slice_for(cost.step_s) for cost in costs) / len(costs)
-    wanted = round(noise.best_slices(start_s=start_s, slice_s=slice_s) / 2)
-    laps = max(1, min(_MOST_LAPS, wanted))
-    while laps > 1 and not usual_rounds_fit(replace(plan, laps=laps), costs, left_s):
-        laps -= 1
     fitting = plan.resident if resident is None else max(1, min(plan.resident, resident))
-    return replace(plan, laps=laps, resident=fitting)
+    plan = replace(plan, resident=fitting)
+    time_s = USUAL_ROUNDS * plan.round_s(costs) if left_s is None else _PRIMARY_TIME * left_s
+
+    def half_width(laps: int) -> float:
+        candidate = replace(plan, laps=laps)
+        n = min(plan.max_rounds, int(time_s / candidate.round_s(costs)))
+        if n < plan.min_rounds:
+            return math.inf
+        return -float(stdtrit(n - 1, 0.025)) * noise.finals_se(rounds=n, slices=candidate.slices)
+
+    laps = [laps for laps in range(_FEWEST_LAPS, _MOST_LAPS + 1) if math.isfinite(half_width(laps))]
+    return replace(plan, laps=min(laps, key=half_width, default=1))
 
 
-def usual_rounds_fit(plan: FinalsPlan, costs: Sequence[Cost], left_s: float | None) -> bool:
-    """Return whether there is time for the usual number of rounds."""
-    return left_s is None or USUAL_ROUNDS * plan.round_s(costs) <= left_s
+def needed_s(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, gain: float) -> float:
+    """Return the time (s) in which the primary comparison finds a true `gain` in 90 % of cases, by the noise.
+
+    As many rounds at most as the plan has; `costs` are those of the two that are compared.
+    """
+    rounds = plan.min_rounds
+    while rounds < plan.max_rounds and noise.detectable(rounds=rounds, slices=plan.slices, margin=MARGIN) > gain:
+        rounds += 1
+    return rounds * plan.round_s(costs)

@@ -1,6 +1,6 @@
-"""Finals: the incumbent against every distinct baseline, from fresh processes.
+"""Finals: the incumbent against the recommended settings, each in a new process every round.
 
-A round starts one fresh process for each contender. They start in a random order, a few at a time, and are
+A round starts one process for each contender that runs in it. They start in a random order, a few at a time, and are
 stopped as they become ready; then they are timed one at a time in a random order and back (ABC CBA), so that
 each contender meets the round's weather alike. The process is the unit of replication: a round gives one mean
 log rate per contender, however many slices that is the mean of. A round in which the machine slept or the tuner stood
@@ -80,7 +80,7 @@ class FinalsPlan:
     parallel: int = 2
     resident: int = 12
     min_rounds: int = 3
-    max_rounds: int = 12
+    max_rounds: int = 40
 
     @property
     def slices(self) -> int:
@@ -109,6 +109,8 @@ class Round:
     """Why the round does not count; empty if it does."""
     repeated: list[str] = field(default_factory=list)
     """Why slices were measured again."""
+    fresh: bool = True
+    """Whether its processes were fresh interpreters, and not forks."""
 
     @property
     def timed_s(self) -> float:
@@ -125,6 +127,7 @@ class Round:
             memory=dict(data["memory"]),
             interruptions=list(data["interruptions"]),
             repeated=list(data.get("repeated", [])),
+            fresh=data.get("fresh", True),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -135,15 +138,24 @@ class Round:
             "memory": self.memory,
             "interruptions": self.interruptions,
             "repeated": self.repeated,
+            "fresh": self.fresh,
         }
 
 
-def run_round(contenders: Sequence[Contender], launcher: Launcher, plan: FinalsPlan, rng: np.random.Generator) -> Round:
-    """Start, time and end one fresh process for each contender; a failure is kept with its reason.
+def run_round(
+    contenders: Sequence[Contender],
+    launcher: Launcher,
+    plan: FinalsPlan,
+    rng: np.random.Generator,
+    *,
+    fresh: bool = True,
+) -> Round:
+    """Start, time and end one process for each contender; a failure is kept with its reason.
 
-    Where memory does not hold them all, they come in groups, in a random order like everything else.
+    `fresh` tells whether the launcher starts fresh interpreters. Where memory does not hold them all,
+    they come in groups, in a random order like everything else.
     """
-    result = Round()
+    result = Round(fresh=fresh)
     slept_s = asleep_s()
     order = [contenders[i] for i in rng.permutation(len(contenders))]
     for at in range(0, len(order), plan.resident):
@@ -223,15 +235,31 @@ def failures(rounds: Sequence[Round]) -> dict[str, str]:
 
 
 def table(rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective) -> tuple[list[str], Array]:
-    """Return (names, y): contenders, and their mean log rates in the complete rounds, shape (r, c).
+    """Return (names, y): the contenders that ran, and their mean log rates in the rounds that count, shape (r, c).
 
-    A contender that failed in more than half of the rounds is left out, with no figure; a round in which any other
-    failed does not count. So one bad start costs a round, and a setting that does not run costs only itself.
+    NaN where a contender did not run in a round. One that failed in more than half of its rounds is left out, with no
+    figure: so a bad start costs a round, and a setting that does not run costs only itself.
     """
     rounds = [r for r in rounds if not r.interruptions]
     batch = {contender.names[0]: contender.setting.batch_size for contender in contenders}
     ran = {name: sum(name in r.slices for r in rounds) for name in batch}
-    names = [name for name, n in ran.items() if n and 2 * n >= len(rounds)]
-    whole = [r for r in rounds if all(name in r.slices for name in names)]
-    y = [[np.mean([objective.log_rate(s, batch[name]) for s in r.slices[name]]) for name in names] for r in whole]
-    return names, np.array(y, dtype=float).reshape(len(whole), len(names))
+    failed = {name: sum(name in r.failures for r in rounds) for name in batch}
+    names = [name for name, n in ran.items() if n and n >= failed[name]]
+    y = np.full((len(rounds), len(names)), np.nan)
+    for i, round_ in enumerate(rounds):
+        for j, name in enumerate(names):
+            if name in round_.slices:
+                y[i, j] = np.mean([objective.log_rate(each, batch[name]) for each in round_.slices[name]])
+    return names, y
+
+
+def rates(names: Sequence[str], y: Array, incumbent: str) -> dict[str, float]:
+    """Return the mean log rate of each contender that ran beside the incumbent, as if in the incumbent's rounds.
+
+    Rounds differ by the machine's weather, so that the rate of another is the incumbent's and their mean difference.
+    """
+    if incumbent not in names:
+        return {name: float(np.nanmean(y[:, j])) for j, name in enumerate(names)}
+    own = y[:, names.index(incumbent)]
+    apart = {name: y[:, j] - own for j, name in enumerate(names)}
+    return {name: float(np.nanmean(own) + np.nanmean(each)) for name, each in apart.items() if not np.isnan(each).all()}

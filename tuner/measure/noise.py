@@ -21,12 +21,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
-from tuner.measure import dunnett
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, log_ratios
-from tuner.measure.statistics import Array, contrast_df, squeezed
+from tuner.measure.statistics import Array, squeezed
 
 # What is believed before anything is known of this machine, and how much that counts (degrees of freedom).
 PRIOR_QUAD_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.02, 0.006, 4.0
@@ -68,36 +67,26 @@ class Noise:
         """Return the standard error of a log-ratio from so many rounds, with so many slices of each in a round."""
         return math.sqrt(2 * (self.process_sd**2 + self.quad_sd**2 / slices) / rounds)
 
-    def best_slices(self, *, start_s: float, slice_s: float) -> float:
-        """Return how many slices of a process are worth its start: m* = √(start/slice · σ_q²/σ_p²).
-
-        The cheapest finals of a given standard error: optimum allocation in two stages, Cochran (1977), Sampling
-        Techniques, section 10.6.
-        """
-        return math.sqrt(start_s / slice_s) * self.quad_sd / self.process_sd
-
-    def floor(self, *, rounds: int, slices: int, contenders: int = 2) -> float:
+    def floor(self, *, rounds: int, slices: int) -> float:
         """Return what A against A stays below in 95 % of finals, as a ratio minus 1: half the interval's width."""
-        se = self.finals_se(rounds=rounds, slices=slices)
-        return math.expm1(_critical(rounds, contenders) * se)
+        return math.expm1(_critical(rounds) * self.finals_se(rounds=rounds, slices=slices))
 
-    def detectable(self, *, rounds: int, slices: int, threshold: float, contenders: int = 2) -> float:
+    def detectable(self, *, rounds: int, slices: int, margin: float) -> float:
         """Return the smallest true gain that such finals call better in 90 % of cases, as a ratio minus 1.
 
-        Its interval has to leave out 1, and its estimate to be beyond the practical `threshold`.
+        Its interval has to leave out 1, and its estimate to be beyond the practical `margin`.
         """
         se, luck = self.finals_se(rounds=rounds, slices=slices), float(ndtri(_POWER))
-        return math.expm1(max(_critical(rounds, contenders) * se, math.log1p(threshold)) + luck * se)
+        return math.expm1(max(_critical(rounds) * se, math.log1p(margin)) + luck * se)
 
 
 UNKNOWN = Noise(quad_sd=PRIOR_QUAD_SD, process_sd=PRIOR_PROCESS_SD, drift=0.0, n_pairs=0, n_quads=0)
 """What is believed before anything was measured."""
 
 
-def _critical(rounds: int, contenders: int) -> float:
-    """Return the quantile of finals that are looked at for the last time, as `statistics.contrast` has it."""
-    rivals = max(1, contenders - 1)
-    return dunnett.quantile(0.95, rivals, contrast_df(max(2, rounds), rivals + 1))
+def _critical(rounds: int) -> float:
+    """Return Student's quantile of the difference of two, in so many rounds."""
+    return -float(stdtrit(max(1, rounds - 1), 0.025))
 
 
 def gauge(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> Noise:

@@ -77,6 +77,10 @@ class Pair:
         """Return the time spent inside slices."""
         return sum(s.elapsed_s for s in self.reference) + sum(s.elapsed_s for s in self.candidate)
 
+    def is_long(self, limit_s: float) -> bool:
+        """Return whether one more quad would make its slices last for more than `limit_s`."""
+        return self.timed_s * (1 + 1 / max(self.n_quads, 1)) > limit_s
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Pair:
         """Return the pair of a stored trial."""

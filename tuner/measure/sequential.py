@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy  # scipy.optimize: as in dunnett
+import scipy  # scipy.optimize: as in statistics
 from scipy.special import ndtr, ndtri
 
 from tuner.measure.statistics import Array

@@ -3,7 +3,7 @@
 Notation
     x   (n,)   log-ratios; one per quad of a pair, or one per round of the finals
     x̄, s       their mean and standard deviation
-    y   (r, c) mean log rates of c contenders in r rounds of the finals
+    y   (r, c) mean log rates of c contenders in r rounds of the finals, NaN where one did not run
 
 Ratios are compared on the log scale, where "twice as fast" and "half as fast" are equally far from 1 and the
 mean of ratios does not depend on which side is called the reference.
@@ -16,17 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy  # scipy.optimize: as in dunnett
+import scipy  # scipy.optimize is loaded where a root is first looked for, which many commands do not
 from numpy.typing import NDArray
-from scipy.special import digamma, polygamma
-
-from tuner.measure import dunnett
+from scipy.special import digamma, polygamma, stdtrit
 
 Array = NDArray[np.float64]
 
 _LEAST_VARIANCE = 1e-8  # of log-ratios: no quads scatter by less than 0.01 %
 _LEAST_DF, _MOST_DF = 0.5, 200.0  # of what many variances say of one
-_CONTRAST_PRIOR_DF = 8  # what the other contenders' scatter counts for in one contender's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +50,11 @@ class Estimate:
         """Return the estimate with a deviation that its own values do not show, of this standard deviation (log)."""
         return replace(self, se=math.hypot(self.se, sd))
 
-    def interval(self, level: float = 0.95, *, m: int = 1) -> tuple[float, float]:
-        """Return the ends of Student's interval of the ratio; (0, inf) where there is nothing to judge by.
-
-        With `m` comparisons it is Dunnett's, so that all of them hold together.
-        """
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the ends of Student's interval of the ratio; (0, inf) where there is nothing to judge by."""
         if self.df <= 0 or not math.isfinite(self.se):
             return 0.0, math.inf
-        half = dunnett.quantile(level, m, self.df) * self.se
+        half = -float(stdtrit(self.df, (1 - level) / 2)) * self.se
         # A ratio past e^±700 has no floating-point value, nor any meaning.
         return math.exp(max(self.mean - half, -700.0)), math.exp(min(self.mean + half, 700.0))
 
@@ -127,40 +121,13 @@ def unpaired(a: Sequence[float] | Array, b: Sequence[float] | Array) -> Estimate
     return Estimate(mean=float(y.mean() - x.mean()), se=math.sqrt(va + vb), n=len(x) + len(y), df=float(df))
 
 
-def block_error(y: Array) -> tuple[float, int]:
-    """Return the residual standard deviation and its degrees of freedom of a randomised complete block design.
+def paired(y: Array, a: int, b: int) -> Estimate:
+    """Return the log-ratio of contender `b` to contender `a`, from the rounds in which both ran.
 
-    y[i, j] = mean + round i + contender j + residual; the residual's degrees of freedom are (r - 1)(c - 1).
-    A round's weather, good or bad for all, drops out. With two contenders this is the paired t-test.
-    Source: Montgomery, Design and Analysis of Experiments, section on the randomised complete block design.
-    """
-    r, c = y.shape
-    df = (r - 1) * (c - 1)
-    if df <= 0:
-        return math.inf, 0
-    residual = y - y.mean(axis=0, keepdims=True) - y.mean(axis=1, keepdims=True) + y.mean()
-    return math.sqrt(float((residual**2).sum()) / df), df
-
-
-def contrast_df(r: int, c: int) -> int:
-    """Return the degrees of freedom of a contrast of c contenders in r rounds: its own, and of the others' some."""
-    return r - 1 + min(_CONTRAST_PRIOR_DF, (r - 1) * (c - 2))
-
-
-def contrast(y: Array, a: int, b: int) -> Estimate:
-    """Return the log-ratio of contender `b` to contender `a` of a block design.
-
-    s̃² = (d₀ 2s₀² + (r - 1) s²) / (d₀ + r - 1), its standard error s̃/√r: the variance s² of this one difference,
-    moderated by the residual variance s₀² of all contenders (Smyth 2004, eq. 7). All contenders alone would be more
-    certain, and wrong where one scatters more than the others, as two operators at once do in an OpenMP build. With
-    two contenders it is the paired t-test.
+    `y` (r, c) holds mean log rates, NaN where a contender did not run. A round's weather, good or bad for all, drops
+    out of the difference: the paired t-test. Its variance is that of these differences alone. Pooled with that of
+    other contenders it would be known better, and wrongly where one of them scatters more than the others, as two
+    operators at once do in an OpenMP build. No rounds have no estimate: raises ValueError.
     """
     x = y[:, b] - y[:, a]
-    r = len(x)
-    own = r - 1
-    sd, _ = block_error(y)
-    prior = contrast_df(r, y.shape[1]) - own
-    if own <= 0:
-        return Estimate(mean=float(x.mean()), se=math.inf, n=r, df=0)
-    variance = (prior * 2 * sd**2 + own * float(x.var(ddof=1))) / (prior + own)
-    return Estimate(mean=float(x.mean()), se=math.sqrt(variance / r), n=r, df=prior + own)
+    return estimate(x[~np.isnan(x)])

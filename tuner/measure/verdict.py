@@ -7,15 +7,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+from scipy.special import ndtr
+
 from tuner.measure.finals import SAME_BATCH, Contender
-from tuner.measure.statistics import Array, Estimate, contrast
+from tuner.measure.statistics import Array, Estimate, paired
 from tuner.space.baseline import DEFAULT
 from tuner.space.setting import Setting
 
 INCUMBENT = "incumbent"
 SIMPLER = "simpler"
 """The simplest of the settings that the search could not tell apart from the incumbent."""
+MARGIN = 0.02
+"""The smallest difference that matters in practice, unless the user says another: fixed, whatever the noise is."""
 _HOPELESSLY_WIDE = math.log(1.5)
+_Z = 1.96
+_FEWEST_TOGETHER = 4  # rounds of two rivals, below which they are compared by way of the incumbent
 
 
 class Word(StrEnum):
@@ -25,6 +32,10 @@ class Word(StrEnum):
     NO_DIFFERENCE = "no difference"
     WORSE = "worse"
     UNDECIDED = "undecided"
+
+
+CLAIMS = frozenset({Word.BETTER, Word.WORSE})
+"""What is said where a difference is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,30 +57,18 @@ SAME = Verdict(speedup=1.0, low=1.0, high=1.0, word=Word.NO_DIFFERENCE)
 UNMEASURED = Verdict(speedup=None, low=None, high=None, word=Word.UNDECIDED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standard:
-    """What is asked of a claim.
+def judge(estimate: Estimate, *, level: float = 0.95, margin: float = MARGIN) -> Verdict:
+    """Return the verdict on a log-ratio, by its interval at `level` and the practical `margin` (0.02 for 2 %).
 
-    `threshold` is the practical one (0.02 for 2 %); `level` that of the intervals at this look, and `comparisons` how
-    many of them are to hold together.
-    """
-
-    threshold: float
-    level: float = 0.95
-    comparisons: int = 1
-
-
-def judge(estimate: Estimate, standard: Standard) -> Verdict:
-    """Return the verdict on a log-ratio.
-
-    better or worse: the interval excludes 1, and the estimate is beyond the threshold. no difference: the whole
-    interval lies inside the threshold. Anything else is undecided: no evidence, no claim; and no number at all where
+    better or worse: the interval excludes 1, and the estimate is beyond the margin. no difference: the whole interval
+    lies inside the margin, which is an equivalence test (Westlake 1976, Biometrics 32; at 95 % a stricter one than the
+    usual two one-sided tests at 5 %). Anything else is undecided: no evidence, no claim; and no number at all where
     the interval reaches more than half as much again up and down.
     """
-    low, high = estimate.interval(standard.level, m=standard.comparisons)
+    low, high = estimate.interval(level)
     if estimate.df <= 0 or math.log(max(high, 1e-300)) - estimate.mean > _HOPELESSLY_WIDE:
         return UNMEASURED
-    speedup, most = estimate.ratio, 1 + standard.threshold
+    speedup, most = estimate.ratio, 1 + margin
     if low > 1 and speedup > most:
         word = Word.BETTER
     elif high < 1 and speedup < 1 / most:
@@ -81,30 +80,72 @@ def judge(estimate: Estimate, standard: Standard) -> Verdict:
     return Verdict(speedup=speedup, low=low, high=high, word=word)
 
 
-def judge_all(
-    names: Sequence[str], y: Array, contenders: Sequence[Contender], standard: Standard
-) -> dict[str, Verdict]:
-    """Return the verdict on the incumbent against every other name of every contender.
+def chance_of_verdict(difference: float, se: float, *, margin: float = MARGIN) -> float:
+    """Return the probability that an estimate with this standard error is judged at all, for a true `difference` (log).
 
-    `names` are the columns of `y` (see `tuner.measure.finals.table`).
+    A normal approximation: |x| is beyond both the margin and 1.96 standard errors, or closer to 0 than the margin by so
+    much.
     """
-    column = {name: j for j, name in enumerate(names)}
-    winner = next(contender for contender in contenders if INCUMBENT in contender.names)
+    outer, inner = max(math.log1p(margin), _Z * se), math.log1p(margin) - _Z * se
+    claim = ndtr((-outer - difference) / se) + ndtr((difference - outer) / se)
+    equal = ndtr((inner - difference) / se) - ndtr((-inner - difference) / se) if inner > 0 else 0.0
+    return float(claim + equal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What finals say: their contenders, the mean log rates (see `tuner.measure.finals.table`), the levels of claims.
+
+    `levels` are those of the intervals of the incumbent against each rival, by the rival's first name.
+    """
+
+    contenders: Sequence[Contender]
+    incumbent: str
+    """Its first name."""
+    names: Sequence[str]
+    y: Array
+    levels: Mapping[str, float]
+    margin: float = MARGIN
+
+    def between(self, a: str, b: str) -> Estimate | None:
+        """Return the log-ratio of contender `b` to `a`; None where nothing is known of it.
+
+        Of two that seldom ran together it is told by way of the incumbent, with which each of them did.
+        """
+        direct = self._paired(a, b)
+        if direct is not None and (direct.n >= _FEWEST_TOGETHER or self.incumbent in (a, b)):
+            return direct
+        first, second = self._paired(self.incumbent, a), self._paired(self.incumbent, b)
+        return None if first is None or second is None else second.minus(first)
+
+    def _paired(self, a: str, b: str) -> Estimate | None:
+        if a not in self.names or b not in self.names:
+            return None
+        i, j = self.names.index(a), self.names.index(b)
+        return None if np.isnan(self.y[:, i] + self.y[:, j]).all() else paired(self.y, i, j)
+
+    def level(self, a: str, b: str) -> float:
+        """Return the level of an interval between two contenders: the stricter of those that they have."""
+        levels = [self.levels[name] for name in (a, b) if name in self.levels]
+        return max(levels, default=0.95)
+
+    def verdict(self, a: str, b: str) -> Verdict:
+        """Return the verdict on contender `b` against `a`."""
+        estimate = self.between(a, b)
+        return UNMEASURED if estimate is None else judge(estimate, level=self.level(a, b), margin=self.margin)
+
+
+def judge_all(standing: Standing) -> dict[str, Verdict]:
+    """Return the verdict on the incumbent against every other name of every contender."""
     verdicts: dict[str, Verdict] = {}
-    for contender in contenders:
-        if contender is winner:
+    for contender in standing.contenders:
+        first = contender.names[0]
+        if first == standing.incumbent:
             verdict = SAME
-        elif len(y) and contender.names[0] in column and winner.names[0] in column:
-            verdict = judge(contrast(y, column[contender.names[0]], column[winner.names[0]]), standard)
         else:
-            verdict = UNMEASURED
+            verdict = standing.verdict(first, standing.incumbent) if first in standing.levels else UNMEASURED
         verdicts |= {name: verdict for name in contender.names if name != INCUMBENT}
     return verdicts
-
-
-def decided(verdicts: Mapping[str, Verdict]) -> bool:
-    """Return whether no further round could change anything that is open."""
-    return all(verdict.word is not Word.UNDECIDED for verdict in verdicts.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,45 +160,39 @@ class Advice:
     gain: Verdict | None = None
 
 
-def recommend(
-    names: Sequence[str],
-    y: Array,
-    contenders: Sequence[Contender],
-    standard: Standard,
-    *,
-    broken: Collection[str] = (),
-) -> Advice:
+def recommend(standing: Standing, *, broken: Collection[str] = ()) -> Advice:
     """Return what to use: TensorFlow's default unless something is better than it, and then the simplest that is.
 
     `broken` names the contenders that break a limit. Alike are those whose interval to the fastest of the others
     includes 1; among these the simplest that is better than the default, or, where none is shown to be, the
     default. Where the default itself breaks a limit, the simplest that is alike.
     """
-    column = {c.names[0]: names.index(c.names[0]) for c in contenders if c.names[0] in names and len(y)}
-    by_name = {c.names[0]: c for c in contenders}
-    default = next((c.names[0] for c in contenders if DEFAULT in c.names), None)
-    allowed = [name for name in column if by_name[name].eligible and name not in broken]
-    if default not in column or not allowed:
+    by_name = {c.names[0]: c for c in standing.contenders}
+    default = next((c.names[0] for c in standing.contenders if DEFAULT in c.names), None)
+    gains = {name: standing.between(default, name) for name in by_name} if default is not None else {}
+    allowed = [name for name, gain in gains.items() if gain and by_name[name].eligible and name not in broken]
+    if default is None or not allowed:
         return Advice(source=DEFAULT, alike=())
     reference = by_name[default].setting
-    fastest = max(allowed, key=lambda name: float(y[:, column[name]].mean()))
+    fastest = max(allowed, key=lambda name: _mean(gains[name]))
 
-    def against(name: str, other: str) -> Verdict:
-        return judge(contrast(y, column[other], column[name]), standard)
+    def is_slower(name: str) -> bool:
+        lead = standing.verdict(name, fastest)
+        return lead.low is not None and lead.low > 1
 
-    def apart(name: str) -> bool:
-        found = against(fastest, name)
-        return found.low is not None and found.low > 1
-
-    alike = [name for name in allowed if name == fastest or not apart(name)]
-    good = [name for name in alike if default in broken or against(name, default).word is Word.BETTER]
+    alike = [name for name in allowed if name == fastest or not is_slower(name)]
+    good = [name for name in alike if default in broken or standing.verdict(default, name).word is Word.BETTER]
     # What is fast may be shown to be better where a simpler one is not.
     chosen = min(good, key=lambda name: simplicity(by_name[name].setting, reference), default=default)
     return Advice(
         source=_name(by_name[chosen]),
         alike=tuple(_name(by_name[name]) for name in alike),
-        gain=None if chosen == default else against(chosen, default),
+        gain=None if chosen == default else standing.verdict(default, chosen),
     )
+
+
+def _mean(estimate: Estimate | None) -> float:
+    return -math.inf if estimate is None else estimate.mean
 
 
 def _name(contender: Contender) -> str:

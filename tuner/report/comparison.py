@@ -26,7 +26,7 @@ def comparison(document: Document) -> RenderableType:
     said = Text.assemble("b against a: ", (word, _STYLES[word]), f"  {speedup_text(document)}")
     notes = [
         f"{document['rounds']} rounds of fresh processes, {duration_text(document['timed_s'])} of slices; "
-        f"{percent(document['threshold'])} matter in practice"
+        f"differences under {percent(document['margin'])} are treated as equal"
     ]
     if word == "undecided":
         notes.append(f"undecided: {document['reason']}")

@@ -17,7 +17,7 @@ from tuner.measure.finals import SAME_BATCH, Contender, Round
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.measure.tail import Kept, p99
-from tuner.measure.verdict import INCUMBENT, SIMPLER, Advice, Standard, judge_all, recommend
+from tuner.measure.verdict import INCUMBENT, MARGIN, SIMPLER, Advice, Standing, judge_all, recommend
 from tuner.measure.warning import merge
 from tuner.report import evidence
 from tuner.runtime.probe import Runtime
@@ -196,11 +196,14 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
     contenders = [Contender.from_dict(c) for c in data["contenders"]]
     rounds = [Round.from_dict(r) for r in data["rounds"]]
     names, y = finals.table(rounds, contenders, objective)
-    standard = Standard(threshold=data["threshold"], level=data["level"], comparisons=max(1, len(names) - 1))
-    verdicts = judge_all(names, y, contenders, standard)
+    first = next(c.names[0] for c in contenders if INCUMBENT in c.names)
+    standing = Standing(
+        contenders=contenders, incumbent=first, names=names, y=y, levels=_levels(data), margin=_margin(data)
+    )
+    verdicts = judge_all(standing)
     kept = evidence.kept(rounds, names, limits)
     broken = [name for name, answer in kept.items() if answer is Kept.NO]
-    advice = recommend(names, y, contenders, standard, broken=broken)
+    advice = recommend(standing, broken=broken)
     chosen = next(c for c in contenders if advice.source in c.names)
     tails = {name: evidence.tail(rounds, name) for name in names}
     warnings = merge(
@@ -224,12 +227,13 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
         "limits": limits.to_dict(),
         "finals": {
             "rounds": len(y),
+            "fresh_rounds": sum(r.fresh for r in rounds if not r.interruptions),
             "ended": data["ended"],
             "incumbent": next(c for c in contenders if INCUMBENT in c.names).setting.to_dict(),
-            "threshold": data["threshold"],
-            "level": data["level"],
+            "margin": standing.margin,
+            "levels": dict(standing.levels),
             "unit": objective.unit,
-            "rates": {name: objective.shown(float(y[:, j].mean())) for j, name in enumerate(names) if len(y)},
+            "rates": {name: objective.shown(rate) for name, rate in finals.rates(names, y, first).items()},
             "tails": tails,
             "kept": {name: answer.value for name, answer in kept.items()} if limits else {},
             "names": {c.names[0]: list(c.names) for c in contenders},
@@ -237,6 +241,18 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "timed_s": round(sum(r.timed_s for r in rounds), 3),
         },
     }
+
+
+def _levels(data: Mapping[str, Any]) -> dict[str, float]:
+    """Return the levels of the intervals of stored finals, by the rival's first name; earlier ones had one for all."""
+    if "levels" in data:
+        return dict(data["levels"])
+    return {each["names"][0]: data["level"] for each in data["contenders"] if INCUMBENT not in each["names"]}
+
+
+def _margin(data: Mapping[str, Any]) -> float:
+    """Return the practical margin of stored finals; that of earlier ones grew with the noise, and is not kept."""
+    return float(data.get("margin", MARGIN))
 
 
 def _recommended_env(source: str, chosen: Contender) -> dict[str, str]:
@@ -252,7 +268,7 @@ def _reason(advice: Advice, verdicts: Mapping[str, Any], broken: Sequence[str], 
     if source == DEFAULT:
         if against is None or against.speedup is None:
             return "keep tf-default: the finals could not be held, or could decide nothing"
-        return "keep tf-default: nothing was shown to beat it by more than the practical threshold"
+        return "keep tf-default: nothing was shown to beat it by more than the margin"
     if source == DEFAULT + SAME_BATCH:
         return "the gain is the batch size's: TensorFlow's own threads do as well as the incumbent's"
     if any(DEFAULT in c.names and c.names[0] in broken for c in contenders):

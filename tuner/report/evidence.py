@@ -14,11 +14,11 @@ from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.tail import QUANTILES, Kept, quantiles, samples_needed
-from tuner.measure.verdict import INCUMBENT
+from tuner.measure.verdict import INCUMBENT, MARGIN
 from tuner.measure.warning import Code, Warning, merge, of_conditions
 from tuner.report.layout import plural
 from tuner.search.record import Record, Trial
-from tuner.search.study import NO_TIME, THRESHOLD, noise_floor
+from tuner.search.study import NO_TIME, noise_floor
 from tuner.space.baseline import DEFAULT
 from tuner.trial.outcome import Slice
 
@@ -111,7 +111,7 @@ def of_pairs(pairs: Sequence[Pair]) -> list[Warning]:
 def of_noise(noise: Noise, floor: float) -> list[Warning]:
     """Return what the noise floor does not allow to be believed."""
     found = []
-    if floor > THRESHOLD:
+    if floor > MARGIN:
         found.append(Warning(code=Code.NOISY, found=f"the noise floor is {100 * floor:.1f} %"))
     if noise.assumed:
         found.append(Warning(code=Code.ASSUMED_NOISE, found=f"only {noise.n_quads} quads of A against A were measured"))

@@ -172,7 +172,7 @@ def verdicts(document: Document) -> RenderableType:
         f">{final['unit']}",
         ">speed-up [95 % interval]",
         "verdict",
-        title=f"finals: {final['rounds']} rounds of fresh processes; {percent(final['threshold'])} matter in practice",
+        title=f"finals: {rounds_text(final)}; differences under {percent(final['margin'])} are treated as equal",
     )
     for first, all_names in names.items():
         others = [name for name in all_names if name != "incumbent"]
@@ -194,6 +194,13 @@ def verdicts(document: Document) -> RenderableType:
     if best is not None and best["setting"] != final["incumbent"]:
         notes.append(Text("the search has another incumbent since: continue it for new finals", style="yellow"))
     return Group(shown, *notes)
+
+
+def rounds_text(final: Mapping[str, Any]) -> str:
+    """Return how many rounds there were, and of which processes."""
+    n, fresh = final["rounds"], final["fresh_rounds"]
+    processes = "fresh processes" if fresh == n else f"new processes, {fresh} of them fresh interpreters"
+    return f"{plural(n, 'round')} of {processes}"
 
 
 def speedup_text(verdict: Mapping[str, Any]) -> str:

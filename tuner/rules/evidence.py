@@ -9,13 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from tuner.machine.host import host_of
 from tuner.measure import finals
+from tuner.measure.contest import FEWEST
 from tuner.measure.finals import Contender, Round
 from tuner.measure.noise import Noise, together
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
-from tuner.measure.statistics import contrast
+from tuner.measure.statistics import moderated
 from tuner.rules.recipe import BATCH, COMPACT, ONEDNN, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, Surface
@@ -29,6 +32,7 @@ COMPACT_BASELINE = "tf-guide-mkl"
 """It binds compactly: its spelling is the one to take."""
 MEASURED = "measured"
 """The origin of a study that real processes were timed for."""
+_NOISE_DF = 8.0  # what a study's noise counts for in the scatter of a contender's rounds
 _LEAST_SE = 0.002  # no setting is known better than to 0.2 %
 _POOLS = ("inter_op", "intra_op", "omp_num_threads")
 _BATCHES = 3  # from so many batch sizes on, a study tells of them
@@ -259,7 +263,12 @@ def _study(record: Record, attributes: Known, luck: float) -> Study:
         compact=compact,
         batches=tuple(described["knobs"][BATCH]["values"]),
         tells_threads=_tells_threads(described["knobs"], situation),
-        surface=Surface(default, _measured(record, attributes["finals"], known[DEFAULT], luck, unasked)),
+        surface=Surface(
+            default,
+            _measured(
+                record, attributes["finals"], known[DEFAULT], luck, Noise.from_dict(attributes.get("noise")), unasked
+            ),
+        ),
     )
 
 
@@ -280,7 +289,9 @@ def _others(setting: Setting) -> dict[str, Value]:
     return {knob: value for knob, value in setting.items if knob not in TERMS and knob != BATCH}
 
 
-def _measured(record: Record, stored: Known, default: Setting, luck: float, unasked: Known) -> list[Measured]:
+def _measured(
+    record: Record, stored: Known, default: Setting, luck: float, noise: Noise, unasked: Known
+) -> list[Measured]:
     """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default.
 
     Trials of one reference share the luck of its process; finals, as contrasts to it, what the default's mean is off.
@@ -292,7 +303,7 @@ def _measured(record: Record, stored: Known, default: Setting, luck: float, unas
     ]
     found += [
         Measured(setting=setting, log_ratio=mean, variance=se**2 / 2, shared=se**2 / 2, reference=FINALS)
-        for setting, mean, se in _finals(stored)
+        for setting, mean, se in _finals(stored, noise)
     ]
     others = _others(default)
     return [
@@ -302,20 +313,28 @@ def _measured(record: Record, stored: Known, default: Setting, luck: float, unas
     ]
 
 
-def _finals(data: Known) -> list[tuple[Setting, float, float]]:
-    """Return (setting, log-ratio to the default, its standard error) of each contender that has an interval."""
+def _finals(data: Known, noise: Noise) -> list[tuple[Setting, float, float]]:
+    """Return (setting, log-ratio to the default, its standard error) of each contender that ran beside the default.
+
+    What few rounds scatter by may be small by luck, so it is moderated by the study's noise, which comes from other
+    pairs than these. That would be no evidence for a verdict; for a weight it is.
+    """
     contenders = [Contender.from_dict(each) for each in data["contenders"]]
     rounds = [Round.from_dict(each) for each in data["rounds"]]
     names, y = finals.table(rounds, contenders, Objective.THROUGHPUT)
     default = next((c.names[0] for c in contenders if DEFAULT in c.names), None)
-    if default not in names or len(y) < 2:
+    if default not in names:
         return []
     by_name = {contender.names[0]: contender.setting for contender in contenders}
     found = []
     for j, name in enumerate(names):
-        if name != default:
-            estimate = contrast(y, names.index(default), j)
+        x = y[:, j] - y[:, names.index(default)]
+        x = x[~np.isnan(x)]
+        if name != default and len(x) >= FEWEST:
+            slices = max(len(round_.slices.get(name, ())) for round_ in rounds)
+            prior_sd = noise.finals_se(rounds=1, slices=slices)
+            estimate = moderated(x, prior_sd=prior_sd, prior_df=_NOISE_DF)
             # Student's intervals are wider than normal ones by this much, where there are few rounds.
-            wider = math.sqrt(estimate.df / (estimate.df - 2)) if estimate.df > 2 else 2.0
+            wider = math.sqrt(estimate.df / (estimate.df - 2))
             found.append((by_name[name], estimate.mean, wider * estimate.se))
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tuner.errors import TunerError
 from tuner.measure import noise as noises
-from tuner.measure.agreement import TOLERANCE, deviation
+from tuner.measure.agreement import TOLERANCE, computes_apart, deviation
 from tuner.measure.constraint import Limits
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
@@ -16,17 +16,19 @@ from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measur
 from tuner.measure.statistics import Estimate, pooled_sd
 from tuner.measure.steady import unsettled
 from tuner.measure.tail import Kept
+from tuner.search.pool import Live, Pool, threads_of
 from tuner.search.race import Call, RacePlan, call
 from tuner.search.record import Trial
-from tuner.search.reference import Reference, adopt
+from tuner.search.reference import Reference, adopt, by_way_of_a_canary
 from tuner.search.standing import incumbent
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.trial.launcher import Launcher
+from tuner.trial.launcher import Launcher, Process
 from tuner.trial.outcome import Facts, Status, TrialFailure
 from tuner.trial.starting import Started, start_together
 
-_ROUNDING = 1e-3  # that outputs of one setting may differ by, relative
+_USUAL_QUADS = 2  # of a trial, for what it is expected to cost
+_WARM_UP_STEPS = 3
 _MEMORY_MARGIN = 1.3  # a process grows while it runs
 _ROOMY_BYTES = 4 << 30  # with this much free, the first processes start together without a look at their size
 
@@ -36,23 +38,24 @@ class BenchPlan:
     """How a trial is measured.
 
     A pair goes on until the race says otherwise, or until one more quad would make it longer than `max_pair_s`. At
-    most `parallel` processes start at once. The reference is renewed after `renew_every` trials. The noise is taken
-    from `gauge_pairs` pairs of `gauge_quads` quads; from fewer of both where such a pair would take longer than
-    `gauge_s` seconds. A setting that breaks one of the `limits` is
-    measured like any other, and never the incumbent. `free_memory_bytes` tells how much memory is
-    left for processes, None if that is not known.
+    most `parallel` processes start at once. The reference is renewed after `renew_every` trials: what luck it has, all
+    trials that it serves share. The noise is taken from a pair of `gauge_quads` quads; from fewer where it would take
+    longer than `gauge_s` seconds. The processes of `live` thread settings are kept for other batch sizes of these; none
+    where each batch size is to have a process of its own. A setting that breaks one of the `limits` is measured like
+    any other, and never the incumbent. `free_memory_bytes` tells how much memory is left for processes, None if that is
+    not known.
     """
 
     objective: Objective = Objective.THROUGHPUT
     limits: Limits = field(default_factory=Limits)
     pair: PairPlan = field(default_factory=PairPlan)
     race: RacePlan = field(default_factory=RacePlan)
-    max_pair_s: float = 20.0
-    parallel: int = 3
-    renew_every: int = 6
-    gauge_pairs: int = 3
-    gauge_quads: int = 2
+    max_pair_s: float = 10.0
+    parallel: int = 2
+    renew_every: int = 24
+    gauge_quads: int = 4
     gauge_s: float = 12.0
+    live: int = 3
     free_memory_bytes: Callable[[], int | None] = lambda: None
 
 
@@ -68,9 +71,11 @@ class Bench:
         self._plan = plan
         self._hurried = hurried
         self._reference: Reference | None = None
-        self._spare: tuple[Started, Pair] | None = None
-        """A process of the reference's setting, and its pair so far: the baseline's own trial goes on with it."""
+        self._pool = Pool(plan.live if plan.limits.memory_bytes is None else 0)
+        self._twin: tuple[Live, Pair] | None = None
+        """A process of the reference's setting, and its pair so far: the default's own trial goes on with it."""
         self._n_references = 0
+        self._n_processes = 0
         self._memory_bytes = 0
         """The most that a process was seen to hold."""
         self._random = False
@@ -93,7 +98,20 @@ class Bench:
             return 1
         if free is None or not self._memory_bytes:
             return together
-        return max(1, min(together, int(free / (_MEMORY_MARGIN * self._memory_bytes))))
+        n_more = int(free / (_MEMORY_MARGIN * self._memory_bytes)) + len(list(self._pool))
+        return max(1, min(together, n_more))
+
+    def cost_s(self, setting: Setting) -> float:
+        """Return about how long (s) a trial of a setting will take, with its start unless a process is there."""
+        slice_s = self._plan.pair.slice_s
+        step_s = self.step_s * setting.batch_size / self._space.reference.batch_size
+        own_s, reference_s = (max(slice_s, step) for step in (step_s, self.step_s))
+        start_s = 0.0 if setting in self._pool else self.start_s / self._plan.parallel
+        return start_s + _WARM_UP_STEPS * step_s + _USUAL_QUADS * 2 * (own_s + reference_s)
+
+    def is_live(self, setting: Setting) -> bool:
+        """Return whether a process of this setting, at whatever batch size, is there."""
+        return setting in self._pool
 
     def gauge(self, known: Sequence[Trial]) -> tuple[Noise, list[Pair]]:
         """Measure TensorFlow's default against itself; return the noise, and the pairs that it was taken from.
@@ -102,9 +120,10 @@ class Bench:
         default's own trial. Without room for two there is no such pair, and the noise is a guess.
         """
         self._n_references = max((trial.reference for trial in known), default=0)
+        self._n_processes = max((trial.process for trial in known), default=0)
         free = self._plan.free_memory_bytes()
         roomy = free is None or free > _ROOMY_BYTES
-        started = self._launch([self._space.reference] * (self._plan.parallel if roomy else 1))
+        started = self._launch([self._space.reference] * (2 if roomy else 1))
         # Together they may have been too many: one that came up is enough.
         first = next((each for each in started if each.facts is not None), started[0])
         others = [each for each in started if each is not first]
@@ -114,51 +133,45 @@ class Bench:
                 others = self._launch([self._space.reference])
             elif not roomy:
                 self._take_canary()
-            pairs = [pair for pair in map(self._gauge_pair, others) if pair is not None]
-            missing = self._plan.gauge_pairs - len(others)
-            quick = bool(pairs) and all(pair.n_quads >= self._plan.gauge_quads for pair in pairs)
-            if quick and missing > 0 and self._fits(missing) and not self._hurried():
-                others += self._launch([self._space.reference] * missing)
-                more = map(self._gauge_pair, others[-missing:])
-                pairs += [pair for pair in more if pair is not None]
+            twin = next((each for each in others if each.facts is not None), None)
+            pair = None if twin is None else self._gauge_pair(twin)
         except BaseException:
             for other in others:
                 other.process.close()
             raise
-        self._random = any(_apart(first.facts, other.facts) for other in others)
-        if pairs:
-            batch_size = self._space.reference.batch_size
-            self.noise = noises.gauge(pairs, self._plan.objective, batch_size=batch_size)
-        return self.noise, pairs
+        if twin is None or twin.facts is None or pair is None:
+            return self.noise, []
+        self._random = first.facts is not None and computes_apart(first.facts.sample, twin.facts.sample)
+        self._twin = self._live(twin.setting, twin.process, twin.facts), pair
+        self.noise = noises.gauge([pair], self._plan.objective, batch_size=self._space.reference.batch_size)
+        return self.noise, [pair]
 
     def measure(self, asked: Sequence[Trial], known: Sequence[Trial]) -> Iterator[Trial]:
         """Yield each asked trial with its result, good or bad, in turn.
 
-        `asked` trials have a number and a setting; they are started together, then measured one after another
-        while the others are stopped. `known` are the finished trials; the caller adds each yielded one to them.
+        `asked` trials have a number and a setting; those that need a process are started together, then all are
+        measured one after another while the others are stopped. `known` are the finished trials; the caller adds each
+        yielded one to them.
         """
         began = self._launcher.now()
-        started, begun = self._start(asked)
-        try:
-            for trial, start in zip(asked, started, strict=True):
-                done = self._run(trial, start, known, begun.get(trial.number))
-                now = self._launcher.now()
-                yield replace(done, wall_s=now - began)
-                began = self._launcher.now()
-        finally:
-            for start in started:
-                start.process.close()
+        failures = self._start(asked)
+        for trial in asked:
+            failure = failures.get(threads_of(trial.setting))
+            done = self._run(trial, known) if failure is None else trial.failed(failure)
+            yield replace(done, wall_s=self._launcher.now() - began)
+            began = self._launcher.now()
 
     def close(self) -> None:
         """End the processes that live between trials."""
-        self._drop_spare()
+        self._drop_twin()
+        self._pool.close()
         if self._reference is not None:
             self._lose_reference()
 
-    def _drop_spare(self) -> None:
-        if self._spare is not None:
-            self._spare[0].process.close()
-            self._spare = None
+    def _drop_twin(self) -> None:
+        if self._twin is not None:
+            self._twin[0].process.close()
+            self._twin = None
 
     # ---- processes --------------------------------------------------------------------------------------------
 
@@ -186,70 +199,62 @@ class Bench:
 
     def _take_canary(self) -> None:
         """Compare the reference with a canary, which takes its place."""
-        reference = self._reference
-        assert reference is not None
-        canary = self._launcher.canary()
-        try:
-            facts = canary.ready()
-            canary.pause()
-            stand_in = Reference(
-                process=canary, number=reference.number, batch_size=1, step_s=facts.step_s, sample=reference.sample
-            )
-            steps = stand_in.step_s, reference.step_s
-            pair = measure_pair(canary, reference.process, self._plan.pair, step_s=steps, enough=self._gauged)
-        except (TrialFailure, ReferenceLost) as failure:
-            canary.close()
-            raise TunerError(
-                f"the default failed beside a canary: {failure}", "memory holds not even one process of it: free some"
-            ) from failure
-        except BaseException:
-            canary.close()
-            raise
-        reference.process.close()
-        batch_size = self._space.reference.batch_size
-        stand_in.level = stand_in.estimate(pair, self._plan.objective, batch_size=batch_size, sd=self.noise.quad_sd)
-        self._reference = stand_in
+        assert self._reference is not None
+        self._reference = by_way_of_a_canary(
+            self._reference,
+            self._launcher,
+            self._plan.pair,
+            self._plan.objective,
+            batch_size=self._space.reference.batch_size,
+            enough=self._gauged,
+            sd=self.noise.quad_sd,
+        )
 
     def _gauged(self, pair: Pair) -> bool:
         """Return whether a pair says enough of the noise."""
         plan = self._plan
-        return self._hurried() or pair.n_quads >= plan.gauge_quads or _next_quad_ends_after(pair, plan.gauge_s)
+        return self._hurried() or pair.n_quads >= plan.gauge_quads or pair.is_long(plan.gauge_s)
 
     def _gauge_pair(self, other: Started) -> Pair | None:
         """Return the pair of the reference and another process of its setting; None where that failed."""
-        if other.facts is None:
-            return None
         assert self._reference is not None
+        assert other.facts is not None
         steps = self._reference.step_s, other.facts.step_s
         try:
-            pair = measure_pair(
+            return measure_pair(
                 self._reference.process, other.process, self._plan.pair, step_s=steps, enough=self._gauged
             )
         except (TrialFailure, ReferenceLost):
             other.process.close()
             return None
-        if self._spare is None:
-            self._spare = other, pair
-        else:
-            other.process.close()
-        return pair
 
-    def _start(self, asked: Sequence[Trial]) -> tuple[list[Started], dict[int, Pair]]:
-        """Start the asked trials, and a new reference before them if it is time for one.
+    def _live(self, setting: Setting, process: Process, facts: Facts) -> Live:
+        self._n_processes += 1
+        return Live(number=self._n_processes, setting=setting, process=process, facts=facts)
 
-        Return them, and the pair so far of the one that goes on with the spare process.
+    def _start(self, asked: Sequence[Trial]) -> dict[Setting, TrialFailure]:
+        """Start what the asked trials need, and a new reference before them if it is time for one.
+
+        Return the failures of those that did not start, by the setting without its batch size.
         """
-        ours = next((trial for trial in asked if trial.setting == self._space.reference), None)
-        if ours is None:
-            self._drop_spare()  # the default was measured in an earlier run
-        spare = self._spare
-        settings = [trial.setting for trial in asked if spare is None or trial is not ours]
+        if self._twin is not None:
+            # Where the default was measured in an earlier run, it is there for other batch sizes.
+            self._pool.put(self._twin[0], beside=[trial.setting for trial in asked])
+            if all(trial.setting != self._space.reference for trial in asked):
+                self._twin = None
+        first_of = {threads_of(trial.setting): trial.setting for trial in reversed(asked)}
+        settings = [setting for setting in first_of.values() if setting not in self._pool]
+        settings.sort(key=[trial.setting for trial in asked].index)
         reference = self._reference
         due = reference is None or (reference.served >= self._plan.renew_every and not self.alone)
+        if not due and not settings:
+            return {}
+        if not self._fits(len(settings) + due):
+            self._pool.close()
         if due and reference is not None and not self._fits(len(settings) + 1):
             self._lose_reference()  # there is no room for the old one beside the new
             reference = None
-        started = self._launch([self._space.reference, *settings] if due else settings) if due or settings else []
+        started = self._launch([self._space.reference, *settings] if due else settings)
         if due:
             first = started.pop(0)
             if first.facts is not None or reference is None:
@@ -261,22 +266,45 @@ class Bench:
                     raise
             else:
                 reference.served = 0  # the old one still serves
-        if spare is None or ours is None:
-            return started, {}
-        self._spare = None
-        started.insert(list(asked).index(ours), spare[0])
-        return started, {ours.number: spare[1]}
+        for each in started:
+            if each.facts is not None:
+                self._pool.put(self._live(each.setting, each.process, each.facts), beside=settings)
+        return {threads_of(each.setting): each.failure for each in started if each.failure is not None}
 
     # ---- measuring --------------------------------------------------------------------------------------------
 
-    def _run(self, trial: Trial, start: Started, known: Sequence[Trial], begun: Pair | None) -> Trial:
-        """Pair a started process with the reference; a reference that dies is renewed once."""
-        if start.facts is None:
-            assert start.failure is not None  # Started has one of the two
-            return _failed(trial, start.failure)
-        apart = self._deviation(trial, start.facts)
+    def _run(self, trial: Trial, known: Sequence[Trial]) -> Trial:
+        """Measure a trial in the live process of its setting; a process that fails ends with its trial alone."""
+        live = self._pool.take(trial.setting)
+        if live is None:  # the trial before it failed in the process that both were to have
+            failures = self._start([trial])
+            live = self._pool.take(trial.setting)
+            if live is None:
+                return trial.failed(failures[threads_of(trial.setting)])
+        begun = None
+        if self._twin is not None and self._twin[0] is live and trial.setting == live.setting:
+            begun = self._twin[1]
+        self._twin = None if begun is not None else self._twin
+        try:
+            if live.setting.batch_size != trial.setting.batch_size:
+                live.rebatch(trial.setting.batch_size)
+            done = self._measure_beside_reference(replace(trial, process=live.number), live, known, begun)
+        except TrialFailure as failure:
+            live.process.close()
+            return trial.failed(failure)
+        except BaseException:
+            live.process.close()
+            raise
+        if done.status is Status.OK:
+            self._pool.put(live)
+        else:
+            live.process.close()
+        return done
+
+    def _measure_beside_reference(self, trial: Trial, live: Live, known: Sequence[Trial], begun: Pair | None) -> Trial:
+        """Pair a live process with the reference; a reference that dies is renewed once. Raises TrialFailure."""
+        apart = self._deviation(trial, live.facts)
         if apart is not None and apart > TOLERANCE:
-            start.process.close()
             return replace(
                 trial,
                 status=Status.INVALID,
@@ -288,13 +316,11 @@ class Bench:
                 self._start([])
             assert self._reference is not None  # _start adopts one or raises
             try:
-                done = self._measure(trial, start, self._reference, known, begun)
-            except TrialFailure as failure:
-                return _failed(trial, failure)
+                done = self._measure(trial, live, self._reference, known, begun)
             except ReferenceLost as lost:
                 alone = self.alone
                 self._lose_reference()
-                start.process.pause()
+                live.process.pause()
                 begun = None
                 if attempt == 2 or alone:
                     raise TunerError(
@@ -302,7 +328,7 @@ class Bench:
                         "the machine may be short of memory; the end of its log:\n" + lost.failure.log[-2000:],
                     ) from lost
                 continue
-            peak = start.process.close().peak_memory_bytes
+            peak = live.process.peak_memory_bytes
             self._memory_bytes = max(self._memory_bytes, peak or 0)
             done = replace(done, deviation=apart, peak_memory_bytes=peak)
             return replace(done, over_limit=self._plan.limits.kept(done.step_s, peak) is Kept.NO)
@@ -314,10 +340,9 @@ class Bench:
         self._reference = None
 
     def _measure(
-        self, trial: Trial, start: Started, reference: Reference, known: Sequence[Trial], begun: Pair | None
+        self, trial: Trial, live: Live, reference: Reference, known: Sequence[Trial], begun: Pair | None
     ) -> Trial:
         """Return the trial with its pair, and what that says."""
-        assert start.facts is not None
         plan, sd, best = self._plan, self._quad_sd(known), incumbent(known)
 
         def estimate(pair: Pair) -> Estimate:
@@ -334,14 +359,14 @@ class Bench:
             )
 
         def enough(pair: Pair) -> bool:
-            return said(pair) is not Call.GO_ON or self._hurried() or _next_quad_ends_after(pair, plan.max_pair_s)
+            return said(pair) is not Call.GO_ON or self._hurried() or pair.is_long(plan.max_pair_s)
 
         # The default beside itself is 1 but for luck: what the noise was taken from tells as much as more would.
         if begun is not None and (begun.n_quads >= plan.gauge_quads or enough(begun)):
             pair = begun
         else:
-            steps = reference.step_s, start.facts.step_s
-            pair = measure_pair(reference.process, start.process, plan.pair, step_s=steps, enough=enough, pair=begun)
+            steps = reference.step_s, live.facts.step_s
+            pair = measure_pair(reference.process, live.process, plan.pair, step_s=steps, enough=enough, pair=begun)
         reference.served += 1
         found = estimate(pair)
         return replace(
@@ -351,7 +376,7 @@ class Bench:
             df=found.df,
             pruned=said(pair) is Call.HOPELESS,
             pair=pair,
-            facts=start.facts.to_dict(),
+            facts=live.facts.to_dict(),
             reference=reference.number,
             alone=reference.level is not None,
             steady=not unsettled(self._log_ratios(trial, pair), sd),
@@ -372,16 +397,3 @@ class Bench:
         """Return the log-ratios of a pair's quads, up to a constant."""
         batch_sizes = (trial.setting.batch_size, self._space.reference.batch_size)
         return [float(x) for x in log_ratios(pair, self._plan.objective, batch_sizes=batch_sizes)]
-
-
-def _apart(a: Facts | None, b: Facts | None) -> bool:
-    """Return whether the outputs of two processes differ by more than rounding does."""
-    return a is not None and b is not None and (deviation(a.sample, b.sample) or 0.0) > _ROUNDING
-
-
-def _next_quad_ends_after(pair: Pair, limit_s: float) -> bool:
-    return pair.timed_s * (1 + 1 / max(pair.n_quads, 1)) > limit_s
-
-
-def _failed(trial: Trial, failure: TrialFailure) -> Trial:
-    return replace(trial, status=failure.status, message=failure.message, log=failure.log)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # scipy.optimize: as in dunnett
+import scipy  # scipy.optimize: as in statistics
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import ndtr
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,7 +22,7 @@ from tuner.measure.pair import Pair
 from tuner.measure.statistics import Estimate
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.trial.outcome import Status
+from tuner.trial.outcome import Status, TrialFailure
 
 SCHEMA = 3
 _STALE = timedelta(minutes=30)
@@ -34,7 +34,8 @@ class Trial:
     """A finished trial. `log_ratio` and `se` are there if the status is ok; `pruned` if it was given up as hopeless.
 
     A trial that is not `eligible` is a baseline that a pin rules out: compared with, and not chosen. `reference` is
-    the number of the reference process that it was paired with; `alone` if by way of a canary; not `steady` if it
+    the number of the reference process that it was paired with, `process` that of its own, 0 if it is not known: other
+    batch sizes of its threads may have run in it too; `alone` if by way of a canary; not `steady` if it
     went on changing after its warm-up; `over_limit` if it breaks a limit.
     """
 
@@ -47,6 +48,7 @@ class Trial:
     se: float | None = None
     df: float = 0.0
     reference: int = 0
+    process: int = 0
     alone: bool = False
     steady: bool = True
     over_limit: bool = False
@@ -59,6 +61,10 @@ class Trial:
     """How far its outputs lie from the reference's, relative; None where they could not be compared."""
     peak_memory_bytes: int | None = None
     wall_s: float = 0.0
+
+    def failed(self, failure: TrialFailure) -> Trial:
+        """Return the trial as one that ended with this failure."""
+        return replace(self, status=failure.status, message=failure.message, log=failure.log)
 
     @property
     def timed_s(self) -> float:
@@ -201,6 +207,7 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         "se": trial.se,
         "df": trial.df,
         "reference": trial.reference,
+        "process": trial.process,
         "alone": trial.alone,
         "steady": trial.steady,
         "over_limit": trial.over_limit,
@@ -229,6 +236,7 @@ def _trial(frozen: FrozenTrial) -> Trial:
         se=attrs.get("se"),
         df=attrs.get("df", 0.0),
         reference=attrs.get("reference", 0),
+        process=attrs.get("process", 0),
         alone=attrs.get("alone", False),
         steady=attrs.get("steady", True),
         over_limit=attrs.get("over_limit", False),

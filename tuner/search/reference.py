@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.errors import BaselineError
+from tuner.errors import BaselineError, TunerError
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, log_ratios
+from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, moderated
 from tuner.space.baseline import DEFAULT
-from tuner.trial.launcher import Process
+from tuner.trial.launcher import Launcher, Process
+from tuner.trial.outcome import TrialFailure
 from tuner.trial.starting import Started
 
 Enough = Callable[[Pair], bool]
@@ -65,3 +66,39 @@ def adopt(start: Started, number: int) -> Reference:
         step_s=start.facts.step_s,
         sample=start.facts.sample,
     )
+
+
+def by_way_of_a_canary(
+    reference: Reference,
+    launcher: Launcher,
+    plan: PairPlan,
+    objective: Objective,
+    *,
+    batch_size: int,
+    enough: Enough,
+    sd: float,
+) -> Reference:
+    """Return a canary in the place of a reference that was compared with it, and is ended.
+
+    Raises TunerError where memory does not hold even one process beside the canary.
+    """
+    canary = launcher.canary()
+    try:
+        facts = canary.ready()
+        canary.pause()
+        stand_in = Reference(
+            process=canary, number=reference.number, batch_size=1, step_s=facts.step_s, sample=reference.sample
+        )
+        steps = stand_in.step_s, reference.step_s
+        pair = measure_pair(canary, reference.process, plan, step_s=steps, enough=enough)
+    except (TrialFailure, ReferenceLost) as failure:
+        canary.close()
+        raise TunerError(
+            f"the default failed beside a canary: {failure}", "memory holds not even one process of it: free some"
+        ) from failure
+    except BaseException:
+        canary.close()
+        raise
+    reference.process.close()
+    stand_in.level = stand_in.estimate(pair, objective, batch_size=batch_size, sd=sd)
+    return stand_in

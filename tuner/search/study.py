@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import optuna
 
 from tuner.errors import BaselineError, TunerError
-from tuner.measure.contest import FEWEST, USUAL_ROUNDS, Contest, fit_plan, usual_rounds_fit
-from tuner.measure.finals import SAME_BATCH, Contender, Cost, FinalsPlan, Round
+from tuner.measure.contest import FEWEST, USUAL_ROUNDS, Contest, fit_plan, needed_s
+from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
 from tuner.measure.noise import Noise
-from tuner.measure.verdict import INCUMBENT, SIMPLER, judge_all, simplicity
+from tuner.measure.verdict import MARGIN
 from tuner.search.bench import Bench, BenchPlan
 from tuner.search.budget import Budget
 from tuner.search.countdown import Countdown
+from tuner.search.lineup import line_up
 from tuner.search.record import Record, Trial, distributions
 from tuner.search.sampler import LatticeSampler
-from tuner.search.standing import alike, incumbent
-from tuner.space.baseline import DEFAULT, INTEL
-from tuner.space.setting import Setting, distinct
+from tuner.search.standing import incumbent
+from tuner.space.catalogue import EARLY_VARIABLES
 from tuner.space.space import Space
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
@@ -30,23 +30,22 @@ from tuner.trial.outcome import Status
 _MIN_SUGGESTIONS = 4  # before the model's word that nothing better is to be expected counts
 _FINALS_SHARE = 0.5  # of the time budget, at most, is kept for the first rounds of the finals
 _MEMORY_MARGIN = 1.1
+_SOUGHT_GAIN = 0.03  # the smallest gain that the finals are given the time to find, as far as the budget goes
 NO_TIME = "the time budget is used up"
 """Why a search ended that its budget ended."""
-THRESHOLD = 0.02
-"""The gain that matters in practice, where the noise floor is not above it and nobody asks for another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How a study is measured.
 
-    `threshold` is the practical one (0.02 is 2 %), None for the larger of 2 % and the noise floor; `together` trials
-    are started at once; a search ends when the next trial is expected to gain less than `least_gain` (log-ratio).
+    `margin` is the smallest difference that matters in practice (0.02 is 2 %); `together` trials are started at once;
+    a search ends when the next trial is expected to gain less than `least_gain` (log-ratio).
     """
 
     bench: BenchPlan = field(default_factory=BenchPlan)
     finals: FinalsPlan = field(default_factory=FinalsPlan)
-    threshold: float | None = None
+    margin: float = MARGIN
     together: int = 2
     least_gain: float = 0.001
 
@@ -80,6 +79,7 @@ class Study:
         space: Space,
         launcher: Launcher,
         finals_launcher: Launcher | None = None,
+        replicas: Callable[[], Sequence[Launcher]] = tuple,
         sampler: LatticeSampler,
         plan: Plan,
         budget: Budget,
@@ -89,12 +89,14 @@ class Study:
     ) -> None:
         """`began_s`, on the launcher's clock, is when the time budget began; now if not given.
 
-        The finals' processes come from `finals_launcher`, from `launcher` if there is none.
+        The fresh processes of the finals come from `finals_launcher`, from `launcher` if there is none. `replicas`
+        begins what forks the others, if anything does; whoever gives it ends them.
         """
         self._record = record
         self._space = space
         self._launcher = launcher
         self._finals_launcher = finals_launcher or launcher
+        self._replicas = replicas
         self._sampler = sampler
         self._plan = plan
         self._budget = budget
@@ -109,8 +111,6 @@ class Study:
         self._done: list[Trial] = []
         """Those of this run."""
         self._search_s = 0.0
-        self._gauged_s = 0.0
-        """Time in the slices that the noise floor was taken from, but for those that count as a trial's."""
         self._rounds: list[Round] = []
         self._ended_because = ""
 
@@ -130,7 +130,7 @@ class Study:
         try:
             if not self._over(0):
                 self._gauge()
-            while asked := self._ask(self._bench.room(self._plan.together)):
+            while asked := self._ask():
                 self._measure(asked)
         finally:
             self._bench.close()
@@ -139,16 +139,18 @@ class Study:
     def _gauge(self) -> None:
         """Take the noise floor, before the budget is spent."""
         noise, pairs = self._bench.gauge(self._trials)
-        # The first of them goes on as the default's own trial, and is counted there.
-        self._gauged_s = sum(pair.timed_s for pair in pairs[1:])
         if noise.n_pairs:
             self._record.put("noise", noise.to_dict())
         self._record.put("noise_pairs", [*self._record.get("noise_pairs", []), *(pair.to_dict() for pair in pairs)])
         self._events.noise_known(noise, noise_floor(noise, self._plan.finals))
 
-    def _ask(self, together: int) -> list[tuple[optuna.Trial, Trial]]:
-        """Return the trials to start together, none if the search is over."""
+    def _ask(self) -> list[tuple[optuna.Trial, Trial]]:
+        """Return the trials that come next, none if the search is over.
+
+        One alone where a live process can run it; else as many as are to be started together.
+        """
         asked: list[tuple[optuna.Trial, Trial]] = []
+        together = self._bench.room(self._plan.together)
         try:
             while len(asked) < together and not self._over(len(asked)):
                 running, setting = self._record.begin(distributions(self._space))
@@ -161,6 +163,8 @@ class Study:
                     baselines=names,
                 )
                 asked.append((running, trial))
+                if self._bench.is_live(setting):
+                    break
         except BaseException:
             self._abandon(asked)
             raise
@@ -219,44 +223,32 @@ class Study:
         return sum(recent) / len(recent) if recent else 0.0
 
     def _finals_reserve_s(self) -> float:
-        """Return the time that the usual rounds need, and no more than the finals' share of the budget."""
-        plan, best = self._plan.finals, incumbent(self._trials)
-        needed = USUAL_ROUNDS * plan.round_s(self._costs(self._line_up(best)))
+        """Return the time that the finals need for a small gain, and no more than their share of the budget."""
+        costs = self._costs(self._line_up()[:2])
+        needed = 2 * needed_s(self._plan.finals, self._noise(), costs, gain=_SOUGHT_GAIN)
         return needed if self._budget.time_s is None else min(needed, _FINALS_SHARE * self._budget.time_s)
 
     def _costs(self, contenders: Sequence[Contender]) -> list[Cost]:
-        """Return what each contender costs, as the trials of its batch size tell: a fork has skipped the import."""
-        skipped_s = self._launcher.head_start_s()
+        """Return what each contender costs, as the trials of its batch size tell."""
         by_batch: dict[int, Cost] = {}
         for trial in self._trials:
             if trial.pair is not None:
                 last = trial.pair.candidate[-1]
-                cost = Cost(start_s=trial.start_s + skipped_s, step_s=last.elapsed_s / last.n_steps)
-                by_batch[trial.setting.batch_size] = cost
-        usual = Cost(start_s=self._bench.start_s + skipped_s, step_s=self._bench.step_s)
+                by_batch[trial.setting.batch_size] = Cost(start_s=trial.start_s, step_s=last.elapsed_s / last.n_steps)
+        usual = Cost(start_s=self._bench.start_s, step_s=self._bench.step_s)
         return [by_batch.get(contender.setting.batch_size, usual) for contender in contenders]
 
-    def _line_up(self, best: Trial | None) -> list[Contender]:
+    def _line_up(self) -> list[Contender]:
         """Return the contenders of finals that were held now."""
-        void = [trial.setting for trial in self._trials if trial.void]
-        if best is None:
-            return line_up(self._space.reference, self._space, without=void)
-        luck = self._noise().process_sd
-        settings = [t.setting for t in alike(self._trials, luck=luck)]
-        simpler = min(settings, key=lambda setting: simplicity(setting, self._space.reference))
-        contenders = line_up(best.setting, self._space, without=void, simpler=simpler)
-        if usual_rounds_fit(replace(self._plan.finals, laps=1), self._costs(contenders), self._time.left_s()):
-            return contenders
-        return line_up(best.setting, self._space, without=void)  # a verdict on the winner comes first
+        return line_up(self._trials, self._space, self._noise(), self._plan.finals, margin=self._plan.margin)
 
     def _noise(self) -> Noise:
         """Return the noise as it was measured last, in an earlier run if not in this one."""
         return Noise.from_dict(self._record.get("noise"))
 
     def _finals(self) -> None:
-        """Hold rounds until every verdict is decided or the time is used up, but not fewer than have an interval."""
-        best = incumbent(self._trials)
-        if best is None:
+        """Hold rounds until every comparison is decided or the time is used up."""
+        if incumbent(self._trials) is None:
             seen = [(trial.step_s, trial.peak_memory_bytes) for trial in self._trials if trial.estimate is not None]
             if self._plan.bench.limits and seen:
                 nearest = self._plan.bench.limits.nearest(seen)
@@ -265,37 +257,48 @@ class Study:
                     "raise the limit, or give a longer --time-budget to find what keeps to it",
                 )
             raise TunerError("no trial gave a number", "`tftune show` has the reason of each")
-        contenders = self._line_up(best)
-        threshold = self._plan.threshold
-        if threshold is None:
-            threshold = max(THRESHOLD, noise_floor(self._noise(), self._plan.finals, contenders=len(contenders)))
+        contenders = self._line_up()
+        if len(contenders) < 2:
+            raise TunerError(
+                "there is nothing to compare TensorFlow's default with", "give a --space or --set with more settings"
+            )
         self._events.stage(
-            f"finals: {len(contenders)} settings, fresh processes, rounds in random order; "
-            f"{100 * threshold:.2g} % matter in practice"
+            f"finals: the incumbent against {contenders[1].names[0]}"
+            + (f", then against {len(contenders) - 2} more" if len(contenders) > 2 else "")
+            + f"; differences under {100 * self._plan.margin:g} % are treated as equal"
         )
         contest = Contest(
             contenders=contenders,
             launcher=self._finals_launcher,
+            replicas=self._replicas_for(contenders),
             plan=fit_plan(
                 self._plan.finals,
                 self._noise(),
-                self._costs(contenders),
+                self._costs(contenders[:2]),
                 left_s=self._time.left_s(),
                 resident=self._resident(),
             ),
             objective=self._plan.bench.objective,
-            threshold=threshold,
-            judge=lambda names, y, standard: judge_all(names, y, contenders, standard),
+            margin=self._plan.margin,
             rng=np.random.default_rng([self._seed, len(self._record.get("sessions", []))]),
             left_s=self._time.left_s,
+            say=self._events.stage,
         )
         self._rounds = contest.rounds
 
-        def told() -> None:
+        def after_round() -> None:
             self._keep_finals(contest)
             self._events.round_ends(len(contest.rounds), contest.rounds[-1], self._time.left_s())
 
-        contest.hold(told)
+        contest.hold(after_round)
+
+    def _replicas_for(self, contenders: Sequence[Contender]) -> Sequence[Launcher]:
+        """Return what forks the processes of these contenders, if anything does.
+
+        A setting that is read while TensorFlow is imported would need servers of its own.
+        """
+        early = any(name in EARLY_VARIABLES for contender in contenders for name in contender.env)
+        return () if early else self._replicas()
 
     def _resident(self) -> int | None:
         """Return how many processes fit into the memory, as the trials' peaks tell; None if they do not."""
@@ -315,15 +318,15 @@ class Study:
             {
                 "contenders": [c.to_dict() for c in contest.contenders],
                 "rounds": [round_.to_dict() for round_ in contest.rounds],
-                "threshold": contest.threshold,
-                "level": contest.level,
+                "margin": contest.margin,
+                "levels": contest.levels,
                 "ended": contest.ended,
             },
         )
 
     def _close_session(self) -> None:
         """Keep how long this run took, and how much of it was measurement."""
-        timed = sum(trial.timed_s for trial in self._done) + self._gauged_s
+        timed = sum(trial.timed_s for trial in self._done)
         session = {
             "wall_s": round(self._time.passed_s(), 3),
             "measured_s": round(timed + sum(round_.timed_s for round_ in self._rounds), 3),
@@ -333,40 +336,6 @@ class Study:
         self._record.put("sessions", [*self._record.get("sessions", []), session])
 
 
-def noise_floor(noise: Noise, plan: FinalsPlan, *, contenders: int = 2, rounds: int = USUAL_ROUNDS) -> float:
+def noise_floor(noise: Noise, plan: FinalsPlan, *, rounds: int = USUAL_ROUNDS) -> float:
     """Return what A against A stays below in 95 % of finals of the usual length, as a ratio minus 1."""
-    return noise.floor(rounds=rounds, slices=plan.slices, contenders=contenders)
-
-
-def line_up(
-    best: Setting, space: Space, *, without: Collection[Setting] = (), simpler: Setting | None = None
-) -> list[Contender]:
-    """Return the contenders of the finals, one for each distinct setting, with all its names.
-
-    `simpler` is the simplest setting that the search could not tell apart from the best. The settings in `without` are
-    left out, at another batch size too.
-
-    The guides say nothing of batch sizes. Where the winner's differs from the default, the default and Intel's
-    recommendation stand again at the winner's, so that the gain of the batch and of the threads are told apart.
-    """
-    named = {INCUMBENT: best} | space.baselines
-    if best.batch_size != space.reference.batch_size:
-        for name in (DEFAULT, INTEL):
-            named[name + SAME_BATCH] = space.baselines[name].with_values(batch_size=best.batch_size)
-    if simpler is not None and simpler not in named.values():
-        named[SIMPLER] = simpler
-    threads = {setting.without("batch_size") for setting in without}
-    named = {name: setting for name, setting in named.items() if setting.without("batch_size") not in threads}
-    contenders = []
-    for setting in distinct(named.values()):
-        names = tuple(name for name, other in named.items() if other == setting)
-        is_default = any(name.removesuffix(SAME_BATCH) == DEFAULT for name in names)
-        contenders.append(
-            Contender(
-                names=names,
-                setting=setting,
-                env=space.env(setting),
-                eligible=is_default or space.allows(setting),
-            )
-        )
-    return contenders
+    return noise.floor(rounds=rounds, slices=plan.slices)

@@ -72,13 +72,15 @@ class ForkLauncher:
         """Return the monotonic clock."""
         return time.monotonic()
 
-    def head_start_s(self) -> float:
-        """Return how long the servers took to import TensorFlow, once for all trials."""
-        return max((server.import_s for server in self._servers.values() if not server.refused), default=0.0)
-
     def warm(self) -> None:
         """Start the server for settings without early variables, and do not wait for it."""
         self._servers[()] = Server(self._target, {})
+
+    def wait(self) -> None:
+        """Wait until the servers that were started are up, so that their import disturbs nothing that is timed."""
+        for server in self._servers.values():
+            with contextlib.suppress(ServerLost):  # the next launch finds out, and starts another
+                _ = server.refused
 
     def close(self) -> None:
         """End the servers; processes that were forked from them are not touched."""

@@ -49,7 +49,3 @@ class FreshLauncher:
     def now(self) -> float:
         """Return the monotonic clock."""
         return time.monotonic()
-
-    def head_start_s(self) -> float:
-        """Return zero."""
-        return 0.0

@@ -20,8 +20,15 @@ from tuner.workload.workload import Workload
 class Process(Protocol):
     """A live process that has one setting applied."""
 
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """Return the most that it has held at its batch size; None where that is not known."""
+
     def ready(self) -> Facts:
         """Wait until the workload is loaded and warm; raises TrialFailure."""
+
+    def rebatch(self, batch_size: int) -> Facts:
+        """Go on with another batch size, and wait until that is warm; raises TrialFailure."""
 
     def slice(self, duration_s: float) -> Slice:
         """Run whole steps for at least `duration_s`; raises TrialFailure."""
@@ -47,9 +54,6 @@ class Launcher(Protocol):
 
     def now(self) -> float:
         """Return the time in seconds on a clock that never goes back."""
-
-    def head_start_s(self) -> float:
-        """Return how much sooner its processes are ready than fresh interpreters, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -103,6 +103,20 @@ class Facts:
             memory_bytes=data.get("memory_bytes"),
             settled=data.get("settled"),
             sample=data.get("sample"),
+        )
+
+    def with_batch(self, report: dict[str, Any]) -> Facts:
+        """Return the facts of a `batch` report: of the same process with another batch size, which loaded nothing."""
+        return replace(
+            self,
+            import_s=0.0,
+            context_s=0.0,
+            load_s=0.0,
+            first_step_s=report["first_step_s"],
+            warm_up=Slice.from_dict(report["warm_up"]),
+            memory_bytes=report["memory_bytes"],
+            settled=report["settled"],
+            sample=report["sample"],
         )
 
     def to_dict(self) -> dict[str, object]:

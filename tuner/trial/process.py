@@ -91,6 +91,9 @@ class ChildProcess:
         self._lifeline_cut = False
         self._last_words = ""
         self._paused = False
+        self._facts: Facts | None = None
+        self.peak_memory_bytes: int | None = None
+        """The most that it has held at the batch size that it has, as far as it has told."""
         self._guard_pid = 0
         self._oom_kills = _oom_kills()
         command_read, self._commands = os.pipe()
@@ -125,13 +128,26 @@ class ChildProcess:
         problem = self._applied(facts) if self._applied is not None else None
         if problem is not None:
             raise self._failure(Status.UNAPPLIED, problem)
+        self._facts, self.peak_memory_bytes = facts, facts.memory_bytes
+        return facts
+
+    def rebatch(self, batch_size: int) -> Facts:
+        """Let the loaded model go on with another batch size, and wait until it is warm again."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._commands, json.dumps({"batch_size": batch_size}).encode() + b"\n")
+        report = self.report("batch")
+        assert self._facts is not None  # it was ready before
+        facts = self._facts.with_batch(report)
+        self.peak_memory_bytes = facts.memory_bytes
         return facts
 
     def slice(self, duration_s: float) -> Slice:
         """Ask for a slice and sleep until its report comes."""
         with contextlib.suppress(BrokenPipeError):  # a dead worker is told by the report pipe, with its reason
             os.write(self._commands, json.dumps({"slice_s": duration_s}).encode() + b"\n")
-        return Slice.from_dict(self.report("slice"))
+        report = self.report("slice")
+        self.peak_memory_bytes = max(self.peak_memory_bytes or 0, report.get("memory_bytes") or 0) or None
+        return Slice.from_dict(report)
 
     def report(self, kind: str, *, since_s: float | None = None) -> dict[str, Any]:
         """Return the next report, which has to be of that kind; raises TrialFailure for anything else.

@@ -66,10 +66,6 @@ class CommandLauncher:
         """Return the monotonic clock."""
         return time.monotonic()
 
-    def head_start_s(self) -> float:
-        """Return zero."""
-        return 0.0
-
 
 class CommandProcess:
     """A command with one setting, which runs when a slice is asked for."""
@@ -91,6 +87,15 @@ class CommandProcess:
             warm_up=self._launcher.usual,
             effective={},
         )
+
+    def rebatch(self, batch_size: int) -> Facts:
+        """Raise TunerError: a command gets its batch size among its words, when it starts."""
+        raise TunerError(f"a command cannot go on with batch size {batch_size}", "this is a defect of tftune")
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """Return the most that a run of it has held."""
+        return self._exit.peak_memory_bytes
 
     def slice(self, duration_s: float) -> Slice:
         """Run the command, and again until `duration_s` has passed; raises TrialFailure."""

@@ -21,7 +21,7 @@ class ScriptedLauncher:
 
     Besides its slices' noise each process is luckier or unluckier than its like (`process_noise`), and the whole
     machine drifts by a sine of amplitude `drift` and period `drift_period_s`. `failures` says how a setting ends,
-    `outputs` what it computes.
+    `outputs` what it computes, `scatter` by how much more than others its processes differ.
     """
 
     rate: Callable[[Setting], float]
@@ -33,6 +33,7 @@ class ScriptedLauncher:
     seed: int = 0
     failures: Mapping[Setting, Status] = field(default_factory=dict)
     outputs: Callable[[Setting], float] = lambda _: 1.0
+    scatter: Callable[[Setting], float] = lambda _: 1.0
     clock_s: float = 0.0
     launched: list[Setting] = field(default_factory=list)
     live: int = 0
@@ -56,10 +57,6 @@ class ScriptedLauncher:
         """Return the scripted time."""
         return self.clock_s
 
-    def head_start_s(self) -> float:
-        """Return zero."""
-        return 0.0
-
     def weather(self) -> float:
         """Return the factor on every rate at this moment."""
         return math.exp(self.drift * math.sin(2 * math.pi * self.clock_s / self.drift_period_s))
@@ -73,20 +70,30 @@ class ScriptedProcess:
         self._host = host
         self._rate = rate
         self._setting = setting
-        self._luck = math.exp(host.rng.normal(0.0, host.process_noise))
+        self._luck = math.exp(host.rng.normal(0.0, host.process_noise * host.scatter(setting)))
         self._closed = False
+        self.peak_memory_bytes: int | None = None
+
+    def rebatch(self, batch_size: int) -> Facts:
+        """Go on with another batch size, or fail as scripted."""
+        self._setting = self._setting.with_values(batch_size=batch_size)
+        return self._facts(context_s=0.0, load_s=0.0)
 
     def ready(self) -> Facts:
         """Take the start's time, or fail as scripted."""
         self._host.clock_s += self._host.start_s
+        return self._facts(context_s=2.5, load_s=1.5)
+
+    def _facts(self, *, context_s: float, load_s: float) -> Facts:
         status = self._host.failures.get(self._setting)
         if status is not None:
+            self.close()
             raise TrialFailure(status, f"scripted {status}", "scripted log")
         sample = {"inputs": "", "outputs": {"output_0": [self._host.outputs(self._setting)]}}
         return Facts(
-            import_s=2.0,
-            context_s=2.5,
-            load_s=1.5,
+            import_s=0.0,
+            context_s=context_s,
+            load_s=load_s,
             first_step_s=0.5,
             warm_up=self.slice(0.5),
             effective={},

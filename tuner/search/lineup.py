@@ -1,0 +1,75 @@
+"""The line-up: which settings the finals compare, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tuner.measure.contest import USUAL_ROUNDS
+from tuner.measure.finals import SAME_BATCH, Contender, FinalsPlan
+from tuner.measure.noise import Noise
+from tuner.measure.verdict import INCUMBENT, SIMPLER, chance_of_verdict, simplicity
+from tuner.search.record import Trial
+from tuner.search.standing import alike, incumbent
+from tuner.space.baseline import DEFAULT, INTEL
+from tuner.space.setting import Setting, distinct
+from tuner.space.space import Space
+
+
+def line_up(trials: Sequence[Trial], space: Space, noise: Noise, plan: FinalsPlan, *, margin: float) -> list[Contender]:
+    """Return the contenders: the incumbent, TensorFlow's default, and rivals in the order of what they could say.
+
+    Where the default itself is the best so far, the best of the others stands against it. A simpler setting that may be
+    recommended in the incumbent's place is the first rival; of the others those come first of which a verdict is
+    likely, by what the search says of them.
+    """
+    void = [trial.setting for trial in trials if trial.void]
+    best = incumbent([trial for trial in trials if trial.setting != space.reference])
+    if best is None:
+        return contenders(None, space, without=void)
+    settings = [trial.setting for trial in alike(trials, luck=noise.process_sd)]
+    simpler = min(settings, key=lambda setting: simplicity(setting, space.reference), default=None)
+    first, second, *rivals = contenders(best.setting, space, without=void, simpler=simpler)
+    known = {trial.setting: trial.log_ratio for trial in trials if trial.log_ratio is not None}
+    se = noise.finals_se(rounds=USUAL_ROUNDS, slices=plan.slices)
+
+    def urgency(rival: Contender) -> tuple[bool, float]:
+        gain = known.get(rival.setting)
+        chance = 0.0 if gain is None else chance_of_verdict(known[best.setting] - gain, se, margin=margin)
+        return SIMPLER not in rival.names, -chance
+
+    return [first, second, *sorted(rivals, key=urgency)]
+
+
+def contenders(
+    best: Setting | None, space: Space, *, without: Collection[Setting] = (), simpler: Setting | None = None
+) -> list[Contender]:
+    """Return the contenders of the finals, one for each distinct setting, with all its names.
+
+    The first is the best, the second TensorFlow's default. `simpler` is the simplest setting that the search could not
+    tell apart from the best. The settings in `without` are left out, at another batch size too.
+
+    The guides say nothing of batch sizes. Where the winner's differs from the default, the default and Intel's
+    recommendation stand again at the winner's, so that the gain of the batch and of the threads are told apart.
+    """
+    named = ({INCUMBENT: best} if best is not None else {}) | space.baselines
+    if best is not None and best.batch_size != space.reference.batch_size:
+        for name in (DEFAULT, INTEL):
+            named[name + SAME_BATCH] = space.baselines[name].with_values(batch_size=best.batch_size)
+    if simpler is not None and simpler not in named.values():
+        named[SIMPLER] = simpler
+    threads = {setting.without("batch_size") for setting in without}
+    named = {name: setting for name, setting in named.items() if setting.without("batch_size") not in threads}
+    contenders = []
+    for setting in distinct(named.values()):
+        names = tuple(name for name, other in named.items() if other == setting)
+        is_default = any(name.removesuffix(SAME_BATCH) == DEFAULT for name in names)
+        contenders.append(
+            Contender(
+                names=names,
+                setting=setting,
+                env=space.env(setting),
+                eligible=is_default or space.allows(setting),
+            )
+        )
+    first = [c for c in contenders if INCUMBENT in c.names] + [c for c in contenders if DEFAULT in c.names]
+    return first + [c for c in contenders if c not in first]

@@ -1,0 +1,73 @@
+"""The pool: live processes of settings that were measured, kept for their other batch sizes.
+
+A change of the batch size needs no new process: a loaded model is given other inputs, warms up, and is timed. What
+starting and loading cost is paid once for all batch sizes of a thread setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tuner.space.setting import Setting
+from tuner.trial.launcher import Process
+from tuner.trial.outcome import Facts
+
+
+def threads_of(setting: Setting) -> Setting:
+    """Return a setting without its batch size: what a process keeps."""
+    return setting.without("batch_size")
+
+
+@dataclass(slots=True, kw_only=True)
+class Live:
+    """A warm and paused process: its number in the study, the setting that it has now, and what it told."""
+
+    number: int
+    setting: Setting
+    process: Process
+    facts: Facts
+
+    def rebatch(self, batch_size: int) -> None:
+        """Let it go on with another batch size; raises TrialFailure."""
+        self.process.resume()
+        self.facts = self.process.rebatch(batch_size)
+        self.process.pause()
+        self.setting = self.setting.with_values(batch_size=batch_size)
+
+
+class Pool:
+    """The processes of at most `capacity` thread settings; the one that was used longest ago makes room."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._live: dict[Setting, Live] = {}
+
+    def __iter__(self) -> Iterator[Live]:
+        return iter(self._live.values())
+
+    def __contains__(self, setting: Setting) -> bool:
+        """Return whether a process of this setting, at whatever batch size, is there."""
+        return threads_of(setting) in self._live
+
+    def take(self, setting: Setting) -> Live | None:
+        """Return the process of a setting, which is the caller's then; None where there is none."""
+        return self._live.pop(threads_of(setting), None)
+
+    def put(self, *lives: Live, beside: Sequence[Setting] = ()) -> None:
+        """Keep processes, and end those that were used longest ago; those of the settings `beside` stay."""
+        for live in lives:
+            earlier = self._live.pop(threads_of(live.setting), None)
+            if earlier is not None and earlier is not live:
+                earlier.process.close()
+            self._live[threads_of(live.setting)] = live
+        staying = {threads_of(setting) for setting in beside}
+        for threads in [each for each in self._live if each not in staying]:
+            if len(self._live) <= self._capacity:
+                break
+            self._live.pop(threads).process.close()
+
+    def close(self) -> None:
+        """End all of them."""
+        while self._live:
+            self._live.popitem()[1].process.close()
