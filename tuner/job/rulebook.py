@@ -18,6 +18,7 @@ from tuner.rules.distil import distil
 from tuner.rules.evidence import Known, by_reason, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.rule import RuleSet
+from tuner.rules.strata import MARGIN
 from tuner.search.storage import open_storage, records
 
 KEPT = Path("results/tftune-rules.json")
@@ -76,6 +77,7 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
         "excluded": left_out,
         "level": plan.level,
         "least_gain": plan.least_gain,
+        "margin": MARGIN,
         "fewest_workloads": plan.fewest_workloads,
     }
     return distil(studies, plan, made=made)
