@@ -15,7 +15,7 @@ from tuner.rules.average import next_one, over_workloads, ratio_document
 from tuner.rules.evidence import Study
 from tuner.rules.learn import LearnPlan
 from tuner.rules.policy import Kept, Policy, with_caution
-from tuner.rules.proof import FOLDS, OURS, Follow, folds, prove
+from tuner.rules.proof import FOLDS, ONE_BY_ONE, OURS, Follow, folds, prove
 from tuner.rules.recipe import Recipe
 from tuner.rules.rule import Coverage, Rule, RuleList, RuleSet
 from tuner.rules.situation import EIGEN, FEATURES
@@ -195,7 +195,7 @@ def distil(studies: Sequence[Study], plan: LearnPlan, *, made: Mapping[str, Any]
 
     @cache
     def policy_of(kept: Kept) -> Policy:
-        return with_caution(threads, learned(kept), kept, learned=learned_inside, fold=_fifths(threads))
+        return with_caution(threads, learned(kept), kept, learned=learned_inside, fold=_inside(threads))
 
     def threads_without(out: Out) -> Follow:
         rest = learned(_without(threads, out))
@@ -236,7 +236,7 @@ def _batches(
 
     def policy_without(out: Out) -> Follow:
         first, own, rest, kept = parts(out)
-        cautious = with_caution(own, rest, kept, learned=lambda inner: own.learn(quicker, inner), fold=_fifths(own))
+        cautious = with_caution(own, rest, kept, learned=lambda inner: own.learn(quicker, inner), fold=_inside(own))
         return lambda study: (first.recipe(study), cautious.recipe(study))
 
     return _list(table, policy, prove(table, rules_without, policy_without))
@@ -255,8 +255,13 @@ def _each(table: Table) -> dict[str, int]:
     return folds(table.studies, lambda study: study.workload)
 
 
-def _fifths(table: Table) -> dict[str, int]:
-    return folds(table.studies, lambda study: study.workload, at_most=FOLDS)
+def _inside(table: Table) -> dict[str, int]:
+    """Return the folds that are left out once more, inside a proof: a fifth at a time, of many workloads a half.
+
+    Two folds of many leave as many to learn from as all of few have, and cost a third.
+    """
+    many = len({study.workload for study in table.studies}) > ONE_BY_ONE
+    return folds(table.studies, lambda study: study.workload, at_most=1, parts=2 if many else FOLDS)
 
 
 def _list(table: Table, policy: Policy, proof: Mapping[str, Any]) -> RuleList:

@@ -31,7 +31,7 @@ K = TypeVar("K", bound=Hashable)
 Follow = Callable[[Study], tuple[Recipe, ...]]
 Learned = Callable[[Callable[[Study], bool]], Follow]
 """What rules that were learned without the studies of which it is said, give in a study."""
-_ONE_BY_ONE, FOLDS = 40, 5  # of more kinds than the first, a fifth is left out at a time
+ONE_BY_ONE, FOLDS = 40, 5  # of more kinds than the first, a fifth is left out at a time
 
 
 def prove(table: Table, learned: Learned, cautious: Learned) -> dict[str, Any]:
@@ -65,10 +65,12 @@ def left_out(studies: Sequence[Study], learned: Learned, key: Callable[[Study], 
     return [chosen[i] for i in range(len(studies))]
 
 
-def folds(studies: Sequence[Study], key: Callable[[Study], K], *, at_most: int = _ONE_BY_ONE) -> dict[K, int]:
-    """Return in which fold each kind of study is left out: one by one, or a fifth at a time of more than `at_most`."""
+def folds(
+    studies: Sequence[Study], key: Callable[[Study], K], *, at_most: int = ONE_BY_ONE, parts: int = FOLDS
+) -> dict[K, int]:
+    """Return in which fold each kind of study is left out: one by one, or in `parts` where there are over `at_most`."""
     kinds = list(dict.fromkeys(key(study) for study in studies))
-    n_folds = len(kinds) if len(kinds) <= at_most else FOLDS
+    n_folds = len(kinds) if len(kinds) <= at_most else min(parts, len(kinds))
     return {each: number % n_folds for number, each in enumerate(kinds)}
 
 
@@ -91,7 +93,7 @@ def _held_out(
     return {
         "what": what,
         "kinds": len(kinds),
-        "one_by_one": len(kinds) <= _ONE_BY_ONE,
+        "one_by_one": len(kinds) <= ONE_BY_ONE,
         "studies": len(studies),
         "rows": [_row(table, name, each) for name, each in settings.items()],
         "over": {name: _over(studies, each, settings[POLICY]) for name, each in settings.items() if name != POLICY},
