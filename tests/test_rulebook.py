@@ -677,6 +677,30 @@ def test_hints_of_a_search_leave_out_what_gains_nothing(on: Call) -> None:
     assert said[0].startswith("rules keep the default: no gain by the rule is shown")
 
 
+def test_rules_of_the_old_format_are_refused_with_what_to_do(call: Call, tmp_path: Path) -> None:
+    old = json.loads((ROOT / "results/rules.json").read_text()) | {"schema": 1}
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    code, out, error = call("recommend", "resnet50", "--rules", str(tmp_path / "old.json"))
+    assert (code, out) == (2, "")
+    assert "rules of format 1, this tftune reads format 2, which says in which strata the default is kept" in error
+    assert "tftune rules --keep" in error
+
+
+def test_what_no_study_is_of_is_kept_by_recommend_and_tried_by_a_search(
+    document: dict[str, Any], on: Call, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rules are of the Eigen pool alone."""
+    path = tmp_path / "rules.json"
+    rulebook.keep(RuleSet.from_dict(document), path)
+    job = on(OPENMP)
+    told = json.loads(call("recommend", "resnet50", "--rules", str(path), "--json")[1])
+    assert (told["advice"]["code"], told["advice"]["reason"]) == ("keep-default", "no-evidence")
+    monkeypatch.setattr(rulebook, "KEPT", path)
+    rule = rulebook.load()[0].lists["threads"].rules[-1]
+    assert advise.decision_on(rule, advise.situation_of(job, job.features())).advice is Advice.NO_EVIDENCE
+    assert advise.RULES in advise.hints(job, job.features(), told=lambda _: None)
+
+
 def test_a_hint_by_wangs_formula_is_said_to_be_recalled(on: Call) -> None:
     job = on(OPENMP)
     line = terminal.hint_line("wang-width", job.space.reference.to_dict(), job.described())
