@@ -19,6 +19,17 @@ from tuner.workload.workload import Workload, load
 DATA = Path(__file__).parent / "data"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --write-golden: what tests compare their output with is written anew, to be read as a diff."""
+    parser.addoption("--write-golden", action="store_true")
+
+
+@pytest.fixture
+def write_golden(request: pytest.FixtureRequest) -> bool:
+    """Return whether the golden files are to be written anew."""
+    return bool(request.config.getoption("--write-golden"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the tests out of the user's cache, and the user's out of the tests."""

@@ -16,18 +16,21 @@ from tests.benchmarks.rules import found_again, nothing_found, shuffled_gives_no
 from tests.conftest import setting
 from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attributes, make, studies
 from tuner.machine.host import Machine
+from tuner.measure.verdict import MARGIN
 from tuner.rules.account import account, is_right, loss
 from tuner.rules.average import next_one, over_workloads
 from tuner.rules.condition import Condition, Literal, roundest, thresholds
 from tuner.rules.distil import coverage, distil
 from tuner.rules.evidence import Study, apply
 from tuner.rules.learn import Found, LearnPlan, Problem, chosen, learn
-from tuner.rules.proof import OURS, Follow, left_out
+from tuner.rules.policy import Policy, with_caution
+from tuner.rules.proof import OURS, POLICY, Follow, folds, left_out
 from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
 from tuner.rules.schema import THREADS
 from tuner.rules.situation import EIGEN, FEATURES, OPENMP, Situation, of_study
+from tuner.rules.strata import ONEDNN_OFF, QUOTA, REST, Advice, Gain, advice_by_stratum, class_of, decide
 from tuner.rules.surface import FINALS, Measured, Surface
-from tuner.rules.table import follow, thread_table
+from tuner.rules.table import Table, follow, thread_table
 from tuner.space.baseline import BASELINES, INTEL, wang_width
 
 PLAN = LearnPlan()
@@ -384,16 +387,20 @@ def test_a_rule_carries_its_evidence(known: list[Study]) -> None:
     assert str(rules[0].condition).startswith("work of a step per operator below")
     assert small["studies"] == 2 * len(small["workloads"])
     assert small["shapes"] == 2
-    gain = small["gain"]["tf-default"]
+    gain = small["gain"][REST]["tf-default"]
     assert gain["low"] < math.exp(0.15) * 1.02 and gain["ratio"] == pytest.approx(math.exp(0.15), rel=0.02)
     assert small["loss"]["median"] < 0.01
     assert small["right"] >= 0.9 * small["studies"]
     # What the rules of the others gain there, and what one workload more lies between.
     assert small["expected"]["ratio"] <= gain["ratio"] * 1.001
     assert small["expected"]["next"][0] < small["expected"]["ratio"] < small["expected"]["next"][1]
-    kinds = {(each["shape"], each["pool"], each["onednn"]): each for each in small["expected_in"]}
-    assert set(kinds) == {("8 cores", "eigen", True), ("16 cores", "eigen", True)}
-    assert all(each["workloads"] >= 3 for each in kinds.values())
+    kinds = {(each["shape"], each["pool"], each["onednn"], each["quota"]): each for each in small["strata"]}
+    assert set(kinds) == {("8 cores", "eigen", True, False), ("16 cores", "eigen", True, False)}
+    assert all(each["advice"] == Advice.FOLLOW for each in kinds.values())
+    # On threads, what is kept without the rule is TensorFlow's default.
+    assert all(each["gained"]["ratio"] == pytest.approx(each["ratio"]) for each in kinds.values())
+    (build,) = small["builds"]
+    assert (build["pool"], build["studies"]) == ("eigen", small["studies"])
     assert small["expected"]["ratio"] == pytest.approx(np.mean([each["ratio"] for each in kinds.values()]), rel=0.02)
     assert small["example"]["env"] == {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
     # Everything has a rule, so the defaults have no studies left.
@@ -415,7 +422,7 @@ def test_a_held_out_workload_is_met_by_the_rules_of_the_others(known: list[Study
     for kind in ("by_workload", "by_machine"):
         rows = {row["name"]: row for row in told[kind]["rows"]}
         assert rows[OURS]["of_best"]["ratio"] > 0.97
-        assert all(told[kind]["over"][name]["low"] > 1 for name in ("tf-default", "tf-guide", "wang-width"))
+        assert all(told[kind]["over"][name][REST]["low"] > 1 for name in ("tf-default", "tf-guide", "wang-width"))
     assert told["by_workload"]["kinds"] == 30
     assert told["by_machine"]["kinds"] == 2
 
@@ -490,8 +497,10 @@ def test_rules_on_batches_come_from_studies_that_have_several() -> None:
     lists = distil([with_batches(study) for study in made(NOTHING, workloads=12)], PLAN, made={}).lists
     assert lists[THREADS].rules == []
     assert [rule.recipe.to_dict() for rule in lists[BATCH].rules] == [{"batch_size": "4"}]
-    held_out = lists[BATCH].proof["by_workload"]["rows"][0]
-    assert (held_out["name"], held_out["of_best"]["ratio"]) == (OURS, pytest.approx(1, abs=0.01))
+    held_out = {row["name"]: row["of_best"]["ratio"] for row in lists[BATCH].proof["by_workload"]["rows"]}
+    assert held_out[OURS] == pytest.approx(1, abs=0.01)
+    assert held_out[POLICY] == pytest.approx(1, abs=0.01)
+    assert {row["advice"] for row in lists[BATCH].rules[0].evidence["strata"]} == {Advice.FOLLOW}
 
 
 def test_studies_of_batches_alone_say_nothing_of_threads() -> None:
@@ -541,3 +550,132 @@ def test_the_workload_is_the_unit_of_an_average() -> None:
 
 def test_following_no_rule_keeps_what_is_there(known: list[Study]) -> None:
     assert follow([], known[0]) == Recipe()
+
+
+# ---- doing no harm --------------------------------------------------------------------------------------------------
+
+TWO_CORES: dict[str, Any] = {"shape": "2 cores", "pool": EIGEN, "onednn": True, "quota": False}
+FOUR_CORES = TWO_CORES | {"shape": "4 cores"}
+
+
+def gains_of(ratios: list[float], kind: dict[str, Any] = TWO_CORES) -> list[Gain]:
+    return [Gain(kind=kind, workload=f"w{i}", log_ratio=math.log(ratio)) for i, ratio in enumerate(ratios)]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "advice"),
+    [
+        ([1.09, 1.10, 1.11], Advice.FOLLOW),
+        ([1.021, 1.022, 1.023, 1.024], Advice.FOLLOW),
+        ([0.98, 0.97, 0.99, 0.98], Advice.NO_GAIN),
+        ([1.0, 1.0, 1.0], Advice.NO_GAIN),  # there it is the default itself
+        ([1.011, 1.012, 1.013], Advice.NO_GAIN),  # above 1 for sure, but within the margin
+        ([1.018, 1.020, 1.022], Advice.NO_GAIN),
+        ([1.5, 0.8, 1.1, 0.9, 1.2], Advice.NO_GAIN),  # 1.07 in the mean, but it may be a loss
+    ],
+)
+def test_a_rule_is_advised_where_a_gain_that_matters_is_shown(ratios: list[float], advice: Advice) -> None:
+    evidence = advice_by_stratum(gains_of(ratios))
+    decision = decide(evidence, TWO_CORES)
+    assert decision.advice is advice
+    assert decision.row is not None
+    assert decision.row["gained"]["ratio"] == pytest.approx(math.exp(np.mean(np.log(ratios))))
+
+
+def test_strata_do_not_speak_for_each_other() -> None:
+    evidence = advice_by_stratum(gains_of([1.29, 1.3, 1.31]) + gains_of([0.98, 0.97, 0.98], FOUR_CORES))
+    assert decide(evidence, TWO_CORES).advice is Advice.FOLLOW
+    assert decide(evidence, FOUR_CORES).advice is Advice.NO_GAIN
+
+
+def test_of_too_few_workloads_the_build_decides_but_a_loss_is_never_advised() -> None:
+    many = gains_of([1.1, 1.11, 1.12, 1.1])
+    assert decide(advice_by_stratum(many + gains_of([1.2, 1.1], FOUR_CORES)), FOUR_CORES).advice is Advice.FOLLOW
+    assert decide(advice_by_stratum(many + gains_of([1.01, 1.0], FOUR_CORES)), FOUR_CORES).advice is Advice.NO_GAIN
+    assert decide(advice_by_stratum(gains_of([1.2, 1.3])), TWO_CORES).advice is Advice.NO_GAIN
+
+
+def test_a_shape_that_was_never_seen_is_judged_by_its_build() -> None:
+    evidence = advice_by_stratum(gains_of([1.1, 1.11, 1.12]))
+    assert decide(evidence, FOUR_CORES).advice is Advice.FOLLOW
+    for other in ({"pool": OPENMP}, {"onednn": False}, {"quota": True, "shape": "2 cores, quota 1"}):
+        decision = decide(evidence, TWO_CORES | other)
+        assert (decision.advice, decision.row) == (Advice.NO_EVIDENCE, None)
+
+
+def test_headlines_have_three_classes() -> None:
+    assert class_of(TWO_CORES) == REST
+    assert class_of(TWO_CORES | {"quota": True}) == QUOTA
+    assert class_of(TWO_CORES | {"quota": True, "onednn": False}) == ONEDNN_OFF
+
+
+def in_two_strata(gain: float, harm: float) -> Table:
+    """Return a table in which one thread gains on 8 cores and harms on 16, the same in every workload."""
+    table = thread_table(made(NOTHING, workloads=12, cores=(8, 16)))
+    u = np.zeros_like(table.problem.u)
+    small = np.array([study.situation.machine.physical_cores == 8 for study in table.studies])
+    u[:, table.recipes.index(ONE_THREAD)] = np.where(small, gain, harm)
+    return replace(table, problem=replace(table.problem, u=u))
+
+
+def policy_of(table: Table, kept: tuple[bool, ...] | None = None) -> Policy:
+    everywhere = [(Condition(), ONE_THREAD)]
+    return with_caution(
+        table,
+        everywhere,
+        kept or (True,) * len(table.studies),
+        learned=lambda _: everywhere,
+        fold=folds(table.studies, lambda study: study.workload, at_most=5),
+    )
+
+
+def test_a_policy_keeps_the_default_where_its_rule_harms() -> None:
+    table = in_two_strata(gain=0.3, harm=-0.03)
+    policy = policy_of(table)
+    for study in table.studies:
+        small = study.situation.machine.physical_cores == 8
+        assert policy.recipe(study) == (ONE_THREAD if small else Recipe())
+    assert Policy(rules=[], evidence=[]).recipe(table.studies[0]) == Recipe()
+
+
+def test_what_is_held_out_has_no_part_in_the_decision_to_follow() -> None:
+    """One workload's gain of a hundred would make a rule of its stratum: the policy without it does not know of it."""
+    table = in_two_strata(gain=0.3, harm=-0.03)
+    own = np.array([study.workload == "made3" for study in table.studies])
+    u = table.problem.u.copy()
+    u[own, table.recipes.index(ONE_THREAD)] = math.log(100)
+    changed = replace(table, problem=replace(table.problem, u=u))
+    kept = tuple(bool(each) for each in ~own)
+    assert policy_of(changed, kept) == policy_of(table, kept)
+    assert policy_of(changed) != policy_of(table)
+
+
+def test_the_proof_of_a_policy_does_not_see_the_workload_that_it_is_proven_on() -> None:
+    """Whatever is measured of a workload, the policy that it meets when it is left out is the same."""
+    known = made(workloads=14)
+    one = known[0].workload
+
+    def otherwise(study: Study) -> Study:
+        best = study.setting(ONE_THREAD)
+        said = [Measured(setting=best, log_ratio=-0.5, variance=1e-4)]
+        return replace(study, surface=Surface(study.default, said)) if study.workload == one else study
+
+    def met(studies: list[Study]) -> list[Any]:
+        proof = distil(studies, replace(PLAN, flips=100), made={}).lists[THREADS].proof["by_workload"]
+        return [each["policy"] for each in proof["each"] if each["workload"] == one]
+
+    assert met(known) == met([otherwise(study) for study in known])
+
+
+def test_headlines_say_what_the_policy_gains_by_class() -> None:
+    off = [
+        replace(s, name=f"off-{s.name}", situation=replace(s.situation, onednn=False))
+        for s in made(NOTHING, 4, cores=(8,))
+    ]
+    lists = distil(made(cores=(16,)) + off, replace(PLAN, flips=100), made={}).lists
+    headline = {each["class"]: each for each in lists[THREADS].headline}
+    assert set(headline) == {REST, ONEDNN_OFF}
+    assert headline[REST]["policy"]["low"] > 1 + MARGIN
+    assert headline[REST]["followed"] == headline[REST]["studies"] == 30
+    assert headline[ONEDNN_OFF]["followed"] == 0
+    assert headline[ONEDNN_OFF]["policy"]["ratio"] == pytest.approx(1, abs=0.005)

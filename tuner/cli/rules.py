@@ -233,7 +233,7 @@ def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict
     out = console(stderr=True)
     default = job.space.reference
     if setting == default:
-        out.print("nothing to verify: it is TensorFlow's default")
+        out.print("nothing to verify: what is recommended is TensorFlow's default")
         return None
     a, b = (Side(asked=text, setting=s, env=job.space.env(s)) for text, s in ((DEFAULT, default), ("rules", setting)))
     with measuring_alone(wait=wait, waiting=lambda line: out.print(f"waiting: {line}")):

@@ -1,8 +1,13 @@
-"""Advice: a setting for a workload in seconds, from rules and without a trial."""
+"""Advice: a setting for a workload in seconds, from rules and without a trial.
+
+Where the evidence shows no gain in such a stratum (`tuner.rules.strata`), or the very workload's own study speaks
+against the rule, the advice is to keep the default.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +17,31 @@ from tuner.job.rulebook import exists, load
 from tuner.machine.host import host_of
 from tuner.model.graph import Features
 from tuner.report.document import SCHEMA, Document
-from tuner.report.rules import sentence
+from tuner.report.rules import reason, sentence
 from tuner.rules.account import described, kind
 from tuner.rules.evidence import COMPACT_BASELINE, apply
-from tuner.rules.recipe import BATCH, COMPACT
+from tuner.rules.recipe import BATCH, COMPACT, Recipe
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.schema import THREADS
 from tuner.rules.situation import Situation
+from tuner.rules.strata import Advice, Decision, Recommendation, decide, is_gain
 from tuner.space.baseline import WANG, wang_width
 from tuner.space.catalogue import KNOBS
 from tuner.space.knob import Value
 from tuner.space.setting import Setting
 
 RULES = "rules"
+# A search may try what no study tells of, as it measures it: only what was shown to gain nothing is not worth a trial.
+_WORTH_A_TRIAL = frozenset({Advice.FOLLOW, Advice.NO_EVIDENCE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """The rule of a group that applies, if there is one, and whether it is to be followed."""
+
+    group: str
+    rule: Rule | None
+    decision: Decision
 
 
 def situation_of(job: Job, features: Features) -> Situation:
@@ -51,7 +68,11 @@ def hints(job: Job, features: Features | None, *, told: Callable[[str], None]) -
     found: dict[str, Setting] = {}
     if exists():
         try:
-            found[RULES] = setting_by(load()[0], job, situation, batch=False)
+            choice = _choose(load()[0], THREADS, situation)
+            if choice.decision.advice in _WORTH_A_TRIAL:
+                found[RULES] = _setting(job, situation, [choice])
+            elif choice.decision.row is not None:
+                told(f"rules keep the default: {reason(choice.decision)}")
         except BadInputError as error:
             told(f"rules are not followed: {error}")
     wang = wang_width(job.machine, features.width) | {"kmp_affinity": COMPACT}
@@ -65,18 +86,29 @@ def _compact(job: Job) -> Value | None:
     return job.space.baselines[COMPACT_BASELINE].to_dict().get("kmp_affinity")
 
 
-def setting_by(rules: RuleSet, job: Job, situation: Situation, *, batch: bool) -> Setting:
-    """Return the setting that rules give here; at the workload's own batch size, unless rules on `batch` count too."""
+def _setting(job: Job, situation: Situation, choices: Sequence[_Choice]) -> Setting:
+    """Return the setting by the rules of these choices, whatever is advised."""
     values: dict[str, Value] = {}
-    for group in (THREADS, BATCH) if batch else (THREADS,):
-        rule = _rule(rules, situation, group)
-        if rule is not None:
-            values |= rule.recipe.values(situation.scale)
+    for choice in choices:
+        if choice.rule is not None:
+            values |= choice.rule.recipe.values(situation.scale)
     return apply(job.space.reference, values | job.space.pins, _compact(job))
 
 
-def _rule(rules: RuleSet, situation: Situation, group: str) -> Rule | None:
-    return rules.lists[group].rule(situation) if group in rules.lists else None
+def _choose(rules: RuleSet, group: str, situation: Situation) -> _Choice:
+    """Return the rule of a group that applies in a situation, and whether to follow it."""
+    rule = rules.lists[group].rule(situation) if group in rules.lists else None
+    return _Choice(group=group, rule=rule, decision=decision_on(rule, situation))
+
+
+def decision_on(rule: Rule | None, situation: Situation) -> Decision:
+    """Return whether to follow a rule: the very workload's own study counts for more than what is so in general."""
+    if rule is None or rule.recipe == Recipe():
+        return Decision(advice=Advice.NO_RULE if rule is None else Advice.BY_RULE)
+    own = counter_example(rule.evidence, situation)
+    if own is not None and not is_gain(own["over_default"]):
+        return Decision(advice=Advice.OWN_STUDY, row=own)
+    return decide(rule.evidence, kind(situation))
 
 
 def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setting, Document]:
@@ -95,14 +127,15 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     groups = [group for group in asked if group in rules.lists]
     if not groups:
         raise BadInputError(f"no rules on threads in {place}", "make some: tftune suite --space threads")
-    setting = setting_by(rules, job, situation, batch=batch)
+    choices = [_choose(rules, group, situation) for group in asked]
+    followed = [choice for choice in choices if choice.decision.advice is Advice.FOLLOW]
+    setting = _setting(job, situation, followed)
     # Rules on the batch were learned, and are accounted for, on top of those on threads.
     last = rules.lists[groups[-1]]
-    followed = last.rule(situation)
+    applied = last.rule(situation)
     outside = [text for group in groups for text in rules.lists[group].outside(situation)]
-    evidence = last.otherwise if followed is None else followed.evidence
+    evidence = last.otherwise if applied is None else applied.evidence
     host = host_of(job.machine.to_dict())
-    told = [_told(rules.lists.get(group), group, situation, _compact(job)) for group in asked]
     return setting, {
         "schema": SCHEMA,
         **described(situation),
@@ -111,29 +144,37 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         "machine_known": host in last.coverage.hosts,
         "outside": list(dict.fromkeys(outside)),
         "rules": {"file": str(place), "created": rules.made["created"], "studies": rules.made["n_studies"]},
-        "followed": told,
+        "advice": _advice(followed[-1] if followed else choices[-1]),
+        "followed": [_told(each, rules.lists.get(each.group), situation, _compact(job)) for each in choices],
         "setting": setting.to_dict(),
         "env": _env(job, setting),
         "evidence": dict(evidence),
         "counter_example": counter_example(evidence, situation),
-        # What the evidence does not reach, nothing is promised for.
-        "expected": expected(evidence, situation) if any(each["if"] for each in told) and not outside else None,
+        "expected": _expected(followed, outside),
     }
 
 
-def expected(evidence: Mapping[str, Any], situation: Situation) -> Mapping[str, Any] | None:
-    """Return what is expected on such a shape of a machine and build; of all, where too little is known of these."""
-    return _like(evidence.get("expected_in", ()), kind(situation)) or evidence.get("expected")
+def _advice(choice: _Choice) -> dict[str, Any]:
+    """Return what is advised: a code, why the default is kept where it is, and the figures that it rests on."""
+    advice, row = choice.decision.advice, choice.decision.row
+    if advice is Advice.FOLLOW:
+        return {"code": Recommendation.FOLLOW, "reason": None, "evidence": row}
+    return {"code": Recommendation.KEEP_DEFAULT, "reason": advice, "evidence": row}
+
+
+def _expected(followed: Sequence[_Choice], outside: Sequence[str]) -> Mapping[str, Any] | None:
+    """Return what is expected over the default, which is 1 where it is kept; None beyond what the evidence reaches."""
+    if not followed:
+        return {"ratio": 1.0, "low": 1.0, "high": 1.0}
+    row = followed[-1].decision.row
+    return None if outside or row is None or "ratio" not in row else row
 
 
 def counter_example(evidence: Mapping[str, Any], situation: Situation) -> Mapping[str, Any] | None:
-    """Return the study of this very workload, on such a machine and build, that speaks against what is followed."""
-    return _like(evidence["counter_examples"], described(situation))
-
-
-def _like(rows: Sequence[Mapping[str, Any]], here: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the first of the rows that agrees in all that is said of `here`."""
-    return next((each for each in rows if all(each[name] == here[name] for name in here)), None)
+    """Return the worst study of this very workload, on such a machine and build, that speaks against a rule."""
+    here = described(situation)
+    own = [each for each in evidence["counter_examples"] if all(each[name] == here[name] for name in here)]
+    return min(own, key=lambda each: each["over_default"], default=None)
 
 
 def _env(job: Job, setting: Setting) -> dict[str, str]:
@@ -146,12 +187,19 @@ def _env(job: Job, setting: Setting) -> dict[str, str]:
     return env
 
 
-def _told(rules: RuleList | None, group: str, situation: Situation, compact: Value | None) -> dict[str, Any]:
-    """Return the rule of a group that is followed, in words for this build."""
-    rule = None if rules is None else rules.rule(situation)
+def _told(choice: _Choice, rules: RuleList | None, situation: Situation, compact: Value | None) -> dict[str, Any]:
+    """Return what is followed of a group, in words for this build: its rule, or why the default is kept."""
+    group, rule, advice = choice.group, choice.rule, choice.decision.advice
     if rules is None or rule is None:
         why = "no rule applies" if rules is not None else "no study of these rules tells of it"
-        return {"group": group, "if": None, "then": KEEP[group], "sentence": f"{why}: {KEEP[group]}"}
+        return {
+            "group": group, "if": None, "then": KEEP[group], "advice": advice, "sentence": f"{why}: {KEEP[group]}",
+        }  # fmt: skip
+    if advice not in (Advice.FOLLOW, Advice.BY_RULE):
+        why = f"{KEEP[group]}: {reason(choice.decision)}"
+        return {
+            "group": group, "if": str(rule.condition), "then": KEEP[group], "advice": advice, "sentence": why,
+        }  # fmt: skip
     words = {"group": group, "if": str(rule.condition), "then": rule.words(situation.pool)}
     first = rules.rules[0] is rule
     told = sentence(words, first=first)
@@ -160,4 +208,4 @@ def _told(rules: RuleList | None, group: str, situation: Situation, compact: Val
     bound = dict(rule.recipe.items).get("kmp_affinity")
     if bound == COMPACT and compact is not None and COMPACT not in str(compact):
         told += f" (on these CPUs {COMPACT} binds as {compact} does)"
-    return words | {"sentence": told}
+    return words | {"advice": advice, "sentence": told}

@@ -13,6 +13,7 @@ from tuner import __version__
 from tuner.errors import BadInputError, unknown
 from tuner.job.request import words
 from tuner.machine.host import detect, host_of
+from tuner.measure.verdict import MARGIN
 from tuner.places import DEFAULT_STORAGE, shipped
 from tuner.rules.distil import distil
 from tuner.rules.evidence import Known, by_reason, read
@@ -76,6 +77,7 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
         "excluded": left_out,
         "level": plan.level,
         "least_gain": plan.least_gain,
+        "margin": MARGIN,
         "fewest_workloads": plan.fewest_workloads,
     }
     return distil(studies, plan, made=made)

@@ -10,7 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.report.layout import ratio_text
-from tuner.report.rules import TITLES, evidence_lines, kind_of, n_studies, over_default, ratio_of
+from tuner.report.rules import RECALLED, TITLES, evidence_lines, kind_of, n_studies, over_default, ratio_of
+from tuner.rules.strata import Advice, Recommendation
 
 
 def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
@@ -40,19 +41,25 @@ def _nearby(file: str) -> Path:
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     for rule in document["followed"]:
         yield f"{TITLES[rule['group']]}: {rule['sentence']}"
-    yield from (f"   {line}" for line in evidence_lines(document["evidence"]))
+    # Of a rule that is not followed, its reason says enough.
+    if document["followed"][-1]["advice"] in (Advice.FOLLOW, Advice.NO_RULE, Advice.BY_RULE):
+        lines = [*evidence_lines(document["evidence"])]
+        yield from (f"   {line}" for line in lines)
+        if lines:
+            yield f"   {RECALLED}"
     setting = " ".join(f"{knob}={value}" for knob, value in document["setting"].items())
     yield f"setting: {setting}"
+    search = f"tftune search {document['workload']} --space threads"
     own = document["counter_example"]
-    if own is not None:
-        yield (
-            f"this very workload speaks against it on such a machine and build: {over_default(own)}: search instead, "
-            f"tftune search {document['workload']} --space threads"
-        )
+    is_kept = document["advice"]["code"] == Recommendation.KEEP_DEFAULT
+    if own is not None and not is_kept:
+        yield f"a study of this very workload found better, {kind_of(own)}: {over_default(own)}: search, {search}"
+    if is_kept:
+        yield f"expected over tf-default: 1.00, as it is the default; to find what this workload gains: {search}"
     expected = document["expected"]
-    if expected is not None:
-        n, where = expected["workloads"], f", {kind_of(expected)}" if "shape" in expected else ""
-        yield f"expected over tf-default: {ratio_of(expected)}, the mean of {n} workloads that were held out{where}"
+    if expected is not None and not is_kept:
+        n, where = expected["workloads"], kind_of(expected)
+        yield f"expected over tf-default: {ratio_of(expected)}, the mean of {n} workloads that were held out, {where}"
         if expected["next"]:
             low, high = expected["next"]
             yield f"one more workload lies between {low:.2f} and {high:.2f} (95 %)"
@@ -60,7 +67,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield "this machine is not among those of the evidence"
     for text in document["outside"]:
         yield f"outside of the evidence: {text}"
-    if document["outside"]:
+    if document["outside"] and not is_kept:
         yield "so no gain is promised: measure it, tftune recommend … --verify"
 
 

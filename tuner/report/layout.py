@@ -21,9 +21,9 @@ def left_out_text(reason: str, names: Sequence[str], *, most: int = 3) -> str:
     return f"left out, {reason}: {', '.join(names[:most])}{more}"
 
 
-def plural(n: int, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{n} {noun}{'' if n == 1 else 's'}"
+def plural(n: int, noun: str, nouns: str | None = None) -> str:
+    """Return a count with its noun; `nouns` where its plural has another ending."""
+    return f"{n} {noun if n == 1 else nouns or f'{noun}s'}"
 
 
 def percent(share: float, digits: int = 1) -> str:

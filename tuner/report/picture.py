@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Okabe & Ito's palette, which stays apart for colour-blind eyes; the shapes differ too.
 _STYLES = {
+    "policy": ("#882255", "d"),
     "rules": ("#D55E00", "D"),
     "tf-default": ("#000000", "o"),
     "tf-guide": ("#56B4E9", "s"),
@@ -32,7 +33,7 @@ def speedups(document: Mapping[str, Any]) -> str | None:
     proof = _proof(document)
     if proof is None:
         return None
-    names = [name for name in _STYLES if name in proof["over"]]
+    names = [name for name in _STYLES if name in proof["each"][0]["best_over"]]
     means = _means(proof["each"], "best_over", names)
     return _dots(means, names, title="the best setting found, over each baseline", label="ratio of rates", at=1.0)
 

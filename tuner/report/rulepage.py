@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from tuner.report.rules import (
     FOLLOWED,
+    HEADLINE,
+    HEADLINES,
     HELD_OUT,
     NOT_TOLD,
     PAPER,
+    RECALLED,
+    STRATA,
     TITLES,
     covered,
+    do_no_harm,
     evidence_lines,
     heading,
+    headline_rows,
     held_out_rows,
     not_covered,
+    over_rows,
+    over_titles,
     proofs,
     statements,
+    stratum_rows,
     why_none,
 )
 from tuner.rules.rule import KEEP
@@ -61,15 +70,23 @@ def _lines(document: Mapping[str, Any], pictures: Mapping[str, str]) -> Iterator
     made = document["made"]
     yield from ("# Parallelism rules for TensorFlow", "")
     yield f"{heading(document)}; distilled by tftune {made['tftune']} on {made['created'][:10]}."
-    yield from ("", "## The rules", "", f"{FOLLOWED.capitalize()}.", "")
+    yield ""
+    for name, group in document["groups"].items():
+        if group["headline"]:
+            yield from (f"{TITLES[name].capitalize()}, {HEADLINE}:", "")
+            yield from _rows(HEADLINES, headline_rows(group))
+    yield from (f"{do_no_harm(document)}.", "")
+    yield from ("## The rules", "", f"{FOLLOWED.capitalize()}.", "")
     for name in KEEP:
         yield from _group(document, name)
     yield from ("## On what they have not seen", "")
     yield "What was left out met the rules that the rest gave. Geometric means over workloads, with 95 % intervals."
-    yield from ("What was not measured itself is told by the study's other measurements.", "")
+    yield "What was not measured itself is told by the study's other measurements."
+    yield "*rules* follows the rules in every stratum, *policy* only where what was not left out shows a gain:"
+    yield from ("where none of that is of such a build, the policy keeps the default.", "")
     for title, proof in proofs(document):
         yield from _table(title, proof)
-    yield from (f"{PAPER}.", "")
+    yield from (f"{RECALLED}.", f"{PAPER}.", "")
     for name, file in pictures.items():
         yield from (f"![{_PICTURES[name]}]({quote(file)})", "")
     yield from ("## What was covered", "")
@@ -86,7 +103,10 @@ def _group(document: Mapping[str, Any], name: str) -> Iterator[str]:
         yield from (f"{NOT_TOLD[name].capitalize()}.", "")
         return
     for told, evidence in statements(name, group):
-        yield from (f"**{told}**", "", *(f"- {line}" for line in evidence_lines(evidence)))
+        yield from (f"**{told}**", "")
+        if evidence.get("strata"):
+            yield from _rows(STRATA, stratum_rows(evidence))
+        yield from (f"- {line}" for line in evidence_lines(evidence))
         yield from _snippet(evidence.get("example"))
         yield ""
     reason = why_none(document, group)
@@ -106,7 +126,13 @@ def _table(title: str, proof: Mapping[str, Any] | None) -> Iterator[str]:
     yield from (f"{title[0].upper()}{title[1:]}.", "")
     if proof is None:
         return
-    yield f"| {' | '.join(HELD_OUT)} |"
-    yield f"| --- |{' ---: |' * (len(HELD_OUT) - 1)}"
-    yield from (f"| {' | '.join(row)} |" for row in held_out_rows(proof))
+    yield from _rows(HELD_OUT, held_out_rows(proof))
+    yield from _rows(over_titles(proof), over_rows(proof))
+
+
+def _rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield a table, and the empty line after it."""
+    yield f"| {' | '.join(titles)} |"
+    yield f"| --- |{' ---: |' * (len(titles) - 1)}"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
     yield ""

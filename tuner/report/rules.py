@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -13,6 +13,8 @@ from tuner.rules.recipe import BATCH
 from tuner.rules.rule import KEEP
 from tuner.rules.schema import THREADS
 from tuner.rules.situation import FEATURE, FEATURES, OPENMP
+from tuner.rules.strata import CLASSES, ONEDNN_OFF, QUOTA, REST, Advice, Decision, is_gain
+from tuner.space.baseline import WANG, WANG_SOURCE
 
 SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")
 _FEW = 3
@@ -20,7 +22,14 @@ PAPER = (
     "Wang et al. (TACO 2021) report 1.30 over Intel's and 1.38 over TensorFlow's settings on large Xeons; "
     "how much there is to gain grows with the cores"
 )
-
+RECALLED = f"{WANG} is the setting by the formula of {WANG_SOURCE}"
+CLASS_TITLES = {ONEDNN_OFF: "oneDNN off", QUOTA: "a CPU quota", REST: "the rest"}
+HEADLINE = "over tf-default, on workloads that the rules had not seen"
+DO_NO_HARM = (
+    "A rule is followed where a gain is shown: the mean over workloads is above the margin of {margin}, its interval "
+    "above 1. Elsewhere the default is kept, and for a workload whose own study speaks against the rule. The policy is "
+    "the rules with that step, learned each time without what was left out"
+)
 
 EVERYWHERE = "everywhere"
 TITLES = {THREADS: "threads", BATCH: "batch size"}
@@ -37,9 +46,31 @@ def ratio_of(data: Mapping[str, Any] | None) -> str:
 
 
 def kind_of(data: Mapping[str, Any]) -> str:
-    """Return a kind of machine and build in words."""
+    """Return a kind of machine and build in words; a build alone has no shape."""
     off = "" if data["onednn"] else f" {FEATURE['onednn'].words[1]}"
-    return f"{data['shape']} {FEATURE[OPENMP].words[data['pool'] != OPENMP]}{off}"
+    shape = data.get("shape", f"any cores{', a quota' if data['quota'] else ''}")
+    return f"{shape} {FEATURE[OPENMP].words[data['pool'] != OPENMP]}{off}"
+
+
+def reason(decision: Decision) -> str:
+    """Return why a rule is not followed, with the figure."""
+    row = decision.row
+    if row is None:
+        return _NO_FIGURE[decision.advice]
+    if decision.advice is Advice.OWN_STUDY:
+        return f"a study of this very workload speaks against the rule, {kind_of(row)}: {over_default(row)}"
+    gained = row["gained"]
+    return (
+        f"no gain by the rule is shown, {kind_of(row)}: {ratio_of(gained)} over the default, the mean of "
+        f"{plural(gained['workloads'], 'workload')} that were held out"
+    )
+
+
+_NO_FIGURE = {
+    Advice.NO_EVIDENCE: "no study is of such a build, and what the rule does there is not known",
+    Advice.NO_RULE: "no rule applies",
+    Advice.BY_RULE: "the rule that applies says so",
+}
 
 
 def over_default(counter_example: Mapping[str, Any]) -> str:
@@ -82,17 +113,14 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
         f"seen in {n_studies(evidence['studies'])} of {plural(len(evidence['workloads']), 'workload')} on "
         f"{plural(evidence['shapes'], 'machine shape')}; its setting was measured itself in {evidence['measured']}"
     )
-    gains = [(name, ratio_of(evidence["gain"].get(name))) for name in SHOWN_BASELINES if evidence["gain"].get(name)]
-    yield "rate over " + ", ".join(f"{name} {text}" for name, text in gains)
+    for name in CLASSES:
+        gains = evidence["gain"].get(name, {})
+        if gains:
+            rates = ", ".join(f"{each} {ratio_of(gains[each])}" for each in SHOWN_BASELINES if each in gains)
+            yield f"rate where it is followed everywhere, {CLASS_TITLES[name]}: over {rates}"
     expected = evidence.get("expected")
     if expected:
-        yield (
-            f"held out, by what the other workloads say: {ratio_of(expected)} over tf-default, "
-            f"{ratio_of(expected['of_best'])} of the best found"
-        )
-    kinds = evidence.get("expected_in")
-    if kinds:
-        yield f"of these, over tf-default {'; '.join(f'{kind_of(each)} {ratio_of(each)}' for each in kinds)}"
+        yield f"held out, by what the other workloads say: {ratio_of(expected['of_best'])} of the best found"
     loss, compared, apart = evidence["loss"], evidence["compared"], evidence["told_apart"]
     yield (
         f"loses {percent(loss['median'])} of the best found in the median, {percent(loss['worst'])} at worst "
@@ -103,7 +131,8 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
     yield f"not told apart from the best found in {evidence['right']} of {evidence['studies']}{needed}"
     bad = evidence["counter_examples"]
     for each in bad[:_FEW]:
-        yield f"counter-example: {each['workload']} {each['mode']}, {kind_of(each)}: {over_default(each)}"
+        kept = "; the default is kept for it there" if not is_gain(each["over_default"]) else ""
+        yield f"counter-example: {each['workload']} {each['mode']}, {kind_of(each)}: {over_default(each)}{kept}"
     if len(bad) > _FEW:
         yield f"and {len(bad) - _FEW} counter-examples more (--json has them)"
     same = evidence.get("same_there")
@@ -111,10 +140,68 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
         yield f"on these machines the same as: {'; '.join(same)}"
 
 
+def headline_rows(group: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield what a group's rules give by class of strata: studies, workloads, rules, policy, where they are advised."""
+    for each in group["headline"]:
+        n, of = each["followed"], each["studies"]
+        yield (
+            CLASS_TITLES[each["class"]],
+            str(of),
+            str(each["workloads"]),
+            ratio_of(each),
+            ratio_of(each["policy"]),
+            f"{n} of {of}",
+        )
+
+
+def stratum_rows(evidence: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the same of one rule, by stratum."""
+    for each in evidence.get("strata", ()):
+        yield (
+            kind_of(each),
+            str(each["studies"]),
+            str(each["gained"]["workloads"]),
+            ratio_of(each if "ratio" in each else each["gained"]),
+            ratio_of(each.get("policy")),
+            "rule" if each["advice"] == Advice.FOLLOW else "default",
+        )
+
+
+HEADLINES = ("where", "studies", "workloads", "rules", "policy", "followed in")
+STRATA = ("where", "studies", "workloads", "rule", "policy", "advised")
+
+
+def do_no_harm(document: Mapping[str, Any]) -> str:
+    """Return when a rule is followed."""
+    return DO_NO_HARM.format(margin=percent(document["made"]["margin"], 0))
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
+    """Return a table whose first column has words and the others figures."""
+    shown = table(titles[0], *(f">{title}" for title in titles[1:]))
+    for row in rows:
+        shown.add_row(*row)
+    return shown
+
+
+def _narrow(row: Sequence[str]) -> list[str]:
+    """Return a row of strata without the policy's rate, which is the rule's or 1, so that it fits 80 columns."""
+    return [cell for title, cell in zip(STRATA, row, strict=True) if title != "policy"]
+
+
+def _but_default(rule: Mapping[str, Any]) -> str:
+    """Return in how many strata the default is kept though a rule holds, where there are such."""
+    strata = rule["evidence"]["strata"] if rule["recipe"] else ()
+    kept = sum(each["advice"] != Advice.FOLLOW for each in strata)
+    of = plural(len(strata), "stratum", "strata")
+    return f"; in {kept} of {of} no gain is shown: keep the default there" if kept else ""
+
+
 def statements(name: str, group: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each sentence of a group with its evidence; the last says what holds where no rule does."""
     for number, rule in enumerate(group["rules"]):
-        yield f"{number + 1}. {sentence(rule, first=number == 0)}", rule["evidence"]
+        words = sentence(rule, first=number == 0)
+        yield f"{number + 1}. {words}{_but_default(rule)}", rule["evidence"]
     if not group["rules"]:
         yield f"No rule: {KEEP[name]}", group["otherwise"]
     elif group["otherwise"]["studies"]:
@@ -136,7 +223,7 @@ def why_none(document: Mapping[str, Any], group: Mapping[str, Any]) -> str | Non
     )
 
 
-def rule_lines(document: Mapping[str, Any]) -> Iterator[Text]:
+def rule_lines(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Yield every rule with its evidence, group by group."""
     for name in KEEP:
         group = document["groups"].get(name)
@@ -146,6 +233,8 @@ def rule_lines(document: Mapping[str, Any]) -> Iterator[Text]:
             continue
         for told, evidence in statements(name, group):
             yield Text(told, style="bold")
+            if evidence.get("strata"):
+                yield _table(_narrow(STRATA), map(_narrow, stratum_rows(evidence)))
             for line in evidence_lines(evidence):
                 yield Text(f"   {line}", style="dim" if line.startswith(("counter", "on these")) else "")
         reason = why_none(document, group)
@@ -159,23 +248,34 @@ def left_out(proof: Mapping[str, Any]) -> str:
     return f"each {proof['what']} left out, {how}: {proof['kinds']} of them, {n_studies(proof['studies'])}"
 
 
-HELD_OUT = (
-    "settings of", "of the best found", "worst", "not told apart from it", "rules over it", "measured",
-)  # fmt: skip
+HELD_OUT = ("settings of", "of the best found", "worst", "not told apart from it", "measured")
 
 
 def held_out_rows(proof: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a held-out table."""
     for row in proof["rows"]:
-        over = proof["over"].get(row["name"])
         yield (
             row["name"],
             ratio_of(row["of_best"]),
             f"{row['worst']:.2f}",
             f"{row['right']} of {proof['studies']}",
-            "" if over is None else ratio_of(over),
             f"{row['measured']} of {proof['studies']}",
         )
+
+
+def over_titles(proof: Mapping[str, Any]) -> list[str]:
+    """Return the header of the table of what the policy gains over others, by class of strata."""
+    return ["policy over", *(CLASS_TITLES[name] for name in _classes(proof))]
+
+
+def over_rows(proof: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of that table."""
+    for other, by_class in proof["over"].items():
+        yield (other, *(ratio_of(by_class.get(name)) for name in _classes(proof)))
+
+
+def _classes(proof: Mapping[str, Any]) -> list[str]:
+    return [name for name in CLASSES if any(name in by_class for by_class in proof["over"].values())]
 
 
 def proofs(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
@@ -195,10 +295,8 @@ def held_out(title: str, proof: Mapping[str, Any] | None) -> RenderableType:
     if proof is None:
         return Text(title, style="dim")
     # Short, so that it fits 80 columns: right is what is not told apart from the best found.
-    shown = table("settings of", ">of best found", ">worst", ">right", ">rules over it", ">measured")
-    for row in held_out_rows(proof):
-        shown.add_row(*row)
-    return Group(Text(title, style="bold"), shown)
+    shown = _table(("settings of", "of best found", "worst", "right", "measured"), held_out_rows(proof))
+    return Group(Text(title, style="bold"), shown, _table(over_titles(proof), over_rows(proof)))
 
 
 def covered(document: Mapping[str, Any]) -> Iterator[str]:
@@ -237,16 +335,25 @@ def _unseen(ranges: Mapping[str, Sequence[float]]) -> Iterator[str]:
         yield "CPU quotas"
 
 
+def _headline(name: str, group: Mapping[str, Any]) -> Iterator[RenderableType]:
+    if group["headline"]:
+        yield from (Text(f"{TITLES[name]}, {HEADLINE}:"), _table(HEADLINES, headline_rows(group)))
+
+
 def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
     """Return everything, for a terminal."""
     tables = [part for title, proof in proofs(document) for part in (held_out(title, proof), "")]
     return [
         Text(heading(document), style="bold"),
+        *(part for name, group in document["groups"].items() for part in _headline(name, group)),
+        Text(f"{do_no_harm(document)}.", style="dim"),
+        "",
         Text(FOLLOWED, style="dim"),
         "",
         *rule_lines(document),
         "",
         *tables,
+        Text(f"{RECALLED}.", style="dim"),
         Text(f"{PAPER}.", style="dim"),
         "",
         Text("covered", style="bold"),

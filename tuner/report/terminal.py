@@ -17,7 +17,7 @@ from tuner.report.document import Document
 from tuner.report.emit import Format, emit
 from tuner.report.layout import duration_text, percent, plural, rate_text, ratio_text, table
 from tuner.runtime.probe import OFF_BY_DEFAULT
-from tuner.space.baseline import DEFAULT
+from tuner.space.baseline import DEFAULT, WANG, WANG_SOURCE
 
 _GIB = 1024**3
 _STYLES = {"better": "green", "worse": "red", "no difference": "cyan", "undecided": "yellow"}
@@ -114,7 +114,8 @@ def baselines(document: Document) -> RenderableType:
 
 def hint_line(name: str, setting: Mapping[str, Any], document: Document) -> Text:
     """Return what is tried right after the baselines, and what hints at it."""
-    return Text(f"tried early: {setting_text(setting, held(document))}  ({name})", style="dim")
+    source = WANG_SOURCE if name == WANG else name
+    return Text(f"tried early: {setting_text(setting, held(document))}  ({source})", style="dim")
 
 
 def trials(document: Document) -> RenderableType:

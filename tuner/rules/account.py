@@ -10,6 +10,7 @@ from typing import Any
 from tuner.rules.average import over_workloads, ratio_document
 from tuner.rules.evidence import Study
 from tuner.rules.situation import Situation
+from tuner.rules.strata import class_of, grouped
 from tuner.space.setting import Setting
 
 _SURE = 1.96  # standard deviations of a normal interval of 95 %
@@ -20,6 +21,7 @@ _BAD_LOSS = math.log(1 / 0.9)
 def account(studies: Sequence[Study], settings: Sequence[Setting], *, batch: bool = False) -> dict[str, Any]:
     """Return what `settings`, one a study, gave in these studies: support, gains, losses, counter-examples.
 
+    Gains are by class of strata (`tuner.rules.strata.CLASSES`), then by baseline: one average of all speaks for none.
     With `batch` the best found is that of any batch size, else that at the workload's own.
     """
     pairs = list(zip(studies, settings, strict=True))
@@ -29,7 +31,10 @@ def account(studies: Sequence[Study], settings: Sequence[Setting], *, batch: boo
         "workloads": sorted({study.workload for study in studies}),
         "shapes": len({study.shape_id for study in studies}),
         "measured": sum(setting in study.surface.measured for study, setting in pairs),
-        "gain": {name: ratio_document(over_workloads(_over(pairs, name))) for name in baselines(studies)},
+        "gain": {
+            name: {baseline: ratio_document(over_workloads(_over(some, baseline))) for baseline in baselines(studies)}
+            for name, some in grouped(pairs, lambda pair: class_of(kind(pair[0].situation))).items()
+        },
         "loss": _losses(losses),
         "compared": _compared(studies, batch=batch),
         "told_apart": _told_apart(pairs, batch=batch),
@@ -131,4 +136,5 @@ def kind(situation: Situation) -> dict[str, Any]:
         "shape": f"{machine.physical_cores} core{plural}{quota}",
         "pool": situation.pool,
         "onednn": situation.onednn,
+        "quota": machine.cpu_quota is not None,
     }

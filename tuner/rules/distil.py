@@ -9,37 +9,43 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from tuner.measure.statistics import Estimate
 from tuner.rules.account import account, baselines, described, kind
 from tuner.rules.average import next_one, over_workloads, ratio_document
 from tuner.rules.evidence import Study
 from tuner.rules.learn import LearnPlan
-from tuner.rules.proof import OURS, Follow, prove
+from tuner.rules.policy import Kept, Policy, with_caution
+from tuner.rules.proof import FOLDS, ONE_BY_ONE, OURS, Follow, folds, prove
 from tuner.rules.recipe import Recipe
 from tuner.rules.rule import Coverage, Rule, RuleList, RuleSet
 from tuner.rules.situation import EIGEN, FEATURES
-from tuner.rules.table import Rules, Table, batch_table, follow, thread_table
+from tuner.rules.strata import CLASSES, Advice, class_of, decide
+from tuner.rules.table import Rules, Table, batch_table, first_rule, follow, thread_table
 from tuner.space.setting import Setting
 
+Out = Callable[[Study], bool]
+"""Says of a study whether it is left out."""
 _FEW = 3  # of what a recipe could be called as well
-_LEAST_WORKLOADS = 3  # for a gain of their own
 
 
-def rules_of(table: Table, rules: Rules, proof: Mapping[str, Any]) -> list[Rule]:
-    """Return rules with their evidence: the studies of the table in which each is the one that is followed."""
+def rules_of(table: Table, policy: Policy, proof: Mapping[str, Any]) -> list[Rule]:
+    """Return rules with their evidence: the studies of the table in which each is the first that holds."""
     found = []
-    for i, (condition, recipe) in enumerate(rules):
-        here = [n for n, study in enumerate(table.studies) if _first(rules, study) == i]
+    for i, (condition, recipe) in enumerate(policy.rules):
+        here = [n for n, study in enumerate(table.studies) if first_rule(policy.rules, study) == i]
         if not here:
             continue
         studies = [table.studies[n] for n in here]
         settings = [study.setting(table.before[n], recipe) for n, study in zip(here, studies, strict=True)]
         evidence = account(studies, settings, batch=table.of_batch) | {
             "expected": expected(studies, proof),
-            "expected_in": expected_in(studies, proof),
+            **_by_stratum(studies, policy.evidence[i], proof),
             "same_there": _guides(studies, settings)
             or _same(recipe, table.alike[table.recipes.index(recipe)], _pool_of(studies)),
-            "example": _example(*_shown(studies, settings)),
         }
+        shown = _shown(studies, settings, evidence)
+        if shown is not None:
+            evidence["example"] = _example(*shown)
         found.append(Rule(group=table.group, condition=condition, recipe=recipe, evidence=evidence))
     return found
 
@@ -47,26 +53,53 @@ def rules_of(table: Table, rules: Rules, proof: Mapping[str, Any]) -> list[Rule]
 def expected(studies: Sequence[Study], proof: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what rules that had not seen the workload give in such studies.
 
-    Over TensorFlow's default, and, as `of_best`, of the best found. What was gained in the studies that a rule was
-    chosen by is partly luck. None where nothing could be left out.
+    Over TensorFlow's default, and, as `of_best`, of the best found; and, as `policy`, over the default again with the
+    step that does no harm. What was gained in the studies that a rule was chosen by is partly luck. None where nothing
+    could be left out.
     """
     told = proof.get("by_workload")
     if told is None or not studies:
         return None
     names = {study.name for study in studies}
     such = [each for each in told["each"] if each["study"] in names]
-    found = over_workloads((each["workload"], math.log(each["over_default"])) for each in such)
-    of_best = over_workloads((each["workload"], math.log(each["of_best"][OURS])) for each in such)
-    return {**(ratio_document(found) or {}), "next": next_one(found), "of_best": ratio_document(of_best)}
+
+    def mean(of: Callable[[Mapping[str, Any]], float]) -> Estimate | None:
+        return over_workloads((each["workload"], math.log(of(each))) for each in such)
+
+    found = mean(lambda each: each["over_default"])
+    return {
+        **(ratio_document(found) or {}),
+        "next": next_one(found),
+        "of_best": ratio_document(mean(lambda each: each["of_best"][OURS])),
+        "policy": ratio_document(mean(lambda each: each["policy_over_default"])),
+    }
 
 
-def expected_in(studies: Sequence[Study], proof: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the same by kind of machine and build, where there are several, of those with workloads enough."""
-    kinds: dict[tuple[Any, ...], list[Study]] = defaultdict(list)
-    for study in studies:
-        kinds[tuple(kind(study.situation).values())].append(study)
-    found = [(kind(some[0].situation), expected(some, proof)) for _, some in sorted(kinds.items()) if len(kinds) > 1]
-    return [{**of, **told} for of, told in found if told is not None and told["workloads"] >= _LEAST_WORKLOADS]
+def headline(table: Table, policy: Policy, proof: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what is expected by class of strata, and in how many of the studies a rule is advised."""
+    found = []
+    for name in CLASSES:
+        studies = [study for study in table.studies if class_of(kind(study.situation)) == name]
+        told = expected(studies, proof)
+        if told is not None:
+            followed = sum(policy.recipe(study) != Recipe() for study in studies)
+            found.append({"class": name, "studies": len(studies), "followed": followed, **told})
+    return found
+
+
+def _by_stratum(
+    studies: Sequence[Study], advised: Mapping[str, Any], proof: Mapping[str, Any]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the advice by stratum and by build, each with what is expected there."""
+    return {
+        name: [row | (expected([s for s in studies if _is_of(row, s)], proof) or {}) for row in rows]
+        for name, rows in advised.items()
+    }
+
+
+def _is_of(row: Mapping[str, Any], study: Study) -> bool:
+    """Return whether a study is of the stratum, or of the build, that a row is of."""
+    return all(row.get(name, value) == value for name, value in kind(study.situation).items())
 
 
 def _guides(studies: Sequence[Study], settings: Sequence[Setting]) -> list[str]:
@@ -82,10 +115,17 @@ def _same(recipe: Recipe, alike: Sequence[Recipe], pool: str | None) -> list[str
     return [text for text in words if text != recipe.words(pool)][:_FEW]
 
 
-def _shown(studies: Sequence[Study], settings: Sequence[Setting]) -> tuple[Study, Setting]:
-    """Return the last study on most cores with its setting: on one core there is little to see."""
-    pairs = zip(reversed(studies), reversed(settings), strict=True)
-    return max(pairs, key=lambda pair: pair[0].situation.machine.usable_cores)
+def _shown(
+    studies: Sequence[Study], settings: Sequence[Setting], evidence: Mapping[str, Any]
+) -> tuple[Study, Setting] | None:
+    """Return the last study on most cores, where there is most to see, in which a rule is advised; with its setting."""
+    against = {each["study"] for each in evidence["counter_examples"]}
+    pairs = [
+        (study, setting)
+        for study, setting in zip(reversed(studies), reversed(settings), strict=True)
+        if study.name not in against and decide(evidence, kind(study.situation)).advice is Advice.FOLLOW
+    ]
+    return max(pairs, key=lambda pair: pair[0].situation.machine.usable_cores, default=None)
 
 
 def _example(study: Study, setting: Setting) -> dict[str, Any]:
@@ -103,10 +143,6 @@ def _example(study: Study, setting: Setting) -> dict[str, Any]:
 def _pool_of(studies: Sequence[Study]) -> str | None:
     pools = {study.situation.pool for study in studies}
     return pools.pop() if len(pools) == 1 else None
-
-
-def _first(rules: Rules, study: Study) -> int:
-    return next((i for i, (condition, _) in enumerate(rules) if condition.holds(study.values)), len(rules))
 
 
 def coverage(studies: Sequence[Study]) -> Coverage:
@@ -140,40 +176,103 @@ def coverage(studies: Sequence[Study]) -> Coverage:
 
 
 def distil(studies: Sequence[Study], plan: LearnPlan, *, made: Mapping[str, Any]) -> RuleSet:
-    """Return the rules of all studies, with their evidence and their proof."""
-    threads, quick = thread_table(studies), replace(plan, flips=plan.flips // 2)
+    """Return the rules of all studies, with their evidence, the policy that does no harm, and their proof.
+
+    Rules of fewer studies are learned with fewer random signs: those of a proof with half of them, and those that tell
+    the policy inside a proof where rules help with a quarter.
+    """
+    threads = thread_table(studies)
     rules = threads.learn(plan)
-    batches = batch_table(studies, rules)
+    quick, quicker = (replace(plan, flips=plan.flips // n) for n in (2, 4))
 
     @cache  # both proofs leave out the same workloads
-    def learned(kept: tuple[bool, ...]) -> Rules:
+    def learned(kept: Kept) -> Rules:
         return threads.learn(quick, kept)
 
-    def without(out: Callable[[Study], bool]) -> Rules:
-        return learned(tuple(not out(study) for study in threads.studies))
+    @cache
+    def learned_inside(kept: Kept) -> Rules:
+        return threads.learn(quicker, kept)
 
-    def threads_without(out: Callable[[Study], bool]) -> Follow:
-        rest = without(out)
+    @cache
+    def policy_of(kept: Kept) -> Policy:
+        return with_caution(threads, learned(kept), kept, learned=learned_inside, fold=_inside(threads))
+
+    def threads_without(out: Out) -> Follow:
+        rest = learned(_without(threads, out))
         return lambda study: (follow(rest, study),)
 
-    def both_without(out: Callable[[Study], bool]) -> Follow:
-        rest = without(out)
-        own = batch_table(studies, rest).learn(quick, [not out(study) for study in batches.studies])
-        return lambda study: (follow(rest, study), follow(own, study))
+    def policy_without(out: Out) -> Follow:
+        policy = policy_of(_without(threads, out))
+        return lambda study: (policy.recipe(study),)
 
-    tables = [(threads, rules, threads_without), (batches, batches.learn(plan), both_without)]
-    lists = {t.group: _list(t, found, prove(t, left)) for t, found, left in tables if t.studies}
+    thread_policy = with_caution(threads, rules, _all(threads), learned=learned, fold=_each(threads))
+    lists = {}
+    if threads.studies:
+        lists[threads.group] = _list(threads, thread_policy, prove(threads, threads_without, policy_without))
+    batches = batch_table(studies, thread_policy.recipe)
+    if batches.studies:
+        lists[batches.group] = _batches(studies, batches, plan, lambda out: policy_of(_without(threads, out)))
     return RuleSet(lists=lists, made=made)
 
 
-def _list(table: Table, rules: Rules, proof: Mapping[str, Any]) -> RuleList:
-    rest = [n for n, study in enumerate(table.studies) if _first(rules, study) == len(rules)]
+def _batches(
+    studies: Sequence[Study], table: Table, plan: LearnPlan, threads_without: Callable[[Out], Policy]
+) -> RuleList:
+    """Return the rules on the batch size; `threads_without` is the policy on threads without some studies."""
+    quick, quicker = (replace(plan, flips=plan.flips // n) for n in (2, 4))
+    rules = table.learn(plan)
+    policy = with_caution(table, rules, _all(table), learned=lambda kept: table.learn(quick, kept), fold=_each(table))
+
+    def parts(out: Out) -> tuple[Policy, Table, Rules, Kept]:
+        """Return what is followed on threads, and on top of it the rules on the batch, without some studies."""
+        first = threads_without(out)
+        own = batch_table(studies, first.recipe)
+        kept = _without(own, out)
+        return first, own, own.learn(quick, kept), kept
+
+    def rules_without(out: Out) -> Follow:
+        first, _, rest, _ = parts(out)
+        return lambda study: (first.recipe(study), follow(rest, study))
+
+    def policy_without(out: Out) -> Follow:
+        first, own, rest, kept = parts(out)
+        cautious = with_caution(own, rest, kept, learned=lambda inner: own.learn(quicker, inner), fold=_inside(own))
+        return lambda study: (first.recipe(study), cautious.recipe(study))
+
+    return _list(table, policy, prove(table, rules_without, policy_without))
+
+
+def _all(table: Table) -> Kept:
+    return (True,) * len(table.studies)
+
+
+def _without(table: Table, out: Out) -> Kept:
+    return tuple(not out(study) for study in table.studies)
+
+
+def _each(table: Table) -> dict[str, int]:
+    """Return the folds of a table's workloads, as its proof has them."""
+    return folds(table.studies, lambda study: study.workload)
+
+
+def _inside(table: Table) -> dict[str, int]:
+    """Return the folds that are left out once more, inside a proof: a fifth at a time, of many workloads a half.
+
+    Two folds of many leave as many to learn from as all of few have, and cost a third.
+    """
+    many = len({study.workload for study in table.studies}) > ONE_BY_ONE
+    return folds(table.studies, lambda study: study.workload, at_most=1, parts=2 if many else FOLDS)
+
+
+def _list(table: Table, policy: Policy, proof: Mapping[str, Any]) -> RuleList:
+    rules = policy.rules
+    rest = [n for n, study in enumerate(table.studies) if first_rule(rules, study) == len(rules)]
     studies = [table.studies[n] for n in rest]
     settings = [table.studies[n].setting(table.before[n]) for n in rest]
     return RuleList(
-        rules=rules_of(table, rules, proof),
-        otherwise=account(studies, settings, batch=table.of_batch)
-        | {"expected": expected(studies, proof), "expected_in": expected_in(studies, proof)},
+        rules=rules_of(table, policy, proof),
+        otherwise=account(studies, settings, batch=table.of_batch) | {"expected": expected(studies, proof)},
+        headline=headline(table, policy, proof),
         coverage=coverage(table.studies),
         proof=proof,
     )

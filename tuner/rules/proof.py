@@ -1,42 +1,52 @@
 """Proof: the rules that the other workloads, machines or shapes would have given, on those that were left out.
 
+Beside the rules, followed everywhere, stands the policy: the same rules with the step that does no harm
+(`tuner.rules.policy`), learned from the others too. It is what `tftune recommend` follows.
+
 Every figure is a geometric mean over workloads of rates relative to the best setting found in the study, at the
-workload's own batch size where rules on threads are looked at, at any where those on batches are; beside the rules
-stand the baselines, and Wang's rule among them.
+workload's own batch size where rules on threads are looked at, at any where those on batches are; beside them stand
+the baselines, and Wang et al.'s formula among them, as recalled. What the policy gains over each is told by class of
+strata (`tuner.rules.strata.CLASSES`): how much there is to gain differs too much between these for one average.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from tuner.rules.account import baselines, described, is_right, loss
+from tuner.rules.account import baselines, described, is_right, kind, loss
 from tuner.rules.average import over_workloads, ratio_document
 from tuner.rules.evidence import Study
 from tuner.rules.recipe import Recipe
+from tuner.rules.strata import class_of, grouped
 from tuner.rules.table import Table
 from tuner.space.setting import Setting
 
 OURS = "rules"
+"""The rules, followed in every stratum."""
+POLICY = "policy"
+"""The rules where a gain of theirs is shown, else the default."""
+K = TypeVar("K", bound=Hashable)
 Follow = Callable[[Study], tuple[Recipe, ...]]
 Learned = Callable[[Callable[[Study], bool]], Follow]
 """What rules that were learned without the studies of which it is said, give in a study."""
-_ONE_BY_ONE, _FOLDS = 40, 5  # of more kinds than the first, a fifth is left out at a time
+ONE_BY_ONE, FOLDS = 40, 5  # of more kinds than the first, a fifth is left out at a time
 
 
-def prove(table: Table, learned: Learned) -> dict[str, Any]:
+def prove(table: Table, learned: Learned, cautious: Learned) -> dict[str, Any]:
     """Return the held-out tables: by workload, machine and shape of a machine; None where there is only one of them.
 
-    `learned` gives what rules that were learned without some studies follow. Shapes are left out on all machines at
-    once, such as every quota of one CPU; where each is that of one machine, nothing new is said by it.
+    `learned` gives what rules that were learned without some studies follow, `cautious` what their policy does. Shapes
+    are left out on all machines at once, such as every quota of one CPU; where each is that of one machine, nothing new
+    is said by it.
     """
     shapes = {(_shape(study), study.host) for study in table.studies}
     told_by_machine = len(shapes) == len({host for _, host in shapes}) == len({shape for shape, _ in shapes})
     return {
-        "by_workload": _held_out(table, learned, "workload", lambda study: study.workload),
-        "by_machine": _held_out(table, learned, "machine", lambda study: study.host),
-        "by_shape": None if told_by_machine else _held_out(table, learned, "shape of a machine", _shape),
+        "by_workload": _held_out(table, learned, cautious, "workload", lambda study: study.workload),
+        "by_machine": _held_out(table, learned, cautious, "machine", lambda study: study.host),
+        "by_shape": None if told_by_machine else _held_out(table, learned, cautious, "shape of a machine", _shape),
     }
 
 
@@ -46,9 +56,7 @@ def _shape(study: Study) -> str:
 
 def left_out(studies: Sequence[Study], learned: Learned, key: Callable[[Study], Hashable]) -> list[tuple[Recipe, ...]]:
     """Return for each study the recipes that the rules learned without its like give, the later on top."""
-    kinds = list(dict.fromkeys(key(study) for study in studies))
-    n_folds = len(kinds) if len(kinds) <= _ONE_BY_ONE else _FOLDS
-    fold = {kind: number % n_folds for number, kind in enumerate(kinds)}
+    fold = folds(studies, key)
     chosen: dict[int, tuple[Recipe, ...]] = {}
     for each in sorted(set(fold.values())):
         out = frozenset(kind for kind, number in fold.items() if number == each)
@@ -57,31 +65,46 @@ def left_out(studies: Sequence[Study], learned: Learned, key: Callable[[Study], 
     return [chosen[i] for i in range(len(studies))]
 
 
+def folds(
+    studies: Sequence[Study], key: Callable[[Study], K], *, at_most: int = ONE_BY_ONE, parts: int = FOLDS
+) -> dict[K, int]:
+    """Return in which fold each kind of study is left out: one by one, or in `parts` where there are over `at_most`."""
+    kinds = list(dict.fromkeys(key(study) for study in studies))
+    n_folds = len(kinds) if len(kinds) <= at_most else min(parts, len(kinds))
+    return {each: number % n_folds for number, each in enumerate(kinds)}
+
+
 def _among(kinds: frozenset[Hashable], key: Callable[[Study], Hashable]) -> Callable[[Study], bool]:
     return lambda study: key(study) in kinds
 
 
-def _held_out(table: Table, learned: Learned, what: str, key: Callable[[Study], Hashable]) -> dict[str, Any] | None:
+def _held_out(
+    table: Table, learned: Learned, cautious: Learned, what: str, key: Callable[[Study], Hashable]
+) -> dict[str, Any] | None:
     studies = table.studies
     kinds = {key(study) for study in studies}
     if len(kinds) < 2:
         return None
-    recipes = left_out(studies, learned, key)
-    ours = [study.setting(*each) for study, each in zip(studies, recipes, strict=True)]
-    settings = {OURS: ours} | {name: [study.baselines[name] for study in studies] for name in baselines(studies)}
+    recipes = {POLICY: left_out(studies, cautious, key), OURS: left_out(studies, learned, key)}
+    settings = {
+        name: [study.setting(*each) for study, each in zip(studies, of, strict=True)] for name, of in recipes.items()
+    } | {name: [study.baselines[name] for study in studies] for name in baselines(studies)}
+    others = [name for name in settings if name not in recipes]
     return {
         "what": what,
         "kinds": len(kinds),
-        "one_by_one": len(kinds) <= _ONE_BY_ONE,
+        "one_by_one": len(kinds) <= ONE_BY_ONE,
         "studies": len(studies),
         "rows": [_row(table, name, each) for name, each in settings.items()],
-        "over": {name: _over(studies, each, ours) for name, each in settings.items() if name != OURS},
+        "over": {name: _over(studies, each, settings[POLICY]) for name, each in settings.items() if name != POLICY},
         "each": [
             {
                 "study": study.name,
                 **described(study.situation),
-                "recipe": [recipe.words(study.situation.pool) for recipe in recipes[i]],
-                "over_default": math.exp(study.surface.apart(study.default, ours[i])[0]),
+                "recipe": [recipe.words(study.situation.pool) for recipe in recipes[OURS][i]],
+                "over_default": _over_default(study, settings[OURS][i]),
+                "policy": [recipe.words(study.situation.pool) for recipe in recipes[POLICY][i]],
+                "policy_over_default": _over_default(study, settings[POLICY][i]),
                 "of_best": {
                     name: math.exp(-loss(study, each[i], batch=table.of_batch)) for name, each in settings.items()
                 },
@@ -89,8 +112,7 @@ def _held_out(table: Table, learned: Learned, what: str, key: Callable[[Study], 
                     name: math.exp(
                         study.surface.apart(study.baselines[name], study.best_found(batch=table.of_batch))[0]
                     )
-                    for name in settings
-                    if name != OURS
+                    for name in others
                 },
             }
             for i, study in enumerate(studies)
@@ -113,10 +135,14 @@ def _row(table: Table, name: str, settings: Sequence[Setting]) -> dict[str, Any]
     }
 
 
-def _over(studies: Sequence[Study], theirs: Sequence[Setting], ours: Sequence[Setting]) -> dict[str, Any] | None:
-    """Return the rate under our settings over that under theirs."""
-    return ratio_document(
-        over_workloads(
-            (study.workload, study.surface.apart(a, b)[0]) for study, a, b in zip(studies, theirs, ours, strict=True)
-        )
-    )
+def _over_default(study: Study, setting: Setting) -> float:
+    return math.exp(study.surface.apart(study.default, setting)[0])
+
+
+def _over(studies: Sequence[Study], theirs: Sequence[Setting], ours: Sequence[Setting]) -> dict[str, Any]:
+    """Return the rate under our settings over that under theirs, by class of strata."""
+    each = grouped(zip(studies, theirs, ours, strict=True), lambda row: class_of(kind(row[0].situation)))
+    return {
+        name: ratio_document(over_workloads((study.workload, study.surface.apart(a, b)[0]) for study, a, b in rows))
+        for name, rows in each.items()
+    }

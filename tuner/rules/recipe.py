@@ -3,7 +3,8 @@
 Notation
     P   physical cores inside the affinity mask and the quota
     S   sockets
-    w   pools: the graph's average width, rounded down, at most P (Wang et al., TACO 2021, is one recipe of these)
+    w   pools: the graph's average width, rounded down, at most P (Wang et al., TACO 2021, is one recipe of these; its
+        formula is recalled, not verified)
 """
 
 from __future__ import annotations

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.rules.condition import Condition
 from tuner.rules.recipe import BATCH, TERMS, Recipe
-from tuner.rules.schema import GROUPS, SCHEMA, THREADS, complaint
+from tuner.rules.schema import GROUPS, NEW_IN_SCHEMA, SCHEMA, THREADS, complaint
 from tuner.rules.situation import FEATURE, FEATURES, OPENMP, Situation
+from tuner.space.baseline import WANG, WANG_SOURCE
 
 KEEP = {THREADS: "keep TensorFlow's defaults", BATCH: "keep the workload's own batch size"}
 
@@ -119,6 +120,8 @@ class RuleList:
     otherwise: Mapping[str, Any]
     """The evidence of keeping what is there, where no rule holds."""
     coverage: Coverage
+    headline: Sequence[Mapping[str, Any]] = ()
+    """What is expected by class of strata, and in how many studies a rule is advised."""
     proof: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -128,12 +131,14 @@ class RuleList:
             rules=[Rule.from_dict(group, each) for each in data["rules"]],
             otherwise=data["otherwise"],
             coverage=Coverage.from_dict(data["coverage"]),
+            headline=list(data["headline"]),
             proof=dict(data["proof"]),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rules as plain data."""
         return {
+            "headline": [dict(each) for each in self.headline],
             "rules": [rule.to_dict() for rule in self.rules],
             "otherwise": dict(self.otherwise),
             "proof": dict(self.proof),
@@ -165,11 +170,13 @@ class RuleSet:
     @classmethod
     def from_dict(cls, data: Any) -> RuleSet:
         """Return stored rules; raises BadInputError for what are none, or of another format."""
-        hint = "make them again: tftune rules --format json --out FILE"
+        hint = "make them again: tftune rules --keep, or tftune rules --format json --out FILE"
         if not isinstance(data, dict) or "groups" not in data or "made" not in data:
             raise BadInputError("the file holds no rules", hint)
         if data.get("schema") != SCHEMA:
-            raise BadInputError(f"rules of format {data.get('schema')}, this tftune reads {SCHEMA}", hint)
+            raise BadInputError(
+                f"rules of format {data.get('schema')}, this tftune reads format {SCHEMA}{NEW_IN_SCHEMA}", hint
+            )
         wrong = complaint(data)
         if wrong is not None:
             raise BadInputError(f"rules that cannot be understood ({wrong})", hint)
@@ -185,5 +192,6 @@ class RuleSet:
         return {
             "schema": SCHEMA,
             "made": dict(self.made),
+            "sources": {WANG: WANG_SOURCE},
             "groups": {group: each.to_dict() for group, each in self.lists.items()},
         }

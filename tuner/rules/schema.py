@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.rules.recipe import BATCH
+from tuner.rules.strata import CLASSES, Advice
 
-SCHEMA = 1
+SCHEMA = 2
+NEW_IN_SCHEMA = ", which says in which strata the default is kept"
+"""What a file of the format before lacks."""
 THREADS = "threads"
 GROUPS = (THREADS, BATCH)
 
@@ -37,14 +40,20 @@ def _or_null(node: Node) -> Node:
 
 _RANGE: Node = {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2}
 _RATIO = _object({"ratio": _NUMBER, "low": _NUMBER_OR_NOT, "high": _NUMBER_OR_NOT, "workloads": _COUNT})
-_KIND: Node = {"shape": _TEXT, "pool": _TEXT, "onednn": {"type": "boolean"}}
+_KIND: Node = {"shape": _TEXT, "pool": _TEXT, "onednn": {"type": "boolean"}, "quota": {"type": "boolean"}}
 _SITUATION: Node = {"workload": _TEXT, "mode": _TEXT, **_KIND}
 _COUNTER_EXAMPLE = _object(
     {"study": _TEXT, **_SITUATION, "over_default": _NUMBER, "low": _NUMBER, "high": _NUMBER, "of_best": _NUMBER}
 )
 _LOSS = _object({"median": _NUMBER, "worst": _NUMBER, "worst_study": _TEXT})
 _COMPARED = _object({"median": _NUMBER, "least": _COUNT})
-_EXPECTED = _object({**_RATIO["properties"], "next": _or_null(_RANGE), "of_best": _RATIO})
+_EXPECTED = _object({**_RATIO["properties"], "next": _or_null(_RANGE), "of_best": _RATIO, "policy": _RATIO})
+_BY_CLASS: Node = {"type": "object", "propertyNames": {"enum": list(CLASSES)}}
+_BUILD: Node = {name: node for name, node in _KIND.items() if name != "shape"}
+_ADVISED: Node = {"studies": _COUNT, "gained": _RATIO, "advice": {"enum": [Advice.FOLLOW, Advice.NO_GAIN]}}
+_HEADLINE = _object(
+    {"class": {"enum": list(CLASSES)}, "studies": _COUNT, "followed": _COUNT, **_EXPECTED["properties"]}
+)
 
 EVIDENCE = _object(
     {
@@ -53,7 +62,7 @@ EVIDENCE = _object(
         "shapes": _COUNT,
         "measured": _COUNT,
         "right": _COUNT,
-        "gain": _map(_or_null(_RATIO)),
+        "gain": _BY_CLASS | _map(_map(_RATIO)),
         "loss": _or_null(_LOSS),
         "compared": _or_null(_COMPARED),
         "told_apart": _NUMBER_OR_NOT,
@@ -61,7 +70,8 @@ EVIDENCE = _object(
     },
     {
         "expected": _or_null(_EXPECTED),
-        "expected_in": _list(_object({**_KIND, **_EXPECTED["properties"]})),
+        "strata": _list(_object({**_KIND, **_ADVISED}, _EXPECTED["properties"])),
+        "builds": _list(_object({**_BUILD, **_ADVISED}, _EXPECTED["properties"])),
         "same_there": _list(_TEXT),
         "example": _object({**_SITUATION, "env": _map(_TEXT)}),
     },
@@ -71,13 +81,14 @@ EVIDENCE = _object(
 }
 """An account (`tuner.rules.account`), with what a rule adds to it."""
 
+_RULE_EVIDENCE = EVIDENCE | {"required": [*EVIDENCE["required"], "strata", "builds"]}
 _RULE = _object(
     {
         "if": _TEXT,
         "then": _TEXT,
         "condition": _list(_object({"feature": _TEXT, "threshold": _NUMBER, "below": {"type": "boolean"}})),
         "recipe": _map(_TEXT),
-        "evidence": EVIDENCE,
+        "evidence": _RULE_EVIDENCE,
     }
 )
 _COVERAGE = _object(
@@ -107,6 +118,8 @@ _EACH = _object(
         **_SITUATION,
         "recipe": _list(_TEXT),
         "over_default": _NUMBER,
+        "policy": _list(_TEXT),
+        "policy_over_default": _NUMBER,
         "of_best": _map(_NUMBER),
         "best_over": _map(_NUMBER),
     }
@@ -118,12 +131,13 @@ _PROOF = _object(
         "one_by_one": {"type": "boolean"},
         "studies": _COUNT,
         "rows": _list(_ROW),
-        "over": _map(_or_null(_RATIO)),
+        "over": _map(_BY_CLASS | _map(_RATIO)),
         "each": _list(_EACH),
     }
 )
 _GROUP = _object(
     {
+        "headline": _list(_HEADLINE),
         "rules": _list(_RULE),
         "otherwise": EVIDENCE,
         "coverage": _COVERAGE,
@@ -143,9 +157,11 @@ DOCUMENT = _object(
                 "excluded": _map(_list(_TEXT)),
                 "level": {"type": "number", "exclusiveMinimum": 0},
                 "least_gain": _NUMBER,
+                "margin": {"type": "number", "minimum": 0},
                 "fewest_workloads": _COUNT,
             }
         ),
+        "sources": _map(_TEXT),
         "groups": _object({}, dict.fromkeys(GROUPS, _GROUP)),
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -58,15 +58,21 @@ def thread_table(studies: Sequence[Study]) -> Table:
     return _table(THREADS, telling, thread_recipes(), [Recipe()] * len(telling))
 
 
-def batch_table(studies: Sequence[Study], threads: Rules) -> Table:
-    """Return the table of rules on the batch size, the rules on threads being followed already."""
+def batch_table(studies: Sequence[Study], threads: Callable[[Study], Recipe]) -> Table:
+    """Return the table of rules on the batch size, what is followed on `threads` being there already."""
     telling = [study for study in studies if study.tells_batch]
-    return _table(BATCH, telling, batch_recipes(), [follow(threads, study) for study in telling])
+    return _table(BATCH, telling, batch_recipes(), [threads(study) for study in telling])
+
+
+def first_rule(rules: Rules, study: Study) -> int:
+    """Return the number of the first rule that holds in a study, len(rules) where none does."""
+    return next((i for i, (condition, _) in enumerate(rules) if condition.holds(study.values)), len(rules))
 
 
 def follow(rules: Rules, study: Study) -> Recipe:
     """Return the recipe of the first rule that holds in a study; to keep what is there if none does."""
-    return next((recipe for condition, recipe in rules if condition.holds(study.values)), Recipe())
+    i = first_rule(rules, study)
+    return rules[i][1] if i < len(rules) else Recipe()
 
 
 class _Meant(NamedTuple):

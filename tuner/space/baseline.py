@@ -20,6 +20,7 @@ DEFAULT = "tf-default"
 INTEL = "intel"
 WANG = "wang-width"
 """The rule that knows the graph; no baseline of a space, as its width is known of an exported model only."""
+WANG_SOURCE = "Wang et al., ACM TACO 2021; the formula as recalled, not verified from the paper"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

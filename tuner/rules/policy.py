@@ -1,0 +1,64 @@
+"""A policy: rules with the step that does no harm, which keeps the default where no gain of theirs is shown.
+
+The step has to be learned as the rules are, and from the same studies: a table of what a policy gains in studies that
+were left out is honest only if their evidence had no part in the decision to follow or to keep. So inside what is left,
+workloads are left out once more, to learn where the rules help that were not chosen by them (nested cross-validation:
+Varma & Simon (2006), Bias in error estimation when using cross-validation for model selection, BMC Bioinformatics 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.rules.account import kind
+from tuner.rules.evidence import Study
+from tuner.rules.recipe import Recipe
+from tuner.rules.strata import Advice, Gain, advice_by_stratum, decide
+from tuner.rules.table import Rules, Table, first_rule, follow
+
+Kept = tuple[bool, ...]
+"""Which studies of a table are learned from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Rules, the first of which that holds counts; and of each, in which strata it is advised."""
+
+    rules: Rules
+    evidence: Sequence[Mapping[str, Any]]
+    """Of each rule, what `tuner.rules.strata.advice_by_stratum` says."""
+
+    def recipe(self, study: Study) -> Recipe:
+        """Return what is followed in a study; to keep what is there where no gain is shown."""
+        i = first_rule(self.rules, study)
+        if i == len(self.rules) or decide(self.evidence[i], kind(study.situation)).advice is not Advice.FOLLOW:
+            return Recipe()
+        return self.rules[i][1]
+
+
+def with_caution(
+    table: Table, rules: Rules, kept: Kept, *, learned: Callable[[Kept], Rules], fold: Mapping[str, int]
+) -> Policy:
+    """Return the policy that rules, learned from the `kept` studies of a table, give with the evidence of these alone.
+
+    `learned` gives the rules of some studies; `fold` says which workloads are left out together.
+    """
+    gains: list[list[Gain]] = [[] for _ in rules]
+    for left_out in sorted(set(fold.values())):
+        met = [n for n, study in enumerate(table.studies) if kept[n] and fold[study.workload] == left_out]
+        if not met:
+            continue
+        of_others = learned(
+            tuple(
+                is_kept and fold[study.workload] != left_out for is_kept, study in zip(kept, table.studies, strict=True)
+            )
+        )
+        for n in met:
+            study = table.studies[n]
+            i = first_rule(rules, study)
+            if i < len(rules):
+                gained = table.problem.u[n, table.recipes.index(follow(of_others, study))]
+                gains[i].append(Gain(kind=kind(study.situation), workload=study.workload, log_ratio=float(gained)))
+    return Policy(rules=rules, evidence=[advice_by_stratum(each) for each in gains])
