@@ -19,6 +19,7 @@ from tuner.measure.tail import Kept
 from tuner.search.race import Call, RacePlan, call
 from tuner.search.record import Trial
 from tuner.search.reference import Reference, adopt
+from tuner.search.sampler import believed
 from tuner.search.standing import incumbent
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -318,7 +319,8 @@ class Bench:
     ) -> Trial:
         """Return the trial with its pair, and what that says."""
         assert start.facts is not None
-        plan, sd, best = self._plan, self._quad_sd(known), incumbent(known)
+        belief = believed(known, self._space.choices(), luck=self.noise.process_sd)
+        plan, sd, best = self._plan, self._quad_sd(known), incumbent(known, belief)
 
         def estimate(pair: Pair) -> Estimate:
             return reference.estimate(pair, plan.objective, batch_size=trial.setting.batch_size, sd=sd)

@@ -19,7 +19,7 @@ from tuner.search.bench import Bench, BenchPlan
 from tuner.search.budget import Budget
 from tuner.search.countdown import Countdown
 from tuner.search.record import Record, Trial, distributions
-from tuner.search.sampler import LatticeSampler
+from tuner.search.sampler import LatticeSampler, believed
 from tuner.search.standing import alike, incumbent
 from tuner.space.baseline import DEFAULT, INTEL
 from tuner.space.setting import Setting, distinct
@@ -106,6 +106,7 @@ class Study:
         self._time = Countdown(launcher, launcher.now() if began_s is None else began_s, budget.time_s)
         self._trials: list[Trial] = []
         """The finished trials, of earlier runs too: read once, as no other run may measure meanwhile."""
+        self._believed: tuple[tuple[int, float], dict[Setting, float]] | None = None
         self._done: list[Trial] = []
         """Those of this run."""
         self._search_s = 0.0
@@ -174,7 +175,7 @@ class Study:
                 self._record.finish(waiting.pop(0)[0], done)
                 self._trials.append(done)
                 self._done.append(done)
-                self._events.trial_ends(done, incumbent(self._trials), self._time.left_s())
+                self._events.trial_ends(done, self._incumbent(), self._time.left_s())
                 if done.baselines and done.status is not Status.OK and not done.void:
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
@@ -220,7 +221,7 @@ class Study:
 
     def _finals_reserve_s(self) -> float:
         """Return the time that the usual rounds need, and no more than the finals' share of the budget."""
-        plan, best = self._plan.finals, incumbent(self._trials)
+        plan, best = self._plan.finals, self._incumbent()
         needed = USUAL_ROUNDS * plan.round_s(self._costs(self._line_up(best)))
         return needed if self._budget.time_s is None else min(needed, _FINALS_SHARE * self._budget.time_s)
 
@@ -242,12 +243,22 @@ class Study:
         if best is None:
             return line_up(self._space.reference, self._space, without=void)
         luck = self._noise().process_sd
-        settings = [t.setting for t in alike(self._trials, luck=luck)]
+        settings = [t.setting for t in alike(self._trials, luck=luck, belief=self._belief())]
         simpler = min(settings, key=lambda setting: simplicity(setting, self._space.reference))
         contenders = line_up(best.setting, self._space, without=void, simpler=simpler)
         if usual_rounds_fit(replace(self._plan.finals, laps=1), self._costs(contenders), self._time.left_s()):
             return contenders
         return line_up(best.setting, self._space, without=void)  # a verdict on the winner comes first
+
+    def _belief(self) -> dict[Setting, float]:
+        """Return the posterior mean of each setting that was measured; found anew where more is known."""
+        knowledge = (len(self._trials), self._noise().process_sd)
+        if self._believed is None or self._believed[0] != knowledge:
+            self._believed = knowledge, believed(self._trials, self._space.choices(), luck=knowledge[1])
+        return self._believed[1]
+
+    def _incumbent(self) -> Trial | None:
+        return incumbent(self._trials, self._belief())
 
     def _noise(self) -> Noise:
         """Return the noise as it was measured last, in an earlier run if not in this one."""
@@ -255,7 +266,7 @@ class Study:
 
     def _finals(self) -> None:
         """Hold rounds until every verdict is decided or the time is used up, but not fewer than have an interval."""
-        best = incumbent(self._trials)
+        best = self._incumbent()
         if best is None:
             seen = [(trial.step_s, trial.peak_memory_bytes) for trial in self._trials if trial.estimate is not None]
             if self._plan.bench.limits and seen:

@@ -13,6 +13,7 @@ from tuner.machine.host import Machine
 from tuner.runtime.probe import Runtime
 from tuner.space.baseline import BASELINES, DEFAULT
 from tuner.space.catalogue import EXCLUSIVE, KNOBS, PRELOAD, knob
+from tuner.space.expression import Expression
 from tuner.space.knob import Value
 from tuner.space.setting import Setting
 from tuner.space.spacefile import SpaceFile, default_of
