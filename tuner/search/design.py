@@ -42,7 +42,8 @@ def design(space: Space) -> list[Setting]:
             wanted["kmp_blocktime"] = _BLOCKTIMES[len(chosen) % len(_BLOCKTIMES)]
         wanted["batch_size"] = reference.batch_size * _BATCHES[len(chosen) % len(_BATCHES)]
         setting = _nearest(space, reference.to_dict() | wanted)
-        if setting in points and _regime(setting) not in known:
+        # A pin may leave no such regime.
+        if setting["inter_op"] == pools and setting in points and _regime(setting) not in known:
             known.add(_regime(setting))
             chosen.append(setting)
     return chosen

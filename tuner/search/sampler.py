@@ -83,12 +83,12 @@ class LatticeSampler(BaseSampler):
     def propose(self, study: optuna.Study, *, cost_s: CostS | None = None) -> Proposal | None:
         """Return the next setting for what the study knows now, or None if every setting was tried.
 
-        With `cost_s` it is the setting that gains most per second. The same knowledge gives the same proposal, so
-        asking twice is harmless: the costs are given where the knowledge is new, and hold until it changes.
+        With `cost_s` it is the setting that gains most per second. Asked again without, for the same knowledge, it is
+        the proposal that was given last: what Optuna is told is what the study has decided on.
         """
         trials, pending = trials_of(study), pending_of(study)
         knowledge = (len(trials), len(pending))
-        if self._last is None or self._last[0] != knowledge:
+        if cost_s is not None or self._last is None or self._last[0] != knowledge:
             self._last = knowledge, self._propose(trials, pending, _luck(study), cost_s)
         return self._last[1]
 
