@@ -184,7 +184,7 @@ def test_latency_fixes_the_batch_size(machine: Machine, stock: Runtime, resnet50
         resolve(file, **common, batch_sizes=[1, 2])
 
 
-def test_thread_counts_are_shares_of_the_cores_too(space: Space, machine: Machine, resnet50: Workload) -> None:
+def test_thread_counts_are_shares_of_the_cores_too(space: Space, machine: Machine) -> None:
     assert space.domains["inter_op"] == (1, 2, 4, 8, 16)  # of 8 cores: a third is 2, as a quarter is
     assert space.domains["intra_op"] == (1, 2, 4, 5, 6, 8, 16)
     large = replace(machine, logical_cpus=56, physical_cores=56, threads_per_core=1)
