@@ -22,13 +22,14 @@ from tuner.measure.statistics import Estimate
 from tuner.measure.verdict import MARGIN
 from tuner.report.document import describe_study
 from tuner.runtime.probe import Runtime
-from tuner.search.bench import Bench, BenchPlan
+from tuner.search.bench import Bench
 from tuner.search.budget import Budget
+from tuner.search.lattice import Encoding
+from tuner.search.plan import BenchPlan, Plan
 from tuner.search.race import Call, RacePlan, call
 from tuner.search.record import Trial
-from tuner.search.sampler import Encoding, fit
+from tuner.search.sampler import fit
 from tuner.search.standing import alike, incumbent
-from tuner.search.study import Plan
 from tuner.space import spacefile
 from tuner.space.setting import Setting
 from tuner.space.space import Space, resolve
@@ -92,8 +93,9 @@ def test_losers_get_fewer_slices_than_the_incumbent(tmp_path: Path, space: Space
 def test_what_was_given_up_is_an_imprecise_observation(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path)
     trials = record.trials()
-    posterior = fit(trials, Encoding(space.choices()), 0.006, np.random.default_rng(0))
-    assert posterior is not None
+    mixture = fit(trials, Encoding(space.choices()), 0.006)
+    assert mixture is not None
+    posterior = mixture[0]
     assert len(posterior.y) == sum(1 for t in trials if t.estimate is not None)
     assert any(t.pruned for t in trials)
     se = {t.number: t.se for t in trials if t.se is not None}
@@ -106,8 +108,9 @@ def test_trials_that_shared_a_reference_share_its_luck(space: Space) -> None:
         Trial(number=i, setting=s, status=Status.OK, log_ratio=0.0, se=0.01, df=5, reference=1 + i // 2)
         for i, s in enumerate(settings)
     ]
-    posterior = fit(trials, Encoding(space.choices()), 0.02, np.random.default_rng(0))
-    assert posterior is not None
+    mixture = fit(trials, Encoding(space.choices()), 0.02)
+    assert mixture is not None
+    posterior = mixture[0]
     assert np.diag(posterior.N) == pytest.approx(0.01**2 + 2 * 0.02**2)
     assert posterior.N[0, 1] == pytest.approx(0.02**2)
     assert posterior.N[0, 2] == 0.0

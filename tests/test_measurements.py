@@ -18,7 +18,8 @@ from tests.test_cli import tftune
 from tuner.job.job import Job, prepare
 from tuner.job.request import Request, check
 from tuner.measure.objective import Objective
-from tuner.search.bench import Bench, BenchPlan
+from tuner.search.bench import Bench
+from tuner.search.plan import BenchPlan
 from tuner.search.record import Trial
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.replay import ReplayLauncher, load
-from tests.benchmarks.simulation import DEFAULT, ITEMS_S, TRACES, null_study, power_study
+from tests.benchmarks.simulation import DEFAULT, ITEMS_S, TRACES, coverage, finals_study
+from tuner.measure.verdict import Word
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -31,5 +32,15 @@ def test_a_trace_is_taken_apart_and_put_together_again(name: str) -> None:
 
 def test_equal_settings_seldom_win_and_real_gains_are_found() -> None:
     n = 60
-    assert sum(null_study(TRACES[0], seed)[0] for seed in range(n)) <= 0.05 * n
-    assert sum(power_study(TRACES[0], 0.05, seed) for seed in range(n)) >= 0.95 * n
+    equal = [finals_study(TRACES[0], (0.0,) * 4, 0.0, seed) for seed in range(n)]
+    assert sum(outcome.claims for outcome in equal) <= 0.05 * n
+    assert sum(outcome.words["tf-default"] is Word.NO_DIFFERENCE for outcome in equal) >= 0.85 * n
+    faster = [finals_study(TRACES[0], (0.05, 0.0, 0.0, 0.0), 0.0, seed) for seed in range(n)]
+    assert sum(outcome.words["tf-default"] is Word.BETTER for outcome in faster) >= 0.95 * n
+
+
+@pytest.mark.parametrize("noisier", [1.0, 3.0])
+def test_intervals_cover_with_their_looks(noisier: float) -> None:
+    n = 400
+    missed = sum(coverage(2, 8, noisier, seed)[0] for seed in range(n))
+    assert missed / n == pytest.approx(0.05, abs=3 * math.sqrt(0.05 * 0.95 / n))

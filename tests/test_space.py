@@ -184,6 +184,37 @@ def test_latency_fixes_the_batch_size(machine: Machine, stock: Runtime, resnet50
         resolve(file, **common, batch_sizes=[1, 2])
 
 
+def test_thread_counts_are_shares_of_the_cores_too(space: Space, machine: Machine) -> None:
+    assert space.domains["inter_op"] == (1, 2, 4, 8, 16)  # of 8 cores: a third is 2, as a quarter is
+    assert space.domains["intra_op"] == (1, 2, 4, 5, 6, 8, 16)
+    large = replace(machine, logical_cpus=56, physical_cores=56, threads_per_core=1)
+    domains = spacefile.read("cpu", large).domains
+    assert {14, 18, 28} <= set(domains["inter_op"])
+    assert {14, 18, 28, 37, 42, 56} <= set(domains["omp_num_threads"])
+
+
+def test_two_cores_have_the_lattices_that_they_had(
+    machine: Machine, stock: Runtime, openmp: Runtime, resnet50: Workload
+) -> None:
+    two = replace(
+        machine,
+        logical_cpus=2,
+        physical_cores=2,
+        threads_per_core=1,
+        sockets=1,
+        numa_nodes={"0": "0-1"},
+        affinity="0-1",
+    )
+    file = spacefile.read("cpu", two)
+    sizes = [len(resolve(file, machine=two, runtime=r, workload=resnet50).points) for r in (stock, openmp)]
+    assert sizes == [28, 448]
+
+
+def test_a_team_for_each_pool_keeps_to_the_machine(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
+    points = resolve(spacefile.read("cpu", machine), machine=machine, runtime=openmp, workload=resnet50).points
+    assert max(int(p["inter_op"]) * int(p["omp_num_threads"]) for p in points) == 4 * machine.logical_cpus
+
+
 def test_an_empty_lattice_is_refused(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
     file = spacefile.read("cpu", machine)
     with pytest.raises(BadInputError, match="no setting of 'cpu'"):

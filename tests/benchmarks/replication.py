@@ -3,8 +3,8 @@
     python -m tests.benchmarks.replication
 
 In a session live, of one setting, two fresh interpreters and two forks of each of two servers that were executed for
-it. They take turns in slices, there and back, so that all have the same weather. With x_j the mean log rate of process j
-of a session, there are these differences in each:
+it. They take turns in slices, there and back, so that all have the same weather. With x_j the log rate of process j
+of a session, on average, there are these differences in each:
 
     d_f = x_1 - x_2                            of fresh interpreters       Var = 2 σ_fresh²
     d_s                                        of two forks of one server  Var = 2 σ_fork²

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import launchers, rules, simulation, workloads
+from tests.benchmarks import launchers, rules, searchers, simulation, workloads
 from tests.benchmarks.bench import Figure, job_on
 from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import detect
@@ -178,6 +178,7 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "pair": pair,
     "compare": compare,
     "simulation": simulation.simulation,
+    "searchers": searchers.searchers,
     "rules": rules.figures,
     "recommend": recommend,
 }

@@ -30,13 +30,14 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.measure.statistics import Array, estimate, unpaired
 from tuner.measure.verdict import CLAIMS, INCUMBENT, Word, recommend
-from tuner.search.bench import Bench, BenchPlan
+from tuner.search.bench import Bench
 from tuner.search.budget import Budget
+from tuner.search.plan import BenchPlan, Plan
 from tuner.search.race import RacePlan
 from tuner.search.record import Record
 from tuner.search.sampler import LatticeSampler
 from tuner.search.standing import incumbent
-from tuner.search.study import Plan, Study
+from tuner.search.study import Study
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.scripted import ScriptedLauncher

@@ -26,11 +26,11 @@ from tuner.report import workload as workloads
 from tuner.report.layout import plural
 from tuner.report.progress import Progress
 from tuner.rules.evidence import MEASURED
-from tuner.search.bench import BenchPlan
+from tuner.search.plan import BenchPlan, Plan
 from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import create_or_continue, open_storage
-from tuner.search.study import Plan, Study
+from tuner.search.study import Study
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher

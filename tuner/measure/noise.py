@@ -28,7 +28,7 @@ from tuner.measure.pair import Pair, log_ratios
 from tuner.measure.statistics import Array, squeezed
 
 # What is believed before anything is known of this machine, and how much that counts (degrees of freedom).
-PRIOR_QUAD_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.02, 0.006, 4.0
+PRIOR_QUAD_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.035, 0.006, 4.0
 # Few pairs can look more alike than their quads allow; a tenth of the prior is as lucky as processes get.
 LEAST_PROCESS_SD = PRIOR_PROCESS_SD / 10
 _GRID = np.geomspace(LEAST_PROCESS_SD, 1.0, 160) ** 2  # of σ_p², where it has to be integrated over

@@ -22,9 +22,11 @@ from tuner.measure.warning import merge
 from tuner.report import evidence
 from tuner.runtime.probe import Runtime
 from tuner.search.record import Record, Trial
+from tuner.search.sampler import believed
 from tuner.search.standing import incumbent
 from tuner.space.baseline import BASELINES, DEFAULT
 from tuner.space.catalogue import KNOBS
+from tuner.space.knob import Value
 from tuner.space.space import Space
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
@@ -88,7 +90,7 @@ def describe_study(record: Record) -> Document:
         "hints": record.get("hints", {}),
         "noise": evidence.noise_document(record),
         "conditions": record.get("conditions", [None])[-1],
-        "incumbent": _incumbent(trials, luck),
+        "incumbent": _incumbent(trials, luck, record.choices()),
         **_finals(record, objective, trials),
         "ended_because": last.get("ended_because"),
         "search_timed_share": last.get("search_timed_share"),
@@ -176,8 +178,9 @@ def trial_document(trial: Trial, luck: float) -> Document:
     }
 
 
-def _incumbent(trials: Sequence[Trial], luck: float) -> Document | None:
-    best = incumbent(trials)
+def _incumbent(trials: Sequence[Trial], luck: float, choices: Mapping[str, Sequence[Value]]) -> Document | None:
+    """Return the incumbent as the search itself chose it: by the posterior mean."""
+    best = incumbent(trials, believed(trials, choices, luck=luck))
     return None if best is None else {"setting": best.setting.to_dict(), **_ratio(best, luck)}
 
 

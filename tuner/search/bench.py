@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tuner.errors import TunerError
 from tuner.measure import noise as noises
 from tuner.measure.agreement import TOLERANCE, computes_apart, deviation
-from tuner.measure.constraint import Limits
 from tuner.measure.noise import Noise
-from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.measure.pair import Pair, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, pooled_sd
 from tuner.measure.steady import unsettled
 from tuner.measure.tail import Kept
+from tuner.search.plan import BenchPlan
 from tuner.search.pool import Live, Pool, threads_of
-from tuner.search.race import Call, RacePlan, call
+from tuner.search.race import Call, call
 from tuner.search.record import Trial
 from tuner.search.reference import Reference, adopt, by_way_of_a_canary
+from tuner.search.sampler import believed
 from tuner.search.standing import incumbent
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -31,32 +31,6 @@ _USUAL_QUADS = 2  # of a trial, for what it is expected to cost
 _WARM_UP_STEPS = 3
 _MEMORY_MARGIN = 1.3  # a process grows while it runs
 _ROOMY_BYTES = 4 << 30  # with this much free, the first processes start together without a look at their size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchPlan:
-    """How a trial is measured.
-
-    A pair goes on until the race says otherwise, or until one more quad would make it longer than `max_pair_s`. At
-    most `parallel` processes start at once. The reference is renewed after `renew_every` trials: what luck it has, all
-    trials that it serves share. The noise is taken from a pair of `gauge_quads` quads; from fewer where it would take
-    longer than `gauge_s` seconds. The processes of `live` thread settings are kept for other batch sizes of these; none
-    where each batch size is to have a process of its own. A setting that breaks one of the `limits` is measured like
-    any other, and never the incumbent. `free_memory_bytes` tells how much memory is left for processes, None if that is
-    not known.
-    """
-
-    objective: Objective = Objective.THROUGHPUT
-    limits: Limits = field(default_factory=Limits)
-    pair: PairPlan = field(default_factory=PairPlan)
-    race: RacePlan = field(default_factory=RacePlan)
-    max_pair_s: float = 10.0
-    parallel: int = 2
-    renew_every: int = 24
-    gauge_quads: int = 4
-    gauge_s: float = 12.0
-    live: int = 3
-    free_memory_bytes: Callable[[], int | None] = lambda: None
 
 
 class Bench:
@@ -110,7 +84,7 @@ class Bench:
         return start_s + _WARM_UP_STEPS * step_s + _USUAL_QUADS * 2 * (own_s + reference_s)
 
     def is_live(self, setting: Setting) -> bool:
-        """Return whether a process of this setting, at whatever batch size, is there."""
+        """Return whether a trial of a setting needs no start."""
         return setting in self._pool
 
     def gauge(self, known: Sequence[Trial]) -> tuple[Noise, list[Pair]]:
@@ -173,7 +147,7 @@ class Bench:
             self._twin[0].process.close()
             self._twin = None
 
-    # ---- processes --------------------------------------------------------------------------------------------
+    # ---- processes ----
 
     def _launch(self, settings: Sequence[Setting]) -> list[Started]:
         began = self._launcher.now()
@@ -343,7 +317,8 @@ class Bench:
         self, trial: Trial, live: Live, reference: Reference, known: Sequence[Trial], begun: Pair | None
     ) -> Trial:
         """Return the trial with its pair, and what that says."""
-        plan, sd, best = self._plan, self._quad_sd(known), incumbent(known)
+        belief = believed(known, self._space.choices(), luck=self.noise.process_sd)
+        plan, sd, best = self._plan, self._quad_sd(known), incumbent(known, belief)
 
         def estimate(pair: Pair) -> Estimate:
             return reference.estimate(pair, plan.objective, batch_size=trial.setting.batch_size, sd=sd)

@@ -2,25 +2,31 @@
 
 Notation
     X (n, d)   encoded settings of the observations, each coordinate in [0, 1]
-    y (n,)     observed mean log-ratios
+    y (n,)     observed mean log-ratios, less the prior mean where there is one
     N (n, n)   covariance of their noise: squared standard errors, and the luck of the processes, which observations
                share that were compared with the same reference
     Z (m, d)   encoded settings to predict at
-    θ          log lengthscales ℓ (d,) and log amplitude σ, of which the prior is log-normal
-    k(x, x')   σ² (1 + √5 r + 5r²/3) exp(-√5 r),  r² = Σ_j ((x_j - x'_j) / ℓ_j)²      Matérn 5/2, ARD
+    g          a group of coordinates; the process is a sum of one independent process for each group
+    θ          log lengthscales ℓ (d,), shared by the groups, and log amplitudes σ_g, of which the prior is log-normal
+    k(x, x')   Σ_g σ_g² (1 + √5 r_g + 5r_g²/3) exp(-√5 r_g),  r_g² = Σ_{j∈g} ((x_j - x'_j) / ℓ_j)²    Matérn 5/2, ARD
     K          k(X, X) + N
+    μ          the mean, by generalised least squares;  α = K⁻¹ (y - μ)
 
 Sources: Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, eqs. 2.25-2.26 (posterior), 2.30
-(marginal likelihood), 4.17 (Matérn); Jones et al. (1998), eq. 15 (expected improvement); Picheny et al. (2013),
-section 4.1 (with noise, the best posterior mean at an observed point takes the place of the best observation).
+(marginal likelihood), 4.17 (Matérn), 5.9 (its gradient; as μ minimises the quadratic form, it adds nothing);
+Duvenaud, Nickisch & Rasmussen (2011), Additive Gaussian processes (sums over groups of coordinates); Jones et al.
+(1998), eq. 15 (expected improvement); Picheny et al. (2013), section 4.1 (with noise, the best posterior mean at an
+observed point takes the place of the best observation).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy  # scipy.optimize: as in statistics
+from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import ndtr
 
@@ -28,19 +34,24 @@ from tuner.measure.statistics import Array
 
 _SQRT5 = np.sqrt(5.0)
 # Log-normal priors, (mean, sd) of the logarithm. A lengthscale of half the domain lets a trend be learned from
-# three points; settings of one model differ by about 15 % in speed, seldom by more than a factor of 2.
+# three points; settings of one model differ by about 15 % in speed on few cores, by a factor of 2 on many.
 _LENGTHSCALE_PRIOR = (np.log(0.6), 0.8)
-_AMPLITUDE_PRIOR = (np.log(0.15), 0.8)
+_AMPLITUDE_PRIOR = (np.log(0.3), 0.8)
 _BOUNDS_SD = 3.5
-_RESTARTS = 3
+_SPREAD_STARTS = (-1.0, 1.0)  # of the lengthscales, in standard deviations of the prior: rough and smooth
+_FAILED = 1e10
+
+Groups = Sequence[NDArray[np.intp]]
+"""The coordinates of each group, index arrays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
     """A fitted process: θ = (ℓ, σ), the mean μ, the observations, and what predictions need of K."""
 
+    groups: Groups
     lengthscales: Array
-    amplitude: float
+    amplitudes: Array
     mean: float
     X: Array
     y: Array
@@ -49,54 +60,77 @@ class Posterior:
     alpha: Array
 
 
+Mixture = tuple[Posterior, ...]
+"""Processes of equal weight, one for each way to group the coordinates."""
+
+
 def matern(X: Array, Z: Array, lengthscales: Array, amplitude: float) -> Array:
-    """Return k(X, Z), shape (n, m)."""
+    """Return the term of one group, shape (n, m)."""
     a, b = X / lengthscales, Z / lengthscales
     squared = (a**2).sum(1)[:, None] + (b**2).sum(1)[None, :] - 2 * a @ b.T
-    r = np.sqrt(np.maximum(squared, 0.0))
-    return np.asarray(amplitude**2 * (1 + _SQRT5 * r + 5 / 3 * r**2) * np.exp(-_SQRT5 * r))
+    r = _SQRT5 * np.sqrt(np.maximum(squared, 0.0))
+    return np.asarray(amplitude**2 * (1 + r + r**2 / 3) * np.exp(-r))
 
 
-def fit(X: Array, y: Array, N: Array, rng: np.random.Generator) -> Posterior:
-    """Return the process at the maximum a posteriori of θ, from several starts."""
+def kernel(X: Array, Z: Array, groups: Groups, lengthscales: Array, amplitudes: Array) -> Array:
+    """Return k(X, Z), shape (n, m)."""
+    terms = (matern(X[:, g], Z[:, g], lengthscales[g], s) for g, s in zip(groups, amplitudes, strict=True))
+    return np.asarray(sum(terms))
+
+
+def whole(d: int) -> Groups:
+    """Return the one group of all coordinates."""
+    return (np.arange(d),)
+
+
+def fit(X: Array, y: Array, N: Array, groups: Groups | None = None) -> Posterior:
+    """Return the process at the maximum a posteriori of θ, from several starts; the same data give the same fit."""
     d = X.shape[1]
-    centre = np.array([_LENGTHSCALE_PRIOR[0]] * d + [_AMPLITUDE_PRIOR[0]])
-    spread = np.array([_LENGTHSCALE_PRIOR[1]] * d + [_AMPLITUDE_PRIOR[1]])
+    groups = whole(d) if groups is None else groups
+    n_groups = len(groups)
+    # The terms share the variance that one alone would have.
+    amplitude = _AMPLITUDE_PRIOR[0] - np.log(n_groups) / 2
+    centre = np.array([_LENGTHSCALE_PRIOR[0]] * d + [amplitude] * n_groups)
+    spread = np.array([_LENGTHSCALE_PRIOR[1]] * d + [_AMPLITUDE_PRIOR[1]] * n_groups)
+    squares = (X[:, None, :] - X[None, :, :]) ** 2
 
-    def objective(theta: Array) -> float:
-        return _negative_log_posterior(theta, X, y, N, centre, spread)
+    def objective(theta: Array) -> tuple[float, Array]:
+        return _negative_log_posterior(theta, squares, y, N, groups, centre, spread)
 
-    starts = [centre] + [centre + spread * rng.standard_normal(d + 1) for _ in range(_RESTARTS - 1)]
+    lengths = np.concatenate([np.ones(d), np.zeros(n_groups)])
+    starts = [centre, *(centre + sd * spread * lengths for sd in _SPREAD_STARTS)]
     bounds = list(zip(centre - _BOUNDS_SD * spread, centre + _BOUNDS_SD * spread, strict=True))
-    fits = [scipy.optimize.minimize(objective, start, method="L-BFGS-B", bounds=bounds) for start in starts]
+    fits = [scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds) for start in starts]
     theta = np.asarray(min(fits, key=lambda found: float(found.fun)).x, dtype=float)
-    return condition(X, y, N, np.exp(theta[:-1]), float(np.exp(theta[-1])))
+    return condition(X, y, N, np.exp(theta[:d]), np.exp(theta[d:]), groups)
 
 
-def condition(X: Array, y: Array, N: Array, lengthscales: Array, amplitude: float) -> Posterior:
+def condition(
+    X: Array, y: Array, N: Array, lengthscales: Array, amplitudes: Array, groups: Groups | None = None
+) -> Posterior:
     """Return the process for given θ; its mean μ is the generalised least-squares estimate."""
-    L = cholesky(matern(X, X, lengthscales, amplitude) + N, lower=True)
-    ones = np.ones(len(y))
-    weights = cho_solve((L, True), ones)
-    mean = float(weights @ y / (weights @ ones))
+    groups = whole(X.shape[1]) if groups is None else groups
+    L = cholesky(kernel(X, X, groups, lengthscales, amplitudes) + N, lower=True)
+    mean, alpha = _mean(L, y)
     return Posterior(
+        groups=groups,
         lengthscales=lengthscales,
-        amplitude=amplitude,
+        amplitudes=amplitudes,
         mean=mean,
         X=X,
         y=y,
         N=N,
         L=L,
-        alpha=np.asarray(cho_solve((L, True), y - mean)),
+        alpha=alpha,
     )
 
 
 def predict(posterior: Posterior, Z: Array) -> tuple[Array, Array]:
     """Return the mean and the standard deviation of the noise-free function at Z, shapes (m,) and (m,)."""
-    k = matern(posterior.X, Z, posterior.lengthscales, posterior.amplitude)
+    k = kernel(posterior.X, Z, posterior.groups, posterior.lengthscales, posterior.amplitudes)
     mean = posterior.mean + k.T @ posterior.alpha
     w = solve_triangular(posterior.L, k, lower=True)
-    variance = posterior.amplitude**2 - (w**2).sum(axis=0)
+    variance = (posterior.amplitudes**2).sum() - (w**2).sum(axis=0)
     return np.asarray(mean), np.sqrt(np.maximum(variance, 0.0))
 
 
@@ -109,11 +143,52 @@ def expected_improvement(mean: Array, sd: Array, best: float) -> Array:
     return np.where(sd > 1e-12, gain * ndtr(z) + safe * density, np.maximum(gain, 0.0))
 
 
-def _negative_log_posterior(theta: Array, X: Array, y: Array, N: Array, centre: Array, spread: Array) -> float:
-    """Return -log p(y | X, θ) - log p(θ) up to a constant."""
+def mean_of(mixture: Mixture, Z: Array) -> Array:
+    """Return the mean of the noise-free function at Z over all processes, shape (m,)."""
+    return np.asarray(np.mean([predict(posterior, Z)[0] for posterior in mixture], axis=0))
+
+
+def improvement_of(mixture: Mixture, Z: Array, best: float, prior: Array | float = 0.0) -> Array:
+    """Return the expected improvement at Z over all processes, shape (m,)."""
+    found = []
+    for posterior in mixture:
+        mean, sd = predict(posterior, Z)
+        found.append(expected_improvement(mean + prior, sd, best))
+    return np.asarray(np.mean(found, axis=0))
+
+
+def _mean(L: Array, y: Array) -> tuple[float, Array]:
+    """Return μ and α."""
+    weights = cho_solve((L, True), np.ones(len(y)))
+    mean = float(weights @ y / weights.sum())
+    return mean, np.asarray(cho_solve((L, True), y - mean))
+
+
+def _negative_log_posterior(
+    theta: Array, squares: Array, y: Array, N: Array, groups: Groups, centre: Array, spread: Array
+) -> tuple[float, Array]:
+    """Return -log p(y | X, θ) - log p(θ) up to a constant, and its gradient by θ; `squares` are (x_j - x'_j)²."""
+    d = squares.shape[2]
+    inverse_squares, variances = np.exp(-2 * theta[:d]), np.exp(2 * theta[d:])
+    K, terms, slopes = N.copy(), [], []
+    for g, variance in zip(groups, variances, strict=True):
+        r = _SQRT5 * np.sqrt(squares[:, :, g] @ inverse_squares[g])
+        decay = variance * np.exp(-r)
+        terms.append((1 + r + r**2 / 3) * decay)
+        # ∂k/∂log ℓ_j = σ² 5/3 (1 + √5 r) exp(-√5 r) ((x_j - x'_j) / ℓ_j)²
+        slopes.append(5 / 3 * (1 + r) * decay)
+        K += terms[-1]
     try:
-        posterior = condition(X, y, N, np.exp(theta[:-1]), float(np.exp(theta[-1])))
+        L = cholesky(K, lower=True)
     except np.linalg.LinAlgError:
-        return 1e10
-    fit_term = 0.5 * float((y - posterior.mean) @ posterior.alpha)
-    return float(fit_term + np.log(np.diag(posterior.L)).sum() + 0.5 * (((theta - centre) / spread) ** 2).sum())
+        return _FAILED, np.zeros_like(theta)
+    mean, alpha = _mean(L, y)
+    # ∂/∂θ of -log p(y | X, θ) is half the trace of W ∂K/∂θ.
+    W = cho_solve((L, True), np.eye(len(y))) - np.outer(alpha, alpha)
+    off = (theta - centre) / spread
+    gradient = off / spread
+    for i, (g, term, slope) in enumerate(zip(groups, terms, slopes, strict=True)):
+        gradient[d + i] += float((W * term).sum())
+        gradient[g] += 0.5 * np.tensordot(W * slope, squares[:, :, g], axes=2) * inverse_squares[g]
+    value = 0.5 * float((y - mean) @ alpha) + float(np.log(np.diag(L)).sum()) + 0.5 * float((off**2).sum())
+    return value, gradient

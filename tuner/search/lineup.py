@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tuner.measure.contest import USUAL_ROUNDS
 from tuner.measure.finals import SAME_BATCH, Contender, FinalsPlan
@@ -15,26 +15,33 @@ from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 
 
-def line_up(trials: Sequence[Trial], space: Space, noise: Noise, plan: FinalsPlan, *, margin: float) -> list[Contender]:
+def line_up(
+    trials: Sequence[Trial],
+    space: Space,
+    noise: Noise,
+    plan: FinalsPlan,
+    *,
+    margin: float,
+    belief: Mapping[Setting, float],
+) -> list[Contender]:
     """Return the contenders: the incumbent, TensorFlow's default, and rivals in the order of what they could say.
 
     Where the default itself is the best so far, the best of the others stands against it. A simpler setting that may be
     recommended in the incumbent's place is the first rival; of the others those come first of which a verdict is
-    likely, by what the search says of them.
+    likely, by `belief`, the posterior mean of each setting that was measured (log-ratio).
     """
     void = [trial.setting for trial in trials if trial.void]
-    best = incumbent([trial for trial in trials if trial.setting != space.reference])
+    best = incumbent([trial for trial in trials if trial.setting != space.reference], belief)
     if best is None:
         return contenders(None, space, without=void)
-    settings = [trial.setting for trial in alike(trials, luck=noise.process_sd)]
+    settings = [trial.setting for trial in alike(trials, luck=noise.process_sd, belief=belief)]
     simpler = min(settings, key=lambda setting: simplicity(setting, space.reference), default=None)
     first, second, *rivals = contenders(best.setting, space, without=void, simpler=simpler)
-    known = {trial.setting: trial.log_ratio for trial in trials if trial.log_ratio is not None}
     se = noise.finals_se(rounds=USUAL_ROUNDS, slices=plan.slices)
 
     def urgency(rival: Contender) -> tuple[bool, float]:
-        gain = known.get(rival.setting)
-        chance = 0.0 if gain is None else chance_of_verdict(known[best.setting] - gain, se, margin=margin)
+        gain = belief.get(rival.setting)
+        chance = 0.0 if gain is None else chance_of_verdict(belief[best.setting] - gain, se, margin=margin)
         return SIMPLER not in rival.names, -chance
 
     return [first, second, *sorted(rivals, key=urgency)]

@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.measure.pair import Pair
 from tuner.measure.statistics import Estimate
+from tuner.space.knob import Value
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Status, TrialFailure
@@ -126,6 +127,16 @@ class Record:
     def trials(self) -> list[Trial]:
         """Return the finished trials, in the order of their numbers; interrupted ones never happened."""
         return trials_of(self.study)
+
+    def choices(self) -> dict[str, tuple[Value, ...]]:
+        """Return the values of each knob, as `Space.choices` had them; none before the first trial was asked for."""
+        frozen = next(iter(self.study.get_trials(deepcopy=False)), None)
+        found = {} if frozen is None else frozen.distributions
+        return {
+            name: tuple(value for value in each.choices if isinstance(value, int | str))
+            for name, each in found.items()
+            if isinstance(each, CategoricalDistribution)
+        }
 
     def observations(self) -> list[tuple[Setting, float, float, int]]:
         """Return (setting, log-ratio, its standard error, number of the reference) of each trial that gave a number.

@@ -1,15 +1,17 @@
 """The sampler: which setting comes next. One small door, `LatticeSampler.propose`; behind it the mathematics.
 
-The baselines come first, then what is hinted at: by rules, and by the graph's width. Then the setting of the lattice,
-not yet tried, whose expected improvement under a Gaussian process is largest; each trial's own noise is in the model,
-and no setting is suggested twice. Under limits the improvement is weighted by the probability that they are kept
-(Schonlau, Welch & Jones 1998, Global versus local search in constrained optimization of computer models, section 4).
+The baselines come first, then what is hinted at: by rules, and by the graph's width; then a small design that shows the
+model each regime. Then the setting of the lattice, not yet tried, whose expected improvement under Gaussian processes
+is largest, or largest for the time that it takes (Snoek, Larochelle & Adams 2012, Practical Bayesian optimization of
+machine learning algorithms, section 3.2). Each trial's own noise is in the model, and no setting is suggested twice.
+Under limits the improvement is weighted by the probability that they are kept (Schonlau, Welch & Jones 1998, Global
+versus local search in constrained optimization of computer models, section 4).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +27,9 @@ from tuner.measure.constraint import Limits
 from tuner.measure.noise import Noise
 from tuner.measure.statistics import Array
 from tuner.search import gp
+from tuner.search.design import design
+from tuner.search.lattice import Encoding, Indices, Lattice
 from tuner.search.record import Trial, distributions, pending_of, trials_of
-from tuner.space.catalogue import KNOBS
 from tuner.space.knob import Value
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
@@ -34,6 +37,14 @@ from tuner.trial.outcome import Status
 
 _LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (log scale)
 _MAX_SCORED = 20_000  # points of a large lattice that are looked at for one suggestion, drawn at random
+_LEADERS = 4  # tried settings whose neighbours on a large lattice are looked at too
+_CLIMBS = 5  # of the points looked at on a large lattice, from which better neighbours are sought
+_LEAST_COST_S = 0.1
+
+PriorMean = Callable[[Sequence[Setting]], Array]
+"""What is expected of settings before anything is measured: log-ratios to the default, shape (settings,)."""
+CostS = Callable[[Setting], float]
+"""The seconds that a trial of a setting is expected to take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,24 +58,38 @@ class Proposal:
 class LatticeSampler(BaseSampler):
     """An Optuna sampler over the points of a space."""
 
-    def __init__(self, space: Space, *, seed: int, limits: Limits | None = None, hints: Sequence[Setting] = ()) -> None:
-        """`hints` are settings of the space to try before the model has a say."""
+    def __init__(
+        self,
+        space: Space,
+        *,
+        seed: int,
+        limits: Limits | None = None,
+        hints: Sequence[Setting] = (),
+        prior_mean: PriorMean | None = None,
+    ) -> None:
+        """`hints` are settings of the space to try before the model has a say.
+
+        The model is of what `prior_mean` leaves over; without one, of the log-ratios themselves.
+        """
         self._space = space
-        self._hints = hints
+        self._first = distinct([*hints, *design(space)])
         self._limits = limits or Limits()
         self._seed = seed
         self._encoding = Encoding(space.choices())
+        self._prior_mean = prior_mean
+        self._lattice: Lattice | None = None
         self._last: tuple[tuple[int, ...], Proposal | None] | None = None
 
-    def propose(self, study: optuna.Study) -> Proposal | None:
+    def propose(self, study: optuna.Study, *, cost_s: CostS | None = None) -> Proposal | None:
         """Return the next setting for what the study knows now, or None if every setting was tried.
 
-        The same knowledge gives the same proposal, so asking twice is harmless.
+        With `cost_s` it is the setting that gains most per second. Asked again without, for the same knowledge, it is
+        the proposal that was given last: what Optuna is told is what the study has decided on.
         """
         trials, pending = trials_of(study), pending_of(study)
         knowledge = (len(trials), len(pending))
-        if self._last is None or self._last[0] != knowledge:
-            self._last = knowledge, self._propose(trials, pending, _luck(study))
+        if cost_s is not None or self._last is None or self._last[0] != knowledge:
+            self._last = knowledge, self._propose(trials, pending, _luck(study), cost_s)
         return self._last[1]
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -87,115 +112,217 @@ class LatticeSampler(BaseSampler):
         del study, trial, param_distribution
         return self._space.reference[param_name]
 
-    def _propose(self, trials: Sequence[Trial], pending: Sequence[Setting], luck: float) -> Proposal | None:
-        tried = {trial.setting for trial in trials} | set(pending)
+    def _propose(
+        self, trials: Sequence[Trial], pending: Sequence[Setting], luck: float, cost_s: CostS | None
+    ) -> Proposal | None:
         # A baseline that failed stops the study, so where it is seen again its cause may have been mended.
         measured = {trial.setting for trial in trials if trial.status is Status.OK or trial.void} | set(pending)
+        tried = {trial.setting for trial in trials} | set(pending)
         for setting in distinct(self._space.baselines.values()):
             if setting not in measured:
                 return Proposal(setting=setting, expected_gain=math.inf)
-        for setting in self._hints:
+        for setting in self._first:
             if setting not in tried:
                 return Proposal(setting=setting, expected_gain=math.inf)
-        rng = np.random.default_rng([self._seed, len(trials), len(pending)])
-        points = [point for point in self._space.points if point not in tried]
-        if len(points) > _MAX_SCORED:
-            points = [points[i] for i in rng.choice(len(points), _MAX_SCORED, replace=False)]
-        if not points:
+        if self._lattice is None:
+            self._lattice = Lattice(self._space.points, self._encoding, self._space.choices())
+        lattice, points = self._lattice, self._space.points
+        free = np.ones(len(points), dtype=bool)
+        free[lattice.numbers(tried)] = False
+        left = np.flatnonzero(free)
+        if not len(left):
             return None
-        posterior = self._believe(trials, pending, luck, rng)
+        rng = np.random.default_rng([self._seed, len(trials), len(pending)])
+        posterior = self._believe(trials, pending, luck)
         if posterior is None:
-            return Proposal(setting=points[int(rng.integers(len(points)))], expected_gain=math.inf)
-        Z = self._encoding.encode(points)
-        mean, sd = gp.predict(posterior, Z)
+            return Proposal(setting=points[left[rng.integers(len(left))]], expected_gain=math.inf)
         allowed = [t.setting for t in trials if t.estimate is not None and t.eligible and not t.over_limit]
-        kept = self._kept(trials, Z, rng)
-        if allowed:
-            best = float(gp.predict(posterior, self._encoding.encode(allowed))[0].max())
-            gain = kept * gp.expected_improvement(mean, sd, best)
-        else:
-            gain = kept  # nothing keeps to the limits yet: find what does
-        # Equal points are taken in a random order, so that no corner of the lattice is favoured.
-        chosen = int(np.lexsort((rng.random(len(points)), -gain))[0])
-        return Proposal(setting=points[chosen], expected_gain=float(gain[chosen]))
+        mean = self._mean(posterior, allowed) if allowed else np.array([])
+        excesses = self._excesses(trials)
 
-    def _kept(self, trials: Sequence[Trial], Z: Array, rng: np.random.Generator) -> Array:
-        """Return the probability that each point of Z (m, d) keeps to all limits, shape (m,); 1 without limits."""
-        probability = np.ones(len(Z))
+        def score(numbers: Indices) -> Scored:
+            Z = lattice.encode(numbers)
+            settings = [points[i] for i in numbers] if cost_s or self._prior_mean else []
+            kept = _kept(excesses, Z)
+            # Where nothing keeps to the limits yet, find what does.
+            gain = kept
+            if len(mean):
+                prior = self._prior_mean(settings) if self._prior_mean else 0.0
+                gain = kept * gp.improvement_of(posterior, Z, float(mean.max()), prior)
+            seconds = np.array([max(cost_s(s), _LEAST_COST_S) for s in settings]) if cost_s else 1.0
+            return Scored(numbers=numbers, gain=gain, rate=gain / seconds)
+
+        leaders = [allowed[i] for i in np.argsort(-mean)[:_LEADERS]]
+        best = _search(lattice, free, leaders, score, rng)
+        return Proposal(setting=points[best.numbers[0]], expected_gain=float(best.gain[0]))
+
+    def _mean(self, posterior: gp.Mixture, settings: Sequence[Setting]) -> Array:
+        """Return the posterior mean of settings."""
+        mean = gp.mean_of(posterior, self._encoding.encode(settings))
+        return mean if self._prior_mean is None else mean + self._prior_mean(settings)
+
+    def _excesses(self, trials: Sequence[Trial]) -> list[gp.Posterior]:
+        """Return the process of what each limit is exceeded by (log-ratio)."""
         if not self._limits:
-            return probability
+            return []
         seen = [(t, self._limits.excess(t.step_s, t.peak_memory_bytes)) for t in trials if t.estimate is not None]
+        found = []
         for each in range(len(seen[0][1]) if seen else 0):
             known = [(trial.setting, excess[each]) for trial, excess in seen if math.isfinite(excess[each])]
             if known:
                 X, y = self._encoding.encode([setting for setting, _ in known]), np.array([g for _, g in known])
-                posterior = gp.fit(X, y, _LIMIT_SD**2 * np.eye(len(y)), rng)
-                mean, sd = gp.predict(posterior, Z)
-                probability = probability * ndtr(-mean / np.hypot(sd, 1e-6))
-        return probability
+                found.append(gp.fit(X, y, _LIMIT_SD**2 * np.eye(len(y))))
+        return found
 
-    def _believe(
-        self, trials: Sequence[Trial], pending: Sequence[Setting], luck: float, rng: np.random.Generator
-    ) -> gp.Posterior | None:
+    def _believe(self, trials: Sequence[Trial], pending: Sequence[Setting], luck: float) -> gp.Mixture | None:
         """Return the process of the trials, in which those under way came out as expected; None without trials.
 
         This "kriging believer" keeps settings that are started together apart: Ginsbourger et al. (2010),
         Kriging is well-suited to parallelize optimization, section 4.2.
         """
-        posterior = fit(trials, self._encoding, luck, rng)
-        if posterior is None or not pending:
-            return posterior
+        mixture = fit(trials, self._encoding, luck, prior_mean=self._prior_mean)
+        if mixture is None or not pending:
+            return mixture
         x = self._encoding.encode(pending)
-        return gp.condition(
-            np.vstack([posterior.X, x]),
-            np.concatenate([posterior.y, gp.predict(posterior, x)[0]]),
-            block_diag(posterior.N, luck**2 * np.eye(len(pending))),
-            posterior.lengthscales,
-            posterior.amplitude,
+        return tuple(
+            gp.condition(
+                np.vstack([each.X, x]),
+                np.concatenate([each.y, gp.predict(each, x)[0]]),
+                block_diag(each.N, luck**2 * np.eye(len(pending))),
+                each.lengthscales,
+                each.amplitudes,
+                each.groups,
+            )
+            for each in mixture
         )
 
 
-def fit(trials: Sequence[Trial], encoding: Encoding, luck: float, rng: np.random.Generator) -> gp.Posterior | None:
-    """Return the Gaussian process of the trials that gave a number, or None if none did.
+def fit(
+    trials: Sequence[Trial], encoding: Encoding, luck: float, *, prior_mean: PriorMean | None = None
+) -> gp.Mixture | None:
+    """Return the Gaussian processes of the trials that gave a number, or None if none did.
 
-    `luck` is what two processes of one setting differ by (σ_p, log scale): each trial has its own, and shares that of
-    its reference with all others that were compared with it.
+    `luck` is what two processes of one setting differ by (σ_p, log scale): each trial shares that of its process with
+    those of other batch sizes in it, and that of its reference with all others that were compared with it.
     """
-    seen = [(t, t.estimate) for t in trials]
-    known = [(t, estimate) for t, estimate in seen if estimate is not None]
+    known = [(t, estimate) for t in trials if (estimate := t.estimate) is not None]
     if not known:
         return None
+    settings = [t.setting for t, _ in known]
     y = np.array([estimate.mean for _, estimate in known])
+    if prior_mean is not None:
+        y = y - prior_mean(settings)
     references = np.array([t.reference for t, _ in known])
-    N = np.diag([estimate.se**2 + luck**2 for _, estimate in known])
-    N = N + luck**2 * (references[:, None] == references[None, :])
-    return gp.fit(encoding.encode([t.setting for t, _ in known]), y, N, rng)
+    # Where it is not known in which process a trial ran, it had one of its own.
+    processes = np.array([t.process or -1 - i for i, (t, _) in enumerate(known)])
+    N = np.diag([estimate.se**2 for _, estimate in known])
+    for lucky in (processes, references):
+        N = N + luck**2 * (lucky[:, None] == lucky[None, :])
+    X = encoding.encode(settings)
+    return tuple(gp.fit(X, y, N, groups) for groups in _groupings(encoding))
+
+
+def believed(
+    trials: Sequence[Trial],
+    choices: Mapping[str, Sequence[Value]],
+    *,
+    luck: float,
+    prior_mean: PriorMean | None = None,
+) -> dict[Setting, float]:
+    """Return the posterior mean (log-ratio) of each setting that gave a number: what `incumbent` chooses by.
+
+    `choices` are the values of each knob, as `Space.choices` has them; what an older space had beside them is added.
+    The same trials give the same belief.
+    """
+    values = {name: dict.fromkeys(known) for name, known in choices.items()}
+    for trial in trials:
+        for name, value in trial.setting.items:
+            values.setdefault(name, {}).setdefault(value)
+    encoding = Encoding({name: tuple(known) for name, known in values.items()})
+    posterior = fit(trials, encoding, luck, prior_mean=prior_mean)
+    if posterior is None:
+        return {}
+    settings = distinct(t.setting for t in trials if t.estimate is not None)
+    mean = gp.mean_of(posterior, encoding.encode(settings))
+    if prior_mean is not None:
+        mean = mean + prior_mean(settings)
+    return dict(zip(settings, mean.tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """Points of the lattice by number, the gain that is expected of each, and the gain per second."""
+
+    numbers: Indices
+    gain: Array
+    rate: Array
+
+    def at(self, i: int) -> Scored:
+        """Return one of them."""
+        return Scored(numbers=self.numbers[[i]], gain=self.gain[[i]], rate=self.rate[[i]])
+
+
+def _search(
+    lattice: Lattice,
+    free: Array,
+    leaders: Sequence[Setting],
+    score: Callable[[Indices], Scored],
+    rng: np.random.Generator,
+) -> Scored:
+    """Return the free point with the largest rate: of all, or on a large lattice of those that can be looked at.
+
+    There these are points drawn at random and the neighbours of the `leaders`; from the best of them it goes from
+    neighbour to better neighbour.
+    """
+    left = np.flatnonzero(free)
+    large = len(left) > _MAX_SCORED
+    if large:
+        near = lattice.neighbours(leaders)
+        left = np.union1d(rng.choice(left, _MAX_SCORED, replace=False), near[free[near]])
+    scored = score(left)
+    # Equal points are taken in a random order, so that no corner of the lattice is favoured.
+    order = np.lexsort((rng.random(len(left)), -scored.rate))
+    tops = [scored.at(i) for i in order[: _CLIMBS if large else 1]]
+    if large:
+        tops = [_climb(top, lattice, free, score) for top in tops]
+    return max(tops, key=lambda top: float(top.rate[0]))
+
+
+def _climb(top: Scored, lattice: Lattice, free: Array, score: Callable[[Indices], Scored]) -> Scored:
+    """Go on to the best neighbour while that is better."""
+    while True:
+        near = lattice.neighbours([lattice.points[top.numbers[0]]])
+        near = near[free[near]]
+        scored = score(near)
+        better = scored.at(int(scored.rate.argmax()))
+        if better.rate[0] <= top.rate[0]:
+            return top
+        top = better
+
+
+def _kept(excesses: Sequence[gp.Posterior], Z: Array) -> Array:
+    """Return the probability that each point of Z (m, d) keeps to all limits, shape (m,); 1 without limits."""
+    probability = np.ones(len(Z))
+    for posterior in excesses:
+        mean, sd = gp.predict(posterior, Z)
+        probability = probability * ndtr(-mean / np.hypot(sd, 1e-6))
+    return probability
+
+
+def _groupings(encoding: Encoding) -> list[gp.Groups]:
+    """Return the ways to group the coordinates that the model is averaged over.
+
+    In the first every knob acts together with all others. In the second the batch size, the spinning and the Eigen pool
+    of an OpenMP build each have a curve that all settings share, the threads and their binding have one together, and
+    what is left acts together: fewer trials tell more, where the truth is near that. Neither is best on all machines.
+    """
+    every = encoding.coordinates(*encoding.knobs)
+    alone = [["batch_size"], ["kmp_blocktime"], ["intra_op"] if "omp_num_threads" in encoding.knobs else []]
+    rest = [knob for knob in encoding.knobs if not any(knob in knobs for knobs in alone)]
+    groups = [group for knobs in (*alone, rest) if len(group := encoding.coordinates(*knobs))]
+    return [[every], [*groups, every]] if len(groups) > 1 else [[every]]
 
 
 def _luck(study: optuna.Study) -> float:
     """Return σ_p as the study has measured it."""
     return Noise.from_dict(study.user_attrs.get("noise")).process_sd
-
-
-class Encoding:
-    """Settings as points of the unit cube.
-
-    A numeric knob is one coordinate, log2(1 + value) scaled to [0, 1]: the step from 1 to 2 threads matters as
-    much as that from 8 to 16. A word is one coordinate per choice, 1/√2 or 0, so that two words are 1 apart.
-    """
-
-    def __init__(self, choices: Mapping[str, Sequence[Value]]) -> None:
-        self._choices = {name: list(values) for name, values in choices.items()}
-
-    def encode(self, settings: Sequence[Setting]) -> Array:
-        """Return the settings' coordinates, shape (n, d)."""
-        columns = []
-        for name, values in self._choices.items():
-            column = [setting[name] for setting in settings]
-            if KNOBS[name].numeric:
-                ends = np.log2(1.0 + np.array([min(map(int, values)), max(map(int, values))]))
-                x = np.log2(1.0 + np.array(column, dtype=float))
-                columns.append((x - ends[0]) / max(ends[1] - ends[0], 1e-12))
-            elif len(values) > 1:
-                columns.extend(np.array([v == word for v in column]) / math.sqrt(2) for word in values)
-        return np.asarray(np.column_stack(columns), dtype=float)

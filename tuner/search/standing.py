@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tuner.search.record import Trial
+from tuner.space.setting import Setting
 
 
-def incumbent(trials: Sequence[Trial]) -> Trial | None:
-    """Return the best trial: the largest mean log-ratio among those that were not given up as hopeless.
+def incumbent(trials: Sequence[Trial], belief: Mapping[Setting, float] | None = None) -> Trial | None:
+    """Return the best trial among those that were not given up as hopeless: the largest posterior mean.
 
-    A baseline that a `--set` rules out is compared with and not chosen, nor is what breaks a limit.
+    `belief` is the posterior mean (log-ratio) of each setting, as `tuner.search.sampler.believed` has it. The largest
+    of many noisy means is too high on average; without a belief it is taken all the same. A baseline that a `--set`
+    rules out is compared with and not chosen, nor is what breaks a limit.
     """
     good = [t for t in trials if t.estimate is not None and not t.pruned and t.eligible and not t.over_limit]
-    return max(good, key=lambda t: t.log_ratio or 0.0, default=None)
+    known = belief or {}
+    return max(good, key=lambda t: known.get(t.setting, t.log_ratio or 0.0), default=None)
 
 
-def alike(trials: Sequence[Trial], *, luck: float, level: float = 0.95) -> list[Trial]:
+def alike(
+    trials: Sequence[Trial], *, luck: float, level: float = 0.95, belief: Mapping[Setting, float] | None = None
+) -> list[Trial]:
     """Return the trials that may be as good as the incumbent for all that the search can tell, it among them.
 
-    `luck` is what two processes of one setting differ by.
+    `luck` is what two processes of one setting differ by; `belief` as for `incumbent`.
     """
-    best = incumbent(trials)
+    best = incumbent(trials, belief)
     if best is None or best.estimate is None:
         return []
     found = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -14,15 +13,16 @@ from tuner.errors import BaselineError, TunerError
 from tuner.measure.contest import FEWEST, USUAL_ROUNDS, Contest, fit_plan, needed_s
 from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
 from tuner.measure.noise import Noise
-from tuner.measure.verdict import MARGIN
-from tuner.search.bench import Bench, BenchPlan
+from tuner.search.bench import Bench
 from tuner.search.budget import Budget
 from tuner.search.countdown import Countdown
 from tuner.search.lineup import line_up
+from tuner.search.plan import Plan
 from tuner.search.record import Record, Trial, distributions
-from tuner.search.sampler import LatticeSampler
+from tuner.search.sampler import LatticeSampler, believed
 from tuner.search.standing import incumbent
 from tuner.space.catalogue import EARLY_VARIABLES
+from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
@@ -33,21 +33,6 @@ _MEMORY_MARGIN = 1.1
 _SOUGHT_GAIN = 0.03  # the smallest gain that the finals are given the time to find, as far as the budget goes
 NO_TIME = "the time budget is used up"
 """Why a search ended that its budget ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How a study is measured.
-
-    `margin` is the smallest difference that matters in practice (0.02 is 2 %); `together` trials are started at once;
-    a search ends when the next trial is expected to gain less than `least_gain` (log-ratio).
-    """
-
-    bench: BenchPlan = field(default_factory=BenchPlan)
-    finals: FinalsPlan = field(default_factory=FinalsPlan)
-    margin: float = MARGIN
-    together: int = 2
-    least_gain: float = 0.001
 
 
 class Events(Protocol):
@@ -108,6 +93,7 @@ class Study:
         self._time = Countdown(launcher, launcher.now() if began_s is None else began_s, budget.time_s)
         self._trials: list[Trial] = []
         """The finished trials, of earlier runs too: read once, as no other run may measure meanwhile."""
+        self._believed: tuple[tuple[int, float], dict[Setting, float]] | None = None
         self._done: list[Trial] = []
         """Those of this run."""
         self._search_s = 0.0
@@ -178,7 +164,7 @@ class Study:
                 self._record.finish(waiting.pop(0)[0], done)
                 self._trials.append(done)
                 self._done.append(done)
-                self._events.trial_ends(done, incumbent(self._trials), self._time.left_s())
+                self._events.trial_ends(done, self._incumbent(), self._time.left_s())
                 if done.baselines and done.status is not Status.OK and not done.void:
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
@@ -197,7 +183,7 @@ class Study:
 
         The baselines are measured whatever the budget.
         """
-        proposal = self._sampler.propose(self._record.study)
+        proposal = self._sampler.propose(self._record.study, cost_s=self._bench.cost_s)
         if proposal is None:
             self._ended_because = "every setting of the search space was tried"
             return True
@@ -240,7 +226,19 @@ class Study:
 
     def _line_up(self) -> list[Contender]:
         """Return the contenders of finals that were held now."""
-        return line_up(self._trials, self._space, self._noise(), self._plan.finals, margin=self._plan.margin)
+        return line_up(
+            self._trials, self._space, self._noise(), self._plan.finals, margin=self._plan.margin, belief=self._belief()
+        )
+
+    def _belief(self) -> dict[Setting, float]:
+        """Return the posterior mean of each setting that was measured; found anew where more is known."""
+        knowledge = (len(self._trials), self._noise().process_sd)
+        if self._believed is None or self._believed[0] != knowledge:
+            self._believed = knowledge, believed(self._trials, self._space.choices(), luck=knowledge[1])
+        return self._believed[1]
+
+    def _incumbent(self) -> Trial | None:
+        return incumbent(self._trials, self._belief())
 
     def _noise(self) -> Noise:
         """Return the noise as it was measured last, in an earlier run if not in this one."""
@@ -248,7 +246,7 @@ class Study:
 
     def _finals(self) -> None:
         """Hold rounds until every comparison is decided or the time is used up."""
-        if incumbent(self._trials) is None:
+        if self._incumbent() is None:
             seen = [(trial.step_s, trial.peak_memory_bytes) for trial in self._trials if trial.estimate is not None]
             if self._plan.bench.limits and seen:
                 nearest = self._plan.bench.limits.nearest(seen)

@@ -13,12 +13,13 @@ from tuner.machine.host import Machine
 from tuner.runtime.probe import Runtime
 from tuner.space.baseline import BASELINES, DEFAULT
 from tuner.space.catalogue import EXCLUSIVE, KNOBS, PRELOAD, knob
+from tuner.space.expression import Expression
 from tuner.space.knob import Value
 from tuner.space.setting import Setting
 from tuner.space.spacefile import SpaceFile, default_of
 from tuner.workload.workload import Workload
 
-_MAX_LATTICE = 500_000
+_MAX_LATTICE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,13 +242,27 @@ def _lattice(file: SpaceFile, domains: Mapping[str, tuple[Value, ...]], default:
     # A constraint on a knob that cannot act here does not bind.
     binding = [c for c in file.constraints if c.names <= known.keys() | domains.keys()]
     names = [name for name in KNOBS if name in domains]
-    points = []
-    for values in itertools.product(*(domains[name] for name in names)):
-        point = dict(zip(names, values, strict=True))
-        if all(c.value(known | point) for c in binding):
-            points.append(Setting(tuple(point.items())))
+    # Each constraint is asked once for each combination of the few knobs that it speaks of, not once for each point.
+    kept = [_kept_by(constraint, names, domains, known) for constraint in binding]
+    columns = [[(name, value) for value in domains[name]] for name in names]
+    at = [[names.index(name) for name in names if name in constraint.names] for constraint in binding]
+    checks = list(zip(at, kept, strict=True))
+    points = [
+        Setting(items)
+        for items in itertools.product(*columns)
+        if all(tuple(items[i][1] for i in where) in allowed for where, allowed in checks)
+    ]
     if not points:
         raise BadInputError(
             f"no setting of '{file.name}' satisfies its constraints on this machine", "loosen a constraint or a --set"
         )
     return tuple(points)
+
+
+def _kept_by(
+    constraint: Expression, names: Sequence[str], domains: Mapping[str, tuple[Value, ...]], known: Mapping[str, Value]
+) -> set[tuple[Value, ...]]:
+    """Return the values, of those of the knobs `names` that a constraint speaks of, that keep to it."""
+    spoken = [name for name in names if name in constraint.names]
+    combinations = itertools.product(*(domains[name] for name in spoken))
+    return {c for c in combinations if constraint.value({**known, **dict(zip(spoken, c, strict=True))})}

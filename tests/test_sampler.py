@@ -1,0 +1,281 @@
+"""The sampler's parts: the gradient, shared curves, the design, costs, prior means, neighbours, and belief."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import optuna
+import pytest
+
+from tests.benchmarks.searchers import NEAR, Trials, run, tftune
+from tests.benchmarks.surfaces import HELD_BACK, OPENMP, STOCK, TUNED_ON, Host, Surface
+from tests.conftest import setting
+from tuner.machine.host import Machine
+from tuner.runtime.probe import Runtime
+from tuner.search import gp
+from tuner.search.design import design
+from tuner.search.lattice import Encoding, Lattice
+from tuner.search.record import Trial, distributions
+from tuner.search.sampler import LatticeSampler, believed
+from tuner.search.standing import incumbent
+from tuner.space import spacefile
+from tuner.space.setting import Setting
+from tuner.space.space import Space, resolve
+from tuner.trial.outcome import Status
+from tuner.workload.workload import Workload
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def space_of(host: Host, build: str) -> Space:
+    """Return the shipped space on a made machine."""
+    return replace(TUNED_ON[0], host=host, build=build).space
+
+
+def trial(number: int, at: Setting, log_ratio: float, se: float = 0.01) -> Trial:
+    return Trial(number=number, setting=at, status=Status.OK, log_ratio=log_ratio, se=se, df=8, reference=1)
+
+
+def study_of(space: Space, truth: Callable[[Setting], float], settings: Sequence[Setting]) -> optuna.Study:
+    """Return a study in which these settings were measured."""
+    study = optuna.create_study(direction="maximize")
+    for at in settings:
+        study.add_trial(
+            optuna.trial.create_trial(
+                value=truth(at),
+                params=at.to_dict(),
+                distributions=distributions(space),
+                user_attrs={
+                    "setting": at.to_dict(),
+                    "log_ratio": truth(at),
+                    "se": 0.005,
+                    "eligible": True,
+                    "status": "ok",
+                },
+            )
+        )
+    return study
+
+
+def first_of(space: Space) -> list[Setting]:
+    """Return what the sampler tries before the model has its say, and some settings more."""
+    settings = [*space.baselines.values(), *design(space), *space.points[:: max(1, len(space.points) // 9)]]
+    return list(dict.fromkeys(settings))
+
+
+# ---- the model -----------------------------------------------------------------------------------------------
+
+
+def test_the_gradient_is_that_of_the_posterior() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.random((12, 4)), rng.normal(size=12)
+    groups = (np.array([0, 1]), np.array([2]), np.arange(4))
+    squares = (X[:, None, :] - X[None, :, :]) ** 2
+    centre, spread = np.full(7, -0.5), np.full(7, 0.8)
+    theta = centre + 0.5 * rng.normal(size=7)
+
+    def value(at: np.ndarray) -> float:
+        return gp._negative_log_posterior(at, squares, y, 0.01 * np.eye(12), groups, centre, spread)[0]
+
+    _, gradient = gp._negative_log_posterior(theta, squares, y, 0.01 * np.eye(12), groups, centre, spread)
+    numeric = [(value(theta + step) - value(theta - step)) / 2e-5 for step in 1e-5 * np.eye(7)]
+    assert gradient == pytest.approx(numeric, rel=1e-5)
+
+
+def test_a_curve_that_is_shared_is_known_where_it_was_not_measured() -> None:
+    """Seven batch sizes of one thread count, and one of another: the other curve runs beside the first."""
+    batch = np.linspace(0, 1, 7)
+    X = np.vstack([np.column_stack([np.zeros(7), batch]), [[1.0, 0.0]]])
+    y = 0.3 * np.sin(2 * X[:, 1]) - 0.2 * X[:, 0]
+    N = 1e-5 * np.eye(8)
+    shared = gp.fit(X, y, N, (np.array([0]), np.array([1])))
+    mean, _ = gp.predict(shared, np.array([[1.0, 1.0]]))
+    assert mean[0] == pytest.approx(0.3 * math.sin(2) - 0.2, abs=0.02)
+
+
+def test_equal_data_give_equal_fits() -> None:
+    rng = np.random.default_rng(1)
+    X, y = rng.random((9, 3)), rng.normal(size=9)
+    a, b = (gp.fit(X, y, 0.01 * np.eye(9)) for _ in range(2))
+    assert (a.lengthscales == b.lengthscales).all()
+
+
+# ---- the lattice ---------------------------------------------------------------------------------------------
+
+
+def test_neighbours_differ_in_one_knob_and_lie_on_the_lattice(space: Space) -> None:
+    lattice = Lattice(space.points, Encoding(space.choices()), space.choices())
+    at = space.points[len(space.points) // 2]
+    near = [space.points[i] for i in lattice.neighbours([at])]
+    assert at in near
+    expected = {p for p in space.points if sum(a != b for a, b in zip(p.items, at.items, strict=True)) <= 1}
+    assert set(near) == expected
+
+
+def test_what_is_off_the_lattice_has_no_number(space: Space) -> None:
+    lattice = Lattice(space.points[:5], Encoding(space.choices()), space.choices())
+    assert list(lattice.numbers(space.points[:7])) == [0, 1, 2, 3, 4]
+
+
+# ---- the design ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("surface", [*TUNED_ON, *HELD_BACK], ids=lambda s: s.name)
+def test_the_design_is_small_distinct_and_on_the_lattice(surface: Surface) -> None:
+    space = surface.space
+    chosen = design(space)
+    assert len(chosen) == len(set(chosen)) <= 4
+    assert not set(chosen) & set(space.baselines.values())
+    assert set(chosen) <= set(space.points)
+
+
+def test_the_design_shows_both_regimes_of_an_openmp_build() -> None:
+    chosen = design(space_of(Host(cores=56, sockets=2, nodes=2), OPENMP))
+    teams = {(s["inter_op"], s["omp_num_threads"], s["kmp_affinity"] == "none") for s in chosen}
+    assert {(1, 56, False), (2, 28, True), (4, 14, True)} <= teams
+    assert len({s.batch_size for s in chosen}) == 3
+
+
+def test_two_cores_have_no_regimes_to_show() -> None:
+    assert len(design(space_of(Host(cores=2, threads=1), STOCK))) == 0
+    assert len(design(space_of(Host(cores=2, threads=1), OPENMP))) <= 2
+
+
+def test_the_design_keeps_to_a_pin(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
+    file = spacefile.read("cpu", machine)
+    pinned = resolve(file, machine=machine, runtime=openmp, workload=resnet50, pins={"inter_op": "1"})
+    chosen = design(pinned)
+    assert all(s["inter_op"] == 1 and s["omp_num_threads"] == 8 for s in chosen)
+
+
+# ---- proposing -----------------------------------------------------------------------------------------------
+
+
+def test_what_gains_most_per_second_comes_first(space: Space) -> None:
+    def truth(s: Setting) -> float:
+        return -0.1 * abs(math.log2(int(s["intra_op"]) / 8)) - 0.05 * abs(math.log2(s.batch_size / 16))
+
+    study = study_of(space, truth, first_of(space))
+    sampler = LatticeSampler(space, seed=0)
+    free = sampler.propose(study)
+    assert free is not None
+
+    def cost_s(s: Setting) -> float:
+        return 1000.0 if s["intra_op"] == free.setting["intra_op"] else 1.0
+
+    cheap = sampler.propose(study, cost_s=cost_s)
+    assert cheap is not None
+    assert cheap.setting["intra_op"] != free.setting["intra_op"]
+    assert cheap.expected_gain <= free.expected_gain
+    assert sampler.propose(study) == cheap
+    frozen = study.get_trials()[0]
+    assert sampler.sample_relative(study, frozen, {}) == cheap.setting.to_dict()
+
+
+def test_a_cost_that_is_the_same_for_all_changes_nothing(space: Space) -> None:
+    study = study_of(space, lambda s: 0.01 * s.batch_size**0.5, first_of(space))
+    plain = LatticeSampler(space, seed=0).propose(study)
+    assert LatticeSampler(space, seed=0).propose(study, cost_s=lambda _: 5.0) == plain
+
+
+def test_a_prior_mean_that_is_the_truth_leads_to_the_top(space: Space) -> None:
+    top = next(p for p in space.points if p["inter_op"] == 4 and p["intra_op"] == 16 and p.batch_size == 32)
+
+    def truth(s: Setting) -> float:
+        return 0.3 if s == top else 0.0
+
+    def prior_mean(settings: Sequence[Setting]) -> np.ndarray:
+        return np.array([truth(s) for s in settings])
+
+    settings = [s for s in first_of(space) if s != top]
+    study = study_of(space, truth, settings)
+    informed = LatticeSampler(space, seed=0, prior_mean=prior_mean).propose(study)
+    assert informed is not None
+    assert informed.setting == top
+    assert informed.expected_gain == pytest.approx(0.3, abs=0.05)
+
+
+def test_a_proposal_on_a_large_lattice_takes_less_than_a_second() -> None:
+    surface = next(s for s in TUNED_ON if s.host.cores == 56 and s.build == OPENMP)
+    space = surface.space
+    assert len(space.points) > 100_000
+    rng = np.random.default_rng(0)
+    settings = [*first_of(space), *(space.points[i] for i in rng.integers(len(space.points), size=30))]
+    study = study_of(space, lambda s: math.log(surface.rate(s)), list(dict.fromkeys(settings)))
+    sampler = LatticeSampler(space, seed=0)
+    sampler.propose(study)  # the lattice is encoded once
+    began_s = time.process_time()
+    proposal = sampler.propose(study, cost_s=lambda _: 1.0)
+    assert time.process_time() - began_s < 2.0  # twice what it may take, for a busy machine
+    assert proposal is not None
+    assert proposal.setting not in settings
+
+
+# ---- belief --------------------------------------------------------------------------------------------------
+
+
+def test_the_incumbent_is_believed_to_be_best_and_not_just_lucky() -> None:
+    choices = {"inter_op": (1,), "intra_op": tuple(range(1, 17)), "batch_size": (8,)}
+    settings = [setting(inter_op=1, intra_op=n, batch_size=8) for n in range(1, 17)]
+    trials = [trial(i, s, 0.1 * math.log2(i + 1), se=0.02) for i, s in enumerate(settings)]
+    trials[3] = replace(trials[3], log_ratio=0.45, se=0.3)  # an outlier that knows how little it knows
+    belief = believed(trials, choices, luck=0.0)
+    assert belief == believed(trials, choices, luck=0.0)
+    lucky, best = incumbent(trials), incumbent(trials, belief)
+    assert lucky is not None
+    assert best is not None
+    assert lucky.setting["intra_op"] == 4
+    assert int(best.setting["intra_op"]) >= 14
+
+
+def test_nothing_is_believed_of_nothing() -> None:
+    assert believed([], {"batch_size": (8,)}, luck=0.01) == {}
+
+
+def test_values_that_a_space_has_no_longer_are_believed_of_too() -> None:
+    at = setting(inter_op=3, intra_op=1, batch_size=8)
+    assert believed([trial(0, at, 0.1)], {"inter_op": (1, 2)}, luck=0.01)[at] == pytest.approx(0.1)
+
+
+# ---- the made surfaces ---------------------------------------------------------------------------------------
+
+
+def test_the_surfaces_are_as_many_and_as_wide_as_promised() -> None:
+    surfaces = [*TUNED_ON, *HELD_BACK]
+    assert len(surfaces) >= 24
+    assert {s.build for s in surfaces} == {STOCK, OPENMP}
+    assert min(s.host.cores for s in surfaces) == 4
+    assert max(s.host.cores for s in surfaces) == 128
+    assert len({s.parameters for s in surfaces}) == len(surfaces)
+
+
+@pytest.mark.parametrize("surface", [TUNED_ON[0], TUNED_ON[3], HELD_BACK[2]], ids=lambda s: s.name)
+def test_a_surface_is_a_function_of_the_setting(surface: Surface) -> None:
+    points = surface.space.points
+    assert (surface.rates > 0).all()
+    for i in range(0, len(points), len(points) // 20):
+        assert surface.rate(points[i]) == pytest.approx(surface.rates[i])
+
+
+def test_some_surfaces_have_two_basins() -> None:
+    """Bound teams in one pool, and unbound ones in several, each better than what lies between."""
+    both = 0
+    for surface in (s for s in (*TUNED_ON, *HELD_BACK) if s.build == OPENMP):
+        points, rates = surface.space.points, surface.rates
+        bound = np.array([p.items[3][1] != "none" for p in points])
+        one = np.array([p.items[0][1] == 1 for p in points])
+        tops = {(b, o): float(rates[(bound == b) & (one == o)].max()) for b in (True, False) for o in (True, False)}
+        both += min(tops[True, True], tops[False, False]) > max(tops[True, False], tops[False, True])
+    assert both >= 4
+
+
+def test_the_search_on_a_surface_ends_near_its_optimum() -> None:
+    surface = HELD_BACK[0]
+    result = run(tftune, [surface], seeds=[0])
+    assert result.never == 0.0
+    assert Trials(surface, 0).found_at == 41
+    assert surface.best >= surface.rates.max() > NEAR * surface.rates.max()

@@ -1,0 +1,73 @@
+"""A small design: a setting of each regime, tried before the model has its say.
+
+A model that has seen one regime only believes in it: teams bound to cores in one pool, or unbound ones in several. The
+design shows it both: 1 pool bound, and 1, 2 and 4 pools unbound, with as many threads as fill the cores. Each stands at
+another batch size, as what a batch gains is much the same for all of them. What the baselines show is left out, and so
+is what would be the same setting on a small machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.space.baseline import DEFAULT, INTEL
+from tuner.space.knob import Value
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+
+_REGIMES = ((1, True), (2, False), (4, False), (1, False))
+"""Pools, and whether threads are bound: several bound teams lie on the same cores, which the baselines show."""
+_BATCHES = (4, 2, 8)  # times the default's
+_BLOCKTIMES = (1, 30)  # ms
+_GUIDE = "tf-guide"
+_BINDING = ("kmp_affinity", "omp_proc_bind")  # knobs that bind threads
+
+
+def design(space: Space) -> list[Setting]:
+    """Return the settings of the design, points of the space, none of them in the regime of a baseline."""
+    domains, reference = space.domains, space.reference
+    if not {"inter_op", "intra_op", "batch_size"} <= domains.keys():
+        return []
+    points = set(space.points)
+    cores = int(space.baselines.get(_GUIDE, reference)["intra_op"])
+    known = {_regime(setting) for setting in space.baselines.values()}
+    chosen: list[Setting] = []
+    for pools, bound in _REGIMES:
+        if pools > cores:
+            continue
+        wanted: dict[str, Value] = {"inter_op": pools, "intra_op": cores, **_binding(space, bound=bound)}
+        if "omp_num_threads" in domains:
+            wanted["omp_num_threads"] = max(1, cores // pools)
+        if "kmp_blocktime" in domains:
+            wanted["kmp_blocktime"] = _BLOCKTIMES[len(chosen) % len(_BLOCKTIMES)]
+        wanted["batch_size"] = reference.batch_size * _BATCHES[len(chosen) % len(_BATCHES)]
+        setting = _nearest(space, reference.to_dict() | wanted)
+        # A pin may leave no such regime.
+        if setting["inter_op"] == pools and setting in points and _regime(setting) not in known:
+            known.add(_regime(setting))
+            chosen.append(setting)
+    return chosen
+
+
+def _binding(space: Space, *, bound: bool) -> dict[str, Value]:
+    """Return how threads are bound by Intel's recommendation, or are not by default; nothing where no knob binds."""
+    setting = space.baselines.get(INTEL, space.reference) if bound else space.baselines[DEFAULT]
+    return {name: setting[name] for name in _BINDING if name in space.domains}
+
+
+def _regime(setting: Setting) -> tuple[Value | None, ...]:
+    """Return what makes a regime: pools, the threads of a team, and whether they are bound."""
+    values = setting.to_dict()
+    team = values.get("omp_num_threads", values["intra_op"])
+    return (values["inter_op"], team, *(values.get(name) for name in _BINDING))
+
+
+def _nearest(space: Space, values: Mapping[str, Value]) -> Setting:
+    """Return the setting with each number replaced by the nearest one of its domain."""
+
+    def of(name: str, value: Value) -> Value:
+        if isinstance(value, str):
+            return value
+        return min((int(v) for v in space.domains[name]), key=lambda v: (abs(v - value), v))
+
+    return Setting.of({name: of(name, value) for name, value in values.items() if name in space.domains})

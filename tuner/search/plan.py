@@ -1,0 +1,54 @@
+"""The plan: how a search is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tuner.measure.constraint import Limits
+from tuner.measure.finals import FinalsPlan
+from tuner.measure.objective import Objective
+from tuner.measure.pair import PairPlan
+from tuner.measure.verdict import MARGIN
+from tuner.search.race import RacePlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchPlan:
+    """How a trial is measured.
+
+    A pair goes on until the race says otherwise, or until one more quad would make it longer than `max_pair_s`. At
+    most `parallel` processes start at once. The reference is renewed after `renew_every` trials: what luck it has, all
+    trials that it serves share. The noise is taken from a pair of `gauge_quads` quads; from fewer where it would take
+    longer than `gauge_s` seconds. The processes of `live` thread settings are kept for other batch sizes of these; none
+    where each batch size is to have a process of its own. A setting that breaks one of the `limits` is measured like
+    any other, and never the incumbent. `free_memory_bytes` tells how much memory is left for processes, None if that is
+    not known.
+    """
+
+    objective: Objective = Objective.THROUGHPUT
+    limits: Limits = field(default_factory=Limits)
+    pair: PairPlan = field(default_factory=PairPlan)
+    race: RacePlan = field(default_factory=RacePlan)
+    max_pair_s: float = 10.0
+    parallel: int = 2
+    renew_every: int = 24
+    gauge_quads: int = 4
+    gauge_s: float = 12.0
+    live: int = 3
+    free_memory_bytes: Callable[[], int | None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a study is measured.
+
+    `margin` is the smallest difference that matters in practice (0.02 is 2 %); `together` trials are started at once;
+    a search ends when the next trial is expected to gain less than `least_gain` (log-ratio).
+    """
+
+    bench: BenchPlan = field(default_factory=BenchPlan)
+    finals: FinalsPlan = field(default_factory=FinalsPlan)
+    margin: float = MARGIN
+    together: int = 2
+    least_gain: float = 0.001
