@@ -174,6 +174,62 @@ def test_the_search_says_how_much_its_own_figure_shrank(tmp_path: Path, space: S
     assert shrank["search"] == pytest.approx(document["incumbent"]["ratio"], rel=0.03)
 
 
+# ---- several batch sizes in a process --------------------------------------------------------------------------
+
+
+def test_batch_sizes_of_one_thread_setting_share_a_process(tmp_path: Path, space: Space) -> None:
+    launcher = noisy()
+    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=24))
+    trials = [trial for trial in record.trials() if trial.pair]
+    by_process: dict[int, set[Setting]] = {}
+    for trial in trials:
+        by_process.setdefault(trial.process, set()).add(trial.setting.without("batch_size"))
+    assert all(len(threads) == 1 for threads in by_process.values())
+    assert len(by_process) < len(trials)
+    assert launcher.live == 0
+
+
+def test_a_batch_that_fails_takes_its_process_and_leaves_the_numbers_of_others(space: Space) -> None:
+    small, large = (setting(inter_op=2, intra_op=8, batch_size=n) for n in (8, 64))
+    launcher = ScriptedLauncher(rate=surface, failures={large: Status.OOM})
+    bench = Bench(space, launcher, BenchPlan())
+    bench.gauge([])
+    known: list[Trial] = []
+    for number, each in enumerate((small, large, small.with_values(batch_size=4))):
+        known += bench.measure([Trial(number=number, setting=each, status=Status.OK)], known)
+    assert [trial.status for trial in known] == [Status.OK, Status.OOM, Status.OK]
+    assert known[0].process != known[2].process
+    assert known[0].pair is not None
+    bench.close()
+    assert launcher.live == 0
+
+
+def test_where_memory_is_limited_each_batch_has_its_own_process(space: Space) -> None:
+    launcher = ScriptedLauncher(rate=surface)
+    bench = Bench(space, launcher, BenchPlan(limits=Limits(memory_bytes=1 << 30)))
+    bench.gauge([])
+    fast = setting(inter_op=2, intra_op=8, batch_size=8)
+    trials = [Trial(number=n, setting=fast.with_values(batch_size=4 * n), status=Status.OK) for n in (1, 2)]
+    done = [each for trial in trials for each in bench.measure([trial], [])]
+    assert done[0].process != done[1].process
+    bench.close()
+    assert launcher.live == 0
+
+
+def test_what_a_live_process_can_run_costs_no_start(space: Space) -> None:
+    launcher = ScriptedLauncher(rate=surface)
+    bench = Bench(space, launcher, BenchPlan())
+    bench.gauge([])
+    fast = setting(inter_op=2, intra_op=8, batch_size=8)
+    before = bench.cost_s(fast.with_values(batch_size=16))
+    start_s = bench.start_s / 2
+    list(bench.measure([Trial(number=0, setting=fast, status=Status.OK)], []))
+    after = bench.cost_s(fast.with_values(batch_size=16))
+    assert before - after == pytest.approx(start_s)
+    assert bench.cost_s(fast.with_values(batch_size=64)) > after
+    bench.close()
+
+
 # ---- little memory -------------------------------------------------------------------------------------------
 
 

@@ -287,9 +287,9 @@ def test_what_the_primary_claim_does_not_spend_is_passed_on() -> None:
     better.hold()
     assert equal.verdicts()["tf-default"].word is Word.NO_DIFFERENCE
     assert better.verdicts()["tf-default"].word is Word.BETTER
-    assert equal._alpha(equal.comparisons["intel"]) == pytest.approx(0.1 * 0.05 / 2)
-    assert better._alpha(better.comparisons["intel"]) == pytest.approx(0.05 / 2)
-    assert equal._alpha(equal.comparisons["tf-default"]) == pytest.approx(0.9 * 0.05)
+    assert equal._alpha(equal.matches["intel"]) == pytest.approx(0.1 * 0.05 / 2)
+    assert better._alpha(better.matches["intel"]) == pytest.approx(0.05 / 2)
+    assert equal._alpha(equal.matches["tf-default"]) == pytest.approx(0.9 * 0.05)
 
 
 def test_the_first_round_is_of_fresh_processes_and_the_others_of_replicas_in_turn() -> None:
@@ -425,7 +425,7 @@ def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
         rounds=made.rounds,
         n_rounds=made.n_rounds,
         margin=MARGIN,
-        level=made.levels[A],
+        level=made.levels.get(A),
         verdict=made.verdicts()[A],
         ended=made.ended,
         seen=QUIET,

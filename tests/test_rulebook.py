@@ -627,7 +627,7 @@ def test_where_no_gain_is_shown_recommend_keeps_the_default(on: Call, call: Call
     code, out, _ = call("recommend", "resnet50", *RULES)
     assert code == 0
     assert (
-        "keep TensorFlow's defaults: no gain by the rule is shown, 2 cores on the Eigen pool: 0.98 [0.95, 1.01]" in out
+        "keep TensorFlow's defaults: no gain by the rule is shown, 2 cores on the Eigen pool: 0.99 [0.97, 1.01]" in out
     )
     assert "expected over tf-default: 1.00, as it is the default" in out
     assert "export" not in out
@@ -658,7 +658,7 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(on: Call, call: Call) 
     on(OPENMP)
     code, out, _ = call("recommend", "resnet50", *RULES)
     assert code == 0
-    assert "expected over tf-default: 1.10 [1.06, 1.14], the mean of 18 workloads that were held out" in out
+    assert "expected over tf-default: 1.10 [1.06, 1.15], the mean of 18 workloads that were held out" in out
     assert "export KMP_BLOCKTIME=1" in out
     assert "as recalled, not verified from the paper" in out
     document = json.loads(call("recommend", "resnet50", *RULES, "--json")[1])

@@ -124,6 +124,36 @@ def _fork_against_fresh(target: Target, setting: Setting, env: Mapping[str, str]
     return estimate(means), len(means)
 
 
+def rebatch() -> Iterator[Figure]:
+    """A process that was loaded at another batch size, against one that was started with it, in pairs made anew."""
+    for build, python in BUILDS.items():
+        job, target = job_on(python)
+        default = job.space.reference
+        large = default.with_values(batch_size=4 * default.batch_size)
+        batch_sizes = (large.batch_size, large.batch_size)
+        means: list[float] = []
+        with measuring_alone(), closing(ForkLauncher(target, told=_tell)) as forks:
+            while len(means) < MIN_COUPLES or (_width(means) > WIDTH and len(means) < MAX_COUPLES):
+                own = _warm(forks, large, job.space.env(large))
+                other = _warm(forks, default, job.space.env(default))
+                other.resume()
+                other.rebatch(large.batch_size)
+                other.pause()
+                pair = measure_pair(own, other, PairPlan(max_quads=99), enough=_lasts(COUPLE_S))
+                means.append(float(np.mean(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=batch_sizes))))
+                own.close()
+                other.close()
+        ratio = estimate(means)
+        low, high = ratio.interval()
+        yield Figure(
+            f"batch {large.batch_size} in a process begun at {default.batch_size}, against one of its own, {build} "
+            f"build, {len(means)} couples: ratio [95 %]",
+            f"{ratio.ratio:.4f} [{low:.4f}, {high:.4f}]",
+            "1 inside, at most 3 % wide",
+            low <= 1 <= high and high - low <= WIDTH,
+        )
+
+
 def _width(means: list[float]) -> float:
     low, high = estimate(means).interval()
     return high - low

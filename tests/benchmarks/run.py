@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import launchers, rules, searchers, simulation, workloads
+from tests.benchmarks import launchers, replication, rules, searchers, simulation, workloads
 from tests.benchmarks.bench import Figure, job_on
 from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import detect
@@ -174,6 +174,8 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "search": search,
     "context": launchers.context,
     "same": launchers.same,
+    "rebatch": launchers.rebatch,
+    "replication": replication.replication,
     "leak": launchers.leak,
     "pair": pair,
     "compare": compare,

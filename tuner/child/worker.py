@@ -67,6 +67,7 @@ class Workload:
         tf.constant(0.0)  # creates the context, and TensorFlow's pools with it
         context, after = CLOCK(), effective.threads()
         self.bind = loaded(spec)
+        self.trained = False
         self.facts = {"import_s": imported - started, "context_at_s": context, "load_s": CLOCK() - context}
         # What the threads and their masks are is told once steps have run.
         self.seen = (alone, before, after, since)
@@ -108,8 +109,10 @@ class Workload:
             "warm_up": windows[-1],
             "settled": settled(windows),
             "memory_bytes": peak_memory(),
-            "sample": sample(arrays, outputs, again, learns=learns),
+            # A model that was trained at another batch size has other losses than one that begins.
+            "sample": None if learns and self.trained else sample(arrays, outputs, again, learns=learns),
         }
+        self.trained = learns
         return step, facts, check
 
 

@@ -114,12 +114,13 @@ def check(
 ) -> None:
     """Measure a study's recommendation against the default again; exit code 1 if it no longer helps.
 
-    It no longer helps where it is shown to be worse, or no different. Where nothing could be decided, the exit code
-    is 0.
+    A check is a session of its own, on another day for instance, and the verdict is that of all sessions of the study
+    together. It no longer helps where it is shown to be worse, or no different. Where nothing could be decided, the
+    exit code is 0.
     """
     from tuner.job.check import checkup
     from tuner.job.compare import describe
-    from tuner.report.comparison import comparison
+    from tuner.report.comparison import checked_text, comparison
     from tuner.report.document import SCHEMA
 
     made = checkup(
@@ -139,16 +140,13 @@ def check(
     else:
         found = describe(made.comparison)
         found["limits"] = {name: answer.value for name, answer in made.kept.items()} or None
-        found["warnings"] = [*(warning.to_dict() for warning in made.warnings), *found["warnings"]]
-        document |= found
+        document |= found | {"together": made.whole and made.whole.to_dict()}
     if json_:
         show_json(document)
     elif made.comparison is None:
         show(str(document["reason"]))
     else:
-        said = {True: "still helps", False: "no longer helps", None: "could not be decided on"}[made.helps]
-        limits = f"; limits {made.kept['b']}" if made.kept else ""
-        show(comparison(document), f"the recommendation of study {made.study} {said}{limits}")
+        show(comparison(document), checked_text(document))
     if made.helps is False:
         raise typer.Exit(NO_LONGER_HELPS)
 

@@ -30,7 +30,7 @@ INTERRUPTED = 130
 EPILOG = (
     "Examples: tftune search resnet50 | tftune search resnet50 --time-budget 2m --set inter_op=1 | "
     "tftune search ./mine.py --batch-size 1,2,4 --json | tftune search resnet50 --max-p99 400 --max-memory 2GiB | "
-    "tftune search bert-base --param seq_len=384 --mode training | "
+    "tftune search bert-base --param seq_len=384 --mode training | tftune search resnet50 --sessions 3 --every 2h | "
     "tftune search ./saved_model --input-range ids=0:30522 | "
     "tftune search --name mysvc --metric-regex 'images/sec: ([0-9.]+)' -- python bench.py --batch-size {batch_size}"
 )
@@ -67,6 +67,13 @@ def search(
         typer.Option("--max-memory", metavar="SIZE", help="Only settings whose process takes at most e.g. 2GiB."),
     ] = None,
     trial_timeout: TimeoutOption = "2m",
+    sessions: Annotated[
+        int,
+        typer.Option("--sessions", metavar="N", min=1, help="Measure what is found again, in N sessions in all."),
+    ] = 1,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="TIME", help="From one session to the next; 2h if not given.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin a new study instead of continuing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Queue behind another search on this machine.")] = False,
     launcher: Annotated[
@@ -74,7 +81,7 @@ def search(
         typer.Option(
             "--launcher",
             metavar="fork|fresh",
-            help="Begin trials as forks of one imported TensorFlow, or as fresh interpreters (as finals always are).",
+            help="Begin trials as forks of one imported TensorFlow, or as fresh interpreters.",
         ),
     ] = "fork",
     json_: JsonOption = False,
@@ -84,8 +91,9 @@ def search(
     The same command again continues the same study. What is found is kept as it comes: Ctrl-C loses nothing.
     """
     from tuner.job.request import Request
-    from tuner.job.run import run
+    from tuner.job.sessions import make_sessions, run_sessions
 
+    planned = make_sessions(sessions, every)
     request = Request(
         workload=workload,
         trials=trials,
@@ -105,7 +113,7 @@ def search(
         wait=wait,
         launcher=launcher,
     )
-    record, interrupted = run(request, console(stderr=True))
+    record, interrupted = run_sessions(request, planned, console(stderr=True))
     _report_search(record, storage, json_=json_)
     if interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -1,4 +1,7 @@
-"""Checking a shipped recommendation: does it still help, here and now? For a nightly job."""
+"""Checking a shipped recommendation: does it still help, here and now? For a nightly job.
+
+A check is another session of its study: what it finds is kept there, and the verdict is that of all sessions together.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ from tuner.job.side import Side
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
+from tuner.measure.session import Together
 from tuner.measure.tail import Kept
 from tuner.measure.verdict import Word
-from tuner.measure.warning import Code, Warning
-from tuner.report import evidence
+from tuner.report import evidence, sessions
 from tuner.report.document import advice_of, describe_study
-from tuner.search.record import Record
+from tuner.search.record import Record, now
 from tuner.search.storage import find, open_storage
 from tuner.space.baseline import DEFAULT
 from tuner.space.setting import Setting
@@ -31,11 +34,14 @@ from tuner.workload.asked import Asked
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """The comparison of a study's recommendation with the default; None where the default is what it recommends."""
+    """The comparison of a study's recommendation with the default; None where the default is what it recommends.
+
+    `whole` is what all sessions of the study say together, this one among them.
+    """
 
     study: str
     comparison: Comparison | None
-    warnings: list[Warning]
+    whole: Together | None = None
     kept: dict[str, Kept] = field(default_factory=dict)
     """Whether the default (a) and the recommendation (b) keep to the study's limits; empty where it has none."""
 
@@ -43,15 +49,19 @@ class Checkup:
     def helps(self) -> bool | None:
         """Return whether it is better, False where it is shown not to be, None where nothing was decided.
 
-        Under limits it has to keep to them, and helps already where the default does not.
+        Where sessions disagree, this one counts: what helped once and is shown not to help today, does not. Under
+        limits it has to keep to them, and helps already where the default does not.
         """
-        if self.comparison is None:
+        if self.comparison is None or self.whole is None:
             return None
         if self.kept.get(B) is Kept.NO:
             return False
         if self.kept.get(A) is Kept.NO:
             return True
-        return {Word.BETTER: True, Word.UNDECIDED: None}.get(self.comparison.verdict.word, False)
+        word = self.comparison.verdict.word if self.whole.disagree else self.whole.verdict.word
+        if word is Word.BETTER:
+            return None if self.whole.disagree else True
+        return None if word is Word.UNDECIDED else False
 
 
 def checkup(
@@ -68,16 +78,18 @@ def checkup(
 ) -> Checkup:
     """Measure a study's recommendation against TensorFlow's default, on this machine as it is now.
 
-    Raises BadInputError where there is no such study, nothing to check in it, or its workload is gone.
+    Raises BadInputError where there is no such study, its workload is gone, or it was made with another machine,
+    TensorFlow build or workload, whose sessions are not comparable.
     """
     storage = open_storage(storage_url, create=False)
     if storage is None:
         raise BadInputError(f"no study '{study}': {storage_url} does not exist", "begin with: tftune search resnet50")
     record = find(storage, study)
     described = describe_study(record)
-    advice = advice_of(described)
+    advice_of(described)
+    advice = described["finals"]["advice"]  # of the finals: what sessions together did not bear out may come to
     if advice["source"] == DEFAULT:
-        return Checkup(study=record.name, comparison=None, warnings=[])
+        return Checkup(study=record.name, comparison=None)
     settings = (described["baselines"][DEFAULT]["setting"], advice["setting"])
     batch_sizes = {int(setting["batch_size"]) for setting in settings}
     checked = _understood(record, batch_sizes, python=python, budget=budget, trial_timeout=trial_timeout)
@@ -85,6 +97,7 @@ def checkup(
     batch = Setting.of({"batch_size": default.batch_size}).env()
     with measuring_alone(wait=wait, waiting=waiting):
         job = prepare(checked)
+        _refuse_elsewhere(record, job)
         made = measure(
             job,
             Side(asked=DEFAULT, setting=default, env=batch),
@@ -96,9 +109,13 @@ def checkup(
     if made.failures and made.verdict.speedup is None:
         name, text = next(iter(made.failures.items()))
         raise TunerError(f"{'the default' if name == 'a' else 'the recommendation'} {text}", "it does not run here")
+    record.put("checks", [*record.get("checks", []), made.to_dict()])
+    record.put("updated", now())
     limits = Limits.from_dict(record.get("limits", {}))
     kept = evidence.kept(made.rounds, (A, B), limits) if limits else {}
-    return Checkup(study=record.name, comparison=made, warnings=_elsewhere(record, job), kept=kept)
+    held = sessions.of_setting(record, Setting.of(advice["setting"]))
+    whole = sessions.all_together(held, level=made.level or 0.95, margin=margin)
+    return Checkup(study=record.name, comparison=made, whole=whole, kept=kept)
 
 
 def _understood(
@@ -128,8 +145,8 @@ def _understood(
         ) from error
 
 
-def _elsewhere(record: Record, job: Job) -> list[Warning]:
-    """Return whether the study was made on something else than what is here."""
+def _refuse_elsewhere(record: Record, job: Job) -> None:
+    """Raise BadInputError where the study was made on something else than what is here."""
     described = record.get("described", {})
     changed = [
         what
@@ -140,6 +157,8 @@ def _elsewhere(record: Record, job: Job) -> list[Warning]:
         )
         if there != here
     ]
-    if not changed:
-        return []
-    return [Warning(code=Code.ELSEWHERE, found=f"the study was made with another {', '.join(changed)}")]
+    if changed:
+        raise BadInputError(
+            f"study {record.name} was made with another {' and another '.join(changed)}",
+            "its sessions cannot be compared with one here: search again, or `tftune compare` the two settings",
+        )

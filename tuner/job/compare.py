@@ -28,6 +28,7 @@ from tuner.measure.verdict import MARGIN, Verdict, Word
 from tuner.measure.warning import DISTURBING, Warning, merge, of_conditions
 from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
+from tuner.search.record import now
 
 A, B = "a", "b"
 PLAN = FinalsPlan(laps=4)
@@ -45,12 +46,22 @@ class Comparison:
     n_rounds: int
     """How many of them count."""
     margin: float
-    level: float
-    """Of the interval after the last look."""
+    level: float | None
+    """Of the interval after the last look; None where there was none."""
     verdict: Verdict
     ended: str
     seen: Conditions
     failures: dict[str, str] = field(default_factory=dict)
+    began: str = field(default_factory=now)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what has to be kept of it."""
+        return {
+            "began": self.began,
+            "contenders": [contender.to_dict() for contender in _contenders(self.a, self.b)],
+            "rounds": [round_.to_dict() for round_ in self.rounds],
+            "conditions": self.seen.to_dict(),
+        }
 
     @property
     def timed_s(self) -> float:
@@ -113,7 +124,7 @@ def measure(job: Job, a: Side, b: Side, checked: Checked, *, margin: float = MAR
         rounds=contest.rounds,
         n_rounds=contest.n_rounds,
         margin=margin,
-        level=contest.levels[A],
+        level=contest.levels.get(A),
         verdict=contest.verdicts()[A],
         ended=contest.ended,
         seen=seen,

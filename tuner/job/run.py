@@ -37,6 +37,7 @@ from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
 
 _MAX_PARALLEL_STARTS = 4
+_SERVER_BYTES, _KEPT_FREE_BYTES = 1 << 30, 4 << 30  # of a server; for the processes that it forks
 _N_SERVERS = 3  # that the processes of the finals are forked from, in turn
 
 
@@ -137,9 +138,11 @@ def _replicas(
 
     What an interpreter's execution decides for all its forks, such as where libraries lie in memory, is drawn so often.
     """
-    if forks is None:
+    if forks is None or forks.refuses():
         return []
-    more = [ForkLauncher(job.target(deadline_s=checked.deadline_s), told=console.print) for _ in range(_N_SERVERS - 1)]
+    room = (free_memory_bytes(job.machine) - _KEPT_FREE_BYTES) // _SERVER_BYTES
+    n_more = max(0, min(_N_SERVERS - 1, room))
+    more = [ForkLauncher(job.target(deadline_s=checked.deadline_s), told=console.print) for _ in range(n_more)]
     for each in more:
         cleanup.callback(each.close)
         each.warm()

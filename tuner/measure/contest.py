@@ -61,14 +61,16 @@ FORKS_DIFFER = "forked processes differ from fresh ones"
 
 
 @dataclass(slots=True, kw_only=True)
-class Comparison:
+class Match:
     """The incumbent against one rival: the level of its interval at the last look, and what it says.
 
-    `closed` where the rival, or the incumbent, does not run.
+    `planned` is the largest number of rounds that there is time for; `level` is None before the first look; `closed`
+    where the rival, or the incumbent, does not run.
     """
 
     rival: str
-    level: float = 1 - _ALPHA
+    planned: int
+    level: float | None = None
     verdict: Verdict = UNMEASURED
     closed: bool = False
 
@@ -103,10 +105,12 @@ class Contest:
     margin: float = MARGIN
     say: Say = lambda _: None
     rounds: list[Round] = field(default_factory=list)
-    comparisons: dict[str, Comparison] = field(default_factory=dict)
+    matches: dict[str, Match] = field(default_factory=dict)
     """Those that were begun, by the first name of the rival."""
     ended: str = ""
     """Why there are no more rounds: "decided", "time", "rounds" or "failed"."""
+    _suspicious: bool = False
+    """Whether one fresh round contradicts the forked ones: weather may do that, so that the next is fresh too."""
     _total_s: float | None = None
     _round_s: dict[int, float] = field(default_factory=dict)
     """How long (s) the longest round lasted, by its number of contenders."""
@@ -118,8 +122,8 @@ class Contest:
 
     @property
     def levels(self) -> dict[str, float]:
-        """Return the level of each comparison's interval, by the first name of the rival."""
-        return {name: comparison.level for name, comparison in self.comparisons.items()}
+        """Return the level of the interval of each that was looked at, by the first name of the rival."""
+        return {name: match.level for name, match in self.matches.items() if match.level is not None}
 
     def standing(self) -> Standing:
         """Return the rates so far, and what is asked of claims about them."""
@@ -135,7 +139,7 @@ class Contest:
 
     def verdicts(self) -> Mapping[str, Verdict]:
         """Return what the rounds so far say of the incumbent against each rival, by the rival's first name."""
-        known = {name: comparison.verdict for name, comparison in self.comparisons.items()}
+        known = {name: match.verdict for name, match in self.matches.items()}
         return {c.names[0]: known.get(c.names[0], UNMEASURED) for c in self.contenders[1:]}
 
     def hold(self, after_round: Callable[[], None] = lambda: None) -> None:
@@ -145,17 +149,17 @@ class Contest:
         while not self.ended:
             self._hold_round(self._line_up())
             self._compare()
-            if not self.ended and self._is_primary_time_over():
+            if not self.ended and self._is_time_for_rivals():
                 self._begin(self._worthwhile_rivals())
-            if not self.ended and not any(each.is_open for each in self.comparisons.values()):
+            if not self.ended and not any(each.is_open for each in self.matches.values()):
                 self.ended = self._why_all_closed()
             after_round()
 
     # ---- who runs ---------------------------------------------------------------------------------------------
 
     @property
-    def _primary(self) -> Comparison:
-        return self.comparisons[self.contenders[1].names[0]]
+    def _primary(self) -> Match:
+        return self.matches[self.contenders[1].names[0]]
 
     @property
     def _rivals(self) -> Sequence[Contender]:
@@ -163,31 +167,39 @@ class Contest:
 
     def _begin(self, rivals: Sequence[Contender]) -> None:
         for rival in rivals:
-            self.comparisons.setdefault(rival.names[0], Comparison(rival=rival.names[0]))
+            match = Match(rival=rival.names[0], planned=self.plan.max_rounds)
+            self.matches.setdefault(rival.names[0], match)
 
     def _line_up(self) -> list[Contender]:
         """Return the incumbent and those with which its comparison is open."""
-        names = {name for name, comparison in self.comparisons.items() if comparison.is_open}
+        names = {name for name, match in self.matches.items() if match.is_open}
         return [self.contenders[0], *(c for c in self.contenders[1:] if c.names[0] in names)]
 
-    def _is_primary_time_over(self) -> bool:
-        """Return whether it is time for rivals that were not begun yet."""
-        if len(self.comparisons) > 1 or not self._rivals:
+    def _is_time_for_rivals(self) -> bool:
+        """Return whether rivals may begin: nothing is open, or the time of the primary comparison is over.
+
+        Others begin once those that were begun are decided.
+        """
+        open_ones = [match for match in self.matches.values() if match.is_open]
+        if len(self.matches) == len(self.contenders) - 1:
+            return False
+        if not open_ones:
+            return True
+        if len(self.matches) > 1:
             return False
         left_s = self.left_s()
-        if not self._primary.is_open:
-            return True
         if self._total_s is None or left_s is None:
             return len(self.rounds) >= _PRIMARY_TIME * self.plan.max_rounds
         return left_s <= (1 - _PRIMARY_TIME) * self._total_s
 
     def _worthwhile_rivals(self) -> Sequence[Contender]:
-        """Return as many of the rivals, in their order, as there is time to learn something of."""
+        """Return as many of the rivals that were not begun, in order, as there is time to learn something of."""
         left_s, beside = self.left_s(), len(self._line_up())
+        rivals = [c for c in self._rivals if c.names[0] not in self.matches]
         if left_s is None:
-            return self._rivals
-        n = sum(_WORTHWHILE * self._expected_round_s(beside + k) <= left_s for k in range(1, len(self._rivals) + 1))
-        return self._rivals[:n]
+            return rivals
+        n = sum(_WORTHWHILE * self._expected_round_s(beside + k) <= left_s for k in range(1, len(rivals) + 1))
+        return rivals[:n]
 
     def _expected_round_s(self, n: int) -> float:
         """Return about how long a round of `n` contenders lasts, by those that were held."""
@@ -199,14 +211,14 @@ class Contest:
         began_s = self.launcher.now()
         self.rounds.append(self._run(contenders))
         lasted_s = self.launcher.now() - began_s
-        if len(self.rounds) == 2:
-            self._round_s.clear()  # fresh processes took longer to start than those that are to come
+        if len(self.rounds) > 1 and self.rounds[-1].fresh != self.rounds[-2].fresh:
+            self._round_s.clear()  # fresh processes take longer to start than forked ones
         n = len(contenders)
         self._round_s[n] = max(self._round_s.get(n, 0.0), lasted_s)
 
     def _run(self, contenders: Sequence[Contender]) -> Round:
         """Return a round: fresh processes for the first one, and where there is nothing to fork from."""
-        if self.rounds and self.replicas:
+        if self.rounds and self.replicas and not self._suspicious:
             replica = self.replicas[(len(self.rounds) - 1) % len(self.replicas)]
             try:
                 return finals.run_round(contenders, replica, self.plan, self.rng, fresh=False)
@@ -221,38 +233,38 @@ class Contest:
         """Look at every open comparison once more, and find whether this was the last round."""
         self._check_replicas()
         standing = self.standing()
-        waiting = [each for each in self.comparisons.values() if each.is_open]
+        waiting = [each for each in self.matches.values() if each.is_open]
         left_s, round_s = self.left_s(), self._expected_round_s(len(waiting) + 1)
         more = self.plan.max_rounds if left_s is None else max(0, int(left_s / max(round_s, 1e-9)))
-        n_seen = 0
+        estimates = {each.rival: standing.between(each.rival, standing.incumbent) for each in waiting}
+        n_seen = max((known.n for known in estimates.values() if known is not None), default=0)
+        last = not more or n_seen >= self.plan.max_rounds
         for each in waiting:
-            estimate = standing.between(each.rival, standing.incumbent)
+            estimate = estimates[each.rival]
             each.closed = estimate is None and self._is_out(each.rival)
             n = 0 if estimate is None else estimate.n
-            n_seen = max(n_seen, n)
-            last = not more or n >= self.plan.max_rounds
-            if estimate is None or n < FEWEST or (n < self.plan.min_rounds and not last):
+            if estimate is None or n < FEWEST or (n < self.plan.min_rounds and not last) or self._suspicious:
                 continue
-            planned = min(self.plan.max_rounds, n + more)
+            each.planned = min(each.planned, n + more)
             first, alpha = min(self.plan.min_rounds, n), _STUDENT * self._alpha(each)
-            looks = Looks(first=first, planned=planned, alpha=alpha, rho=_RHO)
+            looks = Looks(first=first, planned=each.planned, alpha=alpha, rho=_RHO)
             each.look(estimate, looks, margin=self.margin, last=last)
         n_interrupted = len(self.rounds) - self.n_rounds
         if (n_seen >= FEWEST and not more) or n_interrupted > _MOST_INTERRUPTED + self._n_forked_away():
             self.ended = "time"
         elif n_seen >= self.plan.max_rounds:
             self.ended = "rounds"
-        if self.ended and not any(each.is_open for each in self.comparisons.values()):
+        if self.ended and not any(each.is_open for each in self.matches.values()):
             self.ended = self._why_all_closed()
 
-    def _alpha(self, comparison: Comparison) -> float:
-        """Return the error that a comparison may spend in all; see the module's notes on multiplicity."""
+    def _alpha(self, match: Match) -> float:
+        """Return the error that a match may spend in all; see the module's notes on multiplicity."""
         if not self._rivals:
             return _ALPHA
-        if comparison is self._primary:
+        if match is self._primary:
             return _PRIMARY_SHARE * _ALPHA
         others = _ALPHA if self._primary.verdict.word in CLAIMS else (1 - _PRIMARY_SHARE) * _ALPHA
-        return others / (len(self.comparisons) - 1)
+        return others / len(self._rivals)
 
     def _is_out(self, rival: str) -> bool:
         """Return whether a rival, or the incumbent, failed too often to come to run."""
@@ -262,9 +274,9 @@ class Contest:
 
     def _why_all_closed(self) -> str:
         """Return why no comparison is open: some did not run, some had no time, or all are decided."""
-        if all(comparison.closed for comparison in self.comparisons.values()):
+        if all(match.closed for match in self.matches.values()):
             return "failed"
-        return "decided" if len(self.comparisons) == len(self.contenders) - 1 else "time"
+        return "decided" if len(self.matches) == len(self.contenders) - 1 else "time"
 
     # ---- fresh and forked -------------------------------------------------------------------------------------
 
@@ -273,12 +285,15 @@ class Contest:
         counted = [round_ for round_ in self.rounds if not round_.interruptions]
         groups = ([r for r in counted if r.fresh], [r for r in counted if not r.fresh])
         fresh, forked = (self._primary_log_ratios(group) for group in groups)
-        if differ(fresh, forked):
+        differs = differ(fresh, forked)
+        self._suspicious = differs and len(fresh) == 1
+        if differs and not self._suspicious:
             self.replicas = ()
             self.say(f"{FORKS_DIFFER}: they do not count, and the finals go on with fresh ones")
-            for round_ in counted:
-                if not round_.fresh:
-                    round_.interruptions.append(FORKS_DIFFER)
+            for round_ in groups[1]:
+                round_.interruptions.append(FORKS_DIFFER)
+            for match in self.matches.values():  # what was said of them rests on those rounds too
+                match.level, match.verdict = None, UNMEASURED
 
     def _primary_log_ratios(self, rounds: Sequence[Round]) -> Array:
         """Return the log-ratios of the incumbent to the default in these rounds, shape (n,)."""
@@ -294,13 +309,14 @@ class Contest:
 def differ(fresh: Array, forked: Array) -> bool:
     """Return whether log-ratios of fresh processes, shape (m,), lie apart from those of forked ones, shape (n,).
 
-    Student's t-test of two samples with one variance, that of the forked ones; so one fresh round is enough.
+    Student's t-test of two samples with one variance; one fresh round, of which nothing scatters, is enough to ask.
     """
     m, n = len(fresh), len(forked)
     if not m or n < _CHECK_FROM:
         return False
-    se = float(forked.std(ddof=1)) * math.sqrt(1 / m + 1 / n)
-    return 2 * float(stdtr(n - 1, -abs(float(fresh.mean() - forked.mean())) / max(se, 1e-12))) < _CHECK_ALPHA
+    inside = float(((fresh - fresh.mean()) ** 2).sum() + ((forked - forked.mean()) ** 2).sum())
+    se = math.sqrt(inside / (m + n - 2) * (1 / m + 1 / n))
+    return 2 * float(stdtr(m + n - 2, -abs(float(fresh.mean() - forked.mean())) / max(se, 1e-12))) < _CHECK_ALPHA
 
 
 def fit_plan(

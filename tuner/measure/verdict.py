@@ -124,15 +124,22 @@ class Standing:
         i, j = self.names.index(a), self.names.index(b)
         return None if np.isnan(self.y[:, i] + self.y[:, j]).all() else paired(self.y, i, j)
 
-    def level(self, a: str, b: str) -> float:
-        """Return the level of an interval between two contenders: the stricter of those that they have."""
-        levels = [self.levels[name] for name in (a, b) if name in self.levels]
-        return max(levels, default=0.95)
+    def level(self, a: str, b: str) -> float | None:
+        """Return the level of an interval between two contenders: the stricter of those that they have.
+
+        None where one of them was never looked at.
+        """
+        levels = [self.levels.get(name) for name in (a, b) if name != self.incumbent]
+        return None if None in levels else max((level for level in levels if level is not None), default=0.95)
 
     def verdict(self, a: str, b: str) -> Verdict:
         """Return the verdict on contender `b` against `a`."""
-        estimate = self.between(a, b)
-        return UNMEASURED if estimate is None else judge(estimate, level=self.level(a, b), margin=self.margin)
+        estimate, level = self.between(a, b), self.level(a, b)
+        if a == b:
+            return SAME
+        if estimate is None or level is None:
+            return UNMEASURED
+        return judge(estimate, level=level, margin=self.margin)
 
 
 def judge_all(standing: Standing) -> dict[str, Verdict]:

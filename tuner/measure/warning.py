@@ -28,6 +28,7 @@ class Code(StrEnum):
     ASLEEP = "asleep"
     STALLED = "stalled"
     NOT_STEADY = "not steady"
+    FORKS = "forks differ"
     FEW_SAMPLES = "few samples"
     FEW_ROUNDS = "few rounds"
     ALONE = "measured alone"
@@ -35,7 +36,6 @@ class Code(StrEnum):
     ASSUMED_NOISE = "assumed noise"
     NO_SEARCH = "no search"
     UNPROVEN_LIMIT = "unproven limit"
-    ELSEWHERE = "measured elsewhere"
 
 
 ADVICE = {
@@ -47,14 +47,14 @@ ADVICE = {
     Code.ASLEEP: "what was under way was measured again; keep the machine awake",
     Code.STALLED: "it was measured again; see what else runs here, or whether the workload waits for something",
     Code.NOT_STEADY: "it went on changing after its warm-up: a longer --time-budget, or a workload that settles",
+    Code.FORKS: "the finals went on with fresh interpreters, so fewer rounds counted: give a longer --time-budget",
     Code.FEW_SAMPLES: "give a longer --time-budget",
     Code.FEW_ROUNDS: "give a longer --time-budget",
     Code.ALONE: "memory holds one process at a time, so drift is only partly taken out: free some memory",
-    Code.NOISY: "differences below the noise floor are not believed: a quieter machine, or a longer --time-budget",
+    Code.NOISY: "smaller differences are seldom decided: a quieter machine, or a longer --time-budget",
     Code.ASSUMED_NOISE: "the noise floor is mostly what is usual, not what was seen: give a longer --time-budget",
     Code.NO_SEARCH: "the finals needed the rest of the time: give a longer --time-budget",
     Code.UNPROVEN_LIMIT: "give a longer --time-budget, so that there are more steps to judge by",
-    Code.ELSEWHERE: "what holds on one machine or TensorFlow build need not hold on another: search here",
 }
 
 

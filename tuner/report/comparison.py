@@ -8,7 +8,7 @@ from rich.text import Text
 from tuner.measure.objective import METRIC
 from tuner.report.document import Document
 from tuner.report.layout import duration_text, percent, rate_text, ratio_text, table
-from tuner.report.terminal import luck_text, setting_text, speedup_text, warnings
+from tuner.report.terminal import luck_text, sessions_text, setting_text, speedup_text, warnings
 
 _STYLES = {"better": "green", "worse": "red", "no difference": "cyan", "undecided": "yellow"}
 
@@ -32,6 +32,17 @@ def comparison(document: Document) -> RenderableType:
         notes.append(f"undecided: {document['reason']}")
     failures = [Text(f"{name} {text}", style="red") for name, text in document["failures"].items()]
     return Group(sides, Text(), said, *(Text(note, style="dim") for note in notes), *failures, warnings(document))
+
+
+def checked_text(document: Document) -> str:
+    """Return what a check says of a study's recommendation, by all of its sessions."""
+    said = {True: "still helps", False: "no longer helps", None: "could not be decided on"}[document["helps"]]
+    limits = f"; limits {document['limits']['b']}" if document["limits"] else ""
+    whole = document["together"]
+    return (
+        f"all sessions together: {whole['verdict']}  {speedup_text(whole)}, {sessions_text(whole)}\n"
+        f"the recommendation of study {document['study']} {said}{limits}"
+    )
 
 
 def _asked(text: str) -> str:

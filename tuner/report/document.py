@@ -16,10 +16,13 @@ from tuner.measure.constraint import Limits
 from tuner.measure.finals import SAME_BATCH, Contender, Round
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
+from tuner.measure.session import Together
 from tuner.measure.tail import Kept, p99
-from tuner.measure.verdict import INCUMBENT, MARGIN, SIMPLER, Advice, Standing, judge_all, recommend
+from tuner.measure.verdict import INCUMBENT, SIMPLER, Advice, Word, judge_all, recommend
 from tuner.measure.warning import merge
-from tuner.report import evidence
+from tuner.report import evidence, sessions
+from tuner.report.layout import plural
+from tuner.report.sessions import standing_of
 from tuner.runtime.probe import Runtime
 from tuner.search.record import Record, Trial
 from tuner.search.sampler import believed
@@ -74,8 +77,7 @@ def describe_study(record: Record) -> Document:
     """Return the whole document of a study; parts that do not exist yet are null."""
     trials = record.trials()
     objective = Objective(record.get("objective", Objective.THROUGHPUT))
-    sessions = record.get("sessions", [])
-    last = sessions[-1] if sessions else {}
+    last = (record.get("sessions") or [{}])[-1]
     luck = Noise.from_dict(record.get("noise")).process_sd
     return {
         "schema": SCHEMA,
@@ -196,17 +198,19 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "limits": limits.to_dict(),
             "warnings": [w.to_dict() for w in warnings],
         }
-    contenders = [Contender.from_dict(c) for c in data["contenders"]]
+    standing = standing_of(data, objective)
+    contenders, names, y, first = standing.contenders, standing.names, standing.y, standing.incumbent
     rounds = [Round.from_dict(r) for r in data["rounds"]]
-    names, y = finals.table(rounds, contenders, objective)
-    first = next(c.names[0] for c in contenders if INCUMBENT in c.names)
-    standing = Standing(
-        contenders=contenders, incumbent=first, names=names, y=y, levels=_levels(data), margin=_margin(data)
-    )
     verdicts = judge_all(standing)
     kept = evidence.kept(rounds, names, limits)
     broken = [name for name, answer in kept.items() if answer is Kept.NO]
-    advice = recommend(standing, broken=broken)
+    candidate = recommend(standing, broken=broken)
+    tried = next(c for c in contenders if candidate.source in c.names)
+    held = sessions.of_setting(record, tried.setting) if candidate.gain is not None else []
+    level = standing.level(DEFAULT, tried.names[0])
+    whole = sessions.all_together(held, level=level or 0.95, margin=standing.margin)
+    default_broken = any(DEFAULT in c.names and c.names[0] in broken for c in contenders)
+    advice = candidate if default_broken else _after_sessions(candidate, whole)
     chosen = next(c for c in contenders if advice.source in c.names)
     tails = {name: evidence.tail(rounds, name) for name in names}
     warnings = merge(
@@ -220,15 +224,22 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "source": advice.source,
             "setting": chosen.setting.to_dict(),
             "env": _recommended_env(advice.source, chosen),
-            "reason": _reason(advice, verdicts, broken, contenders),
+            "reason": _reason(advice, verdicts, broken, contenders) if advice is candidate else _not_borne_out(whole),
             "alike": list(advice.alike),
-            "gain": None if advice.gain is None else advice.gain.to_dict(),
+            "gain": None if advice.gain is None else whole.to_dict(),
+            "together": None if candidate.gain is None else whole.to_dict(),
+            "sessions": [session.to_dict() for session in held],
             "limits": kept[chosen.names[0]].value if limits and chosen.names[0] in kept else None,
         },
         "shrinkage": evidence.shrinkage(trials, contenders, verdicts[DEFAULT].speedup if DEFAULT in verdicts else None),
         "warnings": [w.to_dict() for w in warnings],
         "limits": limits.to_dict(),
         "finals": {
+            "advice": {
+                "source": candidate.source,
+                "setting": tried.setting.to_dict(),
+                "env": _recommended_env(candidate.source, tried),
+            },
             "rounds": len(y),
             "fresh_rounds": sum(r.fresh for r in rounds if not r.interruptions),
             "ended": data["ended"],
@@ -246,16 +257,16 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
     }
 
 
-def _levels(data: Mapping[str, Any]) -> dict[str, float]:
-    """Return the levels of the intervals of stored finals, by the rival's first name; earlier ones had one for all."""
-    if "levels" in data:
-        return dict(data["levels"])
-    return {each["names"][0]: data["level"] for each in data["contenders"] if INCUMBENT not in each["names"]}
+def _not_borne_out(whole: Together) -> str:
+    disagree = ", which disagree," if whole.disagree else ""
+    return f"keep tf-default: {plural(whole.n, 'session')}{disagree} do not show together that anything is better"
 
 
-def _margin(data: Mapping[str, Any]) -> float:
-    """Return the practical margin of stored finals; that of earlier ones grew with the noise, and is not kept."""
-    return float(data.get("margin", MARGIN))
+def _after_sessions(advice: Advice, whole: Together) -> Advice:
+    """Return what finals recommend, or the default where several sessions together do not bear it out."""
+    if whole.n < 2 or whole.verdict.word is Word.BETTER:
+        return advice
+    return Advice(source=DEFAULT, alike=advice.alike)
 
 
 def _recommended_env(source: str, chosen: Contender) -> dict[str, str]:

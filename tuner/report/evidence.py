@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tuner.machine.conditions import Conditions
 from tuner.measure import interruption, steady
 from tuner.measure.constraint import Limits
-from tuner.measure.contest import FEWEST
+from tuner.measure.contest import FEWEST, FORKS_DIFFER
 from tuner.measure.finals import Contender, FinalsPlan, Round
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
@@ -71,7 +71,12 @@ def study_warnings(record: Record, trials: Sequence[Trial], rounds: Sequence[Rou
 def of_rounds(rounds: Sequence[Round]) -> list[Warning]:
     """Return what is wrong with finals."""
     found = []
-    paused = [text for r in rounds for text in r.interruptions]
+    forked_away = sum(FORKS_DIFFER in r.interruptions for r in rounds)
+    if forked_away:
+        found.append(
+            Warning(code=Code.FORKS, found=f"{plural(forked_away, 'round')} of forked processes did not count")
+        )
+    paused = [text for r in rounds for text in r.interruptions if text != FORKS_DIFFER]
     if paused:
         found.append(Warning(code=Code.ASLEEP, found=paused[-1]))
     stalls = [text for r in rounds for text in r.repeated]

@@ -41,7 +41,7 @@ def studies(records: Iterable[Record]) -> pd.DataFrame:
         document = describe_study(record)
         features = {k: v for k, v in (document["features"] or {}).items() if k != "operators"}
         advice, finals = document["recommended"], document["finals"] or {}
-        gain = (advice or {}).get("gain") or {"speedup": None, "low": None, "high": None, "verdict": None}
+        gain = (advice or {}).get("gain") or dict.fromkeys(_OF_GAIN)
         rows.append(
             _common(document)
             | {f"graph_{name}": value for name, value in features.items()}
@@ -52,6 +52,7 @@ def studies(records: Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+_OF_GAIN = ("speedup", "low", "high", "verdict", "sessions", "sessions_disagree")
 _OF_TRIALS = (
     "number", "status", "pruned", "ratio", "low", "high", "timed_s", "p99_ms", "peak_memory_bytes", "message",
 )  # fmt: skip

@@ -192,7 +192,8 @@ def verdicts(document: Document) -> RenderableType:
         )
     notes = [Text(f"{name}: {text}", style="red") for name, text in final["failures"].items()]
     best = document["incumbent"]
-    if best is not None and best["setting"] != final["incumbent"]:
+    default = document["baselines"][DEFAULT]["setting"]
+    if best is not None and best["setting"] not in (final["incumbent"], default):
         notes.append(Text("the search has another incumbent since: continue it for new finals", style="yellow"))
     return Group(shown, *notes)
 
@@ -202,6 +203,13 @@ def rounds_text(final: Mapping[str, Any]) -> str:
     n, fresh = final["rounds"], final["fresh_rounds"]
     processes = "fresh processes" if fresh == n else f"new processes, {fresh} of them fresh interpreters"
     return f"{plural(n, 'round')} of {processes}"
+
+
+def sessions_text(gain: Mapping[str, Any]) -> str:
+    """Return how many sessions a gain rests on, and whether they agree."""
+    if gain["sessions"] < 2:
+        return "from one session: what another day says, `tftune check` adds"
+    return f"{gain['sessions']} sessions" + (", which disagree" if gain["sessions_disagree"] else "")
 
 
 def speedup_text(verdict: Mapping[str, Any]) -> str:
@@ -280,8 +288,10 @@ def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> list[R
         Text.assemble(("recommended: ", "bold"), setting_text(advice["setting"]), f"  ({advice['source']})"),
         Text(advice["reason"]),
     ]
+    if advice["gain"] is None and advice["together"] is not None:
+        lines.append(Text(f"all sessions: {speedup_text(advice['together'])}, {sessions_text(advice['together'])}"))
     if advice["gain"] is not None:
-        lines.append(Text(f"speed-up over {DEFAULT}: {speedup_text(advice['gain'])}"))
+        lines.append(Text(f"speed-up over {DEFAULT}: {speedup_text(advice['gain'])}, {sessions_text(advice['gain'])}"))
     if len(advice["alike"]) > 1:
         lines.append(Text(f"not told apart from the fastest: {', '.join(advice['alike'])}", style="dim"))
     again = f"tftune emit {document['study']} --format sh"

@@ -15,7 +15,7 @@ from tuner.measure.statistics import Estimate, pooled_sd
 from tuner.measure.steady import unsettled
 from tuner.measure.tail import Kept
 from tuner.search.plan import BenchPlan
-from tuner.search.pool import Live, Pool, threads_of
+from tuner.search.pool import Live, Pool
 from tuner.search.race import Call, call
 from tuner.search.record import Trial
 from tuner.search.reference import Reference, adopt, by_way_of_a_canary
@@ -129,9 +129,10 @@ class Bench:
         """
         began = self._launcher.now()
         failures = self._start(asked)
-        for trial in asked:
-            failure = failures.get(threads_of(trial.setting))
-            done = self._run(trial, known) if failure is None else trial.failed(failure)
+        for position, trial in enumerate(asked):
+            failure = failures.get(trial.setting)
+            waiting = [other.setting for other in asked[position + 1 :]]
+            done = self._run(trial, known, waiting) if failure is None else trial.failed(failure)
             yield replace(done, wall_s=self._launcher.now() - began)
             began = self._launcher.now()
 
@@ -209,16 +210,16 @@ class Bench:
     def _start(self, asked: Sequence[Trial]) -> dict[Setting, TrialFailure]:
         """Start what the asked trials need, and a new reference before them if it is time for one.
 
-        Return the failures of those that did not start, by the setting without its batch size.
+        Return the failures of those that did not start, by their setting.
         """
+        wanted = [trial.setting for trial in asked]
         if self._twin is not None:
             # Where the default was measured in an earlier run, it is there for other batch sizes.
-            self._pool.put(self._twin[0], beside=[trial.setting for trial in asked])
-            if all(trial.setting != self._space.reference for trial in asked):
+            self._pool.put(self._twin[0], beside=wanted)
+            if self._space.reference not in wanted:
                 self._twin = None
-        first_of = {threads_of(trial.setting): trial.setting for trial in reversed(asked)}
-        settings = [setting for setting in first_of.values() if setting not in self._pool]
-        settings.sort(key=[trial.setting for trial in asked].index)
+        first_of = {self._pool.key(setting): setting for setting in reversed(wanted)}
+        settings = sorted((s for s in first_of.values() if s not in self._pool), key=wanted.index)
         reference = self._reference
         due = reference is None or (reference.served >= self._plan.renew_every and not self.alone)
         if not due and not settings:
@@ -242,19 +243,22 @@ class Bench:
                 reference.served = 0  # the old one still serves
         for each in started:
             if each.facts is not None:
-                self._pool.put(self._live(each.setting, each.process, each.facts), beside=settings)
-        return {threads_of(each.setting): each.failure for each in started if each.failure is not None}
+                self._pool.put(self._live(each.setting, each.process, each.facts), beside=wanted)
+        return {each.setting: each.failure for each in started if each.failure is not None}
 
     # ---- measuring --------------------------------------------------------------------------------------------
 
-    def _run(self, trial: Trial, known: Sequence[Trial]) -> Trial:
-        """Measure a trial in the live process of its setting; a process that fails ends with its trial alone."""
+    def _run(self, trial: Trial, known: Sequence[Trial], waiting: Sequence[Setting]) -> Trial:
+        """Measure a trial in the live process of its setting; a process that fails ends with its trial alone.
+
+        The processes of settings that are `waiting` stay.
+        """
         live = self._pool.take(trial.setting)
         if live is None:  # the trial before it failed in the process that both were to have
             failures = self._start([trial])
             live = self._pool.take(trial.setting)
             if live is None:
-                return trial.failed(failures[threads_of(trial.setting)])
+                return trial.failed(failures[trial.setting])
         begun = None
         if self._twin is not None and self._twin[0] is live and trial.setting == live.setting:
             begun = self._twin[1]
@@ -270,7 +274,7 @@ class Bench:
             live.process.close()
             raise
         if done.status is Status.OK:
-            self._pool.put(live)
+            self._pool.put(live, beside=waiting)
         else:
             live.process.close()
         return done

@@ -31,20 +31,43 @@ def line_up(
     likely, by `belief`, the posterior mean of each setting that was measured (log-ratio).
     """
     void = [trial.setting for trial in trials if trial.void]
-    best = incumbent([trial for trial in trials if trial.setting != space.reference], belief)
+    best = _best_other(trials, space, belief)
     if best is None:
         return contenders(None, space, without=void)
     settings = [trial.setting for trial in alike(trials, luck=noise.process_sd, belief=belief)]
     simpler = min(settings, key=lambda setting: simplicity(setting, space.reference), default=None)
-    first, second, *rivals = contenders(best.setting, space, without=void, simpler=simpler)
+    first, second, *rivals = contenders(best, space, without=void, simpler=simpler)
     se = noise.finals_se(rounds=USUAL_ROUNDS, slices=plan.slices)
 
     def urgency(rival: Contender) -> tuple[bool, float]:
         gain = belief.get(rival.setting)
-        chance = 0.0 if gain is None else chance_of_verdict(belief[best.setting] - gain, se, margin=margin)
+        chance = 0.0 if gain is None else chance_of_verdict(belief.get(best, 0.0) - gain, se, margin=margin)
         return SIMPLER not in rival.names, -chance
 
     return [first, second, *sorted(rivals, key=urgency)]
+
+
+def _best_other(trials: Sequence[Trial], space: Space, belief: Mapping[Setting, float]) -> Setting | None:
+    """Return the best setting besides the default: if there is none that may be chosen, any that ran, or a baseline.
+
+    Somebody has to stand against the default, even where all others were given up or break a limit.
+    """
+    void = {trial.setting.without("batch_size") for trial in trials if trial.void}
+    others = [t for t in trials if t.setting != space.reference and t.setting.without("batch_size") not in void]
+    best = incumbent(others, belief)
+    if best is None:
+        measured = [trial for trial in others if trial.estimate is not None]
+        best = max(measured, key=lambda trial: trial.log_ratio or 0.0, default=None)
+    if best is not None:
+        return best.setting
+    return next(
+        (
+            s
+            for s in space.baselines.values()
+            if s.without("batch_size") not in void | {space.reference.without("batch_size")}
+        ),
+        None,
+    )
 
 
 def contenders(
@@ -65,7 +88,11 @@ def contenders(
     if simpler is not None and simpler not in named.values():
         named[SIMPLER] = simpler
     threads = {setting.without("batch_size") for setting in without}
-    named = {name: setting for name, setting in named.items() if setting.without("batch_size") not in threads}
+    named = {
+        name: setting
+        for name, setting in named.items()
+        if name in (INCUMBENT, DEFAULT) or setting.without("batch_size") not in threads
+    }
     contenders = []
     for setting in distinct(named.values()):
         names = tuple(name for name, other in named.items() if other == setting)

@@ -37,7 +37,10 @@ class Live:
 
 
 class Pool:
-    """The processes of at most `capacity` thread settings; the one that was used longest ago makes room."""
+    """The processes of at most `capacity` thread settings; the one that was used longest ago makes room.
+
+    With a capacity of 0 each setting has a process of its own, which stays until it was measured.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -47,21 +50,25 @@ class Pool:
         return iter(self._live.values())
 
     def __contains__(self, setting: Setting) -> bool:
-        """Return whether a process of this setting, at whatever batch size, is there."""
-        return threads_of(setting) in self._live
+        """Return whether a process is there that can run this setting."""
+        return self.key(setting) in self._live
+
+    def key(self, setting: Setting) -> Setting:
+        """Return what settings that can run in one process have in common."""
+        return threads_of(setting) if self._capacity else setting
 
     def take(self, setting: Setting) -> Live | None:
         """Return the process of a setting, which is the caller's then; None where there is none."""
-        return self._live.pop(threads_of(setting), None)
+        return self._live.pop(self.key(setting), None)
 
     def put(self, *lives: Live, beside: Sequence[Setting] = ()) -> None:
         """Keep processes, and end those that were used longest ago; those of the settings `beside` stay."""
         for live in lives:
-            earlier = self._live.pop(threads_of(live.setting), None)
+            earlier = self._live.pop(self.key(live.setting), None)
             if earlier is not None and earlier is not live:
                 earlier.process.close()
-            self._live[threads_of(live.setting)] = live
-        staying = {threads_of(setting) for setting in beside}
+            self._live[self.key(live.setting)] = live
+        staying = {self.key(setting) for setting in beside}
         for threads in [each for each in self._live if each not in staying]:
             if len(self._live) <= self._capacity:
                 break

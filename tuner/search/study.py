@@ -18,7 +18,7 @@ from tuner.search.budget import Budget
 from tuner.search.countdown import Countdown
 from tuner.search.lineup import line_up
 from tuner.search.plan import Plan
-from tuner.search.record import Record, Trial, distributions
+from tuner.search.record import Record, Trial, distributions, now
 from tuner.search.sampler import LatticeSampler, believed
 from tuner.search.standing import incumbent
 from tuner.space.catalogue import EARLY_VARIABLES
@@ -27,7 +27,7 @@ from tuner.space.space import Space
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 
-_MIN_SUGGESTIONS = 4  # before the model's word that nothing better is to be expected counts
+_MIN_SUGGESTIONS = 13  # before the model's word that nothing better is to be expected counts
 _FINALS_SHARE = 0.5  # of the time budget, at most, is kept for the first rounds of the finals
 _MEMORY_MARGIN = 1.1
 _SOUGHT_GAIN = 0.03  # the smallest gain that the finals are given the time to find, as far as the budget goes
@@ -98,6 +98,9 @@ class Study:
         """Those of this run."""
         self._search_s = 0.0
         self._rounds: list[Round] = []
+        self._began = now()
+        self._earlier_finals: dict[str, object] | None = record.get("finals")
+        """Those of an earlier session, until these can stand in for them."""
         self._ended_because = ""
 
     def run(self) -> None:
@@ -211,18 +214,23 @@ class Study:
     def _finals_reserve_s(self) -> float:
         """Return the time that the finals need for a small gain, and no more than their share of the budget."""
         costs = self._costs(self._line_up()[:2])
+        if len(costs) < 2:
+            return 0.0
         needed = 2 * needed_s(self._plan.finals, self._noise(), costs, gain=_SOUGHT_GAIN)
         return needed if self._budget.time_s is None else min(needed, _FINALS_SHARE * self._budget.time_s)
 
     def _costs(self, contenders: Sequence[Contender]) -> list[Cost]:
         """Return what each contender costs, as the trials of its batch size tell."""
-        by_batch: dict[int, Cost] = {}
-        for trial in self._trials:
-            if trial.pair is not None:
-                last = trial.pair.candidate[-1]
-                by_batch[trial.setting.batch_size] = Cost(start_s=trial.start_s, step_s=last.elapsed_s / last.n_steps)
-        usual = Cost(start_s=self._bench.start_s, step_s=self._bench.step_s)
-        return [by_batch.get(contender.setting.batch_size, usual) for contender in contenders]
+        # Where another batch size went on in a process, its trial tells nothing of a start.
+        starts_s = [trial.start_s for trial in self._trials if trial.facts is not None and trial.facts["load_s"] > 0]
+        start_s = max(starts_s[-6:], default=self._bench.start_s)
+        steps_s = {
+            trial.setting.batch_size: trial.pair.candidate[-1].elapsed_s / trial.pair.candidate[-1].n_steps
+            for trial in self._trials
+            if trial.pair is not None
+        }
+        usual_s = self._bench.step_s
+        return [Cost(start_s=start_s, step_s=steps_s.get(c.setting.batch_size, usual_s)) for c in contenders]
 
     def _line_up(self) -> list[Contender]:
         """Return the contenders of finals that were held now."""
@@ -311,9 +319,13 @@ class Study:
         """
         if contest.n_rounds < FEWEST:
             return
+        if self._earlier_finals is not None:
+            self._record.put("earlier_finals", [*self._record.get("earlier_finals", []), self._earlier_finals])
+            self._earlier_finals = None
         self._record.put(
             "finals",
             {
+                "began": self._began,
                 "contenders": [c.to_dict() for c in contest.contenders],
                 "rounds": [round_.to_dict() for round_ in contest.rounds],
                 "margin": contest.margin,

@@ -76,6 +76,10 @@ class ForkLauncher:
         """Start the server for settings without early variables, and do not wait for it."""
         self._servers[()] = Server(self._target, {})
 
+    def refuses(self) -> bool:
+        """Return whether a server cannot serve, so that fresh interpreters stand in."""
+        return any(server.refused for server in self._servers.values())
+
     def wait(self) -> None:
         """Wait until the servers that were started are up, so that their import disturbs nothing that is timed."""
         for server in self._servers.values():

@@ -1,0 +1,186 @@
+"""Sessions: what runs on different days say together, and what a check adds to a study."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tests.conftest import setting
+from tests.test_search import noisy, run
+from tuner.cli.options import MARGIN_PERCENT
+from tuner.errors import BadInputError
+from tuner.job.sessions import make_sessions
+from tuner.measure.finals import Round
+from tuner.measure.session import BELIEVED_SD, pool, together
+from tuner.measure.statistics import Estimate
+from tuner.measure.verdict import MARGIN, Word
+from tuner.report import terminal
+from tuner.report.document import describe_study
+from tuner.report.sessions import of_setting
+from tuner.search.budget import Budget
+from tuner.search.record import Record
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.trial.outcome import Slice
+
+
+def session(ratio: float, se: float = 0.006, df: float = 9.0) -> Estimate:
+    return Estimate(mean=math.log(ratio), se=se, n=int(df) + 1, df=df)
+
+
+def test_one_session_says_what_its_finals_say() -> None:
+    alone = together([session(1.10)], level=0.99)
+    assert (alone.n, alone.disagree) == (1, False)
+    low, high = session(1.10).interval(0.99)
+    assert (alone.verdict.low, alone.verdict.high, alone.verdict.word) == (low, high, Word.BETTER)
+    assert together([]).verdict.word is Word.UNDECIDED
+    assert together([session(1.1, se=math.inf, df=0)]).n == 0
+
+
+def test_two_sessions_allow_for_what_sessions_differ_by() -> None:
+    both = pool([session(1.10, se=0.001), session(1.10, se=0.001)])
+    assert both.ratio == pytest.approx(1.10)
+    assert 0.5 * BELIEVED_SD < both.se < BELIEVED_SD  # more slices in each would not make it smaller
+    apart = pool([session(1.06, se=0.001), session(1.14, se=0.001)])
+    assert apart.se > 1.5 * both.se
+    many = pool([session(r, se=0.001) for r in (1.09, 1.10, 1.11, 1.10, 1.09, 1.11)])
+    assert many.se < both.se
+
+
+def test_an_imprecise_session_counts_for_little() -> None:
+    assert pool([session(1.10), session(1.40, se=0.2)]).ratio == pytest.approx(1.10, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "word", "disagree"),
+    [
+        ((1.12, 1.10), Word.BETTER, False),
+        ((1.30, 1.10), Word.BETTER, False),  # they differ, and say the same
+        ((1.12, 1.00), Word.UNDECIDED, True),
+        ((1.12, 0.90, 1.11), Word.UNDECIDED, True),
+        ((1.00, 1.005, 0.998, 1.0, 1.001), Word.NO_DIFFERENCE, False),
+        ((0.90, 0.92), Word.WORSE, False),
+    ],
+)
+def test_sessions_that_disagree_have_no_verdict(ratios: tuple[float, ...], word: Word, disagree: bool) -> None:
+    found = together([session(ratio) for ratio in ratios])
+    assert (found.verdict.word, found.disagree, found.n) == (word, disagree, len(ratios))
+    assert found.to_dict()["sessions"] == len(ratios)
+
+
+@pytest.mark.parametrize("between", [0.0, 0.01, 0.02])
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_the_interval_of_several_sessions_covers(n: int, between: float) -> None:
+    """Where sessions differ by twice what is believed, the interval still holds the truth in 85 %."""
+    rng, runs, hits = np.random.default_rng(0), 3000, 0
+    for _ in range(runs):
+        x = 0.05 + between * rng.standard_normal(n) + 0.006 * rng.standard_normal(n)
+        low, high = pool([Estimate(mean=float(v), se=0.006, n=10, df=9) for v in x]).interval()
+        hits += low <= math.exp(0.05) <= high
+    assert hits / runs >= (0.85 if between > BELIEVED_SD else 0.94)
+
+
+# ---- a study and its checks -----------------------------------------------------------------------------------
+
+
+def checked(record: Record, recommended: Setting, default: Setting, ratio: float, *, began: str) -> None:
+    """Add a check to a study, as `tftune check` does: ten rounds with this ratio."""
+    rng = np.random.default_rng(int(1000 * ratio))
+
+    def slices(batch_size: int, rate: float) -> list[Slice]:
+        elapsed = batch_size / rate * math.exp(0.005 * rng.standard_normal())
+        return [Slice(start_s=0.0, elapsed_s=elapsed, n_steps=1, step_s=(elapsed,))]
+
+    rounds = [
+        Round(slices={"b": slices(recommended.batch_size, 20 * ratio), "a": slices(default.batch_size, 20.0)})
+        for _ in range(10)
+    ]
+    sides = [
+        {"names": [name], "setting": each.to_dict(), "env": {}, "eligible": True}
+        for name, each in (("b", recommended), ("a", default))
+    ]
+    held = {"began": began, "contenders": sides, "rounds": [round_.to_dict() for round_ in rounds], "conditions": {}}
+    record.put("checks", [*record.get("checks", []), held])
+
+
+def text_of(document: dict[str, object]) -> str:
+    screen = Console(width=200)
+    with screen.capture() as captured:
+        screen.print(*terminal.recommendation(document))
+    return captured.get()
+
+
+@pytest.fixture
+def study(tmp_path: Path, space: Space) -> tuple[Record, Setting]:
+    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=16))
+    advice = describe_study(record)["recommended"]
+    assert advice["source"] != "tf-default"
+    return record, Setting.of(advice["setting"])
+
+
+def test_a_verdict_names_how_many_sessions_it_rests_on(study: tuple[Record, Setting], space: Space) -> None:
+    record, recommended = study
+    before = describe_study(record)
+    gain = before["recommended"]["gain"]
+    assert (gain["sessions"], gain["verdict"]) == (1, "better")
+    assert "from one session" in text_of(before)
+    checked(record, recommended, space.reference, gain["speedup"], began="2026-12-01T02:00:00+00:00")
+    after = describe_study(record)
+    assert after["recommended"]["gain"]["sessions"] == 2
+    assert after["recommended"]["gain"]["verdict"] == "better"
+    assert [each["began"] for each in after["recommended"]["sessions"]][1] == "2026-12-01T02:00:00+00:00"
+    assert "2 sessions" in text_of(after)
+    assert after["verdicts"] == before["verdicts"]  # the finals are what they were
+
+
+def test_what_other_sessions_do_not_bear_out_is_not_recommended(study: tuple[Record, Setting], space: Space) -> None:
+    record, recommended = study
+    checked(record, recommended, space.reference, 1.0, began="2026-12-01T02:00:00+00:00")
+    after = describe_study(record)
+    assert after["recommended"]["source"] == "tf-default"
+    assert after["recommended"]["env"] == {}
+    assert after["recommended"]["gain"] is None
+    assert after["recommended"]["together"]["sessions_disagree"] is True
+    assert "2 sessions, which disagree, do not show together" in after["recommended"]["reason"]
+    assert after["finals"]["advice"]["setting"] == recommended.to_dict()  # what a check measures again
+    assert "which disagree" in text_of(after)
+
+
+def test_a_check_of_another_setting_says_nothing(study: tuple[Record, Setting], space: Space) -> None:
+    record, recommended = study
+    other = setting(inter_op=1, intra_op=1, batch_size=1)
+    checked(record, other, space.reference, 0.5, began="2026-12-01T02:00:00+00:00")
+    assert len(of_setting(record, recommended)) == 1
+
+
+def test_finals_of_an_earlier_run_stay_as_a_session(
+    study: tuple[Record, Setting], tmp_path: Path, space: Space
+) -> None:
+    record, recommended = study
+    run(space, noisy(seed=5), folder=tmp_path, budget=Budget(trials=16))
+    assert len(record.get("earlier_finals")) == 1
+    sessions = describe_study(record)["recommended"]["sessions"]
+    assert len(sessions) == 2
+    assert all(each["began"] for each in sessions)
+    assert len(of_setting(record, recommended)) in (1, 2)  # the second may recommend another
+
+
+# ---- the options ---------------------------------------------------------------------------------------------
+
+
+def test_sessions_are_as_far_apart_as_is_said() -> None:
+    assert make_sessions(1, None).n == 1
+    assert make_sessions(3, None).every_s == 7200.0
+    assert make_sessions(3, "90m").every_s == 5400.0
+    with pytest.raises(BadInputError, match="--every 2h with one session"):
+        make_sessions(1, "2h")
+    with pytest.raises(BadInputError, match="--every is 'soon'"):
+        make_sessions(2, "soon")
+
+
+def test_the_margin_of_the_command_line_is_the_margin() -> None:
+    assert MARGIN_PERCENT == 100 * MARGIN

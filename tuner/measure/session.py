@@ -1,0 +1,90 @@
+"""Sessions: what several runs, hours or days apart, say together of one setting against the default.
+
+A setting's gain can depend on the state that the machine is in, for minutes or for days: what else is in its caches,
+where its pages lie, what the neighbours of a virtual machine do. One run's interval knows nothing of that. With two
+sessions or more the interval holds what sessions differ by.
+
+Notation
+    x_i, s_i   log-ratio of session i, and its standard error within the session;  i = 1 … n
+    τ₀         what sessions are believed to differ by before any was seen (standard deviation), worth d₀ sessions
+    w_i        1 / (τ₀² + s_i²)
+    x̄          Σ w_i x_i / Σ w_i
+    q          (d₀ + Σ w_i (x_i - x̄)²) / (d₀ + n - 1): by how much more they scatter than was believed, moderated
+    se²        q / Σ w_i, with d₀ + n - 1 degrees of freedom
+    Q          Σ v_i (x_i - x̂)², v_i = 1/s_i², x̂ = Σ v_i x_i / Σ v_i: χ²(n - 1) if sessions differed by nothing
+
+Sources: Hartung & Knapp (2001), Statistics in Medicine 20 (the variance of a mean of few studies, by q); Smyth (2004),
+Linear models and empirical Bayes methods (moderation by d₀); Cochran (1954), Biometrics 10 (Q).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import chdtrc
+
+from tuner.measure.statistics import Estimate
+from tuner.measure.verdict import MARGIN, UNMEASURED, Verdict, Word, judge
+
+BELIEVED_SD, BELIEVED_DF = 0.01, 4.0
+_DISAGREE = 0.05  # the error of saying that sessions disagree which do not
+_FEWEST_DF = 2.5  # a session of fewer has no variance to speak of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """What `n` sessions say together.
+
+    `disagree` where they differ by more than their own noise, and not all on one side of the margin: then there is no
+    verdict, and `words` has that of each session.
+    """
+
+    verdict: Verdict
+    n: int
+    disagree: bool = False
+    words: tuple[Word, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return self.verdict.to_dict() | {"sessions": self.n, "sessions_disagree": self.disagree}
+
+
+def together(sessions: Sequence[Estimate], *, level: float = 0.95, margin: float = MARGIN) -> Together:
+    """Return what sessions say together, each an estimate of its own; of one alone, what that says at `level`."""
+    known = [each for each in sessions if each.df > 0 and math.isfinite(each.se)]
+    if len(known) <= 1:
+        verdict = judge(known[0], level=level, margin=margin) if known else UNMEASURED
+        return Together(verdict=verdict, n=len(known), words=(verdict.word,) if known else ())
+    words = tuple(judge(each, margin=margin).word for each in known)
+    pooled = pool(known)
+    verdict = judge(pooled, margin=margin)
+    if not _disagree(known, margin):
+        return Together(verdict=verdict, n=len(known), words=words)
+    open_verdict = Verdict(speedup=verdict.speedup, low=verdict.low, high=verdict.high, word=Word.UNDECIDED)
+    return Together(verdict=open_verdict, n=len(known), disagree=True, words=words)
+
+
+def pool(sessions: Sequence[Estimate]) -> Estimate:
+    """Return the mean of two sessions or more, with what sessions differ by in its standard error."""
+    x = np.array([each.mean for each in sessions])
+    w = 1 / (BELIEVED_SD**2 + np.array([each.se for each in sessions]) ** 2)
+    mean = float((w * x).sum() / w.sum())
+    df = BELIEVED_DF + len(x) - 1
+    q = (BELIEVED_DF + float((w * (x - mean) ** 2).sum())) / df
+    return Estimate(mean=mean, se=math.sqrt(q / float(w.sum())), n=len(x), df=df)
+
+
+def _disagree(sessions: Sequence[Estimate], margin: float) -> bool:
+    """Return whether sessions differ by more than their noise, and in what they say."""
+    x = np.array([each.mean for each in sessions])
+    edge = math.log1p(margin)
+    if (x > edge).all() or (x < -edge).all() or (abs(x) <= edge).all():
+        return False
+    # Student's intervals are wider than normal ones by this much, where a session had few rounds.
+    wider = np.array([math.sqrt(each.df / (each.df - 2)) if each.df > _FEWEST_DF else 2.0 for each in sessions])
+    v = 1 / (wider * np.array([max(each.se, 1e-6) for each in sessions])) ** 2
+    centre = float((v * x).sum() / v.sum())
+    return float(chdtrc(len(x) - 1, float((v * (x - centre) ** 2).sum()))) < _DISAGREE
