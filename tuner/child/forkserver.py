@@ -3,7 +3,7 @@
     forkserver CHANNEL_FD PARENT_PID
 
 The channel is a Unix socket that keeps messages apart. The server first says whether it can serve:
-{"import_s": s, "refused": null or the reason}. A request is {"spec": ..., "env": {...}} with five descriptors
+{"refused": null or the reason}. A request is {"spec": ..., "env": {...}} with five descriptors
 (commands, reports, lifeline, status, log): the server forks a guard, which forks the worker, and forgets both. They
 have their own lifeline to the tuner, so that they outlive the server, and the tuner's end ends them without it. The
 server ends with its channel.
@@ -17,7 +17,6 @@ import os
 import select
 import signal
 import socket
-import time
 import warnings
 from typing import Any, Callable, Optional
 
@@ -114,10 +113,8 @@ def main(arguments: list[str]) -> None:
     """Import, say whether it can be done, then fork on request until the channel ends."""
     lifetime.die_with(int(arguments[1]))
     channel = socket.socket(fileno=int(arguments[0]))
-    began = time.monotonic()
     importing.tensorflow()  # what every worker begins with
-    import_s = time.monotonic() - began
-    channel.send(json.dumps({"import_s": import_s, "refused": refusal()}).encode())
+    channel.send(json.dumps({"refused": refusal()}).encode())
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tuner decides
     gc.freeze()  # a collection in a worker would copy every page of what they share; garbage went after the import

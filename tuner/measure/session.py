@@ -53,7 +53,11 @@ class Together:
 
 
 def together(sessions: Sequence[Estimate], *, level: float = 0.95, margin: float = MARGIN) -> Together:
-    """Return what sessions say together, each an estimate of its own; of one alone, what that says at `level`."""
+    """Return what sessions say together, each an estimate of its own; of one alone, what that says at `level`.
+
+    Of several the interval is at 95 %: what looks and choices cost is small beside what sessions differ by, and the
+    first, which chose the setting, cannot make the claim without the others.
+    """
     known = [each for each in sessions if each.df > 0 and math.isfinite(each.se)]
     if len(known) <= 1:
         verdict = judge(known[0], level=level, margin=margin) if known else UNMEASURED

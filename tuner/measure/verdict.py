@@ -173,6 +173,9 @@ def recommend(standing: Standing, *, broken: Collection[str] = ()) -> Advice:
     `broken` names the contenders that break a limit. Alike are those whose interval to the fastest of the others
     includes 1; among these the simplest that is better than the default, or, where none is shown to be, the
     default. Where the default itself breaks a limit, the simplest that is alike.
+
+    That a rival is better than the default is a claim beyond those that share the finals' error: it is made at the
+    level of the rival's own comparison with the incumbent.
     """
     by_name = {c.names[0]: c for c in standing.contenders}
     default = next((c.names[0] for c in standing.contenders if DEFAULT in c.names), None)

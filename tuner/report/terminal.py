@@ -171,7 +171,7 @@ def verdicts(document: Document) -> RenderableType:
     shown = table(
         "incumbent against",
         f">{final['unit']}",
-        ">speed-up [95 % interval]",
+        ">speed-up [interval]",
         "verdict",
         title=f"finals: {rounds_text(final)}; differences under {percent(final['margin'])} are treated as equal",
     )

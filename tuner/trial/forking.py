@@ -158,8 +158,6 @@ class Server:
         finally:
             theirs.close()
         self.pid = self._process.pid
-        self.import_s = 0.0
-        """How long TensorFlow's import took."""
         self._began_s = time.monotonic()
 
     def fork(self, ends: Ends, request: Mapping[str, object]) -> ForkedGuard:
@@ -218,7 +216,6 @@ class Server:
             last = (self.close().strip().splitlines() or ["it said nothing"])[-1]
             return f"the fork server did not come up: {last[:200]}"
         told = json.loads(message)
-        self.import_s = float(told["import_s"])
         refused: str | None = told["refused"]
         return refused
 
