@@ -230,6 +230,50 @@ def test_what_a_live_process_can_run_costs_no_start(space: Space) -> None:
     bench.close()
 
 
+def test_trials_that_start_together_are_each_started_once(space: Space) -> None:
+    settings = [setting(inter_op=n, intra_op=8, batch_size=8) for n in (1, 2, 4, 8)]
+    launcher = ScriptedLauncher(rate=surface)
+    bench = Bench(space, launcher, BenchPlan(parallel=4, live=2))
+    bench.gauge([])
+    before = len(launcher.launched)
+    asked = [Trial(number=n, setting=each, status=Status.OK) for n, each in enumerate(settings)]
+    assert all(trial.status is Status.OK for trial in bench.measure(asked, []))
+    assert launcher.launched[before:] == settings
+    bench.close()
+    assert launcher.live == 0
+
+
+def test_a_start_that_fails_says_nothing_of_another_batch_size(space: Space) -> None:
+    large, small = (setting(inter_op=2, intra_op=8, batch_size=n) for n in (64, 8))
+    launcher = ScriptedLauncher(rate=surface, failures={large: Status.OOM})
+    bench = Bench(space, launcher, BenchPlan())
+    bench.gauge([])
+    asked = [Trial(number=n, setting=each, status=Status.OK) for n, each in enumerate((large, small))]
+    assert [trial.status for trial in bench.measure(asked, [])] == [Status.OOM, Status.OK]
+    bench.close()
+    assert launcher.live == 0
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(memory_bytes=1 << 40)])
+def test_what_keeps_no_process_never_asks_one_for_another_batch(space: Space, limits: Limits) -> None:
+    """As of a command, which gets its batch size when it starts: on resuming, the noise's second process is at hand."""
+
+    class Stubborn(ScriptedLauncher):
+        def launch(self, setting: Setting, env: object) -> object:
+            process = super().launch(setting, {})
+            process.rebatch = None  # type: ignore[assignment,method-assign]
+            return process
+
+    launcher = Stubborn(rate=surface)
+    bench = Bench(space, launcher, BenchPlan(live=0, limits=limits))
+    bench.gauge([])
+    other = space.reference.with_values(batch_size=16)
+    [done] = bench.measure([Trial(number=7, setting=other, status=Status.OK)], [])
+    assert done.status is Status.OK
+    bench.close()
+    assert launcher.live == 0
+
+
 # ---- little memory -------------------------------------------------------------------------------------------
 
 

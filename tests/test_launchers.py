@@ -111,6 +111,7 @@ def test_a_process_goes_on_with_other_batch_sizes(launcher: Launcher) -> None:
     assert held is not None
     process.pause()
     process.resume()
+    assert [process.slice(0.05).resumed for _ in range(2)] == [True, False]
     large = process.rebatch(4_000_000)  # a gigabyte of inputs
     assert large.effective == first.effective
     assert (large.import_s, large.context_s, large.load_s) == (0.0, 0.0, 0.0)

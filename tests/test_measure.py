@@ -369,3 +369,14 @@ def test_what_cannot_be_compared_is_not_judged() -> None:
     assert deviation(a, None) is None
     assert deviation(a, a | {"inputs": "y"}) is None
     assert deviation(a, {"inputs": "x", "outputs": {"output_0": [1.0, 2.0]}}) == 1.0
+
+
+def test_the_first_step_after_a_pause_is_left_out_of_the_rate() -> None:
+    woken = Slice(start_s=0.0, elapsed_s=0.6, n_steps=3, step_s=(0.3, 0.15, 0.15), resumed=True)
+    assert Objective.THROUGHPUT.log_rate(woken, 8) == pytest.approx(math.log(8 / 0.15))
+    assert Objective.THROUGHPUT.log_rate(replace(woken, resumed=False), 8) == pytest.approx(math.log(24 / 0.6))
+    assert Slice.from_dict(woken.to_dict()) == woken
+    alone = Slice(start_s=0.0, elapsed_s=0.3, n_steps=1, step_s=(0.3,), resumed=True)
+    assert Objective.THROUGHPUT.log_rate(alone, 8) == pytest.approx(math.log(8 / 0.3))
+    sampled = Slice(start_s=0.0, elapsed_s=0.6, n_steps=600, step_s=(0.001,) * 300, resumed=True)
+    assert sampled.settled == (600, 0.6)

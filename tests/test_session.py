@@ -14,18 +14,21 @@ from tests.test_search import noisy, run
 from tuner.cli.options import MARGIN_PERCENT
 from tuner.errors import BadInputError
 from tuner.job.sessions import make_sessions
+from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
 from tuner.measure.session import BELIEVED_SD, pool, together
 from tuner.measure.statistics import Estimate
 from tuner.measure.verdict import MARGIN, Word
 from tuner.report import terminal
-from tuner.report.document import describe_study
+from tuner.report.document import describe_line, describe_study
 from tuner.report.sessions import of_setting
 from tuner.search.budget import Budget
+from tuner.search.plan import BenchPlan, Plan
 from tuner.search.record import Record
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Slice
+from tuner.trial.scripted import ScriptedLauncher
 
 
 def session(ratio: float, se: float = 0.006, df: float = 9.0) -> Estimate:
@@ -107,11 +110,15 @@ def checked(record: Record, recommended: Setting, default: Setting, ratio: float
     record.put("checks", [*record.get("checks", []), held])
 
 
-def text_of(document: dict[str, object]) -> str:
+def shown(*parts: object) -> str:
     screen = Console(width=200)
     with screen.capture() as captured:
-        screen.print(*terminal.recommendation(document))
+        screen.print(*parts)
     return captured.get()
+
+
+def text_of(document: dict[str, object]) -> str:
+    return shown(*terminal.recommendation(document))
 
 
 @pytest.fixture
@@ -167,6 +174,35 @@ def test_finals_of_an_earlier_run_stay_as_a_session(
     assert len(sessions) == 2
     assert all(each["began"] for each in sessions)
     assert len(of_setting(record, recommended)) in (1, 2)  # the second may recommend another
+
+
+def test_where_all_others_lose_one_of_them_still_stands_against_the_default(tmp_path: Path, space: Space) -> None:
+    """So that the study can be shown, listed and continued."""
+    launcher = ScriptedLauncher(rate=lambda s: 50.0 if s == space.reference else 10.0, noise=0.01)
+    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=8))
+    document = describe_study(record)
+    assert document["recommended"]["source"] == "tf-default"
+    assert document["verdicts"]["tf-default"]["verdict"] == "worse"
+    assert describe_line(record)["verdict"]["verdict"] == "worse"
+    assert "continue it for new finals" not in shown(terminal.verdicts(document))
+
+
+def test_a_limit_that_only_the_default_keeps_leaves_the_default(tmp_path: Path, space: Space) -> None:
+    limits = Limits(p99_s=1.05 * space.reference.batch_size / 50.0)
+    launcher = ScriptedLauncher(rate=lambda s: 50.0 if s == space.reference else 1.0)
+    plan = Plan(bench=BenchPlan(limits=limits))
+    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=8), plan=plan, limits=limits)
+    assert describe_study(record)["recommended"]["source"] == "tf-default"
+
+
+def test_finals_that_were_cut_short_claim_nothing(study: tuple[Record, Setting]) -> None:
+    """After two rounds there was no look yet, and so there is no level to claim at."""
+    record, _ = study
+    stored = record.get("finals")
+    record.put("finals", stored | {"rounds": stored["rounds"][:2], "levels": {}})
+    document = describe_study(record)
+    assert {verdict["verdict"] for verdict in document["verdicts"].values()} == {"undecided"}
+    assert document["recommended"]["source"] == "tf-default"
 
 
 # ---- the options ---------------------------------------------------------------------------------------------

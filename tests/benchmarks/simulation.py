@@ -49,7 +49,7 @@ ITEMS_S = 25.0  # ResNet-50 on the machine of the traces
 FINALS_S = 150.0  # what a search of five minutes keeps for its finals at most
 FRESH_START_S, FORK_START_S = 5.0, 1.5  # of two processes that start together
 N_CONTENDERS = 4
-INTERACTION = 0.004  # log scale: what a setting gains or loses in one session, and not in another
+INTERACTIONS = (0.0, 0.004, 0.01)  # log scale: what a setting gains or loses in one session, and not in another
 EQUAL_TARGETS = {"resnet50-stock": 0.95, "resnet50-OpenMP": 0.0}
 POWER_TARGETS = {
     "resnet50-stock": ((0.03, 0.99, 80.0), (0.05, 0.99, FINALS_S)),
@@ -328,7 +328,7 @@ def _of_trace(name: str, pool: ProcessPoolExecutor) -> Iterator[Figure]:
     def run(what: Callable[..., object], n: int) -> list:  # type: ignore[type-arg]
         return list(pool.map(what, range(n), chunksize=max(1, n // 32)))
 
-    for interaction in (0.0, INTERACTION):
+    for interaction in INTERACTIONS:
         outcomes = run(partial(finals_study, name, (0.0, 0.0, 0.0, 0.0), interaction), N_NULL)
         said = "" if not interaction else f", where weather changes each setting's speed by {100 * interaction:g} %"
         wrong = float(np.mean([outcome.claims for outcome in outcomes]))

@@ -192,8 +192,8 @@ def verdicts(document: Document) -> RenderableType:
         )
     notes = [Text(f"{name}: {text}", style="red") for name, text in final["failures"].items()]
     best = document["incumbent"]
-    default = document["baselines"][DEFAULT]["setting"]
-    if best is not None and best["setting"] not in (final["incumbent"], default):
+    # Where the default is the best of the search, the best of the others stands against it.
+    if best is not None and best["setting"] not in (final["incumbent"], final["default"]):
         notes.append(Text("the search has another incumbent since: continue it for new finals", style="yellow"))
     return Group(shown, *notes)
 

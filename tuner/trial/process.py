@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
@@ -90,7 +91,7 @@ class ChildProcess:
         self._exit: Exit | None = None
         self._lifeline_cut = False
         self._last_words = ""
-        self._paused = False
+        self._paused = self._resumed = False
         self._facts: Facts | None = None
         self.peak_memory_bytes: int | None = None
         """The most that it has held at the batch size that it has, as far as it has told."""
@@ -147,7 +148,8 @@ class ChildProcess:
             os.write(self._commands, json.dumps({"slice_s": duration_s}).encode() + b"\n")
         report = self.report("slice")
         self.peak_memory_bytes = max(self.peak_memory_bytes or 0, report.get("memory_bytes") or 0) or None
-        return Slice.from_dict(report)
+        resumed, self._resumed = self._resumed, False
+        return replace(Slice.from_dict(report), resumed=resumed)
 
     def report(self, kind: str, *, since_s: float | None = None) -> dict[str, Any]:
         """Return the next report, which has to be of that kind; raises TrialFailure for anything else.
@@ -187,7 +189,7 @@ class ChildProcess:
         """Continue the worker's process group."""
         if self._paused:
             self._signal(signal.SIGCONT)
-            self._paused = False
+            self._paused, self._resumed = False, True
 
     def close(self) -> Exit:
         """Cut the lifeline: the guard kills the worker with all its descendants and tells how it ended."""
