@@ -168,7 +168,7 @@ def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path, searche
         round_["slices"] = {c["names"][0]: some for c in finals["contenders"]} | {winner: quick}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     record.put("finals", finals)
-    done = tftune("check", record.name, "--time-budget", "40s", "--json", cwd=tmp_path)
+    done = tftune("check", record.name, "--time-budget", "90s", "--json", cwd=tmp_path)
     found = json.loads(done.stdout)
     assert done.returncode == 1, found
     assert found["helps"] is False
