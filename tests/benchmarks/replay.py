@@ -135,14 +135,30 @@ class ReplayLauncher:
 class ReplayProcess:
     """One replayed process."""
 
+    peak_memory_bytes = None
+
     def __init__(self, host: ReplayLauncher, setting: Setting, luck: float) -> None:
         self._host = host
         self._setting = setting
-        self._step_work = setting.batch_size / (host.rate(setting) * math.exp(luck))
+        self._luck = luck
+
+    @property
+    def _step_work(self) -> float:
+        """Return how long (s) a step takes in average weather."""
+        return self._setting.batch_size / (self._host.rate(self._setting) * math.exp(self._luck))
 
     def ready(self) -> Facts:
         """Take a start's time; two that start together each take half of it."""
         self._host.wait(self._host.start_s / 2)
+        return self._warm_up()
+
+    def rebatch(self, batch_size: int) -> Facts:
+        """Go on with another batch size; the process keeps its luck, and takes one step to warm up."""
+        self._setting = self._setting.with_values(batch_size=batch_size)
+        self._host.wait(self._step_work)
+        return self._warm_up()
+
+    def _warm_up(self) -> Facts:
         warm_up = Slice(start_s=0.0, elapsed_s=self._step_work, n_steps=1, step_s=(self._step_work,))
         return Facts(import_s=0, context_s=0, load_s=0, first_step_s=0, warm_up=warm_up, effective={})
 

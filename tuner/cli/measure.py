@@ -10,6 +10,7 @@ from tuner.cli.options import (
     MARGIN_PERCENT,
     BatchOption,
     BudgetOption,
+    CheckThresholdOption,
     JsonOption,
     ObjectiveOption,
     PythonOption,
@@ -70,7 +71,7 @@ def compare(
     wait: WaitOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """Compare two settings: a verdict on b against a, from rounds of fresh processes.
+    """Compare two settings: a verdict on b against a, from rounds of new processes.
 
     Knobs that are not named stay at TensorFlow's default.
     """
@@ -92,7 +93,7 @@ def compare(
         ),
         stores=False,
     )
-    made = run(checked, a, b, margin=threshold / 100, storage_url=storage, wait=wait, waiting=_waiting, told=_tell())
+    made = run(checked, a, b, margin=threshold / 100, storage_url=storage, wait=wait, say=_say, told=_tell())
     document = describe(made)
     if json_:
         show_json(document)
@@ -105,7 +106,7 @@ def check(
     time_budget: BudgetOption = "2m",
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
-    threshold: ThresholdOption = MARGIN_PERCENT,
+    threshold: CheckThresholdOption = None,
     trial_timeout: Annotated[
         str | None, typer.Option("--trial-timeout", metavar="TIME", help="As the search's, which it is if not given.")
     ] = None,
@@ -129,9 +130,9 @@ def check(
         python=python,
         budget=time_budget,
         trial_timeout=trial_timeout,
-        margin=threshold / 100,
+        margin=None if threshold is None else threshold / 100,
         wait=wait,
-        waiting=_waiting,
+        say=_say,
         told=_tell(),
     )
     document: dict[str, object] = {"schema": SCHEMA, "study": made.study, "helps": made.helps, "reason": None}
@@ -140,7 +141,7 @@ def check(
     else:
         found = describe(made.comparison)
         found["limits"] = {name: answer.value for name, answer in made.kept.items()} or None
-        document |= found | {"together": made.whole and made.whole.to_dict()}
+        document |= found | {"together": made.whole and made.whole.to_dict(), "apart_s": made.apart_s}
     if json_:
         show_json(document)
     elif made.comparison is None:
@@ -188,7 +189,7 @@ def noise(
     made = noise_of(
         checked,
         wait=wait,
-        waiting=_waiting,
+        waiting=lambda line: _say(f"waiting: {line}"),
         introduce=lambda job: progress.print(terminal.host(job.described())),
         told=lambda number, ratio: progress.print(
             f"pair {number}: {ratio_text(ratio.ratio, *ratio.interval())}", style="dim"
@@ -201,8 +202,8 @@ def noise(
         show("", table(document))
 
 
-def _waiting(line: str) -> None:
-    console(stderr=True).print(f"waiting: {line}")
+def _say(line: str) -> None:
+    console(stderr=True).print(line, soft_wrap=True)
 
 
 def _tell() -> Callable[[int, Verdict, float | None], None]:

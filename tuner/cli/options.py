@@ -39,9 +39,9 @@ def complete_space(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-def _margin(value: float) -> float:
+def _margin(value: float | None) -> float | None:
     """Refuse what no margin can be; typer's own range lets NaN through in some versions, or words it strangely."""
-    if not 0 < value <= _MOST_PERCENT:
+    if value is not None and not 0 < value <= _MOST_PERCENT:
         raise BadInputError(
             f"--threshold is {value:g}", f"expected a number of percent above 0 and at most {_MOST_PERCENT:g}, e.g. 2"
         )
@@ -86,6 +86,10 @@ ThresholdOption = Annotated[
         callback=_margin,
         help="The margin: differences of less are treated as equal, whatever the noise.",
     ),
+]
+CheckThresholdOption = Annotated[
+    float | None,
+    typer.Option("--threshold", metavar="PERCENT", callback=_margin, help="The margin; the study's own if not given."),
 ]
 BudgetOption = Annotated[
     str,

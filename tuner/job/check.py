@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from tuner.errors import BadInputError, TunerError
-from tuner.job.compare import A, B, Comparison, Told, measure
+from tuner.job.compare import A, B, Comparison, Say, Told, measure
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked, Request
 from tuner.job.request import check as understand
@@ -44,6 +45,8 @@ class Checkup:
     whole: Together | None = None
     kept: dict[str, Kept] = field(default_factory=dict)
     """Whether the default (a) and the recommendation (b) keep to the study's limits; empty where it has none."""
+    apart_s: float | None = None
+    """The time (s) since the session before; None where that is not known."""
 
     @property
     def helps(self) -> bool | None:
@@ -71,12 +74,14 @@ def checkup(
     python: str | None,
     budget: str,
     trial_timeout: str | None,
-    margin: float,
+    margin: float | None,
     wait: bool,
-    waiting: Callable[[str], None],
+    say: Say,
     told: Told,
 ) -> Checkup:
     """Measure a study's recommendation against TensorFlow's default, on this machine as it is now.
+
+    The margin is that of the study's own finals, if no other is given.
 
     Raises BadInputError where there is no such study, its workload is gone, or it was made with another machine,
     TensorFlow build or workload, whose sessions are not comparable.
@@ -95,7 +100,8 @@ def checkup(
     checked = _understood(record, batch_sizes, python=python, budget=budget, trial_timeout=trial_timeout)
     default = Setting.of(described["baselines"][DEFAULT]["setting"])
     batch = Setting.of({"batch_size": default.batch_size}).env()
-    with measuring_alone(wait=wait, waiting=waiting):
+    margin = described["finals"]["margin"] if margin is None else margin
+    with measuring_alone(wait=wait, waiting=lambda line: say(f"waiting: {line}")):
         job = prepare(checked)
         _refuse_elsewhere(record, job)
         made = measure(
@@ -104,18 +110,23 @@ def checkup(
             Side(asked=f"study {record.name}", setting=Setting.of(advice["setting"]), env=advice["env"]),
             checked,
             margin=margin,
+            say=say,
             told=told,
         )
-    if made.failures and made.verdict.speedup is None:
-        name, text = next(iter(made.failures.items()))
-        raise TunerError(f"{'the default' if name == 'a' else 'the recommendation'} {text}", "it does not run here")
+    for name, text in made.failures.items():
+        if not any(name in round_.slices for round_ in made.rounds):
+            raise TunerError(f"{'the default' if name == A else 'the recommendation'} {text}", "it does not run here")
     record.put("checks", [*record.get("checks", []), made.to_dict()])
     record.put("updated", now())
     limits = Limits.from_dict(record.get("limits", {}))
     kept = evidence.kept(made.rounds, (A, B), limits) if limits else {}
     held = sessions.of_setting(record, Setting.of(advice["setting"]))
     whole = sessions.all_together(held, level=made.level or 0.95, margin=margin)
-    return Checkup(study=record.name, comparison=made, whole=whole, kept=kept)
+    before = [session.began for session in held if session.began and session.began < made.began]
+    apart_s = None
+    if before:
+        apart_s = (datetime.fromisoformat(made.began) - datetime.fromisoformat(before[-1])).total_seconds()
+    return Checkup(study=record.name, comparison=made, whole=whole, kept=kept, apart_s=apart_s)
 
 
 def _understood(

@@ -1,20 +1,20 @@
 """Comparing two settings on their own, for people: `tftune compare`, and `tftune check` of a shipped recommendation.
 
-Both are finals of two: rounds of fresh processes, each process timed in turns with the other.
+Both are finals of two: rounds of new processes, each process timed in turns with the other.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked
-from tuner.job.run import parallel_starts
+from tuner.job.servers import Servers, parallel_starts
 from tuner.job.side import Side, side
 from tuner.machine import conditions
 from tuner.machine.conditions import Conditions
@@ -31,8 +31,8 @@ from tuner.report.document import SCHEMA, Document
 from tuner.search.record import now
 
 A, B = "a", "b"
-PLAN = FinalsPlan(laps=4)
-"""Two processes are started for a round, so that each may be timed for longer than in the finals of a search."""
+LAPS_FRESH, LAPS_FORKED = 4, 2
+"""Two processes are started for a round: where a start takes long, each is timed for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +71,8 @@ class Comparison:
 
 Told = Callable[[int, Verdict, float | None], None]
 """Is told after each round: how many there are, what they say, and the time that is left (s)."""
+Say = Callable[[str], None]
+"""Is given a line where something has to be said."""
 
 
 def compare(
@@ -81,18 +83,20 @@ def compare(
     margin: float,
     storage_url: str,
     wait: bool,
-    waiting: Callable[[str], None],
+    say: Say,
     told: Told,
 ) -> Comparison:
     """Measure b against a; raises BadInputError before anything is measured."""
-    with measuring_alone(wait=wait, waiting=waiting):
+    with measuring_alone(wait=wait, waiting=lambda line: say(f"waiting: {line}")):
         job = prepare(checked)
         sides = side(a, job, storage_url), side(b, job, storage_url)
-        return measure(job, *sides, checked, margin=margin, told=told)
+        return measure(job, *sides, checked, margin=margin, say=say, told=told)
 
 
-def measure(job: Job, a: Side, b: Side, checked: Checked, *, margin: float = MARGIN, told: Told) -> Comparison:
-    """Hold rounds of fresh processes of both until the verdict is decided or the budget ends.
+def measure(
+    job: Job, a: Side, b: Side, checked: Checked, *, margin: float = MARGIN, say: Say, told: Told
+) -> Comparison:
+    """Hold rounds of new processes of both until the verdict is decided or the budget ends.
 
     The caller holds the right to measure.
     """
@@ -102,19 +106,24 @@ def measure(job: Job, a: Side, b: Side, checked: Checked, *, margin: float = MAR
             "latency is compared at one batch size",
         )
     contenders = _contenders(a, b)
-    began_s, budget_s = time.monotonic(), checked.budget.time_s
+    began, began_s, budget_s = now(), time.monotonic(), checked.budget.time_s
     before = conditions.read(job.machine.affinity)
-    launcher = job.launcher(deadline_s=checked.deadline_s)
-    contest = Contest(
-        contenders=contenders,
-        launcher=launcher,
-        plan=_plan(job),
-        objective=job.objective,
-        margin=margin,
-        rng=np.random.default_rng(),
-        left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
-    )
-    contest.hold(lambda: _tell(contest, told))
+    with Servers(job, deadline_s=checked.deadline_s, say=say) as servers:
+        servers.first()  # it comes up while the model is exported
+        launcher = job.launcher(deadline_s=checked.deadline_s)
+        replicas = servers.replicas(contenders)
+        contest = Contest(
+            contenders=contenders,
+            launcher=launcher,
+            replicas=replicas,
+            plan=_plan(job, forks=bool(replicas)),
+            objective=job.objective,
+            margin=margin,
+            rng=np.random.default_rng(),
+            left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
+            say=say,
+        )
+        contest.hold(lambda: _tell(contest, told))
     seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
     check_ran(contest.rounds)
     return Comparison(
@@ -127,6 +136,7 @@ def measure(job: Job, a: Side, b: Side, checked: Checked, *, margin: float = MAR
         level=contest.levels.get(A),
         verdict=contest.verdicts()[A],
         ended=contest.ended,
+        began=began,
         seen=seen,
         failures=finals.failures(contest.rounds),
     )
@@ -144,10 +154,10 @@ def _contenders(a: Side, b: Side) -> list[Contender]:
     return [Contender(names=(name,), setting=each.setting, env=each.env) for name, each in ((B, b), (A, a))]
 
 
-def _plan(job: Job) -> FinalsPlan:
+def _plan(job: Job, *, forks: bool) -> FinalsPlan:
     """Return the plan; of a command every run is a process of its own, so that nothing is gained by several a round."""
-    laps = PLAN.laps if job.workload.command is None else 1
-    return replace(PLAN, parallel=parallel_starts(job.machine), laps=laps)
+    laps = LAPS_FORKED if forks else LAPS_FRESH
+    return FinalsPlan(parallel=parallel_starts(job.machine), laps=laps if job.workload.command is None else 1)
 
 
 def _tell(contest: Contest, told: Told) -> None:
@@ -178,6 +188,7 @@ def describe(made: Comparison) -> Document:
         "objective": made.objective.value,
         "unit": made.objective.unit,
         "rounds": made.n_rounds,
+        "fresh_rounds": sum(round_.fresh for round_ in made.rounds if not round_.interruptions),
         "ended": made.ended,
         "timed_s": round(made.timed_s, 3),
         "sides": sides,

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 
 from tuner.errors import BadInputError
 from tuner.machine.exclusive import importing_alone
-from tuner.search.record import Record
+from tuner.search.record import Record, runs_of
 from tuner.search.storage import IMPORTED, all_records, generation_name, open_storage, records, sqlite_file
 
 
@@ -127,7 +127,7 @@ def _state(record: Record) -> tuple[int, int, str]:
     """Return how far a study is, beside its trials: runs, rounds of finals, and when it was last touched."""
     known = record.attributes()
     rounds = (known.get("finals") or {}).get("rounds", [])
-    return len(known.get("sessions", [])), len(rounds), known.get("updated") or ""
+    return len(runs_of(known)), len(rounds), known.get("updated") or ""
 
 
 def _stem(record: Record) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import time
 from pathlib import Path
 
-import psutil
 from optuna.exceptions import StorageInternalError
 from rich.console import Console
 from sqlalchemy.exc import SQLAlchemyError
@@ -15,10 +14,9 @@ from tuner.errors import TunerError
 from tuner.job.advise import hints
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked, Request, check
+from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine import conditions
-from tuner.machine.cgroup import used_memory_bytes
 from tuner.machine.exclusive import measuring_alone
-from tuner.machine.host import Machine
 from tuner.measure.finals import FinalsPlan
 from tuner.model.graph import Features
 from tuner.report import terminal
@@ -31,14 +29,9 @@ from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import create_or_continue, open_storage
 from tuner.search.study import Study
-from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
-
-_MAX_PARALLEL_STARTS = 4
-_SERVER_BYTES, _KEPT_FREE_BYTES = 1 << 30, 4 << 30  # of a server; for the processes that it forks
-_N_SERVERS = 3  # that the processes of the finals are forked from, in turn
 
 
 def run(request: Request, console: Console) -> tuple[Record | None, bool]:
@@ -53,10 +46,10 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             began_s = time.monotonic()  # a queue before this does not count
             job = prepare(checked)
             _introduce(job, console)
-            forks = _forks(job, checked, request, console)
-            if forks is not None:
-                cleanup.callback(forks.close)
-                forks.warm()  # it comes up while the model is exported
+            servers = None
+            if request.launcher == "fork":
+                servers = cleanup.enter_context(Servers(job, deadline_s=checked.deadline_s, say=console.print))
+            forks = None if servers is None else servers.first()  # it comes up while the model is exported
             fresh = job.launcher(deadline_s=checked.deadline_s)
             launcher: Launcher = forks or fresh
             features = job.features()
@@ -85,7 +78,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                     space=job.space,
                     launcher=launcher,
                     finals_launcher=fresh,
-                    replicas=lambda: _replicas(forks, job, checked, console, cleanup),
+                    replicas=(lambda _: ()) if servers is None else servers.replicas,
                     sampler=sampler,
                     plan=Plan(
                         bench=BenchPlan(
@@ -121,53 +114,10 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
     return record, False
 
 
-def _forks(job: Job, checked: Checked, request: Request, console: Console) -> ForkLauncher | None:
-    """Return the launcher of the search's trials, where they do not start as the finals' processes do."""
-    if request.launcher != "fork" or job.workload.command is not None:
-        return None
-    if job.runtime.gnu_openmp:
-        console.print("trials start as fresh interpreters: GNU's OpenMP library reads its variables when loaded")
-        return None
-    return ForkLauncher(job.target(deadline_s=checked.deadline_s), told=console.print)
-
-
-def _replicas(
-    forks: ForkLauncher | None, job: Job, checked: Checked, console: Console, cleanup: contextlib.ExitStack
-) -> list[ForkLauncher]:
-    """Return what forks the processes of the finals: the search's server and more, each executed by itself.
-
-    What an interpreter's execution decides for all its forks, such as where libraries lie in memory, is drawn so often.
-    """
-    if forks is None or forks.refuses():
-        return []
-    room = (free_memory_bytes(job.machine) - _KEPT_FREE_BYTES) // _SERVER_BYTES
-    n_more = max(0, min(_N_SERVERS - 1, room))
-    more = [ForkLauncher(job.target(deadline_s=checked.deadline_s), told=console.print) for _ in range(n_more)]
-    for each in more:
-        cleanup.callback(each.close)
-        each.warm()
-    for each in more:
-        each.wait()
-    return [forks, *more]
-
-
 def _max_pair_s(launcher: FreshLauncher | CommandLauncher) -> float:
     """Return how long a pair may take: as many slices of a model as are worth it, but three quads of runs."""
     usual_s = BenchPlan().max_pair_s
     return usual_s if isinstance(launcher, FreshLauncher) else max(usual_s, 12 * launcher.usual.elapsed_s)
-
-
-def parallel_starts(machine: Machine) -> int:
-    """Return how many processes may start at once: about one a CPU, as most of a start is one thread."""
-    return min(machine.usable_cpus, _MAX_PARALLEL_STARTS)
-
-
-def free_memory_bytes(machine: Machine) -> int:
-    """Return the memory that processes may still take: of nine tenths of the container's limit, what is left."""
-    free = int(psutil.virtual_memory().available)
-    if machine.memory_limit_bytes is None:
-        return free
-    return max(0, min(free, int(0.9 * machine.memory_limit_bytes) - (used_memory_bytes() or 0)))
 
 
 def _introduce(job: Job, console: Console) -> None:

@@ -73,7 +73,7 @@ def _check(study: str, request: Request, console: Console) -> bool:
         trial_timeout=request.trial_timeout,
         margin=request.margin,
         wait=True,
-        waiting=lambda line: console.print(f"waiting: {line}"),
+        say=lambda line: console.print(line, soft_wrap=True),
         told=lambda n, verdict, _: console.print(f"round {n}: {verdict.word}", style="dim"),
     )
     if made.comparison is None:

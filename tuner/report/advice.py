@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tuner.report.layout import ratio_text
 from tuner.report.rules import RECALLED, TITLES, evidence_lines, kind_of, n_studies, over_default, ratio_of
+from tuner.report.terminal import rounds_text
 from tuner.rules.strata import Advice, Recommendation
 
 
@@ -74,6 +75,6 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 def verified(document: Mapping[str, Any]) -> str:
     """Return what the measurement said, in a line."""
     ratio = ratio_text(document["speedup"], document["low"], document["high"])
-    how = f"{document['verdict']}; {document['rounds']} rounds of fresh processes"
+    how = f"{document['verdict']}; {rounds_text(document)}"
     warning = "; do not follow these rules here" if document["verdict"] == "worse" else ""
     return f"measured here, over tf-default: {ratio} ({how}){warning}"

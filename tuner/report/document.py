@@ -77,7 +77,7 @@ def describe_study(record: Record) -> Document:
     """Return the whole document of a study; parts that do not exist yet are null."""
     trials = record.trials()
     objective = Objective(record.get("objective", Objective.THROUGHPUT))
-    last = (record.get("sessions") or [{}])[-1]
+    last = (record.runs() or [{}])[-1]
     luck = Noise.from_dict(record.get("noise")).process_sd
     return {
         "schema": SCHEMA,

@@ -180,8 +180,8 @@ def _of_noise(record: Record) -> list[Warning]:
 
 def _of_search(record: Record, trials: Sequence[Trial]) -> list[Warning]:
     """Return whether there was no time for anything but the baselines."""
-    sessions = record.get("sessions", [])
-    if not sessions or not trials or any(not t.baselines for t in trials) or sessions[-1]["ended_because"] != NO_TIME:
+    runs = record.runs()
+    if not runs or not trials or any(not t.baselines for t in trials) or runs[-1]["ended_because"] != NO_TIME:
         return []
     return [Warning(code=Code.NO_SEARCH, found="only the baselines were measured")]
 

@@ -124,6 +124,10 @@ class Record:
         """Store a study attribute, plain data."""
         self.study.set_user_attr(key, value)
 
+    def runs(self) -> list[dict[str, Any]]:
+        """Return what is kept of each run of the search, the oldest first."""
+        return runs_of(self.study.user_attrs)
+
     def trials(self) -> list[Trial]:
         """Return the finished trials, in the order of their numbers; interrupted ones never happened."""
         return trials_of(self.study)
@@ -260,3 +264,8 @@ def _trial(frozen: FrozenTrial) -> Trial:
         peak_memory_bytes=attrs.get("peak_memory_bytes"),
         wall_s=attrs.get("wall_s", 0.0),
     )
+
+
+def runs_of(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs among a study's attributes; earlier versions called them sessions."""
+    return list(attributes.get("runs") or attributes.get("sessions", []))

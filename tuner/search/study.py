@@ -21,7 +21,6 @@ from tuner.search.plan import Plan
 from tuner.search.record import Record, Trial, distributions, now
 from tuner.search.sampler import LatticeSampler, believed
 from tuner.search.standing import incumbent
-from tuner.space.catalogue import EARLY_VARIABLES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.launcher import Launcher
@@ -64,7 +63,7 @@ class Study:
         space: Space,
         launcher: Launcher,
         finals_launcher: Launcher | None = None,
-        replicas: Callable[[], Sequence[Launcher]] = tuple,
+        replicas: Callable[[Sequence[Contender]], Sequence[Launcher]] = lambda _: (),
         sampler: LatticeSampler,
         plan: Plan,
         budget: Budget,
@@ -75,7 +74,7 @@ class Study:
         """`began_s`, on the launcher's clock, is when the time budget began; now if not given.
 
         The fresh processes of the finals come from `finals_launcher`, from `launcher` if there is none. `replicas`
-        begins what forks the others, if anything does; whoever gives it ends them.
+        returns what forks the others, the processes of these contenders, if anything does; whoever gives it ends them.
         """
         self._record = record
         self._space = space
@@ -111,7 +110,7 @@ class Study:
             self.search()
             self._finals()
         finally:
-            self._close_session()
+            self._close_run()
 
     def search(self) -> None:
         """Search without finals: noise, baselines, suggestions."""
@@ -276,7 +275,7 @@ class Study:
         contest = Contest(
             contenders=contenders,
             launcher=self._finals_launcher,
-            replicas=self._replicas_for(contenders),
+            replicas=self._replicas(contenders),
             plan=fit_plan(
                 self._plan.finals,
                 self._noise(),
@@ -286,7 +285,7 @@ class Study:
             ),
             objective=self._plan.bench.objective,
             margin=self._plan.margin,
-            rng=np.random.default_rng([self._seed, len(self._record.get("sessions", []))]),
+            rng=np.random.default_rng([self._seed, len(self._record.runs())]),
             left_s=self._time.left_s,
             say=self._events.stage,
         )
@@ -297,14 +296,6 @@ class Study:
             self._events.round_ends(len(contest.rounds), contest.rounds[-1], self._time.left_s())
 
         contest.hold(after_round)
-
-    def _replicas_for(self, contenders: Sequence[Contender]) -> Sequence[Launcher]:
-        """Return what forks the processes of these contenders, if anything does.
-
-        A setting that is read while TensorFlow is imported would need servers of its own.
-        """
-        early = any(name in EARLY_VARIABLES for contender in contenders for name in contender.env)
-        return () if early else self._replicas()
 
     def _resident(self) -> int | None:
         """Return how many processes fit into the memory, as the trials' peaks tell; None if they do not."""
@@ -334,16 +325,16 @@ class Study:
             },
         )
 
-    def _close_session(self) -> None:
+    def _close_run(self) -> None:
         """Keep how long this run took, and how much of it was measurement."""
         timed = sum(trial.timed_s for trial in self._done)
-        session = {
+        run = {
             "wall_s": round(self._time.passed_s(), 3),
             "measured_s": round(timed + sum(round_.timed_s for round_ in self._rounds), 3),
             "search_timed_share": round(timed / self._search_s, 4) if timed else None,
             "ended_because": self._ended_because,
         }
-        self._record.put("sessions", [*self._record.get("sessions", []), session])
+        self._record.put("runs", [*self._record.runs(), run])
 
 
 def noise_floor(noise: Noise, plan: FinalsPlan, *, rounds: int = USUAL_ROUNDS) -> float:

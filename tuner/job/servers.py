@@ -1,0 +1,94 @@
+"""The fork servers of a job: what its processes are forked from, where they can be."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+import psutil
+
+from tuner.job.job import Job
+from tuner.machine.cgroup import used_memory_bytes
+from tuner.machine.host import Machine
+from tuner.measure.finals import Contender
+from tuner.space.catalogue import EARLY_VARIABLES
+from tuner.trial.forking import ForkLauncher
+
+_MAX_PARALLEL_STARTS = 4
+_SERVER_BYTES, _KEPT_FREE_BYTES = 1 << 30, 4 << 30  # of a server; for the processes that it forks
+_N_SERVERS = 3  # that the processes of finals are forked from, in turn
+
+
+class Servers:
+    """Fork servers, each executed by itself: one for the trials of a search, and more for the rounds of finals.
+
+    What an interpreter's execution decides for all its forks, such as where libraries lie in memory, is drawn anew
+    with each server. Leaving the context ends them.
+    """
+
+    def __init__(self, job: Job, *, deadline_s: float, say: Callable[[str], None]) -> None:
+        """`say` is called with one line when something has to be said: why there are none, a restart."""
+        self._job = job
+        self._deadline_s = deadline_s
+        self._say = say
+        self._launchers: list[ForkLauncher] = []
+
+    def first(self) -> ForkLauncher | None:
+        """Return what forks the trials of a search, and do not wait until it is up; None where nothing can fork."""
+        if not self._launchers and self._can_fork():
+            self._add()
+        return self._launchers[0] if self._launchers else None
+
+    def replicas(self, contenders: Sequence[Contender]) -> Sequence[ForkLauncher]:
+        """Return what forks the processes of these contenders, in turn, once it is up; nothing where none can.
+
+        A setting that is read while TensorFlow is imported would need servers of its own.
+        """
+        if any(name in EARLY_VARIABLES for contender in contenders for name in contender.env):
+            return ()
+        first = self.first()
+        if first is None or first.refuses():
+            return ()
+        room = (free_memory_bytes(self._job.machine) - _KEPT_FREE_BYTES) // _SERVER_BYTES
+        for _ in range(min(_N_SERVERS - len(self._launchers), room)):
+            self._add()
+        for each in self._launchers:
+            each.wait()
+        return tuple(self._launchers)
+
+    def _can_fork(self) -> bool:
+        if self._job.workload.command is not None:
+            return False
+        if self._job.runtime.gnu_openmp:
+            self._say("trials start as fresh interpreters: GNU's OpenMP library reads its variables when loaded")
+            return False
+        return True
+
+    def _add(self) -> None:
+        launcher = ForkLauncher(self._job.target(deadline_s=self._deadline_s), told=self._say)
+        self._launchers.append(launcher)
+        launcher.warm()
+
+    def __enter__(self) -> Servers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.ExitStack() as cleanup:
+            for each in self._launchers:
+                cleanup.callback(each.close)
+
+
+def parallel_starts(machine: Machine) -> int:
+    """Return how many processes may start at once: about one a CPU, as most of a start is one thread."""
+    return min(machine.usable_cpus, _MAX_PARALLEL_STARTS)
+
+
+def free_memory_bytes(machine: Machine) -> int:
+    """Return the memory that processes may still take: of nine tenths of the container's limit, what is left."""
+    free = int(psutil.virtual_memory().available)
+    if machine.memory_limit_bytes is None:
+        return free
+    return max(0, min(free, int(0.9 * machine.memory_limit_bytes) - (used_memory_bytes() or 0)))
