@@ -18,10 +18,11 @@ from tuner.job.compare import A, B, Comparison, check_ran, describe
 from tuner.job.side import Side
 from tuner.machine.host import Machine
 from tuner.measure import finals
-from tuner.measure.contest import FORKS_DIFFER, Contest, differ, fit_plan, needed_s
+from tuner.measure.contest import FORKS_DIFFER, Contest, Match, differ, fit_plan, needed_s
 from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
 from tuner.measure.noise import UNKNOWN
 from tuner.measure.objective import Objective
+from tuner.measure.statistics import Estimate
 from tuner.measure.verdict import INCUMBENT, MARGIN, UNMEASURED, Verdict, Word
 from tuner.measure.warning import Code
 from tuner.report import evidence
@@ -313,6 +314,44 @@ def test_forked_processes_that_are_not_like_fresh_ones_do_not_count() -> None:
     assert sum(r.fresh for r in made.rounds) >= 3
     assert made.verdicts()["tf-default"].word is Word.NO_DIFFERENCE
     assert launcher.live == 0
+
+
+def test_forks_serve_once_a_fresh_round_counts() -> None:
+    """Without one there is nothing that they could be checked against."""
+    failing = {SLOW: Status.CRASHED}
+    made, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, failures=failing)
+    made.replicas = [ScriptedLauncher(rate=launcher.rate, noise=0.01, seed=1)]  # type: ignore[list-item]
+    made._begin([made.contenders[1]])
+    made._hold_round(made._line_up())
+    failing.clear()  # it was an accident
+    made._hold_round(made._line_up())
+    made._hold_round(made._line_up())
+    assert [round_.fresh for round_ in made.rounds] == [True, True, False]
+
+
+def test_finals_do_not_end_while_forks_are_under_suspicion() -> None:
+    """The time is used up with five rounds; the sixth asks fresh processes once more."""
+    made, _ = of_four(lambda _: 20.0, noise=0.004)
+    forks = ScriptedLauncher(rate=lambda s: 20.0 + 4.0 * (s == FAST), noise=0.004, seed=1)
+    made.replicas = [forks]  # type: ignore[list-item]
+    made.left_s = lambda: 1e3 if len(made.rounds) < 5 else 0.0
+    made.hold()
+    assert [round_.fresh for round_ in made.rounds] == [True, False, False, False, False, True]
+    assert made.verdicts()["tf-default"].word is not Word.BETTER
+    assert made.ended == "time"
+
+
+def test_error_that_is_spent_is_not_spent_again() -> None:
+    match = Match(rival="tf-default", planned=6)
+    open_one = Estimate(mean=0.01, se=0.02, n=5, df=4)
+    match.look(open_one, first=3, alpha=0.05, margin=0.02, last=False)
+    assert match.is_open
+    match.look(replace(open_one, n=6, df=5), first=3, alpha=0.05, margin=0.02, last=False)
+    assert match.spent
+    assert not match.is_open
+    assert match.verdict.word is Word.UNDECIDED
+    match.forget()
+    assert match.is_open
 
 
 def test_equal_processes_are_seldom_said_to_differ() -> None:

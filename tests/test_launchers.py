@@ -324,6 +324,16 @@ def test_a_server_that_dies_is_started_again_once_and_its_trials_live_on(target:
             assert gone(process.pid)
 
 
+def test_a_server_that_is_killed_while_it_comes_up_does_not_refuse(target: Target) -> None:
+    with closing(ForkLauncher(target, told=lambda _: None)) as launcher:
+        launcher.warm()
+        os.kill(launcher.servers()[0].pid, 9)
+        assert not launcher.refuses()  # the next launch starts another
+        process = launch(launcher)
+        process.ready()
+        process.close()
+
+
 def test_a_context_that_is_live_after_the_import_is_seen_and_fresh_interpreters_stand_in(
     target: Target, tmp_path: Path
 ) -> None:

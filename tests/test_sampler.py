@@ -170,7 +170,7 @@ def test_what_gains_most_per_second_comes_first(space: Space) -> None:
     cheap = sampler.propose(study, cost_s=cost_s)
     assert cheap is not None
     assert cheap.setting["intra_op"] != free.setting["intra_op"]
-    assert cheap.expected_gain <= free.expected_gain
+    assert cheap.expected_gain == free.expected_gain  # of what is dear, too: a search ends where nothing gains any more
     assert sampler.propose(study) == cheap
     frozen = study.get_trials()[0]
     assert sampler.sample_relative(study, frozen, {}) == cheap.setting.to_dict()

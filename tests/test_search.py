@@ -90,6 +90,7 @@ def run(
     fresh: bool = False,
     plan: Plan | None = None,
     limits: Limits | None = None,
+    log: Log | None = None,
 ) -> tuple[Record, Log]:
     """Run a scripted study in a real SQLite storage."""
     storage = open_storage(f"sqlite:///{folder}/t.db", create=True)
@@ -99,7 +100,7 @@ def run(
     record.put("schema", SCHEMA)
     record.put("limits", (limits or Limits()).to_dict())
     record.put("seed", seed)
-    log = Log()
+    log = log or Log()
     Study(
         record=record,
         space=space,

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from tests.conftest import setting
-from tests.test_search import noisy, run
+from tests.test_search import Log, noisy, run
 from tuner.cli.options import MARGIN_PERCENT
-from tuner.errors import BadInputError
-from tuner.job.sessions import make_sessions
+from tuner.errors import BadInputError, TunerError
+from tuner.job.check import _refuse_elsewhere
+from tuner.job.request import Request
+from tuner.job.sessions import Held, Sessions, make_sessions, run_sessions
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
 from tuner.measure.session import BELIEVED_SD, pool, together
@@ -29,6 +33,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Slice
 from tuner.trial.scripted import ScriptedLauncher
+from tuner.workload.asked import Asked
 
 
 def session(ratio: float, se: float = 0.006, df: float = 9.0) -> Estimate:
@@ -203,6 +208,122 @@ def test_finals_that_were_cut_short_claim_nothing(study: tuple[Record, Setting])
     document = describe_study(record)
     assert {verdict["verdict"] for verdict in document["verdicts"].values()} == {"undecided"}
     assert document["recommended"]["source"] == "tf-default"
+
+
+def test_what_several_sessions_show_outlasts_finals_that_leave_it_open(
+    study: tuple[Record, Setting], space: Space
+) -> None:
+    record, recommended = study
+    gain = describe_study(record)["recommended"]["gain"]["speedup"]
+    checked(record, recommended, space.reference, gain, began="2026-12-01T02:00:00+00:00")
+    stored = record.get("finals")
+    contenders = [each for each in stored["contenders"] if Setting.of(each["setting"]) == recommended]
+    assert contenders, "the incumbent itself is what is recommended here"
+    first = {"began": "2026-11-01T02:00:00+00:00"}
+    record.put("earlier_finals", [stored | first])
+    record.put("finals", stored | {"rounds": stored["rounds"][:2], "levels": {}})  # nothing can be said of these
+    after = describe_study(record)
+    if after["finals"]["incumbent"] == recommended.to_dict():
+        assert after["recommended"]["setting"] == recommended.to_dict()
+        assert "sessions together" in after["recommended"]["reason"]
+        assert after["recommended"]["gain"]["verdict"] == "better"
+        assert after["finals"]["advice"]["setting"] == recommended.to_dict()
+    else:
+        assert after["recommended"]["source"] == "tf-default"
+
+
+def test_earlier_finals_stay_until_others_have_ended(
+    study: tuple[Record, Setting], tmp_path: Path, space: Space
+) -> None:
+    record, _ = study
+    before = describe_study(record)["recommended"]
+
+    class Interrupted(Log):
+        def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
+            if number == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(space, noisy(seed=5), folder=tmp_path, budget=Budget(trials=16), log=Interrupted())
+    assert describe_study(record)["recommended"] == before
+    assert record.get("earlier_finals") is None
+
+
+def test_sessions_that_lie_close_are_said_to(study: tuple[Record, Setting], space: Space) -> None:
+    record, recommended = study
+    checked(record, recommended, space.reference, 1.3, began="2026-12-01T02:00:00+00:00")
+    assert "apart" not in text_of(describe_study(record))
+    checked(record, recommended, space.reference, 1.3, began="2026-12-01T02:03:00+00:00")
+    assert "3 sessions, two of them only 3 min 00 s apart" in text_of(describe_study(record))
+
+
+def held(monkeypatch: pytest.MonkeyPatch, record: Record, *outcomes: Exception | None) -> tuple[Held, list[str]]:
+    """Return what comes of sessions of which the checks end so, and in which order things happened."""
+    happened: list[str] = []
+    left = list(outcomes)
+
+    def check(*_: object) -> None:
+        happened.append("check")
+        outcome = left.pop(0)
+        if outcome is not None:
+            raise outcome
+
+    monkeypatch.setattr("tuner.job.sessions.run", lambda *_: (record, False))
+    monkeypatch.setattr("tuner.job.sessions._check", check)
+    sessions = Sessions(n=1 + len(outcomes), every_s=0.0)
+    request = Request(workload=Asked.named("resnet50"))
+    made = run_sessions(request, sessions, Console(file=StringIO()), after_first=lambda _: happened.append("told"))
+    return made, happened
+
+
+def test_what_the_search_found_is_told_before_the_other_sessions(
+    study: tuple[Record, Setting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, happened = held(monkeypatch, study[0], None, None)
+    assert happened == ["told", "check", "check"]
+    assert not made.failed
+
+
+def test_a_session_that_fails_does_not_end_the_others(
+    study: tuple[Record, Setting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, happened = held(monkeypatch, study[0], TunerError("[/it] crashed", ""), None)
+    assert (made.failed, made.interrupted, happened) == (True, False, ["told", "check", "check"])
+    made, happened = held(monkeypatch, study[0], BadInputError("another machine", ""), None)
+    assert (made.failed, happened) == (True, ["told", "check"])
+    made, happened = held(monkeypatch, study[0], KeyboardInterrupt(), None)  # type: ignore[arg-type]
+    assert (made.interrupted, happened) == (True, ["told", "check"])
+
+
+def test_nobody_waits_for_a_session_with_nothing_to_measure(
+    study: tuple[Record, Setting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, _ = study
+    stored = record.get("finals")
+    record.put("finals", stored | {"rounds": stored["rounds"][:2], "levels": {}})
+    _, happened = held(monkeypatch, record, None)
+    assert happened == ["told"]
+
+
+def test_a_session_elsewhere_is_refused_and_says_what_differs(study: tuple[Record, Setting]) -> None:
+    record, _ = study
+    here = SimpleNamespace(
+        machine=SimpleNamespace(id="m"),
+        runtime=SimpleNamespace(id="r"),
+        workload=SimpleNamespace(fingerprint="w"),
+        environment={},
+    )
+    described = {"machine": {"id": "m"}, "runtime": {"id": "r"}, "workload": {"fingerprint": "w"}, "environment": {}}
+    record.put("described", described)
+    _refuse_elsewhere(record, here)  # type: ignore[arg-type]
+    for what, name in (("machine", "machine"), ("runtime", "TensorFlow build"), ("workload", "workload")):
+        other = dict.fromkeys(described[what], "other")
+        record.put("described", described | {what: other})
+        with pytest.raises(BadInputError, match=f"made with another {name}"):
+            _refuse_elsewhere(record, here)  # type: ignore[arg-type]
+    record.put("described", described | {"environment": {"LD_PRELOAD": "libtcmalloc.so"}})
+    with pytest.raises(BadInputError, match="made with another environment"):
+        _refuse_elsewhere(record, here)  # type: ignore[arg-type]
 
 
 # ---- the options ---------------------------------------------------------------------------------------------

@@ -6,13 +6,19 @@ In a session live, of one setting, two fresh interpreters and two forks of each 
 it. They take turns in slices, there and back, so that all have the same weather. With x_j the log rate of process j
 of a session, on average, there are these differences in each:
 
-    d_f = x_1 - x_2                            of fresh interpreters       Var = 2 σ_fresh²
-    d_s                                        of two forks of one server  Var = 2 σ_fork²
-    d_b = mean of one server's - the other's   between servers             Var = 2 (σ_server² + σ_fork²/2)
+    d_f = x_1 - x_2                 two fresh interpreters
+    d_s = x_3 - x_4, x_5 - x_6      two forks of one server
+    d_b = x_3 - x_5, x_4 - x_6      forks of different servers
 
-What slices themselves scatter by is in all of them alike. Means are compared by Student's test over sessions,
-variances by F; where they are the same, a fork is as good a replicate as a fresh interpreter. Nothing else may run
-meanwhile.
+Means are compared by Student's test over sessions. Variances are compared within sessions, as one session may be much
+noisier than another, and what slices scatter by is in all differences of a session alike. Of two differences with
+normal errors and variances v_f and v = ρ v_f, the share of the first,
+
+    b = d_f² / (d_f² + d²),   E b = 1 / (1 + √ρ)
+
+as d / d_f is √ρ times a Cauchy variable C, and E 1 / (1 + a² C²) = 1 / (1 + a). So the mean share of the sessions, with
+its interval by Student, gives ρ. Where it is 1, a fork is as good a replicate as a fresh interpreter. Nothing else may
+run meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from tests.benchmarks.bench import BUILDS, Figure, job_on
 from tuner.machine.exclusive import measuring_alone
@@ -48,7 +54,7 @@ def session(job: object, target: object) -> Array:
             ending.callback(server.close)
             server.warm()
         for server in servers:
-            server.wait()
+            server.refuses()
         live: list[Process] = []
         fresh = FreshLauncher(target=target)  # type: ignore[arg-type]
         for launcher in (fresh, servers[0], servers[1]):
@@ -93,22 +99,30 @@ def figures(build: str, x: Array) -> Iterator[Figure]:
         "1 inside",
         low <= 1 <= high,
     )
-    fresh = float(np.mean((x[:, 0] - x[:, 1]) ** 2)) / 2
-    fork = float(np.mean(np.concatenate([(x[:, 2] - x[:, 3]) ** 2, (x[:, 4] - x[:, 5]) ** 2]))) / 2
-    server = float(np.mean((x[:, 2:4].mean(axis=1) - x[:, 4:6].mean(axis=1)) ** 2))
-    for what, variance, df in (
-        ("forks of one server", fork, 2 * n),
-        ("forks of different servers", (server - fork) / 2 + fork if server > fork else server, n),
-    ):
-        ratio = variance / fresh
-        edges = [ratio / stats.f.ppf(p, df, n) for p in (0.975, 0.025)]
+    fresh = (x[:, 0] - x[:, 1])[:, None]
+    for what, i, j in (("forks of one server", [2, 4], [3, 5]), ("forks of different servers", [2, 3], [4, 5])):
+        forked = x[:, i] - x[:, j]
+        share = (fresh**2 / (fresh**2 + forked**2)).mean(axis=1)
+        half = float(stdtrit(n - 1, 0.975)) * float(share.std(ddof=1)) / math.sqrt(n)
+        ratio, low, high = (_ratio_of_variances(float(share.mean()) + way * half) for way in (0, 1, -1))
         yield Figure(
-            f"scatter between processes, {build} build: {what} {100 * math.sqrt(variance):.2f} %, fresh interpreters "
-            f"{100 * math.sqrt(fresh):.2f} %: ratio of variances [95 %]",
-            f"{ratio:.2f} [{edges[0]:.2f}, {edges[1]:.2f}]",
+            f"scatter between processes, {build} build, median of {n} sessions: {what} {_scatter(forked)}, fresh "
+            f"interpreters {_scatter(fresh)}; ratio of variances [95 %]",
+            f"{ratio:.2f} [{low:.2f}, {high:.2f}]",
             "1 inside",
-            edges[0] <= 1 <= edges[1],
+            low <= 1 <= high,
         )
+
+
+def _ratio_of_variances(share: float) -> float:
+    """Return ρ for a mean share; see above."""
+    b = min(max(share, 1e-9), 1 - 1e-9)
+    return ((1 - b) / b) ** 2
+
+
+def _scatter(differences: Array) -> str:
+    """Return the standard deviation of a process, of the session in the middle."""
+    return f"{100 * math.sqrt(float(np.median((differences**2).mean(axis=1))) / 2):.2f} %"
 
 
 def main() -> None:

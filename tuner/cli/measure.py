@@ -141,7 +141,7 @@ def check(
     else:
         found = describe(made.comparison)
         found["limits"] = {name: answer.value for name, answer in made.kept.items()} or None
-        document |= found | {"together": made.whole and made.whole.to_dict(), "apart_s": made.apart_s}
+        document |= found | {"together": made.whole and made.whole.to_dict(), "closest_s": made.closest_s}
     if json_:
         show_json(document)
     elif made.comparison is None:
@@ -203,7 +203,7 @@ def noise(
 
 
 def _say(line: str) -> None:
-    console(stderr=True).print(line, soft_wrap=True)
+    console(stderr=True).print(line, soft_wrap=True, markup=False)
 
 
 def _tell() -> Callable[[int, Verdict, float | None], None]:

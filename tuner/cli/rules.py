@@ -242,7 +242,7 @@ def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict
             a,
             b,
             checked,
-            say=lambda line: out.print(line, soft_wrap=True),
+            say=lambda line: out.print(line, soft_wrap=True, markup=False),
             told=lambda n, verdict, _: out.print(f"round {n}: {verdict.word}", style="dim"),
         )
     return describe(made)

@@ -20,6 +20,7 @@ from tuner.cli.options import (
 )
 from tuner.cli.output import console, show, show_json
 from tuner.cli.workload_options import takes_workload
+from tuner.errors import TunerError
 from tuner.places import DEFAULT_STORAGE
 from tuner.workload.asked import Asked
 
@@ -113,10 +114,18 @@ def search(
         wait=wait,
         launcher=launcher,
     )
-    record, interrupted = run_sessions(request, planned, console(stderr=True))
-    _report_search(record, storage, json_=json_)
-    if interrupted:
+
+    def report(record: Record | None) -> None:
+        _report_search(record, storage, json_=json_)
+
+    # In JSON there is one document, and it comes last.
+    after_first = (lambda _: None) if json_ else report
+    held = run_sessions(request, planned, console(stderr=True), after_first=after_first)
+    report(held.record)
+    if held.interrupted:
         raise typer.Exit(INTERRUPTED)
+    if held.failed:
+        raise typer.Exit(TunerError.exit_code)
 
 
 def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:

@@ -9,13 +9,12 @@ import contextlib
 import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.compare import A, B, Comparison, Say, Told, measure
 from tuner.job.job import Job, prepare
-from tuner.job.request import Checked, Request
+from tuner.job.request import DEFAULT_SPACE, Checked, Request
 from tuner.job.request import check as understand
 from tuner.job.side import Side
 from tuner.machine.exclusive import measuring_alone
@@ -27,7 +26,8 @@ from tuner.measure.verdict import Word
 from tuner.report import evidence, sessions
 from tuner.report.document import advice_of, describe_study
 from tuner.search.record import Record, now
-from tuner.search.storage import find, open_storage
+from tuner.search.storage import check_storage, find, open_storage, storing
+from tuner.space import spacefile
 from tuner.space.baseline import DEFAULT
 from tuner.space.setting import Setting
 from tuner.workload.asked import Asked
@@ -45,8 +45,8 @@ class Checkup:
     whole: Together | None = None
     kept: dict[str, Kept] = field(default_factory=dict)
     """Whether the default (a) and the recommendation (b) keep to the study's limits; empty where it has none."""
-    apart_s: float | None = None
-    """The time (s) since the session before; None where that is not known."""
+    closest_s: float | None = None
+    """The time (s) between the two sessions that lie closest; None where that is not known."""
 
     @property
     def helps(self) -> bool | None:
@@ -56,6 +56,8 @@ class Checkup:
         limits it has to keep to them, and helps already where the default does not.
         """
         if self.comparison is None or self.whole is None:
+            return None
+        if self.comparison.verdict.speedup is None:
             return None
         if self.kept.get(B) is Kept.NO:
             return False
@@ -89,6 +91,7 @@ def checkup(
     storage = open_storage(storage_url, create=False)
     if storage is None:
         raise BadInputError(f"no study '{study}': {storage_url} does not exist", "begin with: tftune search resnet50")
+    check_storage(storage_url)  # what is measured is to be kept there
     record = find(storage, study)
     described = describe_study(record)
     advice_of(described)
@@ -114,19 +117,16 @@ def checkup(
             told=told,
         )
     for name, text in made.failures.items():
-        if not any(name in round_.slices for round_ in made.rounds):
+        if made.ended == "failed" or not any(name in round_.slices for round_ in made.rounds):
             raise TunerError(f"{'the default' if name == A else 'the recommendation'} {text}", "it does not run here")
-    record.put("checks", [*record.get("checks", []), made.to_dict()])
-    record.put("updated", now())
+    with storing():
+        record.put("checks", [*record.get("checks", []), made.to_dict()])
+        record.put("updated", now())
     limits = Limits.from_dict(record.get("limits", {}))
     kept = evidence.kept(made.rounds, (A, B), limits) if limits else {}
     held = sessions.of_setting(record, Setting.of(advice["setting"]))
     whole = sessions.all_together(held, level=made.level or 0.95, margin=margin)
-    before = [session.began for session in held if session.began and session.began < made.began]
-    apart_s = None
-    if before:
-        apart_s = (datetime.fromisoformat(made.began) - datetime.fromisoformat(before[-1])).total_seconds()
-    return Checkup(study=record.name, comparison=made, whole=whole, kept=kept, apart_s=apart_s)
+    return Checkup(study=record.name, comparison=made, whole=whole, kept=kept, closest_s=sessions.closest_s(held))
 
 
 def _understood(
@@ -134,14 +134,16 @@ def _understood(
 ) -> Checked:
     """Return the request that the study was, in the folder that it was made in."""
     asked = dict(record.get("asked"))
-    interpreter = record.get("python") if python is None else shutil.which(python) or python
+    interpreter = record.get("python") if python is None else str(Path(shutil.which(python) or python).absolute())
+    space = record.get("described", {}).get("space")
     objective = Objective(record.get("objective"))
     try:
         with contextlib.chdir(asked.pop("folder")):
             return understand(
                 Request(
                     workload=Asked.from_dict(asked),
-                    python=str(Path(interpreter).absolute()) if python is not None else str(interpreter),
+                    space=space if space in spacefile.names() else DEFAULT_SPACE,
+                    python=interpreter,
                     objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
                     time_budget=budget,
                     trial_timeout=trial_timeout or record.get("trial_timeout"),
@@ -165,6 +167,7 @@ def _refuse_elsewhere(record: Record, job: Job) -> None:
             ("machine", described["machine"]["id"], job.machine.id),
             ("TensorFlow build", described["runtime"]["id"], job.runtime.id),
             ("workload", described["workload"]["fingerprint"], job.workload.fingerprint),
+            ("environment (variables that change timings)", described.get("environment", {}), job.environment),
         )
         if there != here
     ]

@@ -26,6 +26,8 @@ from tuner.workload.workload import Workload
 
 LAUNCHERS = ("fork", "fresh")
 
+DEFAULT_SPACE = "cpu"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -35,7 +37,7 @@ class Request:
     trials: int | None = None
     time_budget: str | None = None
     seed: int = 0
-    space: str = "cpu"
+    space: str = DEFAULT_SPACE
     objective: str = "throughput"
     batch_size: str | None = None
     pins: list[str] = field(default_factory=list)

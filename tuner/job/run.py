@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from pathlib import Path
 
-from optuna.exceptions import StorageInternalError
 from rich.console import Console
-from sqlalchemy.exc import SQLAlchemyError
 
-from tuner.errors import TunerError
 from tuner.job.advise import hints
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked, Request, check
@@ -27,7 +25,7 @@ from tuner.rules.evidence import MEASURED
 from tuner.search.plan import BenchPlan, Plan
 from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
-from tuner.search.storage import create_or_continue, open_storage
+from tuner.search.storage import create_or_continue, open_storage, storing
 from tuner.search.study import Study
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
@@ -40,15 +38,17 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
     record: Record | None = None
     try:
         with (
+            storing(),
             measuring_alone(wait=request.wait, waiting=lambda line: console.print(f"waiting: {line}")),
             contextlib.ExitStack() as cleanup,
         ):
             began_s = time.monotonic()  # a queue before this does not count
             job = prepare(checked)
+            say = partial(console.print, soft_wrap=True, markup=False)
             _introduce(job, console)
             servers = None
             if request.launcher == "fork":
-                servers = cleanup.enter_context(Servers(job, deadline_s=checked.deadline_s, say=console.print))
+                servers = cleanup.enter_context(Servers(job, deadline_s=checked.deadline_s, say=say))
             forks = None if servers is None else servers.first()  # it comes up while the model is exported
             fresh = job.launcher(deadline_s=checked.deadline_s)
             launcher: Launcher = forks or fresh
@@ -105,9 +105,6 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                 progress.end()
                 seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
                 record.put("conditions", [*record.get("conditions", []), seen.to_dict()])
-    except (SQLAlchemyError, StorageInternalError) as error:
-        first = str(error.__cause__ or error).strip().splitlines()[0]
-        raise TunerError(f"the storage failed: {first}", "mend it, then run again to continue") from error
     except KeyboardInterrupt:
         console.print("interrupted; every finished trial is kept, and the same command continues")
         return record, True

@@ -47,15 +47,12 @@ class Servers:
         """
         if any(name in EARLY_VARIABLES for contender in contenders for name in contender.env):
             return ()
-        first = self.first()
-        if first is None or first.refuses():
+        if self.first() is None:
             return ()
         room = (free_memory_bytes(self._job.machine) - _KEPT_FREE_BYTES) // _SERVER_BYTES
         for _ in range(min(_N_SERVERS - len(self._launchers), room)):
             self._add()
-        for each in self._launchers:
-            each.wait()
-        return tuple(self._launchers)
+        return tuple(each for each in self._launchers if not each.refuses())
 
     def _can_fork(self) -> bool:
         if self._job.workload.command is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -11,10 +12,12 @@ from tuner.errors import BadInputError, TunerError
 from tuner.job.check import checkup
 from tuner.job.request import Request
 from tuner.job.run import run
+from tuner.report.document import describe_study
 from tuner.report.layout import duration_text
 from tuner.report.terminal import speedup_text
 from tuner.search.budget import parse_duration
 from tuner.search.record import Record
+from tuner.space.baseline import DEFAULT
 
 DEFAULT_EVERY = "2h"
 _CHECK_BUDGET = "2m"
@@ -35,15 +38,32 @@ def make_sessions(n: int, every: str | None) -> Sessions:
     return Sessions(n=n, every_s=parse_duration(every or DEFAULT_EVERY, option="--every"))
 
 
-def run_sessions(request: Request, sessions: Sessions, console: Console) -> tuple[Record | None, bool]:
-    """Search, then check what was found in the other sessions; returns as `tuner.job.run.run` does.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What came of the sessions: the study, whether they were interrupted, and whether one after the first failed."""
 
-    Between two sessions nothing is held: others may measure on this machine.
+    record: Record | None
+    interrupted: bool
+    failed: bool = False
+
+
+def run_sessions(
+    request: Request, sessions: Sessions, console: Console, *, after_first: Callable[[Record], None] = lambda _: None
+) -> Held:
+    """Search, then check in the other sessions what was found.
+
+    `after_first` is called with what the search found, where other sessions follow: they may be hours away. Between two
+    sessions nothing is held: others may measure on this machine. A session that fails does not end the others.
     """
     began_s = time.monotonic()
     record, interrupted = run(request, console)
+    if sessions.n == 1 or record is None or interrupted:
+        return Held(record=record, interrupted=interrupted)
+    after_first(record)
+    failed = False
     for number in range(2, sessions.n + 1):
-        if record is None or interrupted:
+        if not _is_to_check(record):
+            console.print("the study recommends the default: there is nothing to measure again")
             break
         left_s = max(0.0, began_s + (number - 1) * sessions.every_s - time.monotonic())
         console.print(
@@ -53,18 +73,25 @@ def run_sessions(request: Request, sessions: Sessions, console: Console) -> tupl
         )
         try:
             time.sleep(left_s)
-            if not _check(record.name, request, console):
-                break
+            _check(record.name, request, console)
         except KeyboardInterrupt:
-            interrupted = True
-        except TunerError as error:  # what was found before is to be shown all the same
-            console.print(f"no further session: {error.message}", style="red", soft_wrap=True)
-            break
-    return record, interrupted
+            return Held(record=record, interrupted=True, failed=failed)
+        except TunerError as error:
+            failed = True
+            console.print(f"session {number} failed: {error.message}", style="red", soft_wrap=True, markup=False)
+            if isinstance(error, BadInputError):
+                break  # what is another machine or workload now stays so
+    return Held(record=record, interrupted=False, failed=failed)
 
 
-def _check(study: str, request: Request, console: Console) -> bool:
-    """Add a session; return whether there was anything to measure again."""
+def _is_to_check(record: Record) -> bool:
+    """Return whether the study's finals recommend something else than the default."""
+    held = describe_study(record)["finals"]
+    return held is not None and held["advice"]["source"] != DEFAULT
+
+
+def _check(study: str, request: Request, console: Console) -> None:
+    """Add a session."""
     made = checkup(
         study,
         storage_url=request.storage,
@@ -73,11 +100,8 @@ def _check(study: str, request: Request, console: Console) -> bool:
         trial_timeout=request.trial_timeout,
         margin=request.margin,
         wait=True,
-        say=lambda line: console.print(line, soft_wrap=True),
+        say=lambda line: console.print(line, soft_wrap=True, markup=False),
         told=lambda n, verdict, _: console.print(f"round {n}: {verdict.word}", style="dim"),
     )
-    if made.comparison is None:
-        console.print("the study recommends the default: there is nothing to measure again")
-        return False
-    console.print(f"this session: {speedup_text(made.comparison.verdict.to_dict())}", soft_wrap=True)
-    return True
+    if made.comparison is not None:
+        console.print(f"this session: {speedup_text(made.comparison.verdict.to_dict())}", soft_wrap=True)

@@ -51,6 +51,7 @@ _PRIMARY_TIME = 0.5  # of the time, at most, is the primary comparison's alone
 _STUDENT = 0.85
 _MOST_INTERRUPTED = 3
 _RHO = 2.0  # how the error is spent over the looks
+_SPARE = 1.1  # rounds that are planned over those that there seems to be time for
 _FEWEST_LAPS, _MOST_LAPS = 2, 6
 _WORTHWHILE = 8  # rounds: rivals for which there is no time for so many are not compared with
 _CHECK_ALPHA = 0.01  # the error of saying that forked processes differ from fresh ones
@@ -64,25 +65,36 @@ FORKS_DIFFER = "forked processes differ from fresh ones"
 class Match:
     """The incumbent against one rival: the level of its interval at the last look, and what it says.
 
-    `planned` is the largest number of rounds that there is time for; `level` is None before the first look; `closed`
-    where the rival, or the incumbent, does not run.
+    `planned` is the number of rounds that there was time for at the first look; it and `level` are None before that.
+    `spent` tells that all the error is spent; `closed`, that the rival, or the incumbent, does not run.
     """
 
     rival: str
-    planned: int
+    planned: int | None = None
     level: float | None = None
     verdict: Verdict = UNMEASURED
+    spent: bool = False
     closed: bool = False
 
     @property
     def is_open(self) -> bool:
         """Return whether a further round could change anything."""
-        return not self.closed and self.verdict.word is Word.UNDECIDED
+        return not self.closed and not self.spent and self.verdict.word is Word.UNDECIDED
 
-    def look(self, estimate: Estimate, looks: Looks, *, margin: float, last: bool) -> None:
-        """Judge what is known after one more round; the `last` look spends all the error that is left."""
-        self.level = looks.level(max(estimate.n, looks.first), last=last)
+    def look(self, estimate: Estimate, *, first: int, alpha: float, margin: float, last: bool) -> None:
+        """Judge what is known after one more round, from the `first` on; the `last` look spends the rest of `alpha`.
+
+        What was planned stays: error that is spent is spent.
+        """
+        assert self.planned is not None  # before a first look it is planned how many there will be
+        looks = Looks(first=min(first, estimate.n), planned=self.planned, alpha=alpha, rho=_RHO)
+        self.level = looks.level(estimate.n, last=last)
+        self.spent = last or estimate.n >= self.planned
         self.verdict = judge(estimate, level=self.level, margin=margin)
+
+    def forget(self) -> None:
+        """Begin anew: what was said rests on rounds that do not count."""
+        self.planned, self.level, self.verdict, self.spent = None, None, UNMEASURED, False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,8 +179,7 @@ class Contest:
 
     def _begin(self, rivals: Sequence[Contender]) -> None:
         for rival in rivals:
-            match = Match(rival=rival.names[0], planned=self.plan.max_rounds)
-            self.matches.setdefault(rival.names[0], match)
+            self.matches.setdefault(rival.names[0], Match(rival=rival.names[0]))
 
     def _line_up(self) -> list[Contender]:
         """Return the incumbent and those with which its comparison is open."""
@@ -217,8 +228,8 @@ class Contest:
         self._round_s[n] = max(self._round_s.get(n, 0.0), lasted_s)
 
     def _run(self, contenders: Sequence[Contender]) -> Round:
-        """Return a round: fresh processes for the first one, and where there is nothing to fork from."""
-        if self.rounds and self.replicas and not self._suspicious:
+        """Return a round: fresh processes until one of them counts, and where there is nothing to fork from."""
+        if self.replicas and self._has_fresh_round() and not self._suspicious:
             replica = self.replicas[(len(self.rounds) - 1) % len(self.replicas)]
             try:
                 return finals.run_round(contenders, replica, self.plan, self.rng, fresh=False)
@@ -227,35 +238,54 @@ class Contest:
                 self.say(f"the finals go on with fresh processes: {error.message}")
         return finals.run_round(contenders, self.launcher, self.plan, self.rng)
 
+    def _has_fresh_round(self) -> bool:
+        """Return whether the forks have something to be checked against."""
+        return bool(len(self._primary_log_ratios([r for r in self.rounds if r.fresh and not r.interruptions])))
+
     # ---- what they say ----------------------------------------------------------------------------------------
 
     def _compare(self) -> None:
-        """Look at every open comparison once more, and find whether this was the last round."""
+        """Look at every open comparison once more, and find whether this was the last round.
+
+        Where forks are under suspicion there is a fresh round more, whatever the time.
+        """
         self._check_replicas()
+        n_interrupted = len(self.rounds) - self.n_rounds
+        if n_interrupted > _MOST_INTERRUPTED + self._n_forked_away():
+            self.ended = "time"
+        elif self._suspicious:
+            return
         standing = self.standing()
         waiting = [each for each in self.matches.values() if each.is_open]
         left_s, round_s = self.left_s(), self._expected_round_s(len(waiting) + 1)
         more = self.plan.max_rounds if left_s is None else max(0, int(left_s / max(round_s, 1e-9)))
         estimates = {each.rival: standing.between(each.rival, standing.incumbent) for each in waiting}
         n_seen = max((known.n for known in estimates.values() if known is not None), default=0)
-        last = not more or n_seen >= self.plan.max_rounds
+        last = not more or n_seen >= self.plan.max_rounds or bool(self.ended)
         for each in waiting:
             estimate = estimates[each.rival]
             each.closed = estimate is None and self._is_out(each.rival)
             n = 0 if estimate is None else estimate.n
-            if estimate is None or n < FEWEST or (n < self.plan.min_rounds and not last) or self._suspicious:
+            if estimate is None or n < FEWEST or (n < self.plan.min_rounds and not last):
                 continue
-            each.planned = min(each.planned, n + more)
-            first, alpha = min(self.plan.min_rounds, n), _STUDENT * self._alpha(each)
-            looks = Looks(first=first, planned=each.planned, alpha=alpha, rho=_RHO)
-            each.look(estimate, looks, margin=self.margin, last=last)
-        n_interrupted = len(self.rounds) - self.n_rounds
-        if (n_seen >= FEWEST and not more) or n_interrupted > _MOST_INTERRUPTED + self._n_forked_away():
+            each.planned = each.planned or self._planned(n, left_s)
+            alpha = _STUDENT * self._alpha(each)
+            each.look(estimate, first=self.plan.min_rounds, alpha=alpha, margin=self.margin, last=last)
+        if n_seen >= FEWEST and not more:
             self.ended = "time"
         elif n_seen >= self.plan.max_rounds:
             self.ended = "rounds"
         if self.ended and not any(each.is_open for each in self.matches.values()):
             self.ended = self._why_all_closed()
+
+    def _planned(self, n: int, left_s: float | None) -> int:
+        """Return how many rounds of two there would be at most, `n` among them.
+
+        A few more than by their duration so far: where more come, their error is spent already.
+        """
+        if left_s is None:
+            return self.plan.max_rounds
+        return min(self.plan.max_rounds, n + math.ceil(_SPARE * left_s / max(self._expected_round_s(2), 1e-9)))
 
     def _alpha(self, match: Match) -> float:
         """Return the error that a match may spend in all; see the module's notes on multiplicity."""
@@ -276,6 +306,8 @@ class Contest:
         """Return why no comparison is open: some did not run, some had no time, or all are decided."""
         if all(match.closed for match in self.matches.values()):
             return "failed"
+        if any(match.spent and match.verdict.word is Word.UNDECIDED for match in self.matches.values()):
+            return self.ended or "time"
         return "decided" if len(self.matches) == len(self.contenders) - 1 else "time"
 
     # ---- fresh and forked -------------------------------------------------------------------------------------
@@ -292,8 +324,8 @@ class Contest:
             self.say(f"{FORKS_DIFFER}: they do not count, and the finals go on with fresh ones")
             for round_ in groups[1]:
                 round_.interruptions.append(FORKS_DIFFER)
-            for match in self.matches.values():  # what was said of them rests on those rounds too
-                match.level, match.verdict = None, UNMEASURED
+            for match in self.matches.values():
+                match.forget()
 
     def _primary_log_ratios(self, rounds: Sequence[Round]) -> Array:
         """Return the log-ratios of the incumbent to the default in these rounds, shape (n,)."""

@@ -10,8 +10,6 @@ from tuner.report.document import Document
 from tuner.report.layout import duration_text, percent, rate_text, ratio_text, table
 from tuner.report.terminal import luck_text, rounds_text, sessions_text, setting_text, speedup_text, warnings
 
-APART_S = 1800.0
-"""Sessions of less than this (s) between them may well meet the machine in one state."""
 _STYLES = {"better": "green", "worse": "red", "no difference": "cyan", "undecided": "yellow"}
 
 
@@ -40,15 +38,9 @@ def checked_text(document: Document) -> str:
     """Return what a check says of a study's recommendation, by all of its sessions."""
     said = {True: "still helps", False: "no longer helps", None: "could not be decided on"}[document["helps"]]
     limits = f"; limits {document['limits']['b']}" if document["limits"] else ""
-    whole, apart_s = document["together"], document["apart_s"]
-    soon = (
-        f"the last session was only {duration_text(apart_s)} before: the machine may be in the same state still, and a "
-        "check some hours later tells more\n"
-        if apart_s is not None and apart_s < APART_S
-        else ""
-    )
+    whole = document["together"] | {"closest_s": document["closest_s"]}
     return (
-        f"all sessions together: {whole['verdict']}  {speedup_text(whole)}, {sessions_text(whole)}\n{soon}"
+        f"all sessions together: {whole['verdict']}  {speedup_text(whole)}, {sessions_text(whole)}\n"
         f"the recommendation of study {document['study']} {said}{limits}"
     )
 

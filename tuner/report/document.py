@@ -13,15 +13,14 @@ from tuner.errors import BadInputError
 from tuner.machine.host import Machine
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import SAME_BATCH, Contender, Round
+from tuner.measure.finals import Round
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
-from tuner.measure.session import Together
 from tuner.measure.tail import Kept, p99
-from tuner.measure.verdict import INCUMBENT, SIMPLER, Advice, Word, judge_all, recommend
+from tuner.measure.verdict import judge_all
 from tuner.measure.warning import merge
-from tuner.report import evidence, sessions
-from tuner.report.layout import plural
+from tuner.report import evidence
+from tuner.report.decision import decide, env_of
 from tuner.report.sessions import standing_of
 from tuner.runtime.probe import Runtime
 from tuner.search.record import Record, Trial
@@ -112,14 +111,16 @@ def advice_of(document: Document) -> Document:
 def describe_line(record: Record) -> Document:
     """Return the little that a list of studies shows of one."""
     objective = Objective(record.get("objective", Objective.THROUGHPUT))
-    verdicts = _finals(record, objective, ())["verdicts"]
+    described = _finals(record, objective, ())
+    verdicts, advice = described["verdicts"], described["recommended"]
+    verdict = verdicts.get(DEFAULT) if verdicts else None
     workload = record.get("described", {}).get("workload", {})
     return {
         "study": record.name,
         "workload": workload.get("name"),
         "mode": workload.get("mode"),
         "trials": len(record.trials()),
-        "verdict": verdicts.get(DEFAULT) if verdicts else None,
+        "verdict": (advice and advice["together"]) or verdict,
         "created": record.get("created"),
         "updated": record.get("updated"),
     }
@@ -204,14 +205,8 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
     verdicts = judge_all(standing)
     kept = evidence.kept(rounds, names, limits)
     broken = [name for name, answer in kept.items() if answer is Kept.NO]
-    candidate = recommend(standing, broken=broken)
-    tried = next(c for c in contenders if candidate.source in c.names)
-    held = sessions.of_setting(record, tried.setting) if candidate.gain is not None else []
-    level = standing.level(DEFAULT, tried.names[0])
-    whole = sessions.all_together(held, level=level or 0.95, margin=standing.margin)
-    default_broken = any(DEFAULT in c.names and c.names[0] in broken for c in contenders)
-    advice = candidate if default_broken else _after_sessions(candidate, whole)
-    chosen = next(c for c in contenders if advice.source in c.names)
+    decision = decide(record, standing, verdicts, broken=broken)
+    chosen, tried = decision.chosen, decision.tried
     tails = {name: evidence.tail(rounds, name) for name in names}
     warnings = merge(
         evidence.study_warnings(record, trials, rounds),
@@ -221,14 +216,14 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
     return {
         "verdicts": {name: verdict.to_dict() for name, verdict in verdicts.items()},
         "recommended": {
-            "source": advice.source,
+            "source": decision.advice.source,
             "setting": chosen.setting.to_dict(),
-            "env": _recommended_env(advice.source, chosen),
-            "reason": _reason(advice, verdicts, broken, contenders) if advice is candidate else _not_borne_out(whole),
-            "alike": list(advice.alike),
-            "gain": None if advice.gain is None else whole.to_dict(),
-            "together": None if candidate.gain is None else whole.to_dict(),
-            "sessions": [session.to_dict() for session in held],
+            "env": env_of(decision.advice.source, chosen),
+            "reason": decision.reason,
+            "alike": list(decision.advice.alike),
+            "gain": None if decision.advice.gain is None else decision.together(),
+            "together": decision.together(),
+            "sessions": [session.to_dict() for session in decision.sessions],
             "limits": kept[chosen.names[0]].value if limits and chosen.names[0] in kept else None,
         },
         "shrinkage": evidence.shrinkage(trials, contenders, verdicts[DEFAULT].speedup if DEFAULT in verdicts else None),
@@ -236,9 +231,9 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
         "limits": limits.to_dict(),
         "finals": {
             "advice": {
-                "source": candidate.source,
+                "source": decision.tried_as,
                 "setting": tried.setting.to_dict(),
-                "env": _recommended_env(candidate.source, tried),
+                "env": env_of(decision.tried_as, tried),
             },
             "rounds": len(y),
             "fresh_rounds": sum(r.fresh for r in rounds if not r.interruptions),
@@ -256,43 +251,3 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "timed_s": round(sum(r.timed_s for r in rounds), 3),
         },
     }
-
-
-def _not_borne_out(whole: Together) -> str:
-    disagree = ", which disagree," if whole.disagree else ""
-    return f"keep tf-default: {plural(whole.n, 'session')}{disagree} do not show together that anything is better"
-
-
-def _after_sessions(advice: Advice, whole: Together) -> Advice:
-    """Return what finals recommend, or the default where several sessions together do not bear it out."""
-    if whole.n < 2 or whole.verdict.word is Word.BETTER:
-        return advice
-    return Advice(source=DEFAULT, alike=advice.alike)
-
-
-def _recommended_env(source: str, chosen: Contender) -> dict[str, str]:
-    """Return what to set: nothing at all for TensorFlow's default at the default batch size."""
-    return {} if source == DEFAULT else chosen.env
-
-
-def _reason(advice: Advice, verdicts: Mapping[str, Any], broken: Sequence[str], contenders: Sequence[Contender]) -> str:
-    source, against = advice.source, verdicts.get(DEFAULT)
-    chosen = next(c for c in contenders if source in c.names)
-    if chosen.names[0] in broken:
-        return f"no setting keeps to the limits: {source} is what there is"
-    if source == DEFAULT:
-        if against is None or against.speedup is None:
-            return "keep tf-default: the finals could not be held, or could decide nothing"
-        return "keep tf-default: nothing was shown to beat it by more than the margin"
-    if source == DEFAULT + SAME_BATCH:
-        return "the gain is the batch size's: TensorFlow's own threads do as well as the incumbent's"
-    if any(DEFAULT in c.names and c.names[0] in broken for c in contenders):
-        return f"{source} keeps to the limits, and tf-default does not"
-    others = [name for name in advice.alike if name not in (source, DEFAULT)]
-    simplest = (
-        f"; the simplest of those that cannot be told apart from the fastest ({', '.join(others)})" if others else ""
-    )
-    if source == INCUMBENT:
-        return f"better than tf-default in the finals{simplest}"
-    name = "a simpler setting than the incumbent" if source == SIMPLER else source
-    return f"{name} is better than tf-default in the finals{simplest}"

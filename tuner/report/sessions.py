@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tuner.measure import finals
@@ -69,6 +71,12 @@ def of_setting(record: Record, setting: Setting) -> list[Session]:
 def all_together(sessions: Sequence[Session], *, level: float, margin: float) -> Together:
     """Return what sessions say together; one alone at the level that its finals have."""
     return together([session.estimate for session in sessions], level=level, margin=margin)
+
+
+def closest_s(sessions: Sequence[Session]) -> float | None:
+    """Return the time (s) between the beginnings of the two sessions that lie closest; None of fewer than two."""
+    began = sorted(datetime.fromisoformat(session.began) for session in sessions if session.began)
+    return min(((b - a).total_seconds() for a, b in itertools.pairwise(began)), default=None)
 
 
 def _estimate(standing: Standing, setting: Setting) -> Estimate | None:

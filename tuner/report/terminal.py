@@ -20,6 +20,7 @@ from tuner.runtime.probe import OFF_BY_DEFAULT
 from tuner.space.baseline import DEFAULT, WANG, WANG_SOURCE
 
 _GIB = 1024**3
+_APART_S = 1800.0  # sessions of less than this between them may well meet the machine in one state
 _STYLES = {"better": "green", "worse": "red", "no difference": "cyan", "undecided": "yellow"}
 
 
@@ -209,7 +210,11 @@ def sessions_text(gain: Mapping[str, Any]) -> str:
     """Return how many sessions a gain rests on, and whether they agree."""
     if gain["sessions"] < 2:
         return "from one session: what another day says, `tftune check` adds"
-    return f"{gain['sessions']} sessions" + (", which disagree" if gain["sessions_disagree"] else "")
+    disagree = ", which disagree" if gain["sessions_disagree"] else ""
+    closest_s = gain["closest_s"]
+    is_close = closest_s is not None and closest_s < _APART_S
+    close = f", two of them only {duration_text(closest_s)} apart: hours tell more" if is_close else ""
+    return f"{gain['sessions']} sessions{disagree}{close}"
 
 
 def speedup_text(verdict: Mapping[str, Any]) -> str:

@@ -49,7 +49,10 @@ CostS = Callable[[Setting], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A setting to try, and what it is expected to gain over the best so far (log-ratio; infinite: unknown)."""
+    """A setting to try, and what is expected to be gained over the best so far (log-ratio; infinite: unknown).
+
+    The setting has the largest expected gain a second; `expected_gain` is the largest of any that is left, at any cost.
+    """
 
     setting: Setting
     expected_gain: float
@@ -153,8 +156,8 @@ class LatticeSampler(BaseSampler):
             return Scored(numbers=numbers, gain=gain, rate=gain / seconds)
 
         leaders = [allowed[i] for i in np.argsort(-mean)[:_LEADERS]]
-        best = _search(lattice, free, leaders, score, rng)
-        return Proposal(setting=points[best.numbers[0]], expected_gain=float(best.gain[0]))
+        best, largest_gain = _search(lattice, free, leaders, score, rng)
+        return Proposal(setting=points[best.numbers[0]], expected_gain=largest_gain)
 
     def _mean(self, posterior: gp.Mixture, settings: Sequence[Setting]) -> Array:
         """Return the posterior mean of settings."""
@@ -268,11 +271,13 @@ def _search(
     leaders: Sequence[Setting],
     score: Callable[[Indices], Scored],
     rng: np.random.Generator,
-) -> Scored:
+) -> tuple[Scored, float]:
     """Return the free point with the largest rate: of all, or on a large lattice of those that can be looked at.
 
-    There these are points drawn at random and the neighbours of the `leaders`; from the best of them it goes from
-    neighbour to better neighbour.
+    With it comes the largest gain of any of them, which may be another point's.
+
+    On a large lattice these are points drawn at random and the neighbours of the `leaders`; from the best of them it
+    goes from neighbour to better neighbour.
     """
     left = np.flatnonzero(free)
     large = len(left) > _MAX_SCORED
@@ -285,7 +290,8 @@ def _search(
     tops = [scored.at(i) for i in order[: _CLIMBS if large else 1]]
     if large:
         tops = [_climb(top, lattice, free, score) for top in tops]
-    return max(tops, key=lambda top: float(top.rate[0]))
+    best = max(tops, key=lambda top: float(top.rate[0]))
+    return best, max(float(scored.gain.max()), float(best.gain[0]))
 
 
 def _climb(top: Scored, lattice: Lattice, free: Array, score: Callable[[Indices], Scored]) -> Scored:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,16 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
         return optuna.storages.RDBStorage(url, engine_kwargs=_engine(url))
     except Exception as error:  # SQLAlchemy, its drivers and Optuna each raise their own
         raise _cannot_open(url, error) from error
+
+
+@contextlib.contextmanager
+def storing() -> Iterator[None]:
+    """Raise TunerError for what SQLAlchemy and Optuna raise of a storage that fails meanwhile."""
+    try:
+        yield
+    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        first = str(error.__cause__ or error).strip().splitlines()[0]
+        raise TunerError(f"the storage failed: {first}", "mend it, then run again to continue") from error
 
 
 def _holds_studies(url: str, file: Path | None) -> bool:

@@ -97,7 +97,7 @@ class Study:
         """Those of this run."""
         self._search_s = 0.0
         self._rounds: list[Round] = []
-        self._began = now()
+        self._finals_began = ""
         self._earlier_finals: dict[str, object] | None = record.get("finals")
         """Those of an earlier session, until these can stand in for them."""
         self._ended_because = ""
@@ -201,7 +201,7 @@ class Study:
         suggested = sum(1 for trial in trials if not trial.baselines) + n_asked
         if suggested >= _MIN_SUGGESTIONS and proposal.expected_gain < self._plan.least_gain:
             gain = 100 * math.expm1(proposal.expected_gain)
-            self._ended_because = f"nothing better is to be expected: the next trial would gain {gain:.2f} %"
+            self._ended_because = f"nothing better is to be expected: {gain:.2f} % at most"
             return True
         return False
 
@@ -289,7 +289,7 @@ class Study:
             left_s=self._time.left_s,
             say=self._events.stage,
         )
-        self._rounds = contest.rounds
+        self._rounds, self._finals_began = contest.rounds, now()
 
         def after_round() -> None:
             self._keep_finals(contest)
@@ -306,9 +306,9 @@ class Study:
     def _keep_finals(self, contest: Contest) -> None:
         """Store the finals so far, from the second round on: one alone decides nothing.
 
-        A killed run keeps what it had, and earlier finals stay until these can stand in for them.
+        A killed run keeps what it had; earlier finals stay until these have ended.
         """
-        if contest.n_rounds < FEWEST:
+        if contest.n_rounds < FEWEST or (self._earlier_finals is not None and not contest.ended):
             return
         if self._earlier_finals is not None:
             self._record.put("earlier_finals", [*self._record.get("earlier_finals", []), self._earlier_finals])
@@ -316,7 +316,7 @@ class Study:
         self._record.put(
             "finals",
             {
-                "began": self._began,
+                "began": self._finals_began,
                 "contenders": [c.to_dict() for c in contest.contenders],
                 "rounds": [round_.to_dict() for round_ in contest.rounds],
                 "margin": contest.margin,

@@ -77,14 +77,15 @@ class ForkLauncher:
         self._servers[()] = Server(self._target, {})
 
     def refuses(self) -> bool:
-        """Return whether a server cannot serve, so that fresh interpreters stand in."""
-        return any(server.refused for server in self._servers.values())
+        """Return whether a server cannot serve, so that fresh interpreters stand in; waits until all are up.
 
-    def wait(self) -> None:
-        """Wait until the servers that were started are up, so that their import disturbs nothing that is timed."""
+        So their import disturbs nothing that is timed.
+        """
+        refused = False
         for server in self._servers.values():
             with contextlib.suppress(ServerLost):  # the next launch finds out, and starts another
-                _ = server.refused
+                refused |= server.refused is not None
+        return refused
 
     def close(self) -> None:
         """End the servers; processes that were forked from them are not touched."""
