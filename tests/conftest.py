@@ -37,7 +37,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ.pop("TFTUNE_STORAGE", None)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def machine() -> Machine:
     """Two sockets of 4 cores with 2 hardware threads each."""
     return Machine(
@@ -57,7 +57,7 @@ def machine() -> Machine:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def stock() -> Runtime:
     """A stock wheel, as the probe sees it."""
     return Runtime(
@@ -85,13 +85,13 @@ def openmp(stock: Runtime) -> Runtime:
     return replace(stock, id="openmp", onednn_runtime="openmp")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def resnet50() -> Workload:
     """The shipped workload."""
     return load("resnet50")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def space(machine: Machine, stock: Runtime, resnet50: Workload) -> Space:
     """The shipped CPU space on the made machine."""
     return resolve(spacefile.read("cpu", machine), machine=machine, runtime=stock, workload=resnet50)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import shutil
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import optuna
 import pytest
 from rich.console import Console
 
@@ -29,6 +31,7 @@ from tuner.report.sessions import of_setting
 from tuner.search.budget import Budget
 from tuner.search.plan import BenchPlan, Plan
 from tuner.search.record import Record
+from tuner.search.storage import open_storage
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Slice
@@ -80,6 +83,12 @@ def test_sessions_that_disagree_have_no_verdict(ratios: tuple[float, ...], word:
     assert found.to_dict()["sessions"] == len(ratios)
 
 
+def test_two_rounds_that_agree_by_luck_are_no_precise_session() -> None:
+    lucky = session(1.00, se=0.005, df=1)
+    assert not together([session(1.07, se=0.025), lucky]).disagree
+    assert pool([session(1.10), lucky]).ratio > 1.07
+
+
 @pytest.mark.parametrize("between", [0.0, 0.01, 0.02])
 @pytest.mark.parametrize("n", [2, 3, 6])
 def test_the_interval_of_several_sessions_covers(n: int, between: float) -> None:
@@ -126,9 +135,20 @@ def text_of(document: dict[str, object]) -> str:
     return shown(*terminal.recommendation(document))
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory, space: Space) -> Path:
+    """Return the database of a search; each test has its own copy."""
+    folder = tmp_path_factory.mktemp("searched")
+    run(space, noisy(), folder=folder, budget=Budget(trials=16))
+    return folder / "t.db"
+
+
 @pytest.fixture
-def study(tmp_path: Path, space: Space) -> tuple[Record, Setting]:
-    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=16))
+def study(tmp_path: Path, searched: Path) -> tuple[Record, Setting]:
+    copy = shutil.copy(searched, tmp_path)
+    storage = open_storage(f"sqlite:///{copy}", create=False)
+    assert storage is not None
+    record = Record(optuna.load_study(study_name=optuna.get_all_study_names(storage)[0], storage=storage))
     advice = describe_study(record)["recommended"]
     assert advice["source"] != "tf-default"
     return record, Setting.of(advice["setting"])

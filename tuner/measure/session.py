@@ -5,7 +5,8 @@ where its pages lie, what the neighbours of a virtual machine do. One run's inte
 sessions or more the interval holds what sessions differ by.
 
 Notation
-    x_i, s_i   log-ratio of session i, and its standard error within the session;  i = 1 … n
+    x_i, s_i   log-ratio of session i, and its standard error within the session, as much wider as Student's interval of
+               its few rounds is than a normal one;  i = 1 … n
     τ₀         what sessions are believed to differ by before any was seen (standard deviation), worth d₀ sessions
     w_i        1 / (τ₀² + s_i²)
     x̄          Σ w_i x_i / Σ w_i
@@ -24,14 +25,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtrc
+from scipy.special import chdtrc, stdtrit
 
-from tuner.measure.statistics import Estimate
+from tuner.measure.statistics import Array, Estimate
 from tuner.measure.verdict import MARGIN, UNMEASURED, Verdict, Word, judge
 
 BELIEVED_SD, BELIEVED_DF = 0.01, 4.0
+_Z = 1.96
 _DISAGREE = 0.05  # the error of saying that sessions disagree which do not
-_FEWEST_DF = 2.5  # a session of fewer has no variance to speak of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +75,17 @@ def together(sessions: Sequence[Estimate], *, level: float = 0.95, margin: float
 def pool(sessions: Sequence[Estimate]) -> Estimate:
     """Return the mean of two sessions or more, with what sessions differ by in its standard error."""
     x = np.array([each.mean for each in sessions])
-    w = 1 / (BELIEVED_SD**2 + np.array([each.se for each in sessions]) ** 2)
+    w = 1 / (BELIEVED_SD**2 + _standard_errors(sessions) ** 2)
     mean = float((w * x).sum() / w.sum())
     df = BELIEVED_DF + len(x) - 1
     q = (BELIEVED_DF + float((w * (x - mean) ** 2).sum())) / df
     return Estimate(mean=mean, se=math.sqrt(q / float(w.sum())), n=len(x), df=df)
+
+
+def _standard_errors(sessions: Sequence[Estimate]) -> Array:
+    """Return s_i, shape (n,): two rounds that agree by luck are no precise session."""
+    se, df = np.array([max(each.se, 1e-6) for each in sessions]), np.array([each.df for each in sessions])
+    return np.asarray(se * stdtrit(df, 0.975) / _Z)
 
 
 def _disagree(sessions: Sequence[Estimate], margin: float) -> bool:
@@ -87,8 +94,6 @@ def _disagree(sessions: Sequence[Estimate], margin: float) -> bool:
     edge = math.log1p(margin)
     if (x > edge).all() or (x < -edge).all() or (abs(x) <= edge).all():
         return False
-    # Student's intervals are wider than normal ones by this much, where a session had few rounds.
-    wider = np.array([math.sqrt(each.df / (each.df - 2)) if each.df > _FEWEST_DF else 2.0 for each in sessions])
-    v = 1 / (wider * np.array([max(each.se, 1e-6) for each in sessions])) ** 2
+    v = 1 / _standard_errors(sessions) ** 2
     centre = float((v * x).sum() / v.sum())
     return float(chdtrc(len(x) - 1, float((v * (x - centre) ** 2).sum()))) < _DISAGREE
