@@ -252,6 +252,14 @@ def test_no_evidence_no_claim() -> None:
     assert (made.word, made.speedup) == (Word.UNDECIDED, None)
 
 
+@pytest.mark.parametrize(("mean", "se"), [(0.05, 0.001), (0.0, 0.0005)])
+def test_two_rounds_that_agree_by_luck_decide_nothing(mean: float, se: float) -> None:
+    made = judge(Estimate(mean=mean, se=se, n=2, df=1))
+    assert made.word is Word.UNDECIDED
+    assert made.low is not None  # what they say is shown all the same
+    assert judge(Estimate(mean=mean, se=se, n=3, df=2)).word is not Word.UNDECIDED
+
+
 def test_a_machine_too_restless_to_decide_anything_gives_no_number() -> None:
     made = judge(Estimate(mean=0.1, se=0.3, n=5, df=4))
     assert (made.word, made.speedup, made.low, made.high) == (Word.UNDECIDED, None, None, None)

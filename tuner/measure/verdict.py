@@ -21,6 +21,7 @@ SIMPLER = "simpler"
 MARGIN = 0.02
 """The smallest difference that matters in practice, unless the user says another: fixed, whatever the noise is."""
 _HOPELESSLY_WIDE = math.log(1.5)
+_FEWEST_DF = 2.0  # with one, an interval is narrow or wide by whether two numbers happen to agree
 _Z = 1.96
 _FEWEST_TOGETHER = 4  # rounds of two rivals, below which they are compared by way of the incumbent
 
@@ -63,13 +64,15 @@ def judge(estimate: Estimate, *, level: float = 0.95, margin: float = MARGIN) ->
     better or worse: the interval excludes 1, and the estimate is beyond the margin. no difference: the whole interval
     lies inside the margin, which is an equivalence test (Westlake 1976, Biometrics 32; at 95 % a stricter one than the
     usual two one-sided tests at 5 %). Anything else is undecided: no evidence, no claim; and no number at all where
-    the interval reaches more than half as much again up and down.
+    the interval reaches more than half as much again up and down. Two rounds decide nothing.
     """
     low, high = estimate.interval(level)
     if estimate.df <= 0 or math.log(max(high, 1e-300)) - estimate.mean > _HOPELESSLY_WIDE:
         return UNMEASURED
     speedup, most = estimate.ratio, 1 + margin
-    if low > 1 and speedup > most:
+    if estimate.df < _FEWEST_DF:
+        word = Word.UNDECIDED
+    elif low > 1 and speedup > most:
         word = Word.BETTER
     elif high < 1 and speedup < 1 / most:
         word = Word.WORSE
