@@ -28,13 +28,15 @@ from tuner.measure.verdict import INCUMBENT
 from tuner.model.graph import Features
 from tuner.rules.condition import Literal
 from tuner.rules.evidence import Study, apply
-from tuner.rules.recipe import COMPACT, Recipe
-from tuner.rules.situation import EIGEN, OPENMP, Situation
+from tuner.rules.recipe import Recipe
+from tuner.rules.situation import Situation
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.search.record import SCHEMA
 from tuner.space.baseline import BASELINES, WANG, wang_width
-from tuner.space.knob import Value
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
+from tuner.space.term import COMPACT, EIGEN, OPENMP
+from tuner.space.values import Value
 from tuner.trial.outcome import Slice
 
 TRACE = "resnet50-stock"
@@ -309,7 +311,7 @@ def _stored(made: Made, setting: Setting, mean: float, se: float) -> optuna.tria
 def attributes(number: int, made: Made) -> dict[str, object]:
     situation = made.situation
     contenders = [
-        Contender(names=_names(setting, made, first=i == 1), setting=setting, env={})
+        Contender(names=_names(setting, made, first=i == 1), setting=setting, deployment=Deployment())
         for i, setting in enumerate(made.contenders)
     ]
     rounds = [

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import DATA
 from tuner.runtime import reach
 from tuner.runtime.openmp import Binding
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.audit import Expected, Finding, audit, unapplied
 
@@ -29,9 +30,9 @@ def judged(
     setting = Setting.of(data["setting"] | values)
     libraries = {"jemalloc": "/lib/libjemalloc.so.2", "intel-openmp": "/opt/intel/libiomp5.so"}
     expected = Expected(
-        pools=reach.pools(data["observations"]), libraries=libraries, binding=lambda _setting, _env: binding
+        pools=reach.pools(data["observations"]), libraries=libraries, binding=lambda _setting, _deployment: binding
     )
-    return {f.knob: f for f in audit(setting, setting.env(libraries), data["effective"], expected)}
+    return {f.knob: f for f in audit(setting, setting.deployment(libraries), data["effective"], expected)}
 
 
 @pytest.mark.parametrize("build", ["stock-2.21", "openmp-2.14"])
@@ -120,7 +121,7 @@ def test_only_knobs_that_were_set_are_judged() -> None:
     data = json.loads((DATA / "processes" / "stock-2.21.json").read_text())
     setting = Setting.of(data["setting"] | {"intra_op": 1})
     expected = Expected(pools=reach.pools(data["observations"]), libraries={}, binding=lambda *_: None)
-    assert audit(setting, {"TFTUNE_BATCH_SIZE": "8"}, data["effective"], expected) == []
+    assert audit(setting, Deployment(arguments={"batch_size": 8}), data["effective"], expected) == []
 
 
 def test_an_answer_is_one_line() -> None:

@@ -31,6 +31,7 @@ from tuner.search.record import Trial
 from tuner.search.sampler import fit
 from tuner.search.standing import alike, incumbent
 from tuner.space import spacefile
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space, resolve
 from tuner.trial.outcome import Exit, Facts, Status, TrialFailure
@@ -128,11 +129,11 @@ def test_the_reference_is_renewed_every_so_many_trials(tmp_path: Path, space: Sp
 
 def test_a_reference_that_cannot_be_renewed_serves_on(tmp_path: Path, space: Space) -> None:
     class Tired(ScriptedLauncher):
-        def launch(self, setting: Setting, env: object) -> object:
+        def launch(self, setting: Setting, deployment: object) -> object:
             known = self.launched.count(space.reference)
             if setting == space.reference and known >= 2:  # the reference and its twin are there
                 self.failures = {space.reference: Status.OOM}
-            return super().launch(setting, {})
+            return super().launch(setting, Deployment())
 
     record, _ = run(space, Tired(rate=surface), folder=tmp_path, budget=Budget(trials=12), plan=_short(renew_every=4))
     assert {t.reference for t in record.trials() if t.pair} == {1}
@@ -259,8 +260,8 @@ def test_what_keeps_no_process_never_asks_one_for_another_batch(space: Space, li
     """As of a command, which gets its batch size when it starts: on resuming, the noise's second process is at hand."""
 
     class Stubborn(ScriptedLauncher):
-        def launch(self, setting: Setting, env: object) -> object:
-            process = super().launch(setting, {})
+        def launch(self, setting: Setting, deployment: object) -> object:
+            process = super().launch(setting, Deployment())
             process.rebatch = None  # type: ignore[assignment,method-assign]
             return process
 
@@ -284,8 +285,8 @@ class Small(ScriptedLauncher):
         super().__init__(rate=surface, noise=0.01, process_noise=0.003, **changes)
         self.holds, self.heavy, self.most = holds, 0, 0
 
-    def launch(self, setting: Setting, env: object) -> object:
-        process = super().launch(setting, {})
+    def launch(self, setting: Setting, deployment: object) -> object:
+        process = super().launch(setting, Deployment())
         self.heavy += 1
         self.most = max(self.most, self.heavy)
         return Weighty(self, process)

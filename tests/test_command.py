@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tests.test_processes import gone, wait_until
 from tuner.errors import BadInputError
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.space.deployment import Deployment
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.running import CommandLauncher, CommandProcess
 from tuner.workload.asked import Asked
@@ -34,8 +34,8 @@ def shell(folder: Path, text: str, deadline_s: float = 20.0) -> CommandLauncher:
     return launcher(folder, "sh", "-c", text, deadline_s=deadline_s)
 
 
-def process(made: CommandLauncher, env: Mapping[str, str] | None = None) -> CommandProcess:
-    return made.launch(EIGHT, EIGHT.env() if env is None else env)
+def process(made: CommandLauncher, deployment: Deployment | None = None) -> CommandProcess:
+    return made.launch(EIGHT, EIGHT.deployment() if deployment is None else deployment)
 
 
 def test_the_values_of_the_setting_stand_in_their_places() -> None:
@@ -81,9 +81,9 @@ def test_the_scripts_among_the_words_are_part_of_what_is_measured(
 
 
 def test_a_slice_is_a_run_and_its_numbers(tmp_path: Path) -> None:
-    made = shell(tmp_path, "echo rate: $TFTUNE_BATCH_SIZE; echo rate: 9 >&2; echo x > here")
+    made = shell(tmp_path, "echo rate: $TF_NUM_INTRAOP_THREADS; echo rate: 9 >&2; echo x > here")
     one = process(made).slice(0.0)
-    assert (one.n_steps, one.metrics) == (1, (8.0, 9.0))
+    assert (one.n_steps, one.metrics) == (1, (2.0, 9.0))
     assert (tmp_path / "here").exists()
     several = process(made).slice(0.3)
     assert several.n_steps > 1
@@ -121,7 +121,7 @@ def test_a_run_that_goes_wrong_is_a_failed_trial(tmp_path: Path, text: str, stat
     assert caught.value.status is status
     assert message in caught.value.message
     with pytest.raises(BadInputError, match="the command cannot be measured"):
-        shell(tmp_path, text).rehearse(EIGHT, EIGHT.env())
+        shell(tmp_path, text).rehearse(EIGHT, EIGHT.deployment())
 
 
 def test_a_run_ends_at_its_deadline_with_all_that_it_started(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_what_a_run_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 def test_the_variables_of_the_setting_and_its_cpus_reach_the_command(tmp_path: Path) -> None:
     cpu = min(os.sched_getaffinity(0))
     made = shell(tmp_path, "echo rate: $TF_NUM_INTRAOP_THREADS; grep Cpus_allowed_list /proc/self/status > cpus")
-    found = process(made, EIGHT.env() | {"TFTUNE_CPUS": str(cpu)}).slice(0.0)
+    found = process(made, EIGHT.deployment() | Deployment(cpus=str(cpu))).slice(0.0)
     assert found.metrics == (2.0,)
     assert (tmp_path / "cpus").read_text().split() == ["Cpus_allowed_list:", str(cpu)]
 
@@ -160,8 +160,8 @@ def test_of_all_runs_the_most_memory_is_told(tmp_path: Path) -> None:
 
 def test_two_commands_are_compared_in_turns(tmp_path: Path) -> None:
     made = shell(tmp_path, "echo rate: $TFTUNE_TEST_RATE; echo $TFTUNE_TEST_RATE >> order")
-    made.rehearse(EIGHT, {"TFTUNE_TEST_RATE": "7"})
-    a, b = (process(made, {"TFTUNE_TEST_RATE": rate}) for rate in ("100", "150"))
+    made.rehearse(EIGHT, Deployment(env={"TFTUNE_TEST_RATE": "7"}))
+    a, b = (process(made, Deployment(env={"TFTUNE_TEST_RATE": rate})) for rate in ("100", "150"))
     steps = a.ready().step_s, b.ready().step_s
     pair = measure_pair(a, b, PairPlan(slice_s=0.001, min_quads=2, max_quads=2), step_s=steps, enough=lambda _: True)
     ratios = log_ratios(pair, Objective.MAXIMIZE, batch_sizes=(8, 8))

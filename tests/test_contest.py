@@ -28,6 +28,7 @@ from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.comparison import comparison
 from tuner.report.terminal import speedup_text
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Slice, Status
@@ -39,8 +40,8 @@ SLOW, FAST = setting(inter_op=2, intra_op=1, batch_size=8), setting(inter_op=2, 
 def contest(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan: object) -> Contest:
     """Return a contest of the incumbent FAST against the default SLOW."""
     contenders = [
-        Contender(names=(INCUMBENT,), setting=FAST, env={}),
-        Contender(names=("tf-default",), setting=SLOW, env={}),
+        Contender(names=(INCUMBENT,), setting=FAST, deployment=Deployment()),
+        Contender(names=("tf-default",), setting=SLOW, deployment=Deployment()),
     ]
     began_s = launcher.now()
     return Contest(
@@ -111,9 +112,9 @@ class Troubled(ScriptedLauncher):
         super().__init__(rate=lambda _: 20.0, **more)  # type: ignore[arg-type]
         self.trouble, self.asked = trouble, 0
 
-    def launch(self, setting: Setting, env: object) -> ScriptedProcess:
+    def launch(self, setting: Setting, deployment: object) -> ScriptedProcess:
         """Return a process whose slices may be troubled."""
-        host, process = self, super().launch(setting, {})
+        host, process = self, super().launch(setting, Deployment())
         plain = process.slice
 
         def slice_(duration_s: float) -> Slice:
@@ -237,7 +238,7 @@ def of_four(
     settings = {INCUMBENT: FAST, "tf-default": SLOW, "intel": THIRD, "tf-guide": FOURTH}
     began_s = launcher.now()
     made = Contest(
-        contenders=[Contender(names=(name,), setting=each, env={}) for name, each in settings.items()],
+        contenders=[Contender(names=(name,), setting=each, deployment=Deployment()) for name, each in settings.items()],
         launcher=launcher,
         replicas=[launcher] * replicas,
         plan=FinalsPlan(),
@@ -366,10 +367,10 @@ def test_a_fork_server_that_dies_between_rounds_leaves_the_finals_to_fresh_proce
     said: list[str] = []
 
     class Dying(ScriptedLauncher):
-        def launch(self, setting: Setting, env: object) -> ScriptedProcess:
+        def launch(self, setting: Setting, deployment: object) -> ScriptedProcess:
             if len(self.launched) >= 4:
                 raise TunerError("the fork server died twice", "run with --launcher fresh")
-            return super().launch(setting, {})
+            return super().launch(setting, Deployment())
 
     made, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
     made.replicas = [Dying(rate=launcher.rate, noise=0.01)]
@@ -391,8 +392,8 @@ def test_a_rival_that_does_not_run_costs_only_itself() -> None:
 def test_a_round_takes_about_as_long_as_is_said() -> None:
     launcher = ScriptedLauncher(rate=lambda _: 25.0, start_s=4.0)
     plan = FinalsPlan(laps=3, parallel=1)
-    one = Contender(names=("a",), setting=FAST, env={})
-    other = Contender(names=("b",), setting=SLOW, env={})
+    one = Contender(names=("a",), setting=FAST, deployment=Deployment())
+    other = Contender(names=("b",), setting=SLOW, deployment=Deployment())
     finals.run_round([one, other], launcher, plan, np.random.default_rng(0))
     said = plan.round_s([Cost(start_s=4.5, step_s=8 / 25)] * 2)
     assert launcher.now() == pytest.approx(said, rel=0.1)
@@ -419,9 +420,9 @@ def test_a_side_is_a_baseline_or_some_values(space: Space, machine: Machine, tmp
     assert named("intel", space, machine, tmp_path).setting == space.baselines["intel"]
     made = named("inter_op=1,batch_size=4", space, machine, tmp_path)
     assert made.setting == space.reference.with_values(inter_op=1, batch_size=4)
-    assert made.env["TF_NUM_INTEROP_THREADS"] == "1"
+    assert made.deployment.env["TF_NUM_INTEROP_THREADS"] == "1"
     default = named("tf-default", space, machine, tmp_path)
-    assert set(default.env) == {"TFTUNE_BATCH_SIZE"}  # as users run it: nothing is set
+    assert not default.deployment.env  # as users run it: nothing is set
 
 
 def test_affinities_hold_commas_and_equals_signs() -> None:
@@ -447,7 +448,10 @@ def test_what_names_no_side(text: str, space: Space, machine: Machine, tmp_path:
 def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
     """Return a comparison that was made on a scripted machine."""
     launcher = ScriptedLauncher(rate=rate, **more)
-    contenders = [Contender(names=(B,), setting=FAST, env={}), Contender(names=(A,), setting=SLOW, env={})]
+    contenders = [
+        Contender(names=(B,), setting=FAST, deployment=Deployment()),
+        Contender(names=(A,), setting=SLOW, deployment=Deployment()),
+    ]
     made = Contest(
         contenders=contenders,
         launcher=launcher,
@@ -458,8 +462,8 @@ def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
     )
     made.hold()
     return Comparison(
-        a=Side(asked="tf-default", setting=SLOW, env={}),
-        b=Side(asked="intra_op=2", setting=FAST, env={}),
+        a=Side(asked="tf-default", setting=SLOW, deployment=Deployment()),
+        b=Side(asked="intra_op=2", setting=FAST, deployment=Deployment()),
         objective=Objective.THROUGHPUT,
         rounds=made.rounds,
         n_rounds=made.n_rounds,

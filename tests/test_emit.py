@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from tuner.report.emit import Format, emit
+from tuner.space.deployment import Deployment
 
-PLAIN = {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "2", "TFTUNE_BATCH_SIZE": "16"}
+PLAIN = {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "2"}
 AFFINITY = {"OMP_NUM_THREADS": "8", "KMP_AFFINITY": "granularity=fine,compact,1,0", "KMP_BLOCKTIME": "0"}
 PROCLIST = {"KMP_AFFINITY": "granularity=fine,proclist=[0-3,{8,9}],explicit"}
 HOSTILE = {"X": 'it\'s 100 % "$HOME" `id` \\ #x'}
@@ -28,7 +29,7 @@ TITLE = "tftune, study made: better\nthan"
 @pytest.mark.parametrize("env", ENVS)
 def test_sh(env: dict[str, str]) -> None:
     script = (
-        emit(env, Format.SH, title=TITLE)
+        emit(Deployment(env=env), Format.SH, title=TITLE)
         + f'exec "{sys.executable}" -c "import json, os; print(json.dumps(dict(os.environ)))"'
     )
     done = subprocess.run(["sh", "-eu", "-c", script], env={"HOME": "/h"}, capture_output=True, text=True, check=True)
@@ -38,12 +39,17 @@ def test_sh(env: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("env", ENVS)
 def test_dotenv(env: dict[str, str]) -> None:
-    assert dotenv.dotenv_values(stream=io.StringIO(emit(env, Format.DOTENV, title=TITLE)), interpolate=True) == env
+    assert (
+        dotenv.dotenv_values(
+            stream=io.StringIO(emit(Deployment(env=env), Format.DOTENV, title=TITLE)), interpolate=True
+        )
+        == env
+    )
 
 
 @pytest.mark.parametrize("env", ENVS)
 def test_k8s(env: dict[str, str]) -> None:
-    read = yaml.safe_load(emit(env, Format.K8S, title=TITLE))
+    read = yaml.safe_load(emit(Deployment(env=env), Format.K8S, title=TITLE))
     assert list(read) == ["env"]
     assert all(entry.keys() == {"name", "value"} and isinstance(entry["value"], str) for entry in read["env"])
     assert {entry["name"]: entry["value"] for entry in read["env"]} == env
@@ -51,21 +57,26 @@ def test_k8s(env: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("env", ENVS)
 def test_python_runs_before_tensorflow(env: dict[str, str]) -> None:
-    code = emit(env, Format.PYTHON, title=TITLE) + "import json, os\nprint(json.dumps(dict(os.environ)))"
+    code = (
+        emit(Deployment(env=env), Format.PYTHON, title=TITLE) + "import json, os\nprint(json.dumps(dict(os.environ)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], env={}, capture_output=True, text=True, check=True)
     assert env.items() <= json.loads(done.stdout).items()
 
 
 @pytest.mark.parametrize("env", ENVS)
 def test_json(env: dict[str, str]) -> None:
-    assert json.loads(emit(env, Format.JSON, title=TITLE)) == env
+    deployment = Deployment(env=env, arguments={"batch_size": 16}, cpus="0-3")
+    read = json.loads(emit(deployment, Format.JSON, title=TITLE))
+    assert read == {"env": env, "arguments": {"batch_size": 16}, "cpus": "0-3"}
+    assert Deployment.from_dict(read) == deployment
 
 
 @pytest.mark.parametrize("env", ENVS)
 def test_docker_lines_by_the_dockerfile_reference(env: dict[str, str]) -> None:
     """ENV key="value": inside double quotes a backslash escapes the quote, the dollar sign and itself."""
     found = {}
-    for line in emit(env, Format.DOCKER, title=TITLE).splitlines():
+    for line in emit(Deployment(env=env), Format.DOCKER, title=TITLE).splitlines():
         if line.startswith("#"):
             continue
         name, value = re.fullmatch(r'ENV (\w+)="((?:[^"\\$]|\\.)*)"', line).groups()  # type: ignore[union-attr]
@@ -77,7 +88,7 @@ def test_docker_lines_by_the_dockerfile_reference(env: dict[str, str]) -> None:
 def test_systemd_lines_by_the_manual(env: dict[str, str]) -> None:
     """systemd.exec(5): quoted assignments, C-style escapes, %% is a percent sign, $ has no meaning."""
     found = {}
-    for line in emit(env, Format.SYSTEMD, title=TITLE).splitlines():
+    for line in emit(Deployment(env=env), Format.SYSTEMD, title=TITLE).splitlines():
         if line.startswith("#"):
             continue
         name, value = re.fullmatch(r'Environment="(\w+)=((?:[^"\\]|\\.)*)"', line).groups()  # type: ignore[union-attr]
@@ -89,7 +100,7 @@ def test_systemd_lines_by_the_manual(env: dict[str, str]) -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd's own checker")
 def test_systemd_reads_it(tmp_path: Path) -> None:
     unit = tmp_path / "made.service"
-    lines = emit(HOSTILE | PLAIN, Format.SYSTEMD, title=TITLE)
+    lines = emit(Deployment(env=HOSTILE | PLAIN), Format.SYSTEMD, title=TITLE)
     unit.write_text(f"[Service]\nType=oneshot\nExecStart=/bin/true\n{lines}")
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert "Environment" not in done.stderr
@@ -97,6 +108,7 @@ def test_systemd_reads_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format_", [f for f in Format if f is not Format.JSON])
 def test_the_batch_size_is_explained_and_the_title_stays_one_comment(format_: Format) -> None:
-    lines = emit(PLAIN, format_, title=TITLE).splitlines()
+    lines = emit(Deployment(env=PLAIN, arguments={"batch_size": 16}), format_, title=TITLE).splitlines()
     assert lines[0] == "# tftune, study made: better than"
-    assert any(line.startswith("# TFTUNE_BATCH_SIZE is no variable of TensorFlow") for line in lines)
+    assert "# Set the batch size in your own code: 16" in lines
+    assert not any("BATCH" in line for line in lines)  # no variable carries it

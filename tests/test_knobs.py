@@ -11,10 +11,14 @@ from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
 from tuner.runtime.probe import Runtime
 from tuner.space import spacefile
+from tuner.space.carrier import Argument
 from tuner.space.catalogue import EARLY_VARIABLES, KNOBS
-from tuner.space.preset import PRESETS, expand
+from tuner.space.deployment import Deployment
+from tuner.space.knob import Knob
 from tuner.space.setting import Setting, scrub
 from tuner.space.space import Space, resolve
+from tuner.space.term import COMPACT, EIGEN, Scale
+from tuner.space.values import Numbers, Value, Words, expand
 from tuner.workload.workload import Workload
 
 LIBRARIES = {"intel-openmp": "/opt/libiomp5.so", "tcmalloc": "/usr/lib/libtcmalloc_minimal.so.4"}
@@ -35,29 +39,35 @@ def laptop(machine: Machine) -> Machine:
     )
 
 
+def expanded(name: str, machine: Machine, *presets: str) -> list[str]:
+    """Return the words of these presets of a knob, or of all that it has."""
+    values = KNOBS[name].values
+    assert not isinstance(values, Numbers)
+    return expand(name, values.presets, list(presets or values.presets), machine)
+
+
 def space_of(name: str, machine: Machine, runtime: Runtime, workload: Workload, **more: object) -> Space:
     return resolve(spacefile.read(name, machine), machine=machine, runtime=runtime, workload=workload, **more)  # type: ignore[arg-type]
 
 
 def test_presets_suit_the_topology(machine: Machine, laptop: Machine) -> None:
-    every = list(PRESETS["kmp_affinity"])
-    assert expand("kmp_affinity", list(every), machine) == [
+    assert expanded("kmp_affinity", machine) == [
         "none",
         "granularity=fine,compact",
         "granularity=fine,compact,1,0",
         "granularity=fine,scatter",
         "granularity=fine,proclist=[0,1,2,3,8,9,10,11],explicit",
     ]
-    assert expand("kmp_affinity", list(every), laptop) == ["none", "granularity=fine,compact"]
-    assert expand("cpus", ["all", "one_node"], machine) == ["0-15", "0-3,8-11"]
-    assert expand("cpus", ["all", "one_node"], laptop) == ["0-3"]
+    assert expanded("kmp_affinity", laptop) == ["none", "granularity=fine,compact"]
+    assert expanded("cpus", machine) == ["0-15", "0-3,8-11"]
+    assert expanded("cpus", laptop) == ["0-3"]
 
 
-def test_bad_presets_are_told() -> None:
+def test_bad_presets_are_told(machine: Machine) -> None:
     with pytest.raises(BadInputError, match="unknown preset 'compat'"):
-        expand("kmp_affinity", ["compat"], None)  # type: ignore[arg-type]
+        expanded("kmp_affinity", machine, "compat")
     with pytest.raises(BadInputError, match="has no presets"):
-        expand("malloc", ["all"], None)  # type: ignore[arg-type]
+        expanded("malloc", machine, "all")
 
 
 def test_the_extended_space_has_what_can_be_deployed(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
@@ -78,19 +88,20 @@ def test_an_openmp_build_may_choose_its_library(machine: Machine, openmp: Runtim
     assert space.domains["openmp_library"] == ("bundled", "intel-openmp")
     assert "OpenMP knobs" in space.off["onednn"]
     both = space.reference.with_values(openmp_library="intel-openmp", malloc="tcmalloc")
-    assert space.env(both)["LD_PRELOAD"] == "/opt/libiomp5.so:/usr/lib/libtcmalloc_minimal.so.4"
+    assert space.deployment(both).env["LD_PRELOAD"] == "/opt/libiomp5.so:/usr/lib/libtcmalloc_minimal.so.4"
 
 
 def test_what_is_as_by_default_is_not_set(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
     space = space_of("extended", machine, stock, resnet50, libraries=LIBRARIES)
-    assert space.env(space.reference) == {"TFTUNE_BATCH_SIZE": "8"}
-    fewer = space.env(space.reference.with_values(intra_op=8))
-    assert fewer.keys() == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TFTUNE_BATCH_SIZE"}
-    assert not fewer.keys() & EARLY_VARIABLES
-    compiled = space.env(space.reference.with_values(xla="auto", cpus="0-3,8-11", onednn=0))
-    assert compiled["TF_XLA_FLAGS"] == "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
-    assert compiled["TFTUNE_CPUS"] == "0-3,8-11"
-    assert compiled["TF_ENABLE_ONEDNN_OPTS"] == "0"
+    assert space.deployment(space.reference) == Deployment(arguments={"batch_size": 8})
+    fewer = space.deployment(space.reference.with_values(intra_op=8))
+    assert fewer.env.keys() == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"}
+    assert (fewer.arguments, fewer.cpus) == ({"batch_size": 8}, None)
+    assert not fewer.env.keys() & EARLY_VARIABLES
+    compiled = space.deployment(space.reference.with_values(xla="auto", cpus="0-3,8-11", onednn=0))
+    assert compiled.env["TF_XLA_FLAGS"] == "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+    assert compiled.cpus == "0-3,8-11"
+    assert compiled.env["TF_ENABLE_ONEDNN_OPTS"] == "0"
 
 
 def test_a_variable_of_the_environment_is_left_alone(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
@@ -108,7 +119,7 @@ def test_openmp_s_own_spelling_stands_in_for_intel_s(machine: Machine, openmp: R
     assert "omp_proc_bind is another spelling" in space.off["kmp_affinity"]
     assert space.baselines["intel"]["omp_proc_bind"] == "close"
     assert space.baselines["tf-default"]["omp_proc_bind"] == "false"
-    assert "KMP_AFFINITY" not in space.env(space.baselines["intel"])
+    assert "KMP_AFFINITY" not in space.deployment(space.baselines["intel"]).env
     with pytest.raises(BadInputError, match="another spelling"):
         space_of("portable", machine, openmp, resnet50, pins={"kmp_affinity": "none"})
 
@@ -125,8 +136,8 @@ def test_gnu_s_library_hears_no_kmp_variable(machine: Machine, openmp: Runtime, 
     [
         ({"malloc": "jemalloc"}, "malloc=jemalloc: no such library is installed here; install it first"),
         ({"malloc": "mimalloc"}, "malloc=mimalloc is none of its values; expected glibc or jemalloc or tcmalloc"),
-        ({"cpus": "0-99"}, "cpus=0-99 is no list of this process's CPUs; expected some of 0-15"),
-        ({"cpus": "x"}, "cpus=x is no list"),
+        ({"cpus": "0-99"}, "cpus=0-99 is not a list of CPUs of this process; expected some of 0-15"),
+        ({"cpus": "x"}, "cpus=x is not a list"),
         ({"onednn": "2"}, "onednn=2 is out of range; expected a whole number from 0 to 1"),
         ({"omp_proc_bind": "close"}, "would change nothing: oneDNN runs on TensorFlow's own Eigen thread pool"),
     ],
@@ -165,14 +176,56 @@ def test_defaults_come_from_what_was_seen(laptop: Machine, openmp: Runtime) -> N
     assert KNOBS["omp_num_threads"].default(laptop, elsewhere, 8) == 4
 
 
-def test_every_knob_says_what_it_means() -> None:
-    assert all(knob.meaning and knob.variable for knob in KNOBS.values())
+@pytest.mark.parametrize("knob", KNOBS.values(), ids=KNOBS)
+def test_every_knob_has_all_its_parts(knob: Knob, machine: Machine, stock: Runtime, openmp: Runtime) -> None:
+    """A knob is one object: what one of these lines needs cannot be forgotten."""
+    assert knob.meaning
+    assert knob.carrier.title
+    for runtime in (stock, openmp):
+        default = knob.default(machine, runtime, 8)
+        assert knob.parse(str(default), machine) == default
+        reason = knob.reason_off(runtime, {})
+        assert reason is None or len(reason) > 10
+    # Who carries it shows it: what our own code is given needs no judge, and everything else has one.
+    assert (knob.judge is None) is isinstance(knob.carrier, Argument)
+    other = next(value for value in some_values(knob, machine) if value != default)
+    assert knob.carrier.deploy(other, {str(other): "/lib/a.so"})
+    # What the probe experiments on is what carries it, and it acts on the values of the proof.
+    if knob.experiment is not None:
+        assert knob.variable == knob.experiment.variable
+    if knob.core and not isinstance(knob.carrier, Argument):
+        assert knob.far is not None
+    if knob.far is not None:
+        low, high = knob.far(machine)
+        assert low != high
+        assert [knob.parse(str(value), machine) for value in (low, high)] == [low, high]
+    if isinstance(knob.values, Numbers) and knob.values.counts_threads:
+        few, many = (knob.threads({"inter_op": 1, knob.name: n}) for n in (1, 4))
+        assert few < many  # a setting of fewer threads is simpler
+    if knob.vocabulary is not None:
+        scale = Scale(cores=4, sockets=1, pools=2, batch_size=8, pool=knob.vocabulary.pool or EIGEN, onednn=False)
+        assert knob.vocabulary.acts(scale)
+        words = [term.words for term in knob.vocabulary.terms]
+        assert len(set(words)) == len(words) > 0
+        values = [term.of(scale, {}) for term in knob.vocabulary.terms if term.name != COMPACT]
+        assert [knob.parse(str(value), machine) for value in values] == values
+    assert set(knob.overrides) <= KNOBS.keys()
+
+
+def some_values(knob: Knob, machine: Machine) -> list[Value]:
+    """Return a few values that a knob can have."""
+    if isinstance(knob.values, Numbers):
+        return [n for n in range(knob.values.minimum, 4) if n <= knob.values.maximum(machine)]
+    if isinstance(knob.values, Words) and knob.values.words:
+        return list(knob.values.words)
+    if isinstance(knob.values, Words) and not knob.values.presets:
+        return [knob.parse("threads", machine)]
+    return expanded(knob.name, machine)
 
 
 @pytest.mark.parametrize("format_", list(Format))
 def test_cpus_are_emitted_as_what_starts_the_program(format_: Format) -> None:
-    env = {"TF_NUM_INTRAOP_THREADS": "4", "TFTUNE_CPUS": "0-1,4"}
-    text = emit(env, format_, title="t")
+    text = emit(Deployment(env={"TF_NUM_INTRAOP_THREADS": "4"}, cpus="0-1,4"), format_, title="t")
     expected = {
         Format.SH: "taskset -c 0-1,4",
         Format.DOTENV: "taskset -c 0-1,4",
@@ -180,10 +233,10 @@ def test_cpus_are_emitted_as_what_starts_the_program(format_: Format) -> None:
         Format.K8S: "taskset -c 0-1,4",
         Format.SYSTEMD: "CPUAffinity=0-1,4",
         Format.PYTHON: "os.sched_setaffinity(0, [0, 1, 4])",
-        Format.JSON: '"TFTUNE_CPUS": "0-1,4"',
+        Format.JSON: '"cpus": "0-1,4"',
     }
     assert expected[format_] in text
-    assert ("TFTUNE_CPUS" in text) is (format_ is Format.JSON)
+    assert "TFTUNE" not in text
 
 
 def test_settings_keep_their_order() -> None:

@@ -20,6 +20,7 @@ from tests.test_processes import gone, wait_until
 from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
 from tuner.job.request import Request, check
+from tuner.space.deployment import Deployment
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher, Process, Target
@@ -83,7 +84,7 @@ def launcher(request: pytest.FixtureRequest, target: Target, forks: ForkLauncher
 
 
 def launch(launcher: Launcher, body: str = "", **env: str) -> Process:
-    return launcher.launch(ONE, ONE.env() | {"TFTUNE_TEST_BODY": body} | env)
+    return launcher.launch(ONE, ONE.deployment() | Deployment(env={"TFTUNE_TEST_BODY": body} | env))
 
 
 def failure(process: Process) -> TrialFailure:
@@ -97,7 +98,7 @@ def failure(process: Process) -> TrialFailure:
 
 
 def test_the_setting_holds_in_the_process(launcher: Launcher) -> None:
-    process = launcher.launch(ODD, ODD.env())
+    process = launcher.launch(ODD, ODD.deployment())
     facts = process.ready()
     assert facts.effective["context"]["created"] == 3 + 5 + 1
     assert process.slice(0.1).n_steps > 10
@@ -240,7 +241,7 @@ def test_the_kernel_is_to_take_the_trial_first_and_ctrl_c_does_not_reach_it(laun
 
 def test_cpus_are_kept_to(launcher: Launcher) -> None:
     kept = ONE.with_values(cpus=str(FIRST_CPU))
-    process = launcher.launch(kept, kept.env())
+    process = launcher.launch(kept, kept.deployment())
     assert process.ready().effective["mask"] == str(FIRST_CPU)
     process.close()
 
@@ -251,7 +252,7 @@ def test_cpus_that_the_workload_changes_are_not_those_of_the_setting(launcher: L
     other = max(os.sched_getaffinity(0))
     kept = ONE.with_values(cpus=str(FIRST_CPU))
     body = f"os.sched_setaffinity(0, {{{other}}})"
-    caught = failure(launcher.launch(kept, kept.env() | {"TFTUNE_TEST_BODY": body}))
+    caught = failure(launcher.launch(kept, kept.deployment() | Deployment(env={"TFTUNE_TEST_BODY": body})))
     assert caught.status is Status.UNAPPLIED
     assert f"may use CPUs {other}" in caught.message
 
@@ -271,7 +272,7 @@ def test_processes_that_the_workload_starts_by_multiprocessing(launcher: Launche
 
 
 def test_a_knob_that_did_not_take_effect_makes_the_trial_unapplied(launcher: Launcher) -> None:
-    caught = failure(launcher.launch(ONE, ONE.env() | {"TF_NUM_INTEROP_THREADS": "2"}))
+    caught = failure(launcher.launch(ONE, ONE.deployment() | Deployment(env={"TF_NUM_INTEROP_THREADS": "2"})))
     assert caught.status is Status.UNAPPLIED
     assert "inter_op=1 did not take effect" in caught.message
 
@@ -296,12 +297,13 @@ def test_what_is_read_early_gets_a_server_of_its_own(target: Target, job: Job) -
     on, off = (ONE.with_values(onednn=switch) for switch in (1, 0))
     with closing(ForkLauncher(target, told=print)) as launcher:
         for asked, expected in ((on, True), (off, False), (on, True)):
-            process = launcher.launch(asked, asked.env())
+            process = launcher.launch(asked, asked.deployment())
             assert process.ready().effective["onednn"] is expected
             process.close()
         assert len(launcher.servers()) == 2
         for number in range(3):
-            process = launcher.launch(ONE, ONE.env() | {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": str(number)})
+            switched = Deployment(env={"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": str(number)})
+            process = launcher.launch(ONE, ONE.deployment() | switched)
             process.close()
         assert len(launcher.servers()) == 3  # the oldest made room
 
@@ -370,6 +372,7 @@ def test_nothing_is_left_when_the_tuner_is_killed(target: Target) -> None:
     script = f"""
 import json, time
 from pathlib import Path
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.launcher import Target
@@ -378,7 +381,7 @@ target = Target(python=Path({str(target.python)!r}), base_env={dict(target.base_
     workload=load({str(target.workload.path)!r}), folder=Path({str(target.folder)!r}))
 launcher = ForkLauncher(target, told=print)
 one = Setting.of({ONE.to_dict()!r})
-running, paused = (launcher.launch(one, one.env()) for _ in range(2))
+running, paused = (launcher.launch(one, one.deployment()) for _ in range(2))
 running.ready(), paused.ready(), paused.pause()
 print(json.dumps([launcher.servers()[0].pid, running.pid, paused.pid]), flush=True)
 time.sleep(600)

@@ -25,6 +25,7 @@ from tuner.measure.verdict import (
     recommend,
     simplicity,
 )
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
@@ -35,7 +36,7 @@ RATES = {A: 20.0, B: 22.0}
 
 
 def pair_on(launcher: ScriptedLauncher, plan: PairPlan) -> Pair:
-    reference, candidate = launcher.launch(A, {}), launcher.launch(B, {})
+    reference, candidate = launcher.launch(A, Deployment()), launcher.launch(B, Deployment())
     return measure_pair(reference, candidate, plan, enough=lambda _: False)
 
 
@@ -64,7 +65,7 @@ def test_pairing_cancels_drift_that_fools_the_unpaired_figure() -> None:
 
 def test_a_pair_ends_when_there_is_enough() -> None:
     launcher = ScriptedLauncher(rate=RATES.__getitem__)
-    reference, candidate = launcher.launch(A, {}), launcher.launch(B, {})
+    reference, candidate = launcher.launch(A, Deployment()), launcher.launch(B, Deployment())
     pair = measure_pair(reference, candidate, PairPlan(min_quads=2, max_quads=9), enough=lambda p: p.n_quads >= 1)
     assert pair.n_quads == 2
 
@@ -85,8 +86,8 @@ def test_a_quad_in_which_the_machine_slept_is_measured_again() -> None:
     launcher = ScriptedLauncher(rate=RATES.__getitem__)
     naps = iter([0.0, 0.0, 0.0, 30.0, 30.0, 30.0, 30.0, 30.0])
     pair = measure_pair(
-        launcher.launch(A, {}),
-        launcher.launch(B, {}),
+        launcher.launch(A, Deployment()),
+        launcher.launch(B, Deployment()),
         PairPlan(max_quads=3),
         enough=lambda _: False,
         slept=lambda: next(naps),
@@ -99,7 +100,7 @@ class Stalling:
     """A process that stands still once, or always."""
 
     def __init__(self, launcher: ScriptedLauncher, at: int, *, idle_s: float = 0.0, slow: float = 1.0) -> None:
-        self._launcher, self._process = launcher, launcher.launch(A, {})
+        self._launcher, self._process = launcher, launcher.launch(A, Deployment())
         self._left, self._idle_s, self._slow = at, idle_s, slow
 
     def slice(self, duration_s: float) -> Slice:
@@ -120,7 +121,7 @@ class Stalling:
 def test_a_quad_that_did_not_see_one_weather_is_measured_again(pause: dict[str, float], reason: str) -> None:
     launcher = ScriptedLauncher(rate=RATES.__getitem__)
     stalling = Stalling(launcher, at=4, **pause)
-    pair = measure_pair(stalling, launcher.launch(B, {}), PairPlan(max_quads=4), enough=lambda _: False)
+    pair = measure_pair(stalling, launcher.launch(B, Deployment()), PairPlan(max_quads=4), enough=lambda _: False)
     assert pair.n_quads == 4
     assert len(pair.interruptions) == 1
     assert pair.interruptions[0].startswith(reason)
@@ -130,8 +131,8 @@ def test_a_quad_that_did_not_see_one_weather_is_measured_again(pause: dict[str, 
 def test_a_machine_that_never_stops_stalling_is_measured_all_the_same() -> None:
     launcher = ScriptedLauncher(rate=RATES.__getitem__)
     pair = measure_pair(
-        launcher.launch(A, {}),
-        launcher.launch(B, {}),
+        launcher.launch(A, Deployment()),
+        launcher.launch(B, Deployment()),
         PairPlan(max_quads=2),
         enough=lambda _: False,
         slept=iter(range(0, 1000, 5)).__next__,
@@ -144,7 +145,7 @@ class Dying:
     """A process that fails at its n-th slice."""
 
     def __init__(self, launcher: ScriptedLauncher, n: int) -> None:
-        self._process, self._left = launcher.launch(A, {}), n
+        self._process, self._left = launcher.launch(A, Deployment()), n
 
     def slice(self, duration_s: float) -> Slice:
         self._left -= 1
@@ -159,16 +160,16 @@ class Dying:
 def test_the_one_that_died_is_to_blame() -> None:
     launcher = ScriptedLauncher(rate=RATES.__getitem__)
     with pytest.raises(ReferenceLost):
-        measure_pair(Dying(launcher, 3), launcher.launch(B, {}), PairPlan(), enough=lambda _: False)
+        measure_pair(Dying(launcher, 3), launcher.launch(B, Deployment()), PairPlan(), enough=lambda _: False)
     with pytest.raises(TrialFailure):
-        measure_pair(launcher.launch(A, {}), Dying(launcher, 3), PairPlan(), enough=lambda _: False)
+        measure_pair(launcher.launch(A, Deployment()), Dying(launcher, 3), PairPlan(), enough=lambda _: False)
 
 
 def contenders() -> list[Contender]:
     return [
-        Contender(names=("incumbent",), setting=B, env={}),
-        Contender(names=("tf-default", "tf-guide"), setting=A, env={}),
-        Contender(names=("intel",), setting=A.with_values(intra_op=1), env={}),
+        Contender(names=("incumbent",), setting=B, deployment=Deployment()),
+        Contender(names=("tf-default", "tf-guide"), setting=A, deployment=Deployment()),
+        Contender(names=("intel",), setting=A.with_values(intra_op=1), deployment=Deployment()),
     ]
 
 
@@ -218,9 +219,9 @@ def test_contenders_that_memory_does_not_hold_come_in_groups(resident: int) -> N
     most = 0
 
     class Counting(ScriptedLauncher):
-        def launch(self, setting: Setting, env: object) -> object:
+        def launch(self, setting: Setting, deployment: object) -> object:
             nonlocal most
-            process = super().launch(setting, {})
+            process = super().launch(setting, Deployment())
             most = max(most, self.live)
             return process
 
@@ -298,7 +299,11 @@ def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
     jitter = np.random.default_rng(0).normal(0, 0.001, (5, len(names)))
     y = jitter + np.array([gains[name] for name in names])
     made = [
-        Contender(names=(name.replace("__", "@").replace("_", "-"),), setting=B.with_values(batch_size=1 + i), env={})
+        Contender(
+            names=(name.replace("__", "@").replace("_", "-"),),
+            setting=B.with_values(batch_size=1 + i),
+            deployment=Deployment(),
+        )
         for i, name in enumerate(names)
     ]
     return [c.names[0] for c in made], y, made
@@ -334,7 +339,7 @@ def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended() -> Non
         "intel": setting(inter_op=1, intra_op=2, batch_size=8),
         INCUMBENT: setting(inter_op=2, intra_op=8, batch_size=32),
     }
-    made = [Contender(names=(name,), setting=each, env={}) for name, each in settings.items()]
+    made = [Contender(names=(name,), setting=each, deployment=Deployment()) for name, each in settings.items()]
     advice = recommend(standing_of(list(settings), y, made))
     assert advice.source == "simpler"
     assert set(advice.alike) == {"simpler", "intel", INCUMBENT}

@@ -170,7 +170,7 @@ def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path, searche
     for contender in finals["contenders"]:
         if "incumbent" in contender["names"]:
             contender["names"] = ["incumbent"]
-            contender["setting"], contender["env"] = slow.to_dict(), slow.env()
+            contender.update(setting=slow.to_dict(), **slow.deployment().to_dict())
             winner = "incumbent"
     names = [c["names"][0] for c in finals["contenders"]]
     if "tf-default" not in names:  # it was the incumbent itself
@@ -197,7 +197,7 @@ def test_noise_says_what_this_machine_can_find(folder: Path) -> None:
 
 
 def test_a_process_tells_of_its_warm_up_and_its_memory(job: Job) -> None:
-    process = FreshLauncher(target=job.target()).launch(job.space.reference, job.space.env(job.space.reference))
+    process = FreshLauncher(target=job.target()).launch(job.space.reference, job.space.deployment(job.space.reference))
     facts = process.ready()
     process.close()
     assert facts.first_step_s > 0

@@ -119,7 +119,7 @@ def runs(*words: str, **options: Any) -> bool:
     """Return whether a process of a workload of the current folder comes up and takes steps."""
     asked = Asked(words=words, **options)
     job = prepare(check(Request(workload=asked, batch_size="1"), stores=False))
-    process = job.launcher(deadline_s=120.0).launch(job.space.reference, job.space.env(job.space.reference))
+    process = job.launcher(deadline_s=120.0).launch(job.space.reference, job.space.deployment(job.space.reference))
     try:
         process.ready()
         return process.slice(0.05).n_steps > 0

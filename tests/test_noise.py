@@ -24,6 +24,7 @@ from tuner.measure.steady import creeps, unsettled
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.terminal import noise_text
+from tuner.space.deployment import Deployment
 from tuner.trial.scripted import ScriptedLauncher
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
@@ -34,7 +35,10 @@ def pairs(n: int, n_quads: int, **noise: float) -> list[Pair]:
     launcher = ScriptedLauncher(rate=lambda _: 20.0, **noise)
     return [
         measure_pair(
-            launcher.launch(A, {}), launcher.launch(A, {}), PairPlan(max_quads=n_quads), enough=lambda _: False
+            launcher.launch(A, Deployment()),
+            launcher.launch(A, Deployment()),
+            PairPlan(max_quads=n_quads),
+            enough=lambda _: False,
         )
         for _ in range(n)
     ]
@@ -122,7 +126,7 @@ def test_pairs_that_all_grow_slower_are_not_steady() -> None:
         made = []
         for _ in range(3):
             launcher = ScriptedLauncher(rate=lambda _: 20.0 * math.exp(-fall * launcher.now()))  # noqa: B023
-            a, b = launcher.launch(A, {}), launcher.launch(A, {})
+            a, b = launcher.launch(A, Deployment()), launcher.launch(A, Deployment())
             made.append(measure_pair(a, b, PairPlan(max_quads=4), enough=lambda _: False))
         return made
 

@@ -82,7 +82,7 @@ def test_affinities_that_bind_alike_are_one(job: Job) -> None:
 @pytest.mark.parametrize("kind", ["fresh", "fork"])
 def test_every_knob_holds_in_the_process(target: Target, kind: str) -> None:
     launcher: Launcher = FreshLauncher(target=target) if kind == "fresh" else ForkLauncher(target, told=print)
-    process = launcher.launch(BOUND, BOUND.env())
+    process = launcher.launch(BOUND, BOUND.deployment())
     effective = process.ready().effective
     assert effective["openmp"]["settings"]["KMP_BLOCKTIME"] == "7"
     assert effective["openmp"]["settings"]["OMP_NUM_THREADS"] == "2"
@@ -100,7 +100,7 @@ def test_the_package_s_library_takes_the_place_of_the_bundled_one(target: Target
         pytest.skip("the intel-openmp package exists for x86-64 only")
     other = job.space.reference.with_values(openmp_library="intel-openmp", kmp_blocktime=3)
     with closing(ForkLauncher(target, told=print)) as forks:
-        process = forks.launch(other, job.space.env(other))
+        process = forks.launch(other, job.space.deployment(other))
         loaded = process.ready().effective["openmp"]
         assert str(intel_openmp()) in loaded["libraries"]
         assert loaded["settings"]["KMP_BLOCKTIME"].startswith("3")
@@ -113,7 +113,7 @@ def test_two_bound_processes_of_a_pair_do_not_fight_for_the_first_cpu(target: Ta
         pytest.skip("on one CPU everything is bound to it")
     bound = job.space.baselines["intel"]
     fresh = FreshLauncher(target=target)
-    a, b = (fresh.launch(bound, job.space.env(bound)) for _ in range(2))
+    a, b = (fresh.launch(bound, job.space.deployment(bound)) for _ in range(2))
     for process in (a, b):
         process.ready()
         process.pause()
@@ -132,7 +132,7 @@ def test_omp_threads_act_and_eigen_s_do_not(target: Target, job: Job) -> None:
         pytest.skip("one CPU has no second thread to compare with")
 
     def ratio(a: Setting, b: Setting) -> float:
-        processes = [FreshLauncher(target=target).launch(each, job.space.env(each)) for each in (a, b)]
+        processes = [FreshLauncher(target=target).launch(each, job.space.deployment(each)) for each in (a, b)]
         for process in processes:
             process.ready()
             process.pause()
@@ -148,7 +148,7 @@ def test_omp_threads_act_and_eigen_s_do_not(target: Target, job: Job) -> None:
 
 def test_a_knob_that_did_not_take_effect_makes_the_trial_unapplied(target: Target) -> None:
     wanted = BOUND.with_values(kmp_blocktime=9)
-    process = FreshLauncher(target=target).launch(wanted, BOUND.env())
+    process = FreshLauncher(target=target).launch(wanted, BOUND.deployment())
     with pytest.raises(TrialFailure, match="kmp_blocktime=9 did not take effect") as caught:
         process.ready()
     assert caught.value.status is Status.UNAPPLIED
@@ -164,7 +164,7 @@ def test_a_workload_that_sets_the_variable_itself_is_caught_however_much_it_prin
     )
     loud = prepare(check(Request(workload=Asked.named(str(tmp_path / "loud.py")), python=str(PYTHON)), stores=False))
     loud.export()
-    process = FreshLauncher(target=loud.target()).launch(BOUND, BOUND.env())
+    process = FreshLauncher(target=loud.target()).launch(BOUND, BOUND.deployment())
     with pytest.raises(TrialFailure, match="OMP_NUM_THREADS=7") as caught:
         process.ready()
     assert caught.value.status is Status.UNAPPLIED
@@ -187,7 +187,7 @@ def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> No
     """That build has Keras 2: attention, loops, a step of one's own, many inputs."""
     job = prepare(check(Request(workload=Asked.named(name, mode=mode), python=str(PYTHON)), stores=False))
     launcher = job.launcher(deadline_s=120.0)
-    process = launcher.launch(job.space.reference, job.space.env(job.space.reference))
+    process = launcher.launch(job.space.reference, job.space.deployment(job.space.reference))
     assert process.ready().sample is not None
     assert process.slice(0.1).n_steps > 0
     process.close()

@@ -34,15 +34,15 @@ def test_the_pools_are_counted_and_named_where_the_threads_have_names() -> None:
 
 def test_each_variable_reaches_the_build_that_it_is_for() -> None:
     stock, openmp = (reach.reach(captured(name)["observations"]) for name in NAMES)
-    assert {name for name, found in stock.items() if found.answer} == {reach.INTER, reach.INTRA}
+    assert {name for name, found in stock.items() if found.answer} == {reach.INTER_OP.variable, reach.INTRA_OP.variable}
     assert {name for name, found in stock.items() if found.answer is False} == {
-        reach.OMP,
-        reach.BLOCKTIME,
-        reach.AFFINITY,
+        reach.OMP_NUM_THREADS.variable,
+        reach.KMP_BLOCKTIME.variable,
+        reach.KMP_AFFINITY.variable,
     }
     assert all(found.answer for found in openmp.values())
-    assert stock[reach.OMP].evidence == "1 and 3: oneDNN takes 1 and 1 threads"
-    assert openmp[reach.OMP].evidence == "1 and 3: oneDNN takes 1 and 3 threads"
+    assert stock[reach.OMP_NUM_THREADS.variable].evidence == "1 and 3: oneDNN takes 1 and 1 threads"
+    assert openmp[reach.OMP_NUM_THREADS.variable].evidence == "1 and 3: oneDNN takes 1 and 3 threads"
 
 
 def test_the_defaults_are_those_that_were_seen() -> None:
@@ -59,10 +59,10 @@ def test_the_defaults_are_those_that_were_seen() -> None:
 def test_counts_that_do_not_follow_are_unknown_and_never_yes(build: str) -> None:
     observations = captured(build)["observations"]
     for observation in observations:
-        if observation["changes"] == {reach.INTRA: "3"}:
+        if observation["changes"] == {reach.INTRA_OP.variable: "3"}:
             observation["created"] -= 1
     assert reach.pools(observations) is None
-    assert reach.reach(observations)[reach.INTRA].answer is None
+    assert reach.reach(observations)[reach.INTRA_OP.variable].answer is None
     assert not {"inter_op", "intra_op"} & reach.defaults(observations, cpus=2).keys()
 
 

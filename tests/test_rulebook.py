@@ -33,12 +33,13 @@ from tuner.rules.account import described
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.recipe import Recipe
 from tuner.rules.rule import RuleSet
-from tuner.rules.situation import EIGEN, OPENMP
 from tuner.rules.strata import Advice
 from tuner.runtime.probe import Runtime
 from tuner.search.storage import all_records, open_storage
 from tuner.space import spacefile
+from tuner.space.deployment import Deployment
 from tuner.space.space import resolve
+from tuner.space.term import EIGEN, OPENMP
 from tuner.workload.workload import Workload
 
 GOLDEN = DATA / "rules"
@@ -643,7 +644,7 @@ def test_a_kept_default_is_emitted_as_one(format_: str, on: Call, call: Call) ->
     on()
     out = call("recommend", "resnet50", *RULES, "--format", format_)[1]
     title = out.splitlines()[0].removeprefix("# ")
-    assert out == emit({}, Format(format_), title=title)
+    assert out == emit(Deployment(), Format(format_), title=title)
 
 
 def test_a_kept_default_needs_no_proof(on: Call, call: Call) -> None:

@@ -27,11 +27,12 @@ from tuner.rules.policy import Policy, with_caution
 from tuner.rules.proof import OURS, POLICY, Follow, folds, left_out
 from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
 from tuner.rules.schema import THREADS
-from tuner.rules.situation import EIGEN, FEATURES, OPENMP, Situation, of_study
+from tuner.rules.situation import FEATURES, Situation, of_study
 from tuner.rules.strata import ONEDNN_OFF, QUOTA, REST, Advice, Gain, advice_by_stratum, class_of, decide
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.rules.table import Table, follow, thread_table
 from tuner.space.baseline import BASELINES, INTEL, wang_width
+from tuner.space.term import EIGEN, OPENMP
 
 PLAN = LearnPlan()
 

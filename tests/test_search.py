@@ -37,6 +37,7 @@ from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import check_storage, create_or_continue, find, open_storage
 from tuner.search.study import Study
 from tuner.space import spacefile
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space, resolve
 from tuner.trial.outcome import Status, TrialFailure
@@ -363,10 +364,10 @@ def test_a_lattice_that_is_used_up_ends_the_search(tmp_path: Path, space: Space)
 
 def test_an_interrupted_run_keeps_what_is_finished_and_can_go_on(tmp_path: Path, space: Space) -> None:
     class Interrupting(ScriptedLauncher):
-        def launch(self, setting: Setting, env: object) -> object:
+        def launch(self, setting: Setting, deployment: object) -> object:
             if len(self.launched) == 7:
                 raise KeyboardInterrupt
-            return super().launch(setting, {})
+            return super().launch(setting, Deployment())
 
     launcher = Interrupting(rate=surface)
     with pytest.raises(KeyboardInterrupt):
@@ -382,8 +383,8 @@ def test_a_reference_that_dies_is_renewed_and_the_trial_still_counts(tmp_path: P
     class Fragile(ScriptedLauncher):
         killed = False
 
-        def launch(self, setting: Setting, env: object) -> object:
-            process = super().launch(setting, {})
+        def launch(self, setting: Setting, deployment: object) -> object:
+            process = super().launch(setting, Deployment())
             if not self.killed and len(self.launched) == 1:
                 self.killed = True
                 calls = iter(range(100))
@@ -478,10 +479,10 @@ def test_earlier_finals_stay_until_new_ones_can_stand_in_for_them(tmp_path: Path
     before = describe_study(record)["verdicts"]
 
     class Interrupting(ScriptedLauncher):
-        def launch(self, setting: Setting, env: object) -> object:
+        def launch(self, setting: Setting, deployment: object) -> object:
             if len(self.launched) == 2 + 1:  # in the second round
                 raise KeyboardInterrupt
-            return super().launch(setting, {})
+            return super().launch(setting, Deployment())
 
     with pytest.raises(KeyboardInterrupt):
         run(space, Interrupting(rate=surface), folder=tmp_path, budget=Budget(trials=8))

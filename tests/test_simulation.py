@@ -10,6 +10,7 @@ import pytest
 from tests.benchmarks.replay import ReplayLauncher, load
 from tests.benchmarks.simulation import DEFAULT, ITEMS_S, TRACES, coverage, finals_study
 from tuner.measure.verdict import Word
+from tuner.space.deployment import Deployment
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -22,7 +23,7 @@ def test_a_trace_is_taken_apart_and_put_together_again(name: str) -> None:
     launcher = ReplayLauncher(trace, lambda _: ITEMS_S, rng)
     rates = []
     for _ in range(200):
-        process = launcher.launch(DEFAULT, {})
+        process = launcher.launch(DEFAULT, Deployment())
         rates += [math.log(s.n_steps * 8 / s.elapsed_s / ITEMS_S) for s in (process.slice(0.6) for _ in range(25))]
         process.close()
     assert np.std(rates) == pytest.approx(math.hypot(trace.w.std(), trace.luck.std()), rel=0.2)

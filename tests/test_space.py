@@ -17,6 +17,7 @@ from tuner.report import terminal
 from tuner.runtime.probe import Runtime, describe
 from tuner.space import spacefile
 from tuner.space.catalogue import KNOBS
+from tuner.space.deployment import Deployment
 from tuner.space.expression import Expression
 from tuner.space.setting import scrub
 from tuner.space.space import Space, resolve
@@ -222,14 +223,18 @@ def test_an_empty_lattice_is_refused(machine: Machine, stock: Runtime, resnet50:
 
 
 def test_the_default_runs_with_nothing_set(space: Space) -> None:
-    assert space.env(space.reference) == {"TFTUNE_BATCH_SIZE": "8"}
-    assert space.env(space.reference.with_values(batch_size=32)) == {"TFTUNE_BATCH_SIZE": "32"}
+    assert space.deployment(space.reference) == Deployment(arguments={"batch_size": 8})
+    assert space.deployment(space.reference.with_values(batch_size=32)) == Deployment(arguments={"batch_size": 32})
     tuned = setting(inter_op=1, intra_op=4, batch_size=8)
-    assert space.env(tuned) == {
-        "TF_NUM_INTEROP_THREADS": "1",
-        "TF_NUM_INTRAOP_THREADS": "4",
-        "TFTUNE_BATCH_SIZE": "8",
-    }
+    threads = {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "4"}
+    assert space.deployment(tuned) == Deployment(env=threads, arguments={"batch_size": 8})
+
+
+def test_studies_that_had_variables_of_ours_are_still_read() -> None:
+    env = {"OMP_NUM_THREADS": "2", "TFTUNE_BATCH_SIZE": "16", "TFTUNE_CPUS": "0-3"}
+    read = Deployment.from_dict({"names": ["incumbent"], "env": env})
+    assert read == Deployment(env={"OMP_NUM_THREADS": "2"}, arguments={"batch_size": 16}, cpus="0-3")
+    assert Deployment.from_dict(read.to_dict()) == read
 
 
 def test_inherited_variables_do_not_reach_a_trial() -> None:
@@ -258,13 +263,13 @@ def test_batch_sizes_lie_around_the_workload_s_own(machine: Machine, default: in
     assert list(spacefile.read("cpu", machine, default_batch=default).domains["batch_size"]) == sizes
 
 
-def test_a_workload_that_is_told_no_batch_size_gets_no_variable_of_it(
-    machine: Machine, stock: Runtime, resnet50: Workload
-) -> None:
+def test_a_workload_that_is_told_no_batch_size_gets_none(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
     file = spacefile.read("cpu", machine)
     untold = resolve(file, machine=machine, runtime=stock, workload=resnet50, batch_sizes=[1], tells_batch=False)
-    assert untold.env(untold.reference) == {}
-    assert set(untold.env(untold.baselines["intel"])) == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"}
+    assert untold.deployment(untold.reference) == Deployment()
+    tuned = untold.deployment(untold.baselines["intel"])
+    assert tuned.env.keys() == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"}
+    assert not tuned.arguments
 
 
 def test_a_constraint_speaks_of_what_a_knob_is_by_default(machine: Machine, stock: Runtime, resnet50: Workload) -> None:

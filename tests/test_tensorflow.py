@@ -129,7 +129,7 @@ def test_the_probe_proves_what_reaches_this_build(runtime: Runtime) -> None:
 def test_the_export_is_made_once_and_loaded_with_its_numbers(resnet_launcher: FreshLauncher, runtime: Runtime) -> None:
     assert cached_folder(load("resnet50"), runtime) == resnet_launcher.target.folder
     assert (resnet_launcher.target.folder / "saved_model.pb").is_file()
-    process = resnet_launcher.launch(ONE_THREAD, ONE_THREAD.env())
+    process = resnet_launcher.launch(ONE_THREAD, ONE_THREAD.deployment())
     facts = process.ready()
     timed = process.slice(0.5)
     ended = process.close()
@@ -144,8 +144,8 @@ def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) ->
     """One thread against all of them: on two or more CPUs the difference is far beyond any noise."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU has no second thread to compare with")
-    a = resnet_launcher.launch(ONE_THREAD, ONE_THREAD.env())
-    b = resnet_launcher.launch(ALL_THREADS, ALL_THREADS.env())
+    a = resnet_launcher.launch(ONE_THREAD, ONE_THREAD.deployment())
+    b = resnet_launcher.launch(ALL_THREADS, ALL_THREADS.deployment())
     for process in (a, b):
         process.ready()
         process.pause()
@@ -170,7 +170,9 @@ def test_odd_but_good_workloads_run(tmp_path: Path, python: Path, clean_env: dic
     folder = export(workload, runtime, python=python, env=clean_env)
     (folder / "saved_model.pb").unlink()
     assert export(workload, runtime, python=python, env=clean_env) == folder
-    process = FreshLauncher(target=target(workload, folder, python, clean_env)).launch(ALL_THREADS, ALL_THREADS.env())
+    process = FreshLauncher(target=target(workload, folder, python, clean_env)).launch(
+        ALL_THREADS, ALL_THREADS.deployment()
+    )
     process.ready()
     assert process.slice(0.1).n_steps > 10
     process.close()
@@ -186,7 +188,9 @@ def test_nan_in_a_narrow_type_is_seen(
     )
     workload = load(str(path))
     folder = export(workload, runtime, python=python, env=clean_env)
-    process = FreshLauncher(target=target(workload, folder, python, clean_env)).launch(ALL_THREADS, ALL_THREADS.env())
+    process = FreshLauncher(target=target(workload, folder, python, clean_env)).launch(
+        ALL_THREADS, ALL_THREADS.deployment()
+    )
     with pytest.raises(TrialFailure) as caught:
         process.ready()
     assert caught.value.status is Status.INVALID
@@ -274,7 +278,7 @@ def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) 
     assert code == 0
     assert "intel" in out
     code, out, _ = finished(tftune("emit", study, "--format", "json", cwd=cwd))
-    assert (code, json.loads(out)) == (0, document["recommended"]["env"])
+    assert (code, json.loads(out)) == (0, {key: document["recommended"][key] for key in ("env", "arguments", "cpus")})
 
 
 def as_measured(history: Sequence[dict]) -> list[dict]:

@@ -47,7 +47,7 @@ def run(workload: Workload, runtime: Runtime, python: Path, env: dict[str, str])
     folder = export(workload, runtime, python=python, env=env)
     found = features(read(folder / GRAPH))
     target = Target(python=python, base_env=env, workload=workload, folder=folder, deadline_s=300.0)
-    process = FreshLauncher(target=target).launch(SMALL, SMALL.env())
+    process = FreshLauncher(target=target).launch(SMALL, SMALL.deployment())
     try:
         facts = process.ready()
         return Ran(found=found, facts=facts, slices=[process.slice(0.01) for _ in range(2)])

@@ -48,7 +48,7 @@ def context() -> Iterator[Figure]:
     """From the request to a TensorFlow context, fork and fresh in turn; and the memory of the idle server."""
     for build, python in BUILDS.items():
         job, target = job_on(python)
-        reference = (job.space.reference, job.space.env(job.space.reference))
+        reference = (job.space.reference, job.space.deployment(job.space.reference))
         with measuring_alone(), closing(ForkLauncher(target, told=_tell)) as forks:
             _ready(forks, *reference)  # the server comes up once for all trials
             [server] = forks.servers()
@@ -85,7 +85,7 @@ def same() -> Iterator[Figure]:
     for build, python in BUILDS.items():
         job, target = job_on(python)
         for name, setting in _settings(job).items():
-            found, n = _fork_against_fresh(target, setting, job.space.env(setting))
+            found, n = _fork_against_fresh(target, setting, job.space.deployment(setting))
             low, high = found.interval()
             print(f"fork/fresh {build} {name}: {found.ratio:.4f} [{low:.4f}, {high:.4f}]", file=sys.stderr, flush=True)
             yield Figure(
@@ -134,8 +134,8 @@ def rebatch() -> Iterator[Figure]:
         means: list[float] = []
         with measuring_alone(), closing(ForkLauncher(target, told=_tell)) as forks:
             while len(means) < MIN_COUPLES or (_width(means) > WIDTH and len(means) < MAX_COUPLES):
-                own = _warm(forks, large, job.space.env(large))
-                other = _warm(forks, default, job.space.env(default))
+                own = _warm(forks, large, job.space.deployment(large))
+                other = _warm(forks, default, job.space.deployment(default))
                 other.resume()
                 other.rebatch(large.batch_size)
                 other.pause()
@@ -176,7 +176,7 @@ def leak() -> Iterator[Figure]:
         (Path(folder) / "small.py").write_text(SMALL)
         for build, python in BUILDS.items():
             job, target = job_on(python, f"{folder}/small.py")
-            reference = (job.space.reference, job.space.env(job.space.reference))
+            reference = (job.space.reference, job.space.deployment(job.space.reference))
             with measuring_alone(), closing(ForkLauncher(target, told=_tell)) as forks:
                 for _ in range(10):
                     _ready(forks, *reference)

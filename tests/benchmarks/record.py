@@ -32,7 +32,7 @@ def record(name: str, minutes: float) -> None:
     workload, _, build = name.rpartition("-")
     job, target = job_on(BUILDS[build], workload)
     launcher = FreshLauncher(target=target)
-    same = (job.space.reference, job.space.env(job.space.reference))
+    same = (job.space.reference, job.space.deployment(job.space.reference))
     FOLDER.mkdir(exist_ok=True)
     with measuring_alone(), (FOLDER / f"{name}.csv").open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")

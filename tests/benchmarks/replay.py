@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.benchmarks.record import FOLDER, N_PROCESSES
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.outcome import Exit, Facts, Slice
 
@@ -93,9 +94,9 @@ class ReplayLauncher:
         self._at = int(rng.integers(len(trace.w)))
         """The recorded slice that comes next."""
 
-    def launch(self, setting: Setting, env: Mapping[str, str]) -> ReplayProcess:
+    def launch(self, setting: Setting, deployment: Deployment) -> ReplayProcess:
         """Start a process; all that start together take `start_s` once, see `ReplayProcess.ready`."""
-        del env
+        del deployment
         return ReplayProcess(self, setting, float(self.rng.choice(self._trace.luck)))
 
     def canary(self) -> ReplayProcess:

@@ -47,7 +47,7 @@ SLICE_S = 0.5
 def session(job: object, target: object) -> Array:
     """Return the mean log rate of six processes: two fresh, two of a server, two of another, shape (6,)."""
     setting = job.space.reference  # type: ignore[attr-defined]
-    env = job.space.env(setting)  # type: ignore[attr-defined]
+    deployment = job.space.deployment(setting)  # type: ignore[attr-defined]
     with ExitStack() as ending:
         servers = [ForkLauncher(target, told=lambda line: print(line, file=sys.stderr)) for _ in range(2)]  # type: ignore[arg-type]
         for server in servers:
@@ -58,7 +58,7 @@ def session(job: object, target: object) -> Array:
         live: list[Process] = []
         fresh = FreshLauncher(target=target)  # type: ignore[arg-type]
         for launcher in (fresh, servers[0], servers[1]):
-            pair = [launcher.launch(setting, env) for _ in range(2)]
+            pair = [launcher.launch(setting, deployment) for _ in range(2)]
             for process in pair:
                 ending.callback(process.close)
             for process in pair:

@@ -26,8 +26,9 @@ from tuner.rules.condition import thresholds
 from tuner.rules.evidence import Study
 from tuner.rules.learn import LearnPlan, learn
 from tuner.rules.recipe import Recipe
-from tuner.rules.situation import EIGEN, FEATURE, OPENMP
+from tuner.rules.situation import FEATURE
 from tuner.rules.table import CUTS, follow, thread_table
+from tuner.space.term import EIGEN, OPENMP
 
 N_RUNS = 100
 N_STUDIES = 1000

@@ -74,7 +74,7 @@ def pair() -> Iterator[Figure]:
     """A against A, both TensorFlow's default, in fresh processes each time."""
     job, target = job_on(sys.executable)
     launcher = FreshLauncher(target=target)
-    same = (job.space.reference, job.space.env(job.space.reference))
+    same = (job.space.reference, job.space.deployment(job.space.reference))
     plan = PairPlan(min_quads=2, max_quads=99)
     rows, cpu_s, timed_s = [], 0.0, 0.0
     with measuring_alone():

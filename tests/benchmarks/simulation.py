@@ -39,6 +39,7 @@ from tuner.search.record import Record
 from tuner.search.sampler import LatticeSampler
 from tuner.search.standing import incumbent
 from tuner.search.study import Study
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.scripted import ScriptedLauncher
@@ -167,7 +168,9 @@ def _finals(launcher: ReplayLauncher, rng: np.random.Generator, noise: Noise) ->
     Return them, and when (s) the primary comparison was decided.
     """
     names = (INCUMBENT, "tf-default", "intel", "tf-default@same-batch")
-    contenders = [Contender(names=(name,), setting=_setting(1, 8 + i, 8), env={}) for i, name in enumerate(names)]
+    contenders = [
+        Contender(names=(name,), setting=_setting(1, 8 + i, 8), deployment=Deployment()) for i, name in enumerate(names)
+    ]
     began_s = launcher.now()
     decided_s = math.inf
     costs = [Cost(start_s=FORK_START_S, step_s=8 / ITEMS_S)] * 2
@@ -210,7 +213,7 @@ def pair_errors(trace: str, seed: int) -> tuple[float, float, float, float, floa
     """
     rng = np.random.default_rng([seed, 3])
     launcher = ReplayLauncher(_trace(trace), lambda _: ITEMS_S, rng)
-    a, b = launcher.launch(DEFAULT, {}), launcher.launch(DEFAULT, {})
+    a, b = launcher.launch(DEFAULT, Deployment()), launcher.launch(DEFAULT, Deployment())
     step_s = DEFAULT.batch_size / ITEMS_S
     pair = measure_pair(
         a,
@@ -225,9 +228,9 @@ def pair_errors(trace: str, seed: int) -> tuple[float, float, float, float, floa
         return Objective.THROUGHPUT.log_rate(process.slice(10.0), 8)  # type: ignore[attr-defined]
 
     in_turn = once(b) - once(a)
-    first = once(launcher.launch(DEFAULT, {}))
+    first = once(launcher.launch(DEFAULT, Deployment()))
     launcher.wait(float(rng.uniform(60.0, 240.0)))
-    later = once(launcher.launch(DEFAULT, {}))
+    later = once(launcher.launch(DEFAULT, Deployment()))
     rates = [[Objective.THROUGHPUT.log_rate(s, 8) for s in side] for side in (pair.reference, pair.candidate)]
     return paired.mean, paired.se, unpaired(*rates).se, in_turn, later - first
 
@@ -250,7 +253,9 @@ def coverage(contenders: int, rounds: int, noisier: float, seed: int) -> tuple[f
     )
     names = [INCUMBENT, "tf-default", *(f"rival-{i}" for i in range(2, contenders))]
     contest = Contest(
-        contenders=[Contender(names=(n,), setting=s, env={}) for n, s in zip(names, settings, strict=True)],
+        contenders=[
+            Contender(names=(n,), setting=s, deployment=Deployment()) for n, s in zip(names, settings, strict=True)
+        ],
         launcher=launcher,
         plan=FinalsPlan(laps=1, max_rounds=rounds),
         objective=Objective.THROUGHPUT,

@@ -46,7 +46,7 @@ def cost(name: str, mode: str, batch_size: int) -> Cost:
     job = prepare(check(Request(workload=Asked.named(name, mode=mode), batch_size=str(batch_size)), stores=False))
     job.export()
     launcher = FreshLauncher(target=job.target(deadline_s=300.0))
-    process = launcher.launch(job.space.reference, job.space.env(job.space.reference))
+    process = launcher.launch(job.space.reference, job.space.deployment(job.space.reference))
     facts = process.ready()
     timed = process.slice(1.0)
     peak = process.close().peak_memory_bytes

@@ -1,6 +1,9 @@
 """Look at TensorFlow from inside the target interpreter and write what is there as JSON to OUT.
 
-    probe OUT PARENT_PID
+    probe OUT PARENT_PID EXPERIMENTS
+
+EXPERIMENTS is a JSON object: `low`, variables and their values, and `changes`, what is set differently in each
+experiment, or null where nothing is set.
 
 oneDNN describes itself on stdout at its first primitive (ONEDNN_VERBOSE=1, set by the caller). So each experiment
 runs in a fork with a stdout of its own: the variables are set, a context is created, a convolution runs, and
@@ -20,24 +23,6 @@ from typing import Any, Callable, Dict, List, Optional
 from . import effective, forkserver, importing, lifetime
 
 TIMEOUT_S = 40.0
-LOW = {
-    "TF_NUM_INTEROP_THREADS": "1",
-    "TF_NUM_INTRAOP_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "KMP_BLOCKTIME": "0",
-    "KMP_AFFINITY": "none",
-}
-FIRST_CPU = min(os.sched_getaffinity(0))
-# One variable away from LOW each; the first is what TensorFlow does by itself.
-EXPERIMENTS: List[Optional[Dict[str, str]]] = [
-    None,
-    {},
-    {"TF_NUM_INTEROP_THREADS": "3"},
-    {"TF_NUM_INTRAOP_THREADS": "3"},
-    {"OMP_NUM_THREADS": "3"},
-    {"KMP_BLOCKTIME": "77"},
-    {"KMP_AFFINITY": "granularity=fine,proclist=[%d],explicit" % FIRST_CPU},
-]
 
 
 def convolve(inside: Callable[[], Any]) -> None:
@@ -50,7 +35,10 @@ def convolve(inside: Callable[[], Any]) -> None:
         inside()
         return x
 
-    step = tf.function(lambda x, k: tf.numpy_function(call, [tf.nn.conv2d(x, k, 1, "SAME")], tf.float32))
+    # Autograph, which has nothing to do here, would leave a file behind.
+    step = tf.function(
+        lambda x, k: tf.numpy_function(call, [tf.nn.conv2d(x, k, 1, "SAME")], tf.float32), autograph=False
+    )
     for _ in range(2):
         step(images, kernel)
 
@@ -68,9 +56,9 @@ def ask_openmp() -> Optional[Dict[str, Any]]:
     return None
 
 
-def observe(changes: Optional[Dict[str, str]]) -> Dict[str, Any]:
+def observe(low: Dict[str, str], changes: Optional[Dict[str, str]]) -> Dict[str, Any]:
     """Set the variables, create the context, run, and tell; in a fork."""
-    variables = {} if changes is None else dict(LOW, **changes)
+    variables = {} if changes is None else dict(low, **changes)
     os.environ.update(variables)
     with tempfile.TemporaryFile() as out:
         os.dup2(out.fileno(), 1)
@@ -94,13 +82,13 @@ def observe(changes: Optional[Dict[str, str]]) -> Dict[str, Any]:
     }
 
 
-def describe() -> Dict[str, Any]:
+def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     """Return what TensorFlow, its libraries and the experiments tell."""
     tf = importing.tensorflow()
     refused = effective.live()
     observations: List[Any] = []
-    for changes in EXPERIMENTS if refused is None else []:
-        observation = forkserver.in_a_fork(functools.partial(observe, changes), TIMEOUT_S)
+    for changes in experiments["changes"] if refused is None else []:
+        observation = forkserver.in_a_fork(functools.partial(observe, experiments["low"], changes), TIMEOUT_S)
         if observation is None:
             refused = "a process that is forked after TensorFlow's import does not come to an end there"
             break
@@ -122,7 +110,7 @@ def main(arguments: List[str]) -> None:
     """Import TensorFlow, look, write."""
     lifetime.die_with(int(arguments[1]))
     try:
-        facts = describe()
+        facts = describe(json.loads(arguments[2]))
     except BaseException as error:
         facts = {"error": "%s: %s" % (type(error).__name__, error)}
     facts["python"] = "%d.%d.%d" % sys.version_info[:3]

@@ -363,8 +363,8 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
         reports.write(json.dumps(report) + "\n")
 
     try:
-        if "TFTUNE_CPUS" in os.environ:
-            keep_to(os.environ["TFTUNE_CPUS"])
+        if spec.get("cpus"):
+            keep_to(spec["cpus"])
         if spec["do"] == "export":
             importing.tensorflow()
             exporter.export(spec)

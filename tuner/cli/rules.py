@@ -192,6 +192,7 @@ def recommend(
     from tuner.report import advice
     from tuner.report.emit import Format, emit
     from tuner.rules.schema import THREADS
+    from tuner.space.deployment import Deployment
 
     if format_ is not None and format_ not in list(Format):
         raise unknown("format", format_, list(Format))
@@ -211,11 +212,11 @@ def recommend(
     elif format_ is not None:
         if document["verified"] is not None:
             console(stderr=True).print(advice.verified(document["verified"]), soft_wrap=True)
-        sys.stdout.write(emit(document["env"], Format(format_), title=title))
+        sys.stdout.write(emit(Deployment.from_dict(document), Format(format_), title=title))
     else:
         if document["verified"] is not None:
             show(advice.verified(document["verified"]), "")
-        sys.stdout.write(emit(document["env"], Format.SH, title=title))
+        sys.stdout.write(emit(Deployment.from_dict(document), Format.SH, title=title))
 
 
 def _why(document: dict[str, Any]) -> str:
@@ -235,7 +236,10 @@ def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict
     if setting == default:
         out.print("nothing to verify: what is recommended is TensorFlow's default")
         return None
-    a, b = (Side(asked=text, setting=s, env=job.space.env(s)) for text, s in ((DEFAULT, default), ("rules", setting)))
+    a, b = (
+        Side(asked=text, setting=s, deployment=job.space.deployment(s))
+        for text, s in ((DEFAULT, default), ("rules", setting))
+    )
     with measuring_alone(wait=wait, waiting=lambda line: out.print(f"waiting: {line}")):
         made = measure(
             job,

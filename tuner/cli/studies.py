@@ -80,13 +80,14 @@ def emit(
     from tuner.report.document import advice_of, describe_study
     from tuner.report.emit import Format
     from tuner.report.emit import emit as write
+    from tuner.space.deployment import Deployment
 
     if format_ not in list(Format):
         raise unknown("format", format_, list(Format))
     document = describe_study(_find(study, storage))
     advice = advice_of(document)
     title = f"tftune, study {document['study']}: {advice['reason']}"
-    sys.stdout.write(write(advice["env"], Format(format_), title=title))
+    sys.stdout.write(write(Deployment.from_dict(advice), Format(format_), title=title))
 
 
 def readable(storage: str) -> list[Record]:

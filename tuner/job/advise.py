@@ -7,7 +7,7 @@ against the rule, the advice is to keep the default.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,16 @@ from tuner.report.document import SCHEMA, Document
 from tuner.report.rules import reason, sentence
 from tuner.rules.account import described, kind
 from tuner.rules.evidence import COMPACT_BASELINE, apply
-from tuner.rules.recipe import BATCH, COMPACT, Recipe
+from tuner.rules.recipe import BATCH, Recipe
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.schema import THREADS
 from tuner.rules.situation import Situation
 from tuner.rules.strata import Advice, Decision, Recommendation, decide, is_gain
 from tuner.space.baseline import WANG, wang_width
-from tuner.space.catalogue import KNOBS
-from tuner.space.knob import Value
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.space.term import COMPACT
+from tuner.space.values import Value
 
 RULES = "rules"
 # A search may try what no study tells of, as it measures it: only what was shown to gain nothing is not worth a trial.
@@ -147,7 +148,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         "advice": _advice(followed[-1] if followed else choices[-1]),
         "followed": [_told(each, rules.lists.get(each.group), situation, _compact(job)) for each in choices],
         "setting": setting.to_dict(),
-        "env": _env(job, setting),
+        **_deployment(job, setting).to_dict(),
         "evidence": dict(evidence),
         "counter_example": counter_example(evidence, situation),
         "expected": _expected(followed, outside),
@@ -177,14 +178,12 @@ def counter_example(evidence: Mapping[str, Any], situation: Situation) -> Mappin
     return min(own, key=lambda each: each["over_default"], default=None)
 
 
-def _env(job: Job, setting: Setting) -> dict[str, str]:
+def _deployment(job: Job, setting: Setting) -> Deployment:
     """Return what to set: nothing for TensorFlow's default, and no batch size that is the job's own anyway."""
     if setting == job.space.reference:
-        return {}
-    env = job.space.env(setting)
-    if setting.batch_size == job.space.reference.batch_size:
-        env.pop(KNOBS["batch_size"].variable, None)
-    return env
+        return Deployment()
+    every = job.space.deployment(setting)
+    return replace(every, arguments={}) if setting.batch_size == job.space.reference.batch_size else every
 
 
 def _told(choice: _Choice, rules: RuleList | None, situation: Situation, compact: Value | None) -> dict[str, Any]:

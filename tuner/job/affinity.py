@@ -13,8 +13,10 @@ from tuner.runtime.openmp import VARIABLES, Binding, bind, rejections
 from tuner.runtime.probe import Runtime
 from tuner.space.baseline import BASELINES
 from tuner.space.catalogue import KNOBS
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.space.values import Words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,7 @@ class Affinities:
     runtime: Runtime
     libraries: Mapping[str, str]
 
-    def binding(self, setting: Setting, env: Mapping[str, str]) -> Binding | None:
+    def binding(self, setting: Setting, deployment: Deployment) -> Binding | None:
         """Return where a setting's OpenMP threads are bound, None where the runtime uses no OpenMP library."""
         bundled = self.runtime.openmp_library
         if bundled is None:
@@ -34,8 +36,8 @@ class Affinities:
         library = Path(self.libraries[INTEL_OPENMP]) if chosen == INTEL_OPENMP else Path(bundled)
         # The team of a second operator goes on where the first one's ended: every place that there is may be taken.
         n_threads = max(int(setting.to_dict().get("omp_num_threads", 1)), self.machine.logical_cpus)
-        asked = {name: env[name] for name in VARIABLES if name in env}
-        return bind(library, asked, n_threads=n_threads, cpus=env.get("TFTUNE_CPUS"))
+        asked = {name: deployment.env[name] for name in VARIABLES if name in deployment.env}
+        return bind(library, asked, n_threads=n_threads, cpus=deployment.cpus)
 
     def same(self) -> Callable[[str], str]:
         """Return what gives one spelling for all KMP_AFFINITY values that bind alike here: the guides' comes first."""
@@ -79,7 +81,8 @@ class Affinities:
         library = self.runtime.openmp_library
         if library is None:
             return
-        bound = bind(Path(library), {KNOBS[name].variable: value}, n_threads=2, cpus=cpus)
+        asked = KNOBS[name].carrier.deploy(value, self.libraries).env
+        bound = bind(Path(library), asked, n_threads=2, cpus=cpus)
         _insist(bound, name, f"{name}={value} is refused by {library}")
 
 
@@ -91,8 +94,8 @@ def _insist(bound: Binding, name: str, problem: str) -> None:
     """Raise BadInputError with `problem` and the library's own words where it refused a value of the knob."""
     refused = rejections(bound.warnings)
     if refused:
-        expected = KNOBS[name].example or " or ".join(KNOBS[name].words)
-        raise BadInputError(f"{problem}: {refused[0]}", f"expected e.g. {expected}")
+        values = KNOBS[name].values
+        raise BadInputError(f"{problem}: {refused[0]}", values.expected if isinstance(values, Words) else "")
 
 
 def where(value: str, machine: Machine, *, n_threads: int) -> tuple[Path, Binding]:

@@ -29,6 +29,7 @@ from tuner.search.record import Record, now
 from tuner.search.storage import check_storage, find, open_storage, storing
 from tuner.space import spacefile
 from tuner.space.baseline import DEFAULT
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.workload.asked import Asked
 
@@ -102,15 +103,19 @@ def checkup(
     batch_sizes = {int(setting["batch_size"]) for setting in settings}
     checked = _understood(record, batch_sizes, python=python, budget=budget, trial_timeout=trial_timeout)
     default = Setting.of(described["baselines"][DEFAULT]["setting"])
-    batch = Setting.of({"batch_size": default.batch_size}).env()
+    batch = Setting.of({"batch_size": default.batch_size}).deployment()
     margin = described["finals"]["margin"] if margin is None else margin
     with measuring_alone(wait=wait, waiting=lambda line: say(f"waiting: {line}")):
         job = prepare(checked)
         _refuse_elsewhere(record, job)
         made = measure(
             job,
-            Side(asked=DEFAULT, setting=default, env=batch),
-            Side(asked=f"study {record.name}", setting=Setting.of(advice["setting"]), env=advice["env"]),
+            Side(asked=DEFAULT, setting=default, deployment=batch),
+            Side(
+                asked=f"study {record.name}",
+                setting=Setting.of(advice["setting"]),
+                deployment=Deployment.from_dict(advice),
+            ),
             checked,
             margin=margin,
             say=say,

@@ -151,7 +151,9 @@ def check_ran(rounds: Sequence[Round]) -> None:
 
 def _contenders(a: Side, b: Side) -> list[Contender]:
     """Return both, the one that the verdict is on first."""
-    return [Contender(names=(name,), setting=each.setting, env=each.env) for name, each in ((B, b), (A, a))]
+    return [
+        Contender(names=(name,), setting=each.setting, deployment=each.deployment) for name, each in ((B, b), (A, a))
+    ]
 
 
 def _plan(job: Job, *, forks: bool) -> FinalsPlan:
@@ -169,7 +171,12 @@ def describe(made: Comparison) -> Document:
     names, y = finals.table(made.rounds, _contenders(made.a, made.b), made.objective)
     rates = {name: made.objective.shown(rate) for name, rate in finals.rates(names, y, A).items()}
     sides = {
-        name: {"asked": each.asked, "env": each.env, "rate": rates.get(name), **evidence.tail(made.rounds, name)}
+        name: {
+            "asked": each.asked,
+            **each.deployment.to_dict(),
+            "rate": rates.get(name),
+            **evidence.tail(made.rounds, name),
+        }
         for name, each in ((A, made.a), (B, made.b))
     }
     warnings = merge(

@@ -23,6 +23,7 @@ from tuner.measure.verdict import MARGIN
 from tuner.measure.warning import merge, of_conditions
 from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import TrialFailure
@@ -68,7 +69,7 @@ def noise_of(
         job = prepare(checked)
         introduce(job)
         setting = job.space.reference
-        same = (setting, job.space.env(setting))
+        same = (setting, job.space.deployment(setting))
         began_s = time.monotonic()
         launcher = job.launcher(deadline_s=checked.deadline_s)
         before = conditions.read(job.machine.affinity)
@@ -97,7 +98,7 @@ def noise_of(
     )
 
 
-def _pair(launcher: Launcher, same: tuple[Setting, dict[str, str]]) -> Pair:
+def _pair(launcher: Launcher, same: tuple[Setting, Deployment]) -> Pair:
     """Return the pair of two fresh processes of one setting."""
     started = start_together(launcher, [same, same], parallel=2)
     try:

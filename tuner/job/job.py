@@ -22,7 +22,8 @@ from tuner.measure.objective import Objective
 from tuner.model.graph import Features, features, read
 from tuner.report.document import describe_host, describe_space, describe_workload
 from tuner.runtime.probe import Runtime, probe
-from tuner.space.catalogue import KNOBS, PRELOAD
+from tuner.space.catalogue import KNOBS
+from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting, scrub
 from tuner.space.space import Space, resolve
 from tuner.trial.audit import Expected, audit, unapplied
@@ -78,9 +79,9 @@ class Job:
         host = describe_host(self.machine, self.runtime) | {"environment": self.environment}
         return host | describe_workload(self.workload) | describe_space(self.space)
 
-    def applied(self, setting: Setting, env: Mapping[str, str], facts: Facts) -> str | None:
+    def applied(self, setting: Setting, deployment: Deployment, facts: Facts) -> str | None:
         """Return why a setting does not hold in a process that is ready, None if nothing speaks against it."""
-        return unapplied(audit(setting, env, facts.effective, self.expected))
+        return unapplied(audit(setting, deployment, facts.effective, self.expected))
 
     @property
     def expected(self) -> Expected:
@@ -98,7 +99,7 @@ class Job:
         made = CommandLauncher(
             command=self.workload.command, base_env=self.env, folder=self.workload.path, deadline_s=deadline_s
         )
-        made.rehearse(self.space.reference, self.space.env(self.space.reference))
+        made.rehearse(self.space.reference, self.space.deployment(self.space.reference))
         return made
 
     def export(self) -> Path:
@@ -206,7 +207,12 @@ def trial_environment() -> tuple[dict[str, str], list[str]]:
 
 
 def _check_placeholders(command: Command, space: Space) -> None:
-    """Raise BadInputError for a knob among a command's words that has no value here, or is misspelt."""
+    """Raise BadInputError for a knob among a command's words that has no value here, or is misspelt.
+
+    And for a batch size that has no place among them: nothing else would tell the command.
+    """
+    if space.tells_batch and "batch_size" not in command.placeholders:
+        raise BadInputError("the command has no place for a batch size", "write {batch_size} among its words")
     for name in sorted(command.placeholders):
         if name in KNOBS and name not in space.domains:
             reason = space.off.get(name, f"it is not part of the search space '{space.name}'")

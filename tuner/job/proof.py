@@ -6,21 +6,20 @@ their environment as a user would. What a knob does that reaches nothing is the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.job.job import Job
-from tuner.machine.cpulist import parse_list
 from tuner.machine.exclusive import measuring_alone
-from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, estimate
 from tuner.measure.verdict import Verdict, Word, judge
 from tuner.runtime.reach import Reach
 from tuner.space.catalogue import KNOBS
-from tuner.space.knob import Value
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.space.values import Value
 from tuner.trial.audit import Finding, audit
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Facts, TrialFailure
@@ -37,7 +36,7 @@ class Proof:
     """
 
     knob: str
-    variable: str
+    variable: str | None
     reach: Reach
     values: tuple[Value, Value]
     verdict: Verdict | None
@@ -89,30 +88,24 @@ def prove(job: Job, *, told: Callable[[str], None]) -> list[Proof]:
 
 def _far(job: Job) -> Iterator[tuple[str, Value, Value]]:
     """Return each knob with two values far apart."""
-    many = max(2, job.machine.physical_cores)
-    yield "inter_op", 1, many
-    yield "intra_op", 1, many
-    yield "omp_num_threads", 1, many
-    yield "kmp_affinity", "none", f"granularity=fine,proclist=[{_first_cpu(job.machine)}],explicit"
-    yield "kmp_blocktime", 0, 200
-    core = {name for name, knob in KNOBS.items() if knob.core}
+    for name, knob in KNOBS.items():
+        if knob.far is not None:
+            yield name, *knob.far(job.machine)
     for name, domain in job.space.domains.items():
-        if name not in core and len(domain) > 1:
+        if not KNOBS[name].core and KNOBS[name].far is None and len(domain) > 1:
             yield name, domain[0], domain[-1]
-
-
-def _first_cpu(machine: Machine) -> int:
-    return min(parse_list(machine.affinity))
 
 
 def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Value]) -> Proof:
     quiet = _quiet(job.space.reference, name)
     settings = [quiet.with_values(**{name: value}) for value in values]
-    wanted = [(setting, job.space.env(setting)) for setting in settings]
+    wanted = [(setting, job.space.deployment(setting)) for setting in settings]
+    knob = KNOBS[name]
+    probed = None if knob.experiment is None else job.runtime.reach.get(knob.experiment.variable)
     proof = Proof(
         knob=name,
-        variable=KNOBS[name].variable,
-        reach=job.runtime.reach.get(KNOBS[name].variable, Reach(answer=None, evidence="")),
+        variable=knob.variable,
+        reach=probed or Reach(answer=None, evidence=""),
         values=values,
         verdict=None,
     )
@@ -121,7 +114,7 @@ def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Va
         failed = next((each.failure for each in started if each.failure is not None), None)
         if failed is not None:
             return replace(proof, failure=f"{failed.status}: {failed.message}")
-        found = [_finding(job, each, env, name) for each, (_, env) in zip(started, wanted, strict=True)]
+        found = [_finding(job, each, deployment, name) for each, (_, deployment) in zip(started, wanted, strict=True)]
         seen = tuple(finding for finding in found if finding is not None)
         pair = _measure(started)
     except (TrialFailure, ReferenceLost) as failure:
@@ -162,10 +155,10 @@ def _estimate(pair: Pair, settings: list[Setting]) -> Estimate:
     return estimate([float(x) for x in log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(high, low))])
 
 
-def _finding(job: Job, started: Started, env: Mapping[str, str], name: str) -> Finding | None:
+def _finding(job: Job, started: Started, deployment: Deployment, name: str) -> Finding | None:
     facts: Facts | None = started.facts
     assert facts is not None  # only processes that did not fail come here
-    found = audit(started.setting, env, facts.effective, job.expected)
+    found = audit(started.setting, deployment, facts.effective, job.expected)
     return next((finding for finding in found if finding.knob == name), None)
 
 

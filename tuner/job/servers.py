@@ -45,7 +45,7 @@ class Servers:
 
         A setting that is read while TensorFlow is imported would need servers of its own.
         """
-        if any(name in EARLY_VARIABLES for contender in contenders for name in contender.env):
+        if any(name in EARLY_VARIABLES for contender in contenders for name in contender.deployment.env):
             return ()
         if self.first() is None:
             return ()

@@ -8,11 +8,11 @@ from tuner.errors import BadInputError, unknown
 from tuner.job.job import Job
 from tuner.report.document import advice_of, describe_study
 from tuner.search.storage import find, open_storage
-from tuner.space.catalogue import KNOBS, PRELOAD, knob
-from tuner.space.knob import Value
+from tuner.space.carrier import Preload
+from tuner.space.catalogue import KNOBS, knob
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-
-_HOLD_COMMAS = ("kmp_affinity", "cpus", "omp_places")
+from tuner.space.values import Cpus, Value, Words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Side:
 
     asked: str
     setting: Setting
-    env: dict[str, str]
+    deployment: Deployment
 
 
 def side(text: str, job: Job, storage_url: str) -> Side:
@@ -37,11 +37,11 @@ def side(text: str, job: Job, storage_url: str) -> Side:
     else:
         setting = _recommended(text, job, storage_url)
     for name, value in setting.items:
-        missing = KNOBS[name].variable == PRELOAD and value != space.reference[name] and value not in space.libraries
-        if missing:
+        carrier = KNOBS[name].carrier
+        if isinstance(carrier, Preload) and carrier.is_missing(value, space.libraries):
             raise BadInputError(f"{name}={value}: no such library is installed here", "install it first")
     job.affinities.check_one(setting)
-    return Side(asked=text, setting=setting, env=space.env(setting))
+    return Side(asked=text, setting=setting, deployment=space.deployment(setting))
 
 
 def _values(text: str, job: Job) -> dict[str, Value]:
@@ -66,13 +66,18 @@ def _parts(text: str) -> list[str]:
     for piece in text.split(","):
         name, separator, _ = piece.partition("=")
         # `granularity=fine` inside an affinity looks like a knob, but there is none of that name.
-        if name not in KNOBS and parts and parts[-1].partition("=")[0] in _HOLD_COMMAS:
+        if name not in KNOBS and parts and _holds_commas(parts[-1].partition("=")[0]):
             parts[-1] += f",{piece}"
         elif not separator:
             raise BadInputError(f"'{piece}' in '{text}' is no knob=value", "write e.g. inter_op=1,intra_op=2")
         else:
             parts.append(piece)
     return parts
+
+
+def _holds_commas(name: str) -> bool:
+    values = KNOBS[name].values if name in KNOBS else None
+    return isinstance(values, Words | Cpus) and values.holds_commas
 
 
 def _recommended(text: str, job: Job, storage_url: str) -> Setting:

@@ -19,6 +19,7 @@ from tuner.machine.conditions import asleep_s
 from tuner.measure import interruption
 from tuner.measure.objective import Objective
 from tuner.measure.statistics import Array
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Launcher, Process
 from tuner.trial.outcome import Slice, TrialFailure
@@ -30,14 +31,14 @@ _MOST_REPEATS = 2  # of one slice: what stalls for ever is slow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A setting in the finals, under every name that it has; `env` applies it.
+    """A setting in the finals, under every name that it has; `deployment` applies it.
 
     One that is not `eligible` is a baseline that a `--set` rules out: compared with, and not recommended.
     """
 
     names: tuple[str, ...]
     setting: Setting
-    env: dict[str, str]
+    deployment: Deployment
     eligible: bool = True
 
     @classmethod
@@ -46,7 +47,7 @@ class Contender:
         return cls(
             names=tuple(data["names"]),
             setting=Setting.of(data["setting"]),
-            env=dict(data["env"]),
+            deployment=Deployment.from_dict(data),
             eligible=data["eligible"],
         )
 
@@ -55,7 +56,7 @@ class Contender:
         return {
             "names": list(self.names),
             "setting": self.setting.to_dict(),
-            "env": self.env,
+            **self.deployment.to_dict(),
             "eligible": self.eligible,
         }
 
@@ -170,7 +171,7 @@ def _run_group(
     group: Sequence[Contender], launcher: Launcher, plan: FinalsPlan, rng: np.random.Generator, result: Round
 ) -> None:
     """Time the contenders that live together."""
-    started = start_together(launcher, [(c.setting, c.env) for c in group], parallel=plan.parallel)
+    started = start_together(launcher, [(c.setting, c.deployment) for c in group], parallel=plan.parallel)
     live: dict[str, Process] = {}
     usual_s: dict[str, list[float]] = {}
     ran: list[Slice] = []

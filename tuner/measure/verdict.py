@@ -13,6 +13,7 @@ from scipy.special import ndtr
 from tuner.measure.finals import SAME_BATCH, Contender
 from tuner.measure.statistics import Array, Estimate, paired
 from tuner.space.baseline import DEFAULT
+from tuner.space.catalogue import KNOBS
 from tuner.space.setting import Setting
 
 INCUMBENT = "incumbent"
@@ -234,5 +235,4 @@ def simplicity(setting: Setting, default: Setting) -> tuple[int, int, float]:
 def n_threads(setting: Setting) -> int:
     """Return how many threads a setting's pools start: each operator at once has its own OpenMP team."""
     values = setting.to_dict()
-    inter, intra = int(values.get("inter_op", 1)), int(values.get("intra_op", 1))
-    return inter + intra + inter * int(values.get("omp_num_threads", 0))
+    return sum(KNOBS[name].threads(values) for name in values)

@@ -12,6 +12,7 @@ from tuner.report.layout import plural
 from tuner.report.sessions import Session, all_together, closest_s, of_setting
 from tuner.search.record import Record
 from tuner.space.baseline import DEFAULT
+from tuner.space.deployment import Deployment
 
 _SEVERAL = 2  # sessions that can say something together
 
@@ -72,9 +73,9 @@ def decide(record: Record, standing: Standing, verdicts: Mapping[str, Verdict], 
     )
 
 
-def env_of(source: str, chosen: Contender) -> dict[str, str]:
+def deployment_of(source: str, chosen: Contender) -> Deployment:
     """Return what to set: nothing at all for TensorFlow's default at the default batch size."""
-    return {} if source == DEFAULT else chosen.env
+    return Deployment() if source == DEFAULT else chosen.deployment
 
 
 def _contender(standing: Standing, name: str) -> Contender:

@@ -20,7 +20,7 @@ from tuner.measure.tail import Kept, p99
 from tuner.measure.verdict import judge_all
 from tuner.measure.warning import merge
 from tuner.report import evidence
-from tuner.report.decision import decide, env_of
+from tuner.report.decision import decide, deployment_of
 from tuner.report.sessions import standing_of
 from tuner.runtime.probe import Runtime
 from tuner.search.record import Record, Trial
@@ -28,8 +28,8 @@ from tuner.search.sampler import believed
 from tuner.search.standing import incumbent
 from tuner.space.baseline import BASELINES, DEFAULT
 from tuner.space.catalogue import KNOBS
-from tuner.space.knob import Value
 from tuner.space.space import Space
+from tuner.space.values import Value
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
 
@@ -50,7 +50,7 @@ def describe_space(space: Space) -> Document:
     """Return the knobs, on or off, and the baselines as resolved here."""
     knobs: Document = {}
     for name, knob in KNOBS.items():
-        common = {"variable": knob.variable, "meaning": knob.meaning}
+        common = {"variable": knob.variable, "set_by": knob.carrier.title, "meaning": knob.meaning}
         if name in space.off:
             knobs[name] = {"active": False, "reason": space.off[name], **common}
         elif name in space.domains:
@@ -218,7 +218,7 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
         "recommended": {
             "source": decision.advice.source,
             "setting": chosen.setting.to_dict(),
-            "env": env_of(decision.advice.source, chosen),
+            **deployment_of(decision.advice.source, chosen).to_dict(),
             "reason": decision.reason,
             "alike": list(decision.advice.alike),
             "gain": None if decision.advice.gain is None else decision.together(),
@@ -233,7 +233,7 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "advice": {
                 "source": decision.tried_as,
                 "setting": tried.setting.to_dict(),
-                "env": env_of(decision.tried_as, tried),
+                **deployment_of(decision.tried_as, tried).to_dict(),
             },
             "rounds": len(y),
             "fresh_rounds": sum(r.fresh for r in rounds if not r.interruptions),

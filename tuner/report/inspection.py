@@ -55,7 +55,7 @@ def reach(document: Document) -> RenderableType:
     styles = {True: "green", False: "red", None: "yellow"}
     for row in document["audit"]:
         answer = row["reaches"]
-        shown.add_row(row["knob"], row["variable"], Text(_ANSWERS[answer], style=styles[answer]), row["evidence"])
+        shown.add_row(row["knob"], row["variable"] or "", Text(_ANSWERS[answer], style=styles[answer]), row["evidence"])
     return shown
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from tuner.report.emit import argument_note
 from tuner.report.rules import (
     FOLLOWED,
     HEADLINE,
@@ -115,9 +116,10 @@ def _group(document: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def _snippet(example: Mapping[str, Any] | None) -> Iterator[str]:
-    if example is None or not example["env"]:
+    if example is None or not (example["env"] or example.get("arguments")):
         return
     yield from ("", f"For example {example['workload']} {example['mode']} on {example['shape']}:", "", "```sh")
+    yield from (f"# {argument_note(name, value)}" for name, value in example.get("arguments", {}).items())
     yield from (f"export {name}={value}" for name, value in example["env"].items())
     yield "```"
 

@@ -18,6 +18,7 @@ from tuner.report.emit import Format, emit
 from tuner.report.layout import duration_text, percent, plural, rate_text, ratio_text, table
 from tuner.runtime.probe import OFF_BY_DEFAULT
 from tuner.space.baseline import DEFAULT, WANG, WANG_SOURCE
+from tuner.space.deployment import Deployment
 
 _GIB = 1024**3
 _APART_S = 1800.0  # sessions of less than this between them may well meet the machine in one state
@@ -75,14 +76,12 @@ def host(document: Document) -> RenderableType:
 
 def knobs(document: Document) -> RenderableType:
     """Return the knobs with their values, or the reason why they are off."""
-    on = table(
-        "knob", "variable", "values", title=f"search space '{document['space']}': {document['points']:,} settings"
-    )
+    on = table("knob", "set by", "values", title=f"search space '{document['space']}': {document['points']:,} settings")
     off: dict[str, list[str]] = {}
     fixed = held(document)
     for name, knob in document["knobs"].items():
         if knob["active"] and name not in fixed:
-            on.add_row(name, knob["variable"], ", ".join(map(str, knob["values"])))
+            on.add_row(name, knob["variable"] or knob["set_by"], ", ".join(map(str, knob["values"])))
         elif not knob["active"]:
             off.setdefault(knob["reason"], []).append(name)
     values = {name: document["knobs"][name]["values"][0] for name in fixed}
@@ -302,7 +301,7 @@ def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> list[R
     again = f"tftune emit {document['study']} --format sh"
     if storage != DEFAULT_STORAGE:
         again += f" --storage {shlex.quote(storage)}"
-    snippet = emit(advice["env"], Format.SH, title=f"tftune, study {document['study']}")
+    snippet = emit(Deployment.from_dict(advice), Format.SH, title=f"tftune, study {document['study']}")
     return [
         Group(*lines),
         Text(),

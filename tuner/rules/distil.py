@@ -18,10 +18,12 @@ from tuner.rules.policy import Kept, Policy, with_caution
 from tuner.rules.proof import FOLDS, ONE_BY_ONE, OURS, Follow, folds, prove
 from tuner.rules.recipe import Recipe
 from tuner.rules.rule import Coverage, Rule, RuleList, RuleSet
-from tuner.rules.situation import EIGEN, FEATURES
+from tuner.rules.situation import FEATURES
 from tuner.rules.strata import CLASSES, Advice, class_of, decide
 from tuner.rules.table import Rules, Table, batch_table, first_rule, follow, thread_table
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.space.term import EIGEN
 
 Out = Callable[[Study], bool]
 """Says of a study whether it is left out."""
@@ -134,10 +136,11 @@ def _example(study: Study, setting: Setting) -> dict[str, Any]:
     A build may make one variable's default of another.
     """
     other = setting.without("batch_size") != study.default.without("batch_size")
-    env = setting.env() if other else Setting.of({"batch_size": setting.batch_size}).env()
-    if setting.batch_size == study.default.batch_size:
-        env.pop("TFTUNE_BATCH_SIZE", None)
-    return {**described(study.situation), "env": env}
+    deployment = setting.deployment() if other else Deployment()
+    example = {**described(study.situation), "env": dict(deployment.env)}
+    if setting.batch_size != study.default.batch_size:
+        example["arguments"] = {"batch_size": setting.batch_size}
+    return example
 
 
 def _pool_of(studies: Sequence[Study]) -> str | None:

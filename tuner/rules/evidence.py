@@ -19,13 +19,14 @@ from tuner.measure.noise import Noise, together
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.statistics import moderated
-from tuner.rules.recipe import BATCH, COMPACT, ONEDNN, TERMS, Recipe
+from tuner.rules.recipe import BATCH, ONEDNN, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.search.record import Record
 from tuner.space.baseline import DEFAULT, INTEL, WANG, wang_width
-from tuner.space.knob import Value
 from tuner.space.setting import Setting
+from tuner.space.term import COMPACT
+from tuner.space.values import Value
 from tuner.workload.workload import Execution
 
 COMPACT_BASELINE = "tf-guide-mkl"

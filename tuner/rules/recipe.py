@@ -1,69 +1,22 @@
 """Recipes: settings relative to the machine and the graph, which is what a rule can carry to the next workload.
 
-Notation
-    P   physical cores inside the affinity mask and the quota
-    S   sockets
-    w   pools: the graph's average width, rounded down, at most P (Wang et al., TACO 2021, is one recipe of these; its
-        formula is recalled, not verified)
+A recipe names a term for each knob that it sets (`tuner.space.term`), or a factor of the batch size.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.rules.situation import EIGEN, OPENMP, Scale
-from tuner.space.knob import Value
+from tuner.space.catalogue import KNOBS
+from tuner.space.term import COMPACT, Scale
+from tuner.space.values import Value
 
 DEFAULT = "default"
-COMPACT = "compact"
 ONEDNN = "onednn"
-Known = Mapping[str, Value]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
-    """A value of a knob in words, and what it is at a scale, given the values of the knobs before it."""
-
-    name: str
-    words: str
-    of: Callable[[Scale, Known], Value]
-
-
-def _number(value: int, words: str = "") -> Term:
-    return Term(name=str(value), words=words or str(value), of=lambda *_: value)
-
-
-_CORES = Term(name="cores", words="all usable cores", of=lambda s, _: s.cores)
-_SHARE = Term(
-    name="cores/inter_op",
-    words="the usable cores shared among the pools",
-    of=lambda s, known: max(1, s.cores // int(known.get("inter_op", 1))),
-)
-_TERMS: dict[str, tuple[Term, ...]] = {
-    "inter_op": (
-        _number(1),
-        Term(name="sockets", words="one a socket", of=lambda s, _: s.sockets),
-        Term(name="width", words="the graph's average width", of=lambda s, _: s.pools),
-        _CORES,
-    ),
-    "intra_op": (_CORES, _SHARE, _number(1)),
-    "omp_num_threads": (_CORES, _SHARE, _number(1)),
-    # Which spelling binds compactly is a matter of the machine; the situation's owner replaces the word.
-    "kmp_affinity": (Term(name=COMPACT, words="compact", of=lambda *_: COMPACT),),
-    "kmp_blocktime": (_number(0, "0 ms"), _number(1, "1 ms"), _number(30, "30 ms"), _number(200, "200 ms")),
-    ONEDNN: (_number(1, "on (changes rounding)"),),
-}
-TERMS = {knob: {term.name: term for term in terms} for knob, terms in _TERMS.items()}
-# The pool that a knob acts on, where it is not either.
-_POOL = {"omp_num_threads": OPENMP, "kmp_affinity": OPENMP, "kmp_blocktime": OPENMP, ONEDNN: EIGEN}
-_LABELS = {
-    "omp_num_threads": "OMP_NUM_THREADS",
-    "kmp_affinity": "KMP_AFFINITY",
-    "kmp_blocktime": "KMP_BLOCKTIME",
-    ONEDNN: "oneDNN",
-}
+_VOCABULARIES = {name: knob.vocabulary for name, knob in KNOBS.items() if knob.vocabulary is not None}
+TERMS = {name: {term.name: term for term in each.terms} for name, each in _VOCABULARIES.items()}
 BATCH = "batch_size"
 FACTORS = (0.125, 0.25, 0.5, 2.0, 4.0, 8.0)
 
@@ -101,25 +54,25 @@ class Recipe:
         for knob, name in self.items:
             if knob == BATCH:
                 found[knob] = max(1, round(scale.batch_size * float(name)))
-            elif _acts(knob, scale):
+            elif _VOCABULARIES[knob].acts(scale):
                 found[knob] = TERMS[knob][name].of(scale, found)
         return found
 
     def words(self, pool: str | None = None) -> str:
         """Return the recipe as a person would say it; of a build with that pool, if it is said."""
-        shown = [
-            f"{_LABELS.get(knob, knob)} {_factor(name) if knob == BATCH else TERMS[knob][name].words}"
-            for knob, name in self.items
-            if pool is None or _POOL.get(knob, pool) == pool
-        ]
+        shown = [_words(knob, name) for knob, name in self.items if knob == BATCH or _acts_on(knob, pool)]
         return ", ".join(shown) or "keep TensorFlow's defaults"
 
 
-def _acts(knob: str, scale: Scale) -> bool:
-    """Return whether a knob does anything there: oneDNN can be turned on where a stock wheel leaves it off."""
-    if knob == ONEDNN:
-        return scale.onednn_is_open
-    return _POOL.get(knob, scale.pool) == scale.pool
+def _acts_on(knob: str, pool: str | None) -> bool:
+    """Return whether a knob acts on builds with that pool, or with any."""
+    return pool is None or _VOCABULARIES[knob].pool in (None, pool)
+
+
+def _words(knob: str, name: str) -> str:
+    if knob == BATCH:
+        return f"{knob} {_factor(name)}"
+    return f"{_VOCABULARIES[knob].label} {TERMS[knob][name].words}"
 
 
 def _factor(name: str) -> str:

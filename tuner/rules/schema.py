@@ -73,7 +73,7 @@ EVIDENCE = _object(
         "strata": _list(_object({**_KIND, **_ADVISED}, _EXPECTED["properties"])),
         "builds": _list(_object({**_BUILD, **_ADVISED}, _EXPECTED["properties"])),
         "same_there": _list(_TEXT),
-        "example": _object({**_SITUATION, "env": _map(_TEXT)}),
+        "example": _object({**_SITUATION, "env": _map(_TEXT)}, {"arguments": _map(_COUNT)}),
     },
 ) | {
     "if": {"properties": {"studies": {"minimum": 1}}},

@@ -12,27 +12,7 @@ from tuner.machine.topology import Cache
 from tuner.model.graph import Features
 from tuner.runtime.probe import has_onednn
 from tuner.space.baseline import DEFAULT, pools
-
-EIGEN, OPENMP = "eigen", "openmp"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """All of a situation that the same recipe may mean another setting by; most studies share a few of these."""
-
-    cores: int
-    """Usable ones: inside the affinity mask and the quota."""
-    sockets: int
-    pools: int
-    """Wang et al.'s number of these."""
-    batch_size: int
-    pool: str
-    onednn: bool
-
-    @property
-    def onednn_is_open(self) -> bool:
-        """Return whether oneDNN is off and could be turned on."""
-        return self.pool == EIGEN and not self.onednn
+from tuner.space.term import EIGEN, OPENMP, Scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,12 +28,11 @@ from scipy.linalg import cho_factor, cho_solve
 
 from tuner.measure.statistics import Array
 from tuner.space.catalogue import KNOBS
-from tuner.space.knob import Value
 from tuner.space.setting import Setting
+from tuner.space.values import Numbers, Value
 
 _AMPLITUDES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 _OTHER_WORD = 0.3
-_UNITS = {"kmp_blocktime": 4.0}  # octaves that count as one: 0, 1, 30 and 200 ms
 _INTERACTION = 0.5  # θ
 FINALS = -1
 """The reference of the finals: TensorFlow's default in all of their rounds. Trials' references count from 1."""
@@ -142,9 +141,10 @@ class _Coordinates:
 
 
 def _coordinates(name: str, values: Sequence[Value]) -> _Coordinates:
-    if not KNOBS[name].numeric:
+    of = KNOBS[name].values
+    if not isinstance(of, Numbers):
         return _Coordinates(np.array(values, dtype=str), numeric=False)
-    return _Coordinates(np.log2(1.0 + np.array(values, dtype=float)) / _UNITS.get(name, 1.0), numeric=True)
+    return _Coordinates(np.log2(1.0 + np.array(values, dtype=float)) / of.octaves, numeric=True)
 
 
 def _along(a: _Coordinates, b: _Coordinates) -> Array:

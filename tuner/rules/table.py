@@ -18,8 +18,9 @@ from tuner.rules.evidence import Study, apply
 from tuner.rules.learn import LearnPlan, Problem, learn
 from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
 from tuner.rules.schema import THREADS
-from tuner.rules.situation import FEATURES, OPENMP
+from tuner.rules.situation import FEATURES
 from tuner.space.setting import Setting
+from tuner.space.term import OPENMP
 
 Rules = Sequence[tuple[Condition, Recipe]]
 CUTS = 12  # thresholds a feature, at most

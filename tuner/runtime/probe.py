@@ -170,7 +170,7 @@ def _cpu() -> list[object]:
 def _sources() -> list[str]:
     """Return the code that looks: another look may see something else."""
     scripts = [child(name) for name in ("boot", "locate", "probe", "effective", "forkserver")]
-    return [path.read_text() for path in (Path(__file__), *scripts)]
+    return [path.read_text() for path in (Path(__file__), Path(reach.__file__), *scripts)]
 
 
 def _locate(python: Path, env: dict[str, str]) -> dict[str, object]:
@@ -205,9 +205,10 @@ def _locate(python: Path, env: dict[str, str]) -> dict[str, object]:
 def _ask(python: Path, env: dict[str, str]) -> Runtime:
     with tempfile.TemporaryDirectory(prefix="tftune-probe-") as folder:
         out = Path(folder) / "facts.json"
+        experiments = json.dumps(reach.plan(sorted(os.sched_getaffinity(0))))
         try:
             done = subprocess.run(
-                [str(python), str(child("boot")), "probe", str(out), str(os.getpid())],
+                [str(python), str(child("boot")), "probe", str(out), str(os.getpid()), experiments],
                 env=env | {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -1,30 +1,42 @@
-"""What the probe's experiments say: which variables reach the runtime, and what it does when nothing is set.
+"""What the probe's experiments say: which variables reach the build, and what it does when nothing is set.
 
-An observation is a fork of the target interpreter in which one variable was moved away from a low value (or, for
-`changes` = None, in which nothing was set): the threads that the creation of TensorFlow's context started, what
-oneDNN said of itself, and what the OpenMP library said on a thread that operators run on.
+An experiment moves one variable from a low value to one that is far away, in a fork of the target interpreter, while
+those of all other experiments are low. Its observation holds the threads that the creation of TensorFlow's context
+started, what oneDNN said of itself, and what the OpenMP library said on a thread that operators run on. In one fork
+more (`changes` = None) nothing is set.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 Observation = dict[str, Any]
 
 _FAR = 2  # the experiments move a thread count from 1 to 3
-INTER, INTRA, OMP = "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"
-BLOCKTIME, AFFINITY = "KMP_BLOCKTIME", "KMP_AFFINITY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """Whether a variable reaches a runtime (None: unknown), and the evidence in one line."""
+    """Whether a variable reaches a build (None: unknown), and the evidence in one line."""
 
     answer: bool | None
     evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A variable at its `low` value, moved to `far`, which may depend on the CPUs of the affinity mask.
+
+    `judge` is handed `far` as it was, and the observations with the low value and with that one.
+    """
+
+    variable: str
+    low: str
+    far: Callable[[Sequence[int]], str]
+    judge: Callable[[str, Observation, Observation], Reach]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +47,15 @@ class Pools:
     inter_name: str | None
 
 
+def plan(cpus: Sequence[int]) -> dict[str, Any]:
+    """Return what the probe is told to do: the low values, and what is changed of them in each fork."""
+    changes = [None, {}, *({each.variable: each.far(cpus)} for each in EXPERIMENTS)]
+    return {"low": {each.variable: each.low for each in EXPERIMENTS}, "changes": changes}
+
+
 def pools(observations: Sequence[Observation]) -> Pools | None:
     """Return how many threads the pools have, None where the counts do not follow the variables one to one."""
-    low, inter, intra = (_find(observations, changes) for changes in ({}, {INTER: "3"}, {INTRA: "3"}))
+    low, inter, intra = _find(observations, {}), _far(observations, INTER_OP), _far(observations, INTRA_OP)
     if low is None or inter is None or intra is None:
         return None
     if inter["created"] - low["created"] != _FAR or intra["created"] - low["created"] != _FAR:
@@ -64,15 +82,16 @@ def defaults(observations: Sequence[Observation], *, cpus: int) -> dict[str, int
 
 
 def reach(observations: Sequence[Observation]) -> dict[str, Reach]:
-    """Return, for each variable of the experiments, whether it reaches the runtime."""
+    """Return, for each variable of the experiments, whether it reaches the build."""
     low = _find(observations, {})
     if low is None:
         return {}
-    found = {}
-    for observation in observations:
-        for variable, value in (observation["changes"] or {}).items():
-            found[variable] = _judge(variable, value, low, observation)
-    return found
+    answers = {}
+    for each in EXPERIMENTS:
+        high = _far(observations, each)
+        if high is not None:
+            answers[each.variable] = each.judge(high["changes"][each.variable], low, high)
+    return answers
 
 
 def onednn_threads(observation: Observation) -> int | None:
@@ -89,25 +108,46 @@ def _find(observations: Sequence[Observation], changes: dict[str, str] | None) -
     return next((o for o in observations if o["changes"] == changes), None)
 
 
-def _judge(variable: str, value: str, low: Observation, high: Observation) -> Reach:
-    if variable in (INTER, INTRA):
-        more = high["created"] - low["created"]
-        evidence = f"1 and {value}: TensorFlow's context starts {low['created']} and {high['created']} threads"
-        return Reach(answer=None if more not in (0, _FAR) else more == _FAR, evidence=evidence)
-    if variable == OMP:
-        a, b = onednn_threads(low), onednn_threads(high)
-        if a is None or b is None:
-            return Reach(answer=False, evidence="oneDNN ran nothing, and no other TensorFlow operator uses OpenMP")
-        # GNU's library reads its variables when it is loaded, which in a fork is too late to tell.
-        late = a == b and _on_openmp(low) and low["openmp"] is None
-        return Reach(answer=None if late else a != b, evidence=f"1 and {value}: oneDNN takes {a} and {b} threads")
+def _far(observations: Sequence[Observation], experiment: Experiment) -> Observation | None:
+    return next((o for o in observations if list(o["changes"] or ()) == [experiment.variable]), None)
+
+
+def _pool(value: str, low: Observation, high: Observation) -> Reach:
+    more = high["created"] - low["created"]
+    evidence = f"1 and {value}: TensorFlow's context starts {low['created']} and {high['created']} threads"
+    return Reach(answer=None if more not in (0, _FAR) else more == _FAR, evidence=evidence)
+
+
+def _omp_threads(value: str, low: Observation, high: Observation) -> Reach:
+    a, b = onednn_threads(low), onednn_threads(high)
+    if a is None or b is None:
+        return Reach(answer=False, evidence="oneDNN ran nothing, and no other TensorFlow operator uses OpenMP")
+    # GNU's library reads its variables when it is loaded, which in a fork is too late to tell.
+    late = a == b and _on_openmp(low) and low["openmp"] is None
+    return Reach(answer=None if late else a != b, evidence=f"1 and {value}: oneDNN takes {a} and {b} threads")
+
+
+def _no_kmp(low: Observation, high: Observation) -> Reach | None:
+    """Return why no KMP variable can reach the build, None if one can."""
     if not _on_openmp(low) or not _on_openmp(high):
         return Reach(answer=False, evidence="oneDNN does not run on OpenMP, and no other TensorFlow operator does")
     if low["openmp"] is None or high["openmp"] is None:
         return Reach(answer=False, evidence="no OpenMP library that reads KMP variables is loaded")
-    if variable == BLOCKTIME:
-        a, b = low["openmp"]["blocktime_ms"], high["openmp"]["blocktime_ms"]
-        return Reach(answer=a != b, evidence=f"0 and {value}: the OpenMP library says {a} and {b} ms")
+    return None
+
+
+def _blocktime(value: str, low: Observation, high: Observation) -> Reach:
+    no = _no_kmp(low, high)
+    if no is not None:
+        return no
+    a, b = low["openmp"]["blocktime_ms"], high["openmp"]["blocktime_ms"]
+    return Reach(answer=a != b, evidence=f"0 and {value}: the OpenMP library says {a} and {b} ms")
+
+
+def _affinity(value: str, low: Observation, high: Observation) -> Reach:
+    no = _no_kmp(low, high)
+    if no is not None:
+        return no
     a, b = low["openmp"]["cpus"], high["openmp"]["cpus"]
     evidence = f"none and {value.rpartition(',')[2]}: operators run on CPUs {_list(a)} and {_list(b)}"
     return Reach(answer=a != b if len(a) > 1 else None, evidence=evidence)
@@ -115,3 +155,16 @@ def _judge(variable: str, value: str, low: Observation, high: Observation) -> Re
 
 def _list(cpus: Sequence[int]) -> str:
     return ",".join(map(str, cpus)) if len(cpus) <= 4 else f"{cpus[0]}…{cpus[-1]} ({len(cpus)})"
+
+
+INTER_OP = Experiment(variable="TF_NUM_INTEROP_THREADS", low="1", far=lambda _: "3", judge=_pool)
+INTRA_OP = Experiment(variable="TF_NUM_INTRAOP_THREADS", low="1", far=lambda _: "3", judge=_pool)
+OMP_NUM_THREADS = Experiment(variable="OMP_NUM_THREADS", low="1", far=lambda _: "3", judge=_omp_threads)
+KMP_BLOCKTIME = Experiment(variable="KMP_BLOCKTIME", low="0", far=lambda _: "77", judge=_blocktime)
+KMP_AFFINITY = Experiment(
+    variable="KMP_AFFINITY",
+    low="none",
+    far=lambda cpus: f"granularity=fine,proclist=[{min(cpus)}],explicit",
+    judge=_affinity,
+)
+EXPERIMENTS = (INTER_OP, INTRA_OP, OMP_NUM_THREADS, KMP_BLOCKTIME, KMP_AFFINITY)

@@ -152,7 +152,7 @@ class Bench:
 
     def _launch(self, settings: Sequence[Setting]) -> list[Started]:
         began = self._launcher.now()
-        wanted = [(setting, self._space.env(setting)) for setting in settings]
+        wanted = [(setting, self._space.deployment(setting)) for setting in settings]
         started = start_together(self._launcher, wanted, parallel=self._plan.parallel)
         self.start_s = (self._launcher.now() - began) / math.ceil(len(settings) / self._plan.parallel)
         known = [start.facts.memory_bytes or 0 for start in started if start.facts is not None]

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.space.baseline import DEFAULT, INTEL
-from tuner.space.knob import Value
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.space.values import Value
 
 _REGIMES = ((1, True), (2, False), (4, False), (1, False))
 """Pools, and whether threads are bound: several bound teams lie on the same cores, which the baselines show."""

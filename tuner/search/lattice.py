@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tuner.measure.statistics import Array
 from tuner.space.catalogue import KNOBS
-from tuner.space.knob import Value
 from tuner.space.setting import Setting
+from tuner.space.values import Value
 
 Indices = NDArray[np.intp]
 _LEAST = 0.5  # what a 0 counts as
@@ -101,7 +101,7 @@ class Lattice:
 
 def _table(name: str, values: Sequence[Value]) -> Array:
     """Return the coordinates of each value of a knob, shape (values, coordinates)."""
-    if KNOBS[name].numeric:
+    if KNOBS[name].is_numeric:
         x = np.log2(np.maximum([float(value) for value in values], _LEAST))
         return np.asarray((x - x.min()) / max(x.max() - x.min(), 1e-12))[:, None]
     return np.eye(len(values)) / math.sqrt(2) if len(values) > 1 else np.zeros((1, 0))

@@ -101,7 +101,7 @@ def contenders(
             Contender(
                 names=names,
                 setting=setting,
-                env=space.env(setting),
+                deployment=space.deployment(setting),
                 eligible=is_default or space.allows(setting),
             )
         )

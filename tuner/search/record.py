@@ -20,9 +20,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.measure.pair import Pair
 from tuner.measure.statistics import Estimate
-from tuner.space.knob import Value
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.space.values import Value
 from tuner.trial.outcome import Status, TrialFailure
 
 SCHEMA = 3

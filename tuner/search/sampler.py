@@ -30,9 +30,9 @@ from tuner.search import gp
 from tuner.search.design import design
 from tuner.search.lattice import Encoding, Indices, Lattice
 from tuner.search.record import Trial, distributions, pending_of, trials_of
-from tuner.space.knob import Value
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
+from tuner.space.values import Value
 from tuner.trial.outcome import Status
 
 _LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (log scale)

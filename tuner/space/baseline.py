@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner.machine.host import Machine
-from tuner.space.knob import Value
+from tuner.space.values import Value
 
 _COMPACT_SMT = "granularity=fine,compact,1,0"
 _COMPACT = "granularity=fine,compact"

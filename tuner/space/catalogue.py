@@ -11,18 +11,24 @@ import re
 from collections.abc import Mapping
 
 from tuner.errors import unknown
+from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.machine.libraries import INTEL_OPENMP
+from tuner.runtime import reach
 from tuner.runtime.probe import Runtime
-from tuner.space.knob import Knob, Value
+from tuner.space import judging, term
+from tuner.space.carrier import Argument, Mask, Preload, Variable
+from tuner.space.knob import Knob
+from tuner.space.values import Cpus, Numbers, Value, Words
 
-PRELOAD = "LD_PRELOAD"
 _AFFINITY = re.compile(
     r"((granularity=(fine|thread|core|tile|die|node|group|socket)|norespect|respect|verbose|noverbose|warnings|nowarnings"
     r"|proclist=\[[\d,\-{}:]+\]|reset|noreset),)*(?!(no)?(respect|verbose|warnings|reset)\b)[a-z]+(,\d+){0,2}"
 )
 _PLACES = re.compile(r"[a-z_]+(\(\d+\))?|\{[\d,:{}\-]+\}")
 _XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+_THREADS = Numbers(counts_threads=True)
+_SWITCH = Numbers(minimum=0, limit=1)
 
 
 def _no_openmp(runtime: Runtime) -> str | None:
@@ -73,157 +79,211 @@ def _own(name: str, machine: Machine, runtime: Runtime) -> Value:
     return runtime.defaults.get(name, source[name]) if runtime.cpus == machine.logical_cpus else source[name]
 
 
-def _preload(value: Value, libraries: Mapping[str, str]) -> dict[str, str]:
-    """Return the preload of a library; what the build or the system brings needs none."""
-    return {PRELOAD: libraries[str(value)]} if value in libraries else {}
+def _one_or_all(machine: Machine) -> tuple[Value, Value]:
+    return 1, max(2, machine.physical_cores)
 
 
-def _xla(value: Value, _: Mapping[str, str]) -> dict[str, str]:
-    return {"TF_XLA_FLAGS": _XLA_FLAGS} if value == "auto" else {}
+def _free_or_bound(machine: Machine) -> tuple[Value, Value]:
+    return "none", f"granularity=fine,proclist=[{min(parse_list(machine.affinity))}],explicit"
+
+
+def _first_node(machine: Machine) -> str | None:
+    """Return the CPUs of the first NUMA node, None where there is no second one."""
+    return next(iter(machine.numa_nodes.values())) if len(machine.numa_nodes) > 1 else None
+
+
+def _on_first_node(machine: Machine) -> str | None:
+    """Return the first node's CPUs as a list of OpenMP's: as the kernel counts, one thread a core comes first."""
+    node = _first_node(machine)
+    listed = ",".join(str(cpu) for cpu in sorted(parse_list(node))) if node else ""
+    return f"granularity=fine,proclist=[{listed}],explicit" if node else None
+
+
+def _teams(values: Mapping[str, Value]) -> int:
+    """Return the OpenMP threads: each operator that runs at once has a team of its own."""
+    return int(values.get("inter_op", 1)) * int(values["omp_num_threads"])
 
 
 _ALL = (
     Knob(
         name="inter_op",
-        variable="TF_NUM_INTEROP_THREADS",
         meaning="operators that may run at once",
-        numeric=True,
-        counts_threads=True,
+        values=_THREADS,
+        carrier=Variable(reach.INTER_OP.variable),
         default=lambda machine, runtime, _: _own("inter_op", machine, runtime),
+        judge=judging.pool("inter_op", reach.INTER_OP.variable),
+        experiment=reach.INTER_OP,
+        far=_one_or_all,
+        threads=lambda values: int(values["inter_op"]),
+        vocabulary=term.on_either("inter_op", term.number(1), term.SOCKETS, term.WIDTH, term.CORES),
     ),
     Knob(
         name="intra_op",
-        variable="TF_NUM_INTRAOP_THREADS",
         meaning="threads inside one operator (the Eigen pool)",
-        numeric=True,
-        counts_threads=True,
+        values=_THREADS,
+        carrier=Variable(reach.INTRA_OP.variable),
         default=lambda machine, runtime, _: _own("intra_op", machine, runtime),
+        judge=judging.pool("intra_op", reach.INTRA_OP.variable),
+        experiment=reach.INTRA_OP,
+        far=_one_or_all,
+        threads=lambda values: int(values["intra_op"]),
+        vocabulary=term.on_either("intra_op", term.CORES, term.SHARE, term.number(1)),
     ),
     Knob(
         name="omp_num_threads",
-        variable="OMP_NUM_THREADS",
         meaning="threads of oneDNN's operators in an OpenMP build",
-        numeric=True,
-        counts_threads=True,
+        values=_THREADS,
+        carrier=Variable(reach.OMP_NUM_THREADS.variable),
         unless=_no_openmp,
         default=lambda machine, runtime, _: _own("omp_num_threads", machine, runtime),
+        judge=judging.openmp_number("omp_num_threads", reach.OMP_NUM_THREADS.variable),
+        experiment=reach.OMP_NUM_THREADS,
+        far=_one_or_all,
+        threads=_teams,
+        vocabulary=term.on_openmp("OMP_NUM_THREADS", term.CORES, term.SHARE, term.number(1)),
     ),
     Knob(
         name="kmp_affinity",
-        variable="KMP_AFFINITY",
         meaning="which CPU each OpenMP thread is bound to",
-        pattern=_AFFINITY,
-        example="none or granularity=fine,compact,1,0",
+        values=Words(
+            pattern=_AFFINITY,
+            example="none or granularity=fine,compact,1,0",
+            holds_commas=True,
+            presets={
+                "none": lambda _: "none",
+                # Neighbouring threads share a core where cores have several, or stand on neighbouring cores.
+                "compact": lambda _: "granularity=fine,compact",
+                # One thread a core first.
+                "compact_cores": lambda m: "granularity=fine,compact,1,0" if m.threads_per_core > 1 else None,
+                # Neighbouring threads stand on different sockets.
+                "scatter": lambda m: "granularity=fine,scatter" if m.sockets > 1 else None,
+                "one_node": _on_first_node,
+            },
+        ),
+        carrier=Variable(reach.KMP_AFFINITY.variable),
         unless=_no_kmp,
+        overrides=("omp_proc_bind", "omp_places"),
         default=lambda *_: "none",
+        judge=judging.openmp_binding,
+        experiment=reach.KMP_AFFINITY,
+        far=_free_or_bound,
+        vocabulary=term.on_openmp("KMP_AFFINITY", term.COMPACTLY),
     ),
     Knob(
         name="kmp_blocktime",
-        variable="KMP_BLOCKTIME",
         meaning="milliseconds an OpenMP thread spins before it sleeps",
-        numeric=True,
-        minimum=0,
+        values=Numbers(minimum=0, octaves=4.0),  # 0, 1, 30 and 200 ms are about one step apart
+        carrier=Variable(reach.KMP_BLOCKTIME.variable),
         unless=_no_kmp,
         default=lambda machine, runtime, _: _own("kmp_blocktime", machine, runtime),
+        judge=judging.openmp_number("kmp_blocktime", reach.KMP_BLOCKTIME.variable),
+        experiment=reach.KMP_BLOCKTIME,
+        far=lambda _: (0, 200),
+        vocabulary=term.on_openmp("KMP_BLOCKTIME", *(term.number(ms, f"{ms} ms") for ms in (0, 1, 30, 200))),
     ),
     Knob(
         name="batch_size",
-        variable="TFTUNE_BATCH_SIZE",
         meaning="items per step",
-        numeric=True,
+        values=Numbers(),
+        carrier=Argument("batch_size"),
         default=lambda _machine, _runtime, batch_size: batch_size,
+        judge=None,
     ),
     Knob(
         name="cpus",
-        variable="TFTUNE_CPUS",
         meaning="the CPUs that the program may use, as with taskset",
+        values=Cpus(presets={"all": lambda machine: machine.affinity, "one_node": _first_node}),
+        carrier=Mask(),
         core=False,
         default=lambda machine, *_: machine.affinity,
+        judge=judging.mask,
     ),
     Knob(
         name="omp_proc_bind",
-        variable="OMP_PROC_BIND",
         meaning="how OpenMP threads are bound to places, in OpenMP's own words",
-        words=("false", "true", "close", "spread", "primary", "master"),
+        values=Words(words=("false", "true", "close", "spread", "primary", "master")),
+        carrier=Variable("OMP_PROC_BIND"),
         core=False,
         unless=_no_openmp,
         default=lambda *_: "false",
+        judge=judging.openmp_binding,
     ),
     Knob(
         name="omp_places",
-        variable="OMP_PLACES",
         meaning="the places that OpenMP threads are bound to",
-        pattern=_PLACES,
-        example="threads, cores, sockets or {0:4},{4:4}",
+        values=Words(pattern=_PLACES, example="threads, cores, sockets or {0:4},{4:4}", holds_commas=True),
+        carrier=Variable("OMP_PLACES"),
         core=False,
         unless=_no_openmp,
         default=lambda *_: "cores",
+        judge=judging.openmp_binding,
     ),
     Knob(
         name="openmp_library",
-        variable=PRELOAD,
         meaning="the OpenMP library: the build's own, or the intel-openmp package's",
-        words=("bundled", INTEL_OPENMP),
+        values=Words(words=("bundled", INTEL_OPENMP)),
+        carrier=Preload("bundled"),
         core=False,
         early=True,
         unless=_no_openmp,
-        renders=_preload,
         default=lambda *_: "bundled",
+        judge=judging.openmp_library,
     ),
     Knob(
         name="malloc",
-        variable=PRELOAD,
         meaning="the memory allocator of the process",
-        words=("glibc", "jemalloc", "tcmalloc"),
+        values=Words(words=("glibc", "jemalloc", "tcmalloc")),
+        carrier=Preload("glibc"),
         core=False,
         early=True,
-        renders=_preload,
         default=lambda *_: "glibc",
+        judge=judging.malloc,
     ),
     Knob(
         name="onednn",
-        variable="TF_ENABLE_ONEDNN_OPTS",
         meaning="whether TensorFlow hands operators to oneDNN (1) or not (0); changes rounding",
-        numeric=True,
-        minimum=0,
-        limit=1,
+        values=_SWITCH,
+        carrier=Variable("TF_ENABLE_ONEDNN_OPTS"),
         core=False,
         early=True,
         unless=_onednn_is_fixed,
         default=lambda _, runtime, __: int(runtime.has_onednn),
+        judge=judging.onednn,
+        vocabulary=term.Vocabulary(
+            label="oneDNN",
+            terms=(term.number(1, "on (changes rounding)"),),
+            pool=term.EIGEN,
+            acts=lambda scale: scale.onednn_is_open,
+        ),
     ),
     Knob(
         name="onednn_allocator",
-        variable="TF_ONEDNN_USE_SYSTEM_ALLOCATOR",
         meaning="whether oneDNN's operators take memory from the system (1) or from TensorFlow's pool (0)",
-        numeric=True,
-        minimum=0,
-        limit=1,
+        values=_SWITCH,
+        carrier=Variable("TF_ONEDNN_USE_SYSTEM_ALLOCATOR"),
         core=False,
         early=True,
         unless=_no_onednn,
         default=lambda *_: 0,
+        judge=judging.untold,
     ),
     Knob(
         name="xla",
-        variable="TF_XLA_FLAGS",
         meaning="whether XLA compiles clusters of operators (auto) or not (off); changes rounding",
-        words=("off", "auto"),
+        values=Words(words=("off", "auto")),
+        carrier=Variable("TF_XLA_FLAGS", {"off": None, "auto": _XLA_FLAGS}),
         core=False,
         early=True,
         unless=_no_xla,
-        renders=_xla,
         default=lambda *_: "off",
+        judge=judging.xla,
     ),
 )
 
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
 
-EARLY_VARIABLES = frozenset(knob.variable for knob in _ALL if knob.early)
+EARLY_VARIABLES = frozenset(knob.variable for knob in _ALL if knob.early and knob.variable is not None)
 """Variables that are read before TensorFlow's context is created: a process has to begin with them."""
-
-EXCLUSIVE = {"kmp_affinity": ("omp_proc_bind", "omp_places")}
-"""Knobs that stay out where one of the others is named: KMP_AFFINITY overrides OpenMP's own spelling of the same."""
 
 FOREIGN = ("KMP_", "OMP_", "GOMP_", "ONEDNN_VERBOSE", "DNNL_VERBOSE")
 """How variables begin that act on the same pools as the knobs, or slow a step down, and so would falsify a trial."""

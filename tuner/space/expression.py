@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Mapping
 
 from tuner.errors import BadInputError, unknown
-from tuner.space.knob import Value
+from tuner.space.values import Value
 
 _MAX_LENGTH = 300
 

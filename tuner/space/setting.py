@@ -1,4 +1,4 @@
-"""A setting: one value for every active knob, and what a shell has to be told to apply it."""
+"""A setting: one value for every active knob."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tuner.space.catalogue import FOREIGN, KNOBS, PRELOAD
-from tuner.space.knob import Value
+from tuner.space.carrier import Libraries
+from tuner.space.catalogue import FOREIGN, KNOBS
+from tuner.space.deployment import Deployment
+from tuner.space.values import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +46,12 @@ class Setting:
         """Return the values by knob."""
         return dict(self.items)
 
-    def env(self, libraries: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-        """Return the environment variables that apply the setting, the batch size's included.
-
-        `libraries` are the paths of those that can be preloaded, by the value that asks for one.
-        """
-        env: dict[str, str] = {}
+    def deployment(self, libraries: Libraries = MappingProxyType({})) -> Deployment:
+        """Return what applies the setting; see `tuner.space.carrier` for the `libraries`."""
+        applied = Deployment()
         for name, value in self.items:
-            for variable, text in KNOBS[name].env(value, libraries).items():
-                both = variable == PRELOAD and variable in env
-                env[variable] = f"{env[variable]}:{text}" if both else text
-        return env
+            applied |= KNOBS[name].carrier.deploy(value, libraries)
+        return applied
 
 
 def scrub(env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -63,7 +60,7 @@ def scrub(env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     A trial's setting is all that may act on it: an OMP_NUM_THREADS left over in the caller's shell would
     falsify every trial alike, and the comparison with the defaults first of all.
     """
-    reserved = {knob.variable for knob in KNOBS.values() if not knob.early}
+    reserved = {knob.variable for knob in KNOBS.values() if knob.variable is not None and not knob.early}
     reserved |= {name for name in env if name.startswith(FOREIGN)}
     return {k: v for k, v in env.items() if k not in reserved}, sorted(reserved & set(env))
 

@@ -12,11 +12,13 @@ from tuner.identity import digest
 from tuner.machine.host import Machine
 from tuner.runtime.probe import Runtime
 from tuner.space.baseline import BASELINES, DEFAULT
-from tuner.space.catalogue import EXCLUSIVE, KNOBS, PRELOAD, knob
+from tuner.space.carrier import Mask, Preload
+from tuner.space.catalogue import KNOBS, knob
+from tuner.space.deployment import Deployment
 from tuner.space.expression import Expression
-from tuner.space.knob import Value
 from tuner.space.setting import Setting
 from tuner.space.spacefile import SpaceFile, default_of
+from tuner.space.values import Value
 from tuner.workload.workload import Workload
 
 _MAX_LATTICE = 1_000_000
@@ -75,20 +77,22 @@ class Space:
             for name, setting in self.baselines.items()
         }
 
-    def env(self, setting: Setting) -> dict[str, str]:
-        """Return the variables that apply `setting`; none but the batch size's for TensorFlow's own default.
+    def deployment(self, setting: Setting) -> Deployment:
+        """Return what applies `setting`; nothing but the batch size for TensorFlow's own default.
 
         The default is measured as users run it, with nothing set, and not as a copy of it.
         """
         batch = Setting.of({"batch_size": setting.batch_size} if self.tells_batch else {})
         if setting.without("batch_size") == self.reference.without("batch_size"):
-            return batch.env()
-        unset = [
-            name
-            for name, value in setting.items
-            if (KNOBS[name].early or name == "cpus") and value == self.reference[name]
-        ] + ([] if self.tells_batch else ["batch_size"])
-        return Setting(tuple(item for item in setting.items if item[0] not in unset)).env(self.libraries)
+            return batch.deployment()
+        left_out = [name for name, value in setting.items if self._needs_nothing(name, value)]
+        left_out += [] if self.tells_batch else ["batch_size"]
+        return Setting(tuple(item for item in setting.items if item[0] not in left_out)).deployment(self.libraries)
+
+    def _needs_nothing(self, name: str, value: Value) -> bool:
+        """Return whether a knob is left alone at its default: what is read early, and the mask that there is anyway."""
+        each = KNOBS[name]
+        return (each.early or isinstance(each.carrier, Mask)) and value == self.reference[name]
 
     def choices(self) -> dict[str, tuple[Value, ...]]:
         """Return every value that a knob takes on the lattice or in a baseline, in order."""
@@ -185,7 +189,7 @@ def _baseline(
     values = {name: KNOBS[name].default(machine, runtime, batch_size) for name in domains}
     for name, value in rule.items():
         # A library that is not installed cannot be recommended.
-        if name in domains and (KNOBS[name].variable != PRELOAD or value in domains[name]):
+        if name in domains and (not isinstance(KNOBS[name].carrier, Preload) or value in domains[name]):
             values[name] = same_affinity(str(value)) if name == "kmp_affinity" else value
     return Setting.of(values)
 
@@ -196,7 +200,7 @@ def _off(file: SpaceFile, pins: Mapping[str, str], runtime: Runtime, inherited: 
     off = {}
     for name, each in KNOBS.items():
         reason = each.reason_off(runtime, inherited) if each.core or name in named else None
-        rivals = [rival for rival in EXCLUSIVE.get(name, ()) if rival in named]
+        rivals = [rival for rival in each.overrides if rival in named]
         if reason is None and rivals:
             reason = f"{rivals[0]} is another spelling of the same, which it would override"
         if reason is not None:
@@ -212,13 +216,14 @@ def _drop_what_is_missing(
 ) -> dict[str, str]:
     """Take values out of `domains` whose library is not installed; return the reason for each knob concerned."""
     dropped = {}
-    for name in [name for name in domains if KNOBS[name].variable == PRELOAD]:
-        missing = [value for value in domains[name] if value != KNOBS[name].words[0] and value not in libraries]
+    preloads = {name: carrier for name in domains if isinstance(carrier := KNOBS[name].carrier, Preload)}
+    for name, carrier in preloads.items():
+        missing = [value for value in domains[name] if carrier.is_missing(value, libraries)]
         if missing:
             reason = f"{', '.join(map(str, missing))}: no such library is installed here"
             if name in pins:
                 raise BadInputError(f"{name}={pins[name]}: no such library is installed here", "install it first")
-            domains[name] = tuple(value for value in domains[name] if value not in missing) or (KNOBS[name].words[0],)
+            domains[name] = tuple(value for value in domains[name] if value not in missing) or (carrier.usual,)
             dropped[name] = reason
     return dropped
 

@@ -6,7 +6,7 @@ values = [1, "physical_cores"]          numbers, or expressions of the machine's
 powers_of_2 = [1, "logical_cpus"]       all powers of 2 from the first to the second
 [knobs.kmp_affinity]
 choices = ["granularity=fine,compact"]  words, taken as they are
-presets = ["none", "compact", "one_node"]  words that depend on the machine; see tuner.space.preset
+presets = ["none", "compact", "one_node"]  words that depend on the machine; see tuner.space.catalogue
 [[constraints]]
 require = "inter_op * intra_op <= 2 * logical_cpus"     of symbols, knobs, and default_KNOB: TensorFlow's own value
 """
@@ -26,8 +26,8 @@ from tuner.machine.host import Machine
 from tuner.places import shipped
 from tuner.space.catalogue import KNOBS, knob
 from tuner.space.expression import Expression
-from tuner.space.knob import Knob, Value
-from tuner.space.preset import expand
+from tuner.space.knob import Knob
+from tuner.space.values import Numbers, Value, expand
 
 Symbols = Mapping[str, Value]
 
@@ -114,11 +114,11 @@ def _resolve(name: str, data: Mapping[str, Any], machine: Machine, known: Symbol
 
 def _domain(of: Knob, table: Mapping[str, Any], machine: Machine, known: Symbols) -> tuple[Value, ...]:
     place = f"knobs.{of.name}"
-    _only(table, ("values", "powers_of_2") if of.numeric else ("choices", "presets"), place)
+    _only(table, ("values", "powers_of_2") if of.is_numeric else ("choices", "presets"), place)
     try:
-        if not of.numeric:
+        if not isinstance(of.values, Numbers):
             words = [str(word) for word in _list(table, "choices")]
-            words += expand(of.name, _list(table, "presets"), machine) if "presets" in table else []
+            words += expand(of.name, of.values.presets, _list(table, "presets"), machine) if "presets" in table else []
             if not words:
                 raise BadInputError("no choices", 'give e.g. choices = ["none"]')
             return tuple(dict.fromkeys(of.parse(word, machine) for word in words))

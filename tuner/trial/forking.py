@@ -23,6 +23,7 @@ from typing import IO
 from tuner.errors import TunerError
 from tuner.places import child
 from tuner.space.catalogue import EARLY_VARIABLES
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
@@ -49,18 +50,17 @@ class ForkLauncher:
         self._restarted: set[tuple[tuple[str, str], ...]] = set()
         self._refusals: set[str] = set()
 
-    def launch(self, setting: Setting, env: Mapping[str, str]) -> ChildProcess:
+    def launch(self, setting: Setting, deployment: Deployment) -> ChildProcess:
         """Fork a process with the setting's variables; raises TunerError where the server dies a second time."""
-        early = tuple(sorted((name, value) for name, value in env.items() if name in EARLY_VARIABLES))
-        late = {name: value for name, value in env.items() if name not in EARLY_VARIABLES}
+        early = tuple(sorted((name, value) for name, value in deployment.env.items() if name in EARLY_VARIABLES))
         while True:
             server = self._server(early)
             try:
                 refused = server.refused
                 if refused is not None:
                     self._tell_once(f"trials start as fresh interpreters: {refused}")
-                    return self._fresh.launch(setting, env)
-                return self._fork(server, setting, env, late)
+                    return self._fresh.launch(setting, deployment)
+                return self._fork(server, setting, deployment)
             except ServerLost:
                 self._bury(early, server)
 
@@ -97,12 +97,14 @@ class ForkLauncher:
         """Return the living servers."""
         return list(self._servers.values())
 
-    def _fork(self, server: Server, setting: Setting, env: Mapping[str, str], late: Mapping[str, str]) -> ChildProcess:
+    def _fork(self, server: Server, setting: Setting, deployment: Deployment) -> ChildProcess:
+        late = {name: value for name, value in deployment.env.items() if name not in EARLY_VARIABLES}
+        request = {"spec": self._target.spec(setting, deployment), "env": late}
         try:
             return ChildProcess(
-                lambda ends: server.fork(ends, {"spec": self._target.spec(setting), "env": dict(late)}),
+                lambda ends: server.fork(ends, request),
                 self._target.deadline_s,
-                applied=lambda facts: self._target.applied(setting, env, facts),
+                applied=lambda facts: self._target.applied(setting, deployment, facts),
             )
         except GuardLost:
             if server.ended():

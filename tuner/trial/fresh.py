@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.places import child
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Target
 from tuner.trial.process import ChildProcess, Ends, Start, guarded
@@ -31,13 +32,13 @@ class FreshLauncher:
 
     target: Target
 
-    def launch(self, setting: Setting, env: Mapping[str, str]) -> ChildProcess:
+    def launch(self, setting: Setting, deployment: Deployment) -> ChildProcess:
         """Start a fresh interpreter with the setting's variables."""
         target = self.target
         return ChildProcess(
-            interpreter(target.python, target.base_env | dict(env), target.spec(setting)),
+            interpreter(target.python, target.base_env | dict(deployment.env), target.spec(setting, deployment)),
             target.deadline_s,
-            applied=lambda facts: target.applied(setting, env, facts),
+            applied=lambda facts: target.applied(setting, deployment, facts),
         )
 
     def canary(self) -> ChildProcess:

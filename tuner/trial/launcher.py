@@ -7,11 +7,12 @@ A process is asked through `Process` and made by a `Launcher`. There are four la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.outcome import Exit, Facts, Slice
 from tuner.workload.workload import Workload
@@ -46,8 +47,8 @@ class Process(Protocol):
 class Launcher(Protocol):
     """Makes processes, and owns the clock that they live by."""
 
-    def launch(self, setting: Setting, env: Mapping[str, str]) -> Process:
-        """Start a process with `env` on top of the clean environment; it is not ready yet."""
+    def launch(self, setting: Setting, deployment: Deployment) -> Process:
+        """Start a process with the `deployment` that applies the setting; it is not ready yet."""
 
     def canary(self) -> Process:
         """Start a small process that multiplies matrices, on which the machine's drift can be seen."""
@@ -61,7 +62,7 @@ class Target:
     """What every process of a study has in common.
 
     `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `applied` tells why a
-    setting, sent as these variables, does not hold in a process that is ready, None if it does.
+    setting, deployed so, does not hold in a process that is ready, None if it does.
     """
 
     python: Path
@@ -69,9 +70,9 @@ class Target:
     workload: Workload
     folder: Path
     deadline_s: float = 120.0
-    applied: Callable[[Setting, Mapping[str, str], Facts], str | None] = lambda *_: None
+    applied: Callable[[Setting, Deployment, Facts], str | None] = lambda *_: None
 
-    def spec(self, setting: Setting) -> dict[str, object]:
+    def spec(self, setting: Setting, deployment: Deployment) -> dict[str, object]:
         """Return what a worker is told."""
-        told = {"do": "time", "folder": str(self.folder), "batch_size": setting.batch_size}
-        return told | self.workload.spec()
+        own = {"do": "time", "folder": str(self.folder), "batch_size": setting.batch_size, "cpus": deployment.cpus}
+        return own | self.workload.spec()

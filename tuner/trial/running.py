@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.errors import BadInputError, TunerError
-from tuner.space.catalogue import KNOBS
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
 from tuner.trial.process import ChildProcess, Ends, guarded
@@ -35,9 +34,9 @@ class CommandLauncher:
     usual: Slice = field(default_factory=lambda: Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,)))
     """A run of it, as an idea of how long one takes."""
 
-    def rehearse(self, setting: Setting, env: Mapping[str, str]) -> Slice:
+    def rehearse(self, setting: Setting, deployment: Deployment) -> Slice:
         """Run it once and return what came of it; raises BadInputError where it cannot be measured at all."""
-        process = self.launch(setting, env)
+        process = self.launch(setting, deployment)
         try:
             self.usual = process.slice(0.0)
         except TrialFailure as failure:
@@ -50,13 +49,12 @@ class CommandLauncher:
             process.close()
         return self.usual
 
-    def launch(self, setting: Setting, env: Mapping[str, str]) -> CommandProcess:
+    def launch(self, setting: Setting, deployment: Deployment) -> CommandProcess:
         """Return what runs the command with the setting's variables, and its values in the place of `{knob}`."""
         words = self.command.filled(setting.to_dict())
-        cpus = env.get(KNOBS["cpus"].variable)
-        if cpus is not None:
-            words = ["taskset", "-c", cpus, *words]
-        return CommandProcess(self, words, self.base_env | dict(env))
+        if deployment.cpus is not None:
+            words = ["taskset", "-c", deployment.cpus, *words]
+        return CommandProcess(self, words, self.base_env | dict(deployment.env))
 
     def canary(self) -> CommandProcess:
         """Raise TunerError: what does not live between slices needs no memory then."""

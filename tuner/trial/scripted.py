@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
 
@@ -41,9 +42,9 @@ class ScriptedLauncher:
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
 
-    def launch(self, setting: Setting, env: Mapping[str, str]) -> ScriptedProcess:
-        """Return a process; `env` is not looked at."""
-        del env
+    def launch(self, setting: Setting, deployment: Deployment) -> ScriptedProcess:
+        """Return a process; the `deployment` is not looked at."""
+        del deployment
         self.launched.append(setting)
         self.live += 1
         return ScriptedProcess(self, setting)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Launcher, Process
 from tuner.trial.outcome import Facts, TrialFailure
@@ -20,10 +21,8 @@ class Started:
     failure: TrialFailure | None = None
 
 
-def start_together(
-    launcher: Launcher, wanted: Sequence[tuple[Setting, Mapping[str, str]]], *, parallel: int
-) -> list[Started]:
-    """Start a process for each (setting, environment), at most `parallel` at once, and wait until all are warm.
+def start_together(launcher: Launcher, wanted: Sequence[tuple[Setting, Deployment]], *, parallel: int) -> list[Started]:
+    """Start a process for each (setting, deployment), at most `parallel` at once, and wait until all are warm.
 
     Nothing may be timed meanwhile. A process that fails is closed and told of; if anything else goes wrong, all
     are closed.
@@ -33,8 +32,8 @@ def start_together(
     try:
         for at in range(0, len(wanted), parallel):
             group = wanted[at : at + parallel]
-            for setting, env in group:  # one by one: what is launched has to be known when the next one fails
-                launched.append(launcher.launch(setting, env))
+            for setting, deployment in group:  # one by one: what is launched has to be known when the next one fails
+                launched.append(launcher.launch(setting, deployment))
             started += [_await(setting, process) for (setting, _), process in zip(group, launched[at:], strict=True)]
     except BaseException:
         for process in launched:

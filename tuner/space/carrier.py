@@ -1,0 +1,95 @@
+"""Carriers: how the value of a knob comes into a process.
+
+There are four. A variable of the environment; a library that is loaded before all others; the CPUs that the process is
+kept to, which `taskset` does for a program that is started; and an argument of the workload's own code. Each gives its
+part of a `Deployment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.space.deployment import PRELOAD, Deployment
+from tuner.space.values import Value
+
+Libraries = Mapping[str, str]
+"""The paths of the libraries that can be preloaded here, by the value that asks for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An environment variable. `texts` are what some words become there, None for not set at all."""
+
+    name: str
+    texts: Mapping[Value, str | None] | None = None
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a table."""
+        return self.name
+
+    def deploy(self, value: Value, _: Libraries) -> Deployment:
+        """Return the variable with this value."""
+        text = str(value) if self.texts is None else self.texts[value]
+        return Deployment() if text is None else Deployment(env={self.name: text})
+
+
+@dataclass(frozen=True, slots=True)
+class Preload:
+    """A library that is preloaded; the word for what the build or the system brings by itself needs none."""
+
+    usual: str
+
+    @property
+    def name(self) -> str:
+        """Return the variable that the loader reads."""
+        return PRELOAD
+
+    def deploy(self, value: Value, libraries: Libraries) -> Deployment:
+        """Return the preload of the library that is called `value`."""
+        return Deployment(env={PRELOAD: libraries[str(value)]}) if value in libraries else Deployment()
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a table."""
+        return PRELOAD
+
+    def is_missing(self, value: Value, libraries: Libraries) -> bool:
+        """Return whether the library of this value is not installed here."""
+        return value != self.usual and value not in libraries
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The CPUs that the process, and all that it starts, may run on."""
+
+    name: str = "taskset"
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a table."""
+        return self.name
+
+    def deploy(self, value: Value, _: Libraries) -> Deployment:
+        """Return the mask."""
+        return Deployment(cpus=str(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument that the workload's own code takes."""
+
+    name: str
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a table."""
+        return "your own code"
+
+    def deploy(self, value: Value, _: Libraries) -> Deployment:
+        """Return the argument with this value."""
+        return Deployment(arguments={self.name: value})
+
+
+Carrier = Variable | Preload | Mask | Argument

@@ -1,0 +1,56 @@
+"""A deployment: what a setting comes to outside of tftune, whoever starts the program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PRELOAD = "LD_PRELOAD"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What applies a setting.
+
+    `env` are the variables of the program's environment, `arguments` what its own code has to be given, such as the
+    batch size, and `cpus` the list of the CPUs that it is kept to, None for all that it may use anyway.
+    """
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, int | str] = field(default_factory=dict)
+    cpus: str | None = None
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to apply."""
+        return bool(self.env or self.arguments or self.cpus)
+
+    def __or__(self, other: Deployment) -> Deployment:
+        """Return both together, the other's values first of all; libraries that either preloads are all preloaded."""
+        env = {**self.env, **other.env}
+        if PRELOAD in self.env and PRELOAD in other.env:
+            env[PRELOAD] = f"{self.env[PRELOAD]}:{other.env[PRELOAD]}"
+        return Deployment(
+            env=env,
+            arguments={**self.arguments, **other.arguments},
+            cpus=self.cpus if other.cpus is None else other.cpus,
+        )
+
+    def holds(self, part: Deployment) -> bool:
+        """Return whether anything of `part` is set here, to whatever value."""
+        return bool(part.env.keys() & self.env.keys()) or (part.cpus is not None and self.cpus is not None)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {"env": dict(self.env), "arguments": dict(self.arguments), "cpus": self.cpus}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Deployment:
+        """Return the deployment of plain data.
+
+        Studies before schema 2 had variables of ours for the batch size and the CPUs among the others.
+        """
+        env = dict(data["env"])
+        batch_size, cpus = env.pop("TFTUNE_BATCH_SIZE", None), env.pop("TFTUNE_CPUS", None)
+        arguments = dict(data.get("arguments", {} if batch_size is None else {"batch_size": int(batch_size)}))
+        return cls(env=env, arguments=arguments, cpus=data.get("cpus", cpus))

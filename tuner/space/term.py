@@ -1,0 +1,86 @@
+"""Terms: values of a knob relative to the machine and the graph, which is what a rule can carry to the next workload.
+
+Notation
+    P   physical cores inside the affinity mask and the quota
+    S   sockets
+    w   pools: the graph's average width, rounded down, at most P (Wang et al., TACO 2021, is one recipe of these; its
+        formula is recalled, not verified)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tuner.space.values import Value
+
+EIGEN, OPENMP = "eigen", "openmp"
+COMPACT = "compact"
+"""Which spelling binds compactly is a matter of the machine; the situation's owner replaces the word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """All of a situation that the same recipe may mean another setting by; most studies share a few of these."""
+
+    cores: int
+    """Usable ones: inside the affinity mask and the quota."""
+    sockets: int
+    pools: int
+    """Wang et al.'s number of these."""
+    batch_size: int
+    pool: str
+    onednn: bool
+
+    @property
+    def onednn_is_open(self) -> bool:
+        """Return whether oneDNN is off and could be turned on."""
+        return self.pool == EIGEN and not self.onednn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A value of a knob in words, and what it is at a scale, given the values of the knobs before it."""
+
+    name: str
+    words: str
+    of: Callable[[Scale, Mapping[str, Value]], Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """How a rule speaks of a knob: its `label`, its `terms`, and the pool that it acts on, None if that is either.
+
+    `acts` tells whether it does anything at a scale.
+    """
+
+    label: str
+    terms: tuple[Term, ...]
+    pool: str | None = None
+    acts: Callable[[Scale], bool]
+
+
+def number(value: int, words: str = "") -> Term:
+    """Return the term of a number that is the same everywhere."""
+    return Term(name=str(value), words=words or str(value), of=lambda *_: value)
+
+
+def on_either(label: str, *terms: Term) -> Vocabulary:
+    """Return the vocabulary of a knob that acts on every build."""
+    return Vocabulary(label=label, terms=terms, acts=lambda _: True)
+
+
+def on_openmp(label: str, *terms: Term) -> Vocabulary:
+    """Return the vocabulary of a knob that acts on OpenMP builds only."""
+    return Vocabulary(label=label, terms=terms, pool=OPENMP, acts=lambda scale: scale.pool == OPENMP)
+
+
+CORES = Term(name="cores", words="all usable cores", of=lambda s, _: s.cores)
+SHARE = Term(
+    name="cores/inter_op",
+    words="the usable cores shared among the pools",
+    of=lambda s, known: max(1, s.cores // int(known.get("inter_op", 1))),
+)
+SOCKETS = Term(name="sockets", words="one a socket", of=lambda s, _: s.sockets)
+WIDTH = Term(name="width", words="the graph's average width", of=lambda s, _: s.pools)
+COMPACTLY = Term(name=COMPACT, words="compact", of=lambda *_: COMPACT)
