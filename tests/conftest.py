@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tuner.cli import app
+from tuner.errors import BadInputError
+from tuner.machine.conditions import Conditions
 from tuner.machine.host import Machine
 from tuner.runtime.probe import Runtime
 from tuner.space import spacefile
@@ -17,6 +22,18 @@ from tuner.space.space import Space, resolve
 from tuner.workload.workload import Workload, load
 
 DATA = Path(__file__).parent / "data"
+Call = Callable[..., Any]
+QUIET = Conditions(
+    elapsed_s=60.0,
+    n_cpus=2,
+    steal_share=0.0,
+    foreign_cpus=0.02,
+    pressure_share=0.3,
+    throttled_share=0.0,
+    hot=None,
+    mhz=None,
+    asleep_s=0.0,
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -113,3 +130,19 @@ def python() -> Path:
 def setting(**values: int | str) -> Setting:
     """Return a setting, for short."""
     return Setting.of(values)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run a command; return (exit code, stdout, stderr), an error's text in the place of what stderr would show."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        try:
+            code = app(list(words), standalone_mode=False) or 0
+        except BadInputError as error:
+            code, text = error.exit_code, str(error)
+            return code, capsys.readouterr().out, text
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run

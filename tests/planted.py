@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import optuna
@@ -32,6 +33,7 @@ from tuner.rules.recipe import Recipe
 from tuner.rules.situation import Situation
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.search.record import SCHEMA
+from tuner.search.storage import open_storage
 from tuner.space.baseline import BASELINES, WANG, wang_width
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
@@ -371,3 +373,11 @@ def _names(setting: Setting, made: Made, *, first: bool) -> tuple[str, ...]:
 def _slice(made: Made, log_rate: float) -> Slice:
     elapsed_s = made.situation.batch_size / math.exp(log_rate)
     return Slice(start_s=0.0, elapsed_s=elapsed_s, n_steps=1, step_s=(elapsed_s,))
+
+
+def studies_in(url: str, *, seed: int = 3, workloads: int = 24, **options: Any) -> optuna.storages.BaseStorage:
+    """Return a storage with made studies in it."""
+    storage = open_storage(url, create=True)
+    assert storage is not None
+    write(list(make(np.random.default_rng(seed), truth=Truth(), workloads=workloads, **options)), storage)
+    return storage

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import setting
-from tests.test_search import noisy, run, surface
+from tests.scripted import noisy, run, surface
 from tuner.errors import TunerError
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits

@@ -13,22 +13,16 @@ from typing import NoReturn
 
 import pytest
 
-from tests.test_processes import wait_until
+from tests.command_line import ROOT, tftune, tftune_here
+from tests.processes import wait_until
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
 from tuner.search.storage import check_storage
 from tuner.space import spacefile
 from tuner.workload.workload import load
 
-ROOT = Path(__file__).parents[1]
 COMMANDS = ["search", "suite", "rules", "recommend", "import", "export", "compare", "check", "noise", "inspect",
             "workloads", "workloads show", "list", "show", "emit", "env create"]  # fmt: skip
-
-
-def tftune(*args: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    command = [str(Path(sys.executable).with_name("tftune")), *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=env)
 
 
 def test_help_names_every_command(tmp_path: Path) -> None:
@@ -152,9 +146,13 @@ BAD = [
 
 @pytest.mark.parametrize(("args", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_bad_input_is_one_clear_line_exit_code_2_and_nothing_written(
-    args: list[str], message: str, tmp_path: Path
+    args: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = tftune(*args, cwd=tmp_path)
+    done = tftune_here(*args, cwd=tmp_path, monkeypatch=monkeypatch, capsys=capsys)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

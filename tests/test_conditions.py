@@ -11,24 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.test_processes import wait_until
+from tests.conftest import QUIET
+from tests.processes import wait_until
 from tests.trees import add_cgroup_v1, add_cgroup_v2, write
 from tuner.machine import conditions
 from tuner.machine.conditions import Conditions, Reading, between, read
 from tuner.measure.warning import ADVICE, Code, merge, of_conditions
 
 HZ = os.sysconf("SC_CLK_TCK")
-QUIET = Conditions(
-    elapsed_s=60.0,
-    n_cpus=2,
-    steal_share=0.0,
-    foreign_cpus=0.02,
-    pressure_share=0.3,
-    throttled_share=0.0,
-    hot=None,
-    mhz=None,
-    asleep_s=0.0,
-)
 
 
 def stat(root: Path, *cpus: list[int]) -> None:

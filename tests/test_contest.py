@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.conftest import setting
-from tests.test_conditions import QUIET
+from tests.conftest import QUIET, setting
 from tuner.errors import BadInputError, TunerError
 from tuner.job import side as sides
 from tuner.job.compare import A, B, Comparison, check_ran, describe
 from tuner.job.side import Side
 from tuner.machine.host import Machine
 from tuner.measure import finals
-from tuner.measure.contest import FORKS_DIFFER, Contest, Match, differ, fit_plan, needed_s
+from tuner.measure.contest import Contest, Match, differ, fit_plan, needed_s
 from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
+from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.noise import UNKNOWN
 from tuner.measure.objective import Objective
 from tuner.measure.statistics import Estimate
@@ -158,7 +158,7 @@ def test_a_round_in_which_the_tuner_stood_still_does_not_count() -> None:
     launcher = Troubled(trouble=trouble, noise=0.01)
     made = contest(launcher)
     made.hold()
-    assert made.rounds[0].interruptions == ["nothing ran for 30 s in the middle of a round"]
+    assert [each.text for each in made.rounds[0].interruptions] == ["nothing ran for 30 s in the middle of a round"]
     assert made.n_rounds == len(made.rounds) - 1
 
 
@@ -545,11 +545,11 @@ def test_an_undecided_figure_is_an_interval() -> None:
 
 
 def test_steps_are_in_the_tails_only_from_rounds_that_count() -> None:
-    def round_(step_s: float, *interruptions: str) -> Round:
+    def round_(step_s: float, *interruptions: Interruption) -> Round:
         made = Slice(start_s=0.0, elapsed_s=70 * step_s, n_steps=70, step_s=(step_s,) * 70)
         return Round(slices={"a": [made]}, memory={"a": 1000}, interruptions=list(interruptions))
 
-    found = evidence.tail([round_(0.01), round_(5.0, "slept")], "a")
+    found = evidence.tail([round_(0.01), round_(5.0, Interruption(Kind.ASLEEP, "slept"))], "a")
     assert found["p90"] == pytest.approx(10.0)
     assert (found["p99"], found["n_steps"], found["peak_memory_bytes"]) == (
         None,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
+from tuner.report.document import describe_space
 from tuner.report.emit import Format, emit
 from tuner.runtime.probe import Runtime
-from tuner.space import spacefile
-from tuner.space.carrier import Argument
-from tuner.space.catalogue import EARLY_VARIABLES, KNOBS
+from tuner.space import judging, spacefile
+from tuner.space.carrier import Argument, Variable
+from tuner.space.catalogue import KNOBS, is_early
 from tuner.space.deployment import Deployment
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting, scrub
@@ -97,7 +99,7 @@ def test_what_is_as_by_default_is_not_set(machine: Machine, stock: Runtime, resn
     fewer = space.deployment(space.reference.with_values(intra_op=8))
     assert fewer.env.keys() == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"}
     assert (fewer.arguments, fewer.cpus) == ({"batch_size": 8}, None)
-    assert not fewer.env.keys() & EARLY_VARIABLES
+    assert not any(map(is_early, fewer.env))
     compiled = space.deployment(space.reference.with_values(xla="auto", cpus="0-3,8-11", onednn=0))
     assert compiled.env["TF_XLA_FLAGS"] == "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
     assert compiled.cpus == "0-3,8-11"
@@ -210,6 +212,37 @@ def test_every_knob_has_all_its_parts(knob: Knob, machine: Machine, stock: Runti
         values = [term.of(scale, {}) for term in knob.vocabulary.terms if term.name != COMPACT]
         assert [knob.parse(str(value), machine) for value in values] == values
     assert set(knob.overrides) <= KNOBS.keys()
+
+
+def test_a_knob_is_one_object_and_one_line_of_a_space_file(
+    machine: Machine, stock: Runtime, resnet50: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From outside of the package: the pools of glibc's allocator, as docs/architecture.md shows it."""
+    arenas = Knob(
+        name="malloc_arenas",
+        meaning="pools of memory that glibc's allocator keeps for its threads",
+        values=Numbers(limit=1024),
+        carrier=Variable("MALLOC_ARENA_MAX"),
+        default=lambda machine, *_: 8 * machine.logical_cpus,
+        judge=judging.untold,
+        core=False,
+        early=True,
+    )
+    monkeypatch.setitem(KNOBS, arenas.name, arenas)
+    (tmp_path / "mine.toml").write_text('schema = 1\n[knobs.malloc_arenas]\nvalues = [1, 2, "physical_cores"]\n')
+    file = spacefile.read(str(tmp_path / "mine.toml"), machine)
+    space = resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"intra_op": "4"})
+    assert space.domains["malloc_arenas"] == (1, 2, 8)
+    assert space.reference["malloc_arenas"] == 128
+    one = next(point for point in space.points if point["malloc_arenas"] == 1)
+    deployment = space.deployment(one)
+    assert deployment.env["MALLOC_ARENA_MAX"] == "1"
+    assert is_early("MALLOC_ARENA_MAX")  # so its trials begin with it
+    assert "export MALLOC_ARENA_MAX=1" in emit(deployment, Format.SH, title="t")
+    described = describe_space(space)["knobs"]["malloc_arenas"]
+    assert (described["variable"], described["values"]) == ("MALLOC_ARENA_MAX", [1, 2, 8])
+    with pytest.raises(BadInputError, match="malloc_arenas=0 is out of range"):
+        arenas.parse("0", machine)
 
 
 def some_values(knob: Knob, machine: Machine) -> list[Value]:

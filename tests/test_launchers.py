@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.conftest import setting
-from tests.test_processes import gone, wait_until
+from tests.processes import gone, wait_until
 from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
 from tuner.job.request import Request, check

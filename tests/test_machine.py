@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import DATA
 from tests.trees import add_cgroup_v1, add_cgroup_v2, make_machine
 from tuner.machine.cgroup import read_limits, used_memory_bytes
 from tuner.machine.cpulist import format_list, parse_list, parse_mask
 from tuner.machine.host import detect, host_of
 from tuner.machine.topology import read_topology
 
-CAPTURES = Path(__file__).parents[2] / "shared/data/machines"
+CAPTURES = DATA / "machines"
 CAPTURED = sorted(path.name.removesuffix(".tar.gz") for path in CAPTURES.glob("*.tar.gz"))
 
 
@@ -152,7 +153,6 @@ def test_hosts_are_told_apart_by_their_caches_where_the_model_says_nothing() -> 
     assert host_of(machine | {"caches": [{"name": "L2", "size_bytes": None}]}) == "AMD EPYC, 2 CPUs, 24 GiB"
 
 
-@pytest.mark.skipif(not CAPTURED, reason="the captures of real machines lie beside the checkout and are not there")
 def test_there_are_captures() -> None:
     assert len(CAPTURED) >= 5
 

@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import setting
 from tuner.measure.agreement import deviation
 from tuner.measure.finals import Contender, FinalsPlan, rates, run_round, table
+from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, estimate, unpaired
@@ -93,7 +94,8 @@ def test_a_quad_in_which_the_machine_slept_is_measured_again() -> None:
         slept=lambda: next(naps),
     )
     assert pair.n_quads == 3
-    assert pair.interruptions == ["the machine slept for 30 s"]
+    assert pair.interruptions == [Interruption(Kind.ASLEEP, "the machine slept for 30 s")]
+    assert Pair.from_dict(pair.to_dict()) == pair
 
 
 class Stalling:
@@ -124,7 +126,7 @@ def test_a_quad_that_did_not_see_one_weather_is_measured_again(pause: dict[str, 
     pair = measure_pair(stalling, launcher.launch(B, Deployment()), PairPlan(max_quads=4), enough=lambda _: False)
     assert pair.n_quads == 4
     assert len(pair.interruptions) == 1
-    assert pair.interruptions[0].startswith(reason)
+    assert pair.interruptions[0].text.startswith(reason)
     assert np.exp(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))) == pytest.approx(np.full(4, 1.1))
 
 
@@ -393,3 +395,18 @@ def test_the_first_step_after_a_pause_is_left_out_of_the_rate() -> None:
     assert Objective.THROUGHPUT.log_rate(alone, 8) == pytest.approx(math.log(8 / 0.3))
     sampled = Slice(start_s=0.0, elapsed_s=0.6, n_steps=600, step_s=(0.001,) * 300, resumed=True)
     assert sampled.settled == (600, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("the machine slept for 30 s", Kind.ASLEEP),
+        ("nothing ran for 9 s in the middle of a quad", Kind.ASLEEP),
+        ("a slice stalled: 9.0 s where 0.5 s are usual", Kind.STALLED),
+        ("forked processes differ from fresh ones", Kind.FORKS_DIFFER),
+    ],
+)
+def test_interruptions_of_earlier_studies_are_read(text: str, kind: Kind) -> None:
+    read = Interruption.from_dict(text)
+    assert (read.kind, read.text) == (kind, text)
+    assert Interruption.from_dict(read.to_dict()) == read

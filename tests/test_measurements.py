@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import tftune
 from tests.conftest import setting
-from tests.test_cli import tftune
 from tuner.job.job import Job, prepare
 from tuner.job.request import Request, check
 from tuner.measure.objective import Objective

@@ -6,23 +6,19 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
 
-from tests.test_rulebook import call, studies_in
+from tests.conftest import Call
+from tests.planted import studies_in
 from tuner.errors import BadInputError
 from tuner.job import rulebook
 from tuner.job.merge import merge
 from tuner.job.rulebook import RulesRequest
 from tuner.search.record import Record
 from tuner.search.storage import all_records, open_storage
-
-__all__ = ["call"]
-Call = Callable[..., Any]
 
 
 @pytest.fixture

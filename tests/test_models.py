@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_cli import tftune
+from tests.command_line import tftune
 from tuner.job.job import prepare
 from tuner.job.request import Request, check
 from tuner.workload.asked import Asked

@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.processes import gone, wait_until
 from tuner.trial.fresh import interpreter
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
@@ -51,24 +52,6 @@ def child(tmp_path: Path) -> MakeChild:
         return ChildProcess(interpreter(script, dict(os.environ), {"do": "time"}), deadline_s)
 
     return make
-
-
-def gone(pid: int) -> bool:
-    """Return whether a process has ended, a zombie included."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 2.0) -> bool:
-    """Return whether the condition came true in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return condition()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ import optuna
 import pandas as pd
 import pytest
 
-from tests.conftest import DATA
-from tests.planted import ONE_THREAD, Truth, make, write
-from tests.test_cli import ROOT, tftune
-from tuner.cli import app
+from tests.command_line import ROOT, tftune
+from tests.conftest import DATA, Call
+from tests.planted import ONE_THREAD, Truth, make, studies_in, write
 from tuner.errors import BadInputError
 from tuner.job import advise, rulebook
 from tuner.job.affinity import Affinities
@@ -45,14 +43,6 @@ from tuner.workload.workload import Workload
 GOLDEN = DATA / "rules"
 PICTURES = {rulepage.SPEEDUPS: "rules-speedups.svg", rulepage.LOSSES: "rules-losses.svg"}
 BOTH = (False, True)
-Call = Callable[..., Any]
-
-
-def studies_in(url: str, *, seed: int = 3, workloads: int = 24, **options: Any) -> optuna.storages.BaseStorage:
-    storage = open_storage(url, create=True)
-    assert storage is not None
-    write(list(make(np.random.default_rng(seed), truth=Truth(), workloads=workloads, **options)), storage)
-    return storage
 
 
 @pytest.fixture(scope="module")
@@ -70,22 +60,6 @@ def document(url: str) -> dict[str, Any]:
     found = rulebook.make(RulesRequest(storage=url)).to_dict()
     found["made"] |= {"created": "2026-11-21T00:00:00+00:00", "tftune": "0.0.0"}
     return dict(found)
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a command; return (exit code, stdout, stderr), an error's text in the place of what stderr would show."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        try:
-            code = app(list(words), standalone_mode=False) or 0
-        except BadInputError as error:
-            code, text = error.exit_code, str(error)
-            return code, capsys.readouterr().out, text
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 # ---- golden pages ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +17,10 @@ import pytest
 from scipy.stats import norm
 
 from tests.conftest import setting
+from tests.scripted import BEST, Log, noisy, run, surface
 from tuner.cli import output
 from tuner.errors import BadInputError, BaselineError, TunerError
 from tuner.machine.host import Machine
-from tuner.measure.constraint import Limits
-from tuner.measure.finals import Round
-from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.report import terminal
 from tuner.report.document import describe_host, describe_study
@@ -32,7 +30,7 @@ from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.lattice import Encoding
 from tuner.search.lineup import contenders
 from tuner.search.plan import BenchPlan, Plan
-from tuner.search.record import SCHEMA, Record, Trial
+from tuner.search.record import Record
 from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import check_storage, create_or_continue, find, open_storage
 from tuner.search.study import Study
@@ -45,80 +43,6 @@ from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.workload import Workload
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-BEST = {"inter_op": 2, "intra_op": 8, "batch_size": 16}
-
-
-def surface(s: Setting) -> float:
-    """Return items/s: a smooth hill with its top at BEST, 30 % above the default."""
-    distance = sum((math.log2(int(s[k])) - math.log2(v)) ** 2 for k, v in BEST.items())
-    return 100 * math.exp(-0.03 * distance)
-
-
-class Log:
-    """Events, kept."""
-
-    def __init__(self) -> None:
-        self.trials: list[Trial] = []
-        self.stages: list[str] = []
-        self.rounds = 0
-
-    def stage(self, text: str) -> None:
-        self.stages.append(text)
-
-    def noise_known(self, noise: Noise, floor: float) -> None:
-        assert noise.n_pairs >= 0
-        assert floor > 0
-
-    def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
-        assert trials
-        assert left_s is None or left_s > -1000
-
-    def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
-        self.trials.append(trial)
-        assert best is None or best.status is Status.OK
-
-    def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
-        self.rounds = number
-
-
-def run(
-    space: Space,
-    launcher: ScriptedLauncher,
-    *,
-    folder: Path,
-    seed: int = 0,
-    budget: Budget | None = None,
-    fresh: bool = False,
-    plan: Plan | None = None,
-    limits: Limits | None = None,
-    log: Log | None = None,
-) -> tuple[Record, Log]:
-    """Run a scripted study in a real SQLite storage."""
-    storage = open_storage(f"sqlite:///{folder}/t.db", create=True)
-    assert storage is not None
-    sampler = LatticeSampler(space, seed=seed, limits=limits)
-    record = create_or_continue(storage, "made", sampler, fresh=fresh)
-    record.put("schema", SCHEMA)
-    record.put("limits", (limits or Limits()).to_dict())
-    record.put("seed", seed)
-    log = log or Log()
-    Study(
-        record=record,
-        space=space,
-        launcher=launcher,
-        sampler=sampler,
-        plan=plan or Plan(),
-        budget=budget or Budget(trials=30),
-        events=log,
-        seed=seed,
-    ).run()
-    return record, log
-
-
-def noisy(**changes: object) -> ScriptedLauncher:
-    """Return a machine with the noise of a shared virtual one."""
-    defaults = {"rate": surface, "noise": 0.02, "process_noise": 0.004, "drift": 0.1}
-    return ScriptedLauncher(**(defaults | changes))
 
 
 # ---- the model -----------------------------------------------------------------------------------------------

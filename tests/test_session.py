@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from tests.conftest import setting
-from tests.test_search import Log, noisy, run
+from tests.scripted import Log, noisy, run
 from tuner.cli.options import MARGIN_PERCENT
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import _refuse_elsewhere

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.test_cli import tftune
-from tests.test_processes import wait_until
+from tests.command_line import tftune
+from tests.processes import wait_until
 from tuner.errors import BadInputError
 from tuner.job import suite
 from tuner.job.suite import SuiteRequest

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.conftest import setting
-from tests.test_processes import gone, wait_until
+from tests.processes import gone, wait_until
 from tuner.errors import TunerError
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair

@@ -2,7 +2,8 @@
 
 TunerError                 exit code 1
 ├── BadInputError          exit code 2: the user can mend it before anything is written
-│   └── NoModeError        a workload has no such mode
+│   ├── NoModeError        a workload has no such mode
+│   └── UnknownNameError   there is nothing of that name
 ├── MachineBusyError       exit code 1: another search is measuring on this machine
 └── BaselineError          exit code 1: a recommended setting does not run, so there is nothing to compare with
 """
@@ -38,6 +39,10 @@ class NoModeError(BadInputError):
     """A workload has no such mode, as inference or training."""
 
 
+class UnknownNameError(BadInputError):
+    """There is nothing of that name."""
+
+
 class MachineBusyError(TunerError):
     """Another process is measuring on this machine."""
 
@@ -46,10 +51,10 @@ class BaselineError(TunerError):
     """A baseline failed; its log is the end of what its process printed."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> BadInputError:
+def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """Return the error for a name that does not exist, with the nearest names or all of them."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
-        return BadInputError(f"unknown {kind} '{name}'", f"did you mean {' or '.join(near)}?")
-    return BadInputError(f"unknown {kind} '{name}'", f"known: {', '.join(names) or 'none'}")
+        return UnknownNameError(f"unknown {kind} '{name}'", f"did you mean {' or '.join(near)}?")
+    return UnknownNameError(f"unknown {kind} '{name}'", f"known: {', '.join(names) or 'none'}")

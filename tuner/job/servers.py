@@ -12,7 +12,7 @@ from tuner.job.job import Job
 from tuner.machine.cgroup import used_memory_bytes
 from tuner.machine.host import Machine
 from tuner.measure.finals import Contender
-from tuner.space.catalogue import EARLY_VARIABLES
+from tuner.space.catalogue import is_early
 from tuner.trial.forking import ForkLauncher
 
 _MAX_PARALLEL_STARTS = 4
@@ -45,7 +45,7 @@ class Servers:
 
         A setting that is read while TensorFlow is imported would need servers of its own.
         """
-        if any(name in EARLY_VARIABLES for contender in contenders for name in contender.deployment.env):
+        if any(is_early(name) for contender in contenders for name in contender.deployment.env):
             return ()
         if self.first() is None:
             return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, UnknownNameError, unknown
 from tuner.job.job import Job
 from tuner.report.document import advice_of, describe_study
 from tuner.search.storage import find, open_storage
@@ -86,9 +86,7 @@ def _recommended(text: str, job: Job, storage_url: str) -> Setting:
         raise unknown("setting", text, job.space.baselines)  # nor can it be a study
     try:
         record = find(storage, text)
-    except BadInputError as error:
-        if "unknown study" not in error.message:
-            raise
+    except UnknownNameError as error:
         known = ", ".join(job.space.baselines)
         raise BadInputError(
             f"'{text}' is no setting", f"give knob=value,…, a study of this storage, or one of {known}"

@@ -30,6 +30,7 @@ from scipy.special import stdtr, stdtrit
 from tuner.errors import TunerError
 from tuner.measure import finals
 from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
+from tuner.measure.interruption import FORKS_DIFFER
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.measure.sequential import Looks
@@ -56,9 +57,6 @@ _FEWEST_LAPS, _MOST_LAPS = 2, 6
 _WORTHWHILE = 8  # rounds: rivals for which there is no time for so many are not compared with
 _CHECK_ALPHA = 0.01  # the error of saying that forked processes differ from fresh ones
 _CHECK_FROM = 4  # rounds of forked processes
-
-FORKS_DIFFER = "forked processes differ from fresh ones"
-"""Why a round of forked processes does not count."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -321,7 +319,7 @@ class Contest:
         self._suspicious = differs and len(fresh) == 1
         if differs and not self._suspicious:
             self.replicas = ()
-            self.say(f"{FORKS_DIFFER}: they do not count, and the finals go on with fresh ones")
+            self.say(f"{FORKS_DIFFER.text}: they do not count, and the finals go on with fresh ones")
             for round_ in groups[1]:
                 round_.interruptions.append(FORKS_DIFFER)
             for match in self.matches.values():

@@ -17,6 +17,7 @@ import numpy as np
 
 from tuner.machine.conditions import asleep_s
 from tuner.measure import interruption
+from tuner.measure.interruption import Interruption
 from tuner.measure.objective import Objective
 from tuner.measure.statistics import Array
 from tuner.space.deployment import Deployment
@@ -106,9 +107,9 @@ class Round:
     failures: dict[str, str] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
     """The peak memory of each process, bytes."""
-    interruptions: list[str] = field(default_factory=list)
+    interruptions: list[Interruption] = field(default_factory=list)
     """Why the round does not count; empty if it does."""
-    repeated: list[str] = field(default_factory=list)
+    repeated: list[Interruption] = field(default_factory=list)
     """Why slices were measured again."""
     fresh: bool = True
     """Whether its processes were fresh interpreters, and not forks."""
@@ -126,8 +127,8 @@ class Round:
             slices=slices,
             failures=dict(data["failures"]),
             memory=dict(data["memory"]),
-            interruptions=list(data["interruptions"]),
-            repeated=list(data.get("repeated", [])),
+            interruptions=[Interruption.from_dict(each) for each in data["interruptions"]],
+            repeated=[Interruption.from_dict(each) for each in data.get("repeated", [])],
             fresh=data.get("fresh", True),
         )
 
@@ -137,8 +138,8 @@ class Round:
             "slices": {name: [s.to_dict() for s in rows] for name, rows in self.slices.items()},
             "failures": self.failures,
             "memory": self.memory,
-            "interruptions": self.interruptions,
-            "repeated": self.repeated,
+            "interruptions": [each.to_dict() for each in self.interruptions],
+            "repeated": [each.to_dict() for each in self.repeated],
             "fresh": self.fresh,
         }
 
@@ -162,7 +163,7 @@ def run_round(
     for at in range(0, len(order), plan.resident):
         _run_group(order[at : at + plan.resident], launcher, plan, rng, result)
     slept = interruption.slept(asleep_s() - slept_s)
-    if slept:
+    if slept is not None:
         result.interruptions.insert(0, slept)
     return result
 
@@ -191,7 +192,7 @@ def _run_group(
                     ran += _time(name, plan.slice_s, usual_s[name], live, result)
         still = interruption.idle(ran, "a round")
         # A process that failed has kept the others waiting until its deadline.
-        if still and len(result.failures) == n_failed:
+        if still is not None and len(result.failures) == n_failed:
             result.interruptions.append(still)
     finally:
         for name, process in live.items():
@@ -212,7 +213,7 @@ def _time(name: str, slice_s: float, usual_s: list[float], live: dict[str, Proce
         for repeats in range(_MOST_REPEATS + 1):
             ran.append(process.slice(slice_s))
             stalled = interruption.stalled(usual_s, ran[-1:])
-            if not stalled or repeats == _MOST_REPEATS:
+            if stalled is None or repeats == _MOST_REPEATS:
                 break
             result.repeated.append(stalled)
         process.pause()

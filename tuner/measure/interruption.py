@@ -8,38 +8,76 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 
 from tuner.trial.outcome import Slice
 
-STALL = "a slice stalled"
 _ASLEEP_S = 1.0
 _IDLE_S = 5.0  # between two slices: a stopped tuner, or a machine that has come to a standstill
 _STALLED, _STALL_S = 5.0, 2.0  # a slice this many times slower than usual, and this long, is no weather
 
 
-def slept(seconds: float) -> str:
-    """Return what is to be said where the machine slept for so long meanwhile, nothing if it did not."""
-    return f"the machine slept for {seconds:.0f} s" if seconds > _ASLEEP_S else ""
+class Kind(StrEnum):
+    """What happened."""
+
+    ASLEEP = "asleep"
+    STALLED = "stalled"
+    FORKS_DIFFER = "forks differ"
 
 
-def idle(slices: Sequence[Slice], where: str) -> str:
-    """Return what is to be said where nothing ran for long between two of the slices, nothing if something did."""
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """Why something was measured again, or does not count: a code, and what a person is told."""
+
+    kind: Kind
+    text: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as plain data."""
+        return {"kind": self.kind.value, "text": self.text}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any] | str) -> Interruption:
+        """Return the interruption of a stored study; earlier ones kept the text alone."""
+        if isinstance(data, dict):
+            return cls(Kind(data["kind"]), data["text"])
+        if data == FORKS_DIFFER.text:
+            return FORKS_DIFFER
+        return cls(Kind.STALLED if data.startswith("a slice stalled") else Kind.ASLEEP, data)
+
+
+FORKS_DIFFER = Interruption(Kind.FORKS_DIFFER, "forked processes differ from fresh ones")
+"""Why a round of forked processes does not count."""
+
+
+def slept(seconds: float) -> Interruption | None:
+    """Return that the machine slept for so long meanwhile, None if it did not."""
+    text = f"the machine slept for {seconds:.0f} s"
+    return Interruption(Kind.ASLEEP, text) if seconds > _ASLEEP_S else None
+
+
+def idle(slices: Sequence[Slice], where: str) -> Interruption | None:
+    """Return that nothing ran for long between two of the slices, None if something did."""
     in_time = sorted(slices, key=lambda s: s.start_s)
     gaps_s = [after.start_s - before.start_s - before.elapsed_s for before, after in itertools.pairwise(in_time)]
     longest_s = max(gaps_s, default=0.0)
-    return f"nothing ran for {longest_s:.0f} s in the middle of {where}" if longest_s > _IDLE_S else ""
+    text = f"nothing ran for {longest_s:.0f} s in the middle of {where}"
+    return Interruption(Kind.ASLEEP, text) if longest_s > _IDLE_S else None
 
 
-def stalled(usual_s: Sequence[float], new: Sequence[Slice]) -> str:
-    """Return what is to be said where one of a process's new slices is much slower than usual, nothing if none is.
+def stalled(usual_s: Sequence[float], new: Sequence[Slice]) -> Interruption | None:
+    """Return that one of a process's new slices is much slower than usual, None if none is.
 
     `usual_s` are steps (s) that are known of the process.
     """
     usual = statistics.median_low([*usual_s, *(step_s(s) for s in new)])
     slow = max(new, key=step_s)
     if step_s(slow) > _STALLED * usual and slow.elapsed_s > _STALL_S:
-        return f"{STALL}: {slow.elapsed_s:.1f} s where {slow.n_steps * usual:.1f} s are usual"
-    return ""
+        text = f"a slice stalled: {slow.elapsed_s:.1f} s where {slow.n_steps * usual:.1f} s are usual"
+        return Interruption(Kind.STALLED, text)
+    return None
 
 
 def step_s(slice_: Slice) -> float:

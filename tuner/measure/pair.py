@@ -20,6 +20,7 @@ import numpy as np
 
 from tuner.machine.conditions import asleep_s
 from tuner.measure import interruption
+from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.statistics import Array
 from tuner.trial.launcher import Process
@@ -65,7 +66,7 @@ class Pair:
 
     reference: list[Slice] = field(default_factory=list)
     candidate: list[Slice] = field(default_factory=list)
-    interruptions: list[str] = field(default_factory=list)
+    interruptions: list[Interruption] = field(default_factory=list)
 
     @property
     def n_quads(self) -> int:
@@ -87,7 +88,7 @@ class Pair:
         return cls(
             reference=[Slice.from_dict(s) for s in data["reference"]],
             candidate=[Slice.from_dict(s) for s in data["candidate"]],
-            interruptions=list(data.get("interruptions", [])),
+            interruptions=[Interruption.from_dict(each) for each in data.get("interruptions", [])],
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -95,7 +96,7 @@ class Pair:
         return {
             "reference": [s.to_dict() for s in self.reference],
             "candidate": [s.to_dict() for s in self.candidate],
-            "interruptions": self.interruptions,
+            "interruptions": [each.to_dict() for each in self.interruptions],
         }
 
 
@@ -129,7 +130,7 @@ def measure_pair(
         slept_s = slept()
         quad = _quad(reference, candidate, ask, mirrored=pair.n_quads % 2 == 1)
         why = _interruption(pair, quad, slept() - slept_s)
-        if why and len(pair.interruptions) < (plan.max_repeats if why.startswith(interruption.STALL) else _MANY):
+        if why is not None and len(pair.interruptions) < (plan.max_repeats if why.kind is Kind.STALLED else _MANY):
             pair.interruptions.append(why)
             continue
         pair.reference.extend(quad[0])
@@ -164,12 +165,12 @@ def _quad(
     return first + _reference_slices(reference, ask[0], 1), middle
 
 
-def _interruption(pair: Pair, quad: tuple[list[Slice], list[Slice]], slept_s: float) -> str:
-    """Return why a quad does not count, nothing if it does."""
+def _interruption(pair: Pair, quad: tuple[list[Slice], list[Slice]], slept_s: float) -> Interruption | None:
+    """Return why a quad does not count, None if it does."""
     sides = ((pair.reference, quad[0]), (pair.candidate, quad[1]))
     stalls = (interruption.stalled([interruption.step_s(s) for s in known], new) for known, new in sides)
     reasons = (interruption.slept(slept_s), interruption.idle(quad[0] + quad[1], "a quad"), *stalls)
-    return next((reason for reason in reasons if reason), "")
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def _slices(process: Process, ask_s: float, n: int) -> list[Slice]:

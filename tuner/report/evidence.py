@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from tuner.machine.conditions import Conditions
 from tuner.measure import interruption, steady
 from tuner.measure.constraint import Limits
-from tuner.measure.contest import FEWEST, FORKS_DIFFER
+from tuner.measure.contest import FEWEST
 from tuner.measure.finals import Contender, FinalsPlan, Round
+from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
@@ -76,10 +77,10 @@ def of_rounds(rounds: Sequence[Round]) -> list[Warning]:
         found.append(
             Warning(code=Code.FORKS, found=f"{plural(forked_away, 'round')} of forked processes did not count")
         )
-    paused = [text for r in rounds for text in r.interruptions if text != FORKS_DIFFER]
+    paused = [each.text for r in rounds for each in r.interruptions if each != FORKS_DIFFER]
     if paused:
         found.append(Warning(code=Code.ASLEEP, found=paused[-1]))
-    stalls = [text for r in rounds for text in r.repeated]
+    stalls = [each.text for r in rounds for each in r.repeated]
     if stalls:
         found.append(Warning(code=Code.STALLED, found=stalls[-1]))
     whole = [r for r in rounds if not r.interruptions]
@@ -109,7 +110,7 @@ def _change(processes: Sequence[Sequence[Slice]]) -> float | None:
 
 def of_pairs(pairs: Sequence[Pair]) -> list[Warning]:
     """Return what is wrong with pairs of one setting with itself."""
-    found = _of_interruptions([text for pair in pairs for text in pair.interruptions])
+    found = _of_interruptions([each for pair in pairs for each in pair.interruptions])
     return found + _creeping([(pair.reference, pair.candidate) for pair in pairs], "pair")
 
 
@@ -195,11 +196,10 @@ def _of_trials(trials: Sequence[Trial]) -> list[Warning]:
         )
     if any(t.alone for t in trials):
         found.append(Warning(code=Code.ALONE, found=plural(sum(1 for t in trials if t.alone), "trial")))
-    return found + _of_interruptions([text for t in trials if t.pair for text in t.pair.interruptions])
+    return found + _of_interruptions([each for t in trials if t.pair for each in t.pair.interruptions])
 
 
-def _of_interruptions(texts: Sequence[str]) -> list[Warning]:
+def _of_interruptions(interruptions: Sequence[Interruption]) -> list[Warning]:
     """Return the last of each kind."""
-    return merge(
-        Warning(code=Code.STALLED if text.startswith(interruption.STALL) else Code.ASLEEP, found=text) for text in texts
-    )
+    codes = {Kind.STALLED: Code.STALLED, Kind.ASLEEP: Code.ASLEEP, Kind.FORKS_DIFFER: Code.FORKS}
+    return merge(Warning(code=codes[each.kind], found=each.text) for each in interruptions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tuner.report.emit import argument_note
@@ -34,6 +34,9 @@ from tuner.report.rules import (
 from tuner.rules.rule import KEEP
 from tuner.rules.schema import THREADS
 
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
 SPEEDUPS, LOSSES = "speedups", "losses"
 _PICTURES = {SPEEDUPS: "what tuning gains over each baseline", LOSSES: "what the rules reach where they were held out"}
 _STYLE = (
@@ -55,12 +58,12 @@ def html(document: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
     """Return the page as one file; `drawn` are the pictures by name, as SVG."""
     from markdown_it import MarkdownIt
 
-    page = markdown(document, {name: name for name in drawn})
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(page)
-    for name, svg in drawn.items():
-        start = body.index(f'<img src="{name}"')
-        end = body.index(">", start) + 1
-        body = body[:start] + svg + body[end:]
+    def image(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
+        return drawn[str(tokens[index].attrs["src"])]
+
+    renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
+    renderer.add_render_rule("image", image)
+    body = renderer.render(markdown(document, {name: name for name in drawn}))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Parallelism rules</title>\n'
         f"<style>{_STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"

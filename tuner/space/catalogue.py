@@ -282,9 +282,6 @@ _ALL = (
 
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
 
-EARLY_VARIABLES = frozenset(knob.variable for knob in _ALL if knob.early and knob.variable is not None)
-"""Variables that are read before TensorFlow's context is created: a process has to begin with them."""
-
 FOREIGN = ("KMP_", "OMP_", "GOMP_", "ONEDNN_VERBOSE", "DNNL_VERBOSE")
 """How variables begin that act on the same pools as the knobs, or slow a step down, and so would falsify a trial."""
 
@@ -295,3 +292,8 @@ def knob(name: str) -> Knob:
         return KNOBS[name]
     except KeyError:
         raise unknown("knob", name, KNOBS) from None
+
+
+def is_early(variable: str) -> bool:
+    """Return whether a knob's variable is read before TensorFlow's context is created: a process begins with it."""
+    return any(each.early and each.variable == variable for each in KNOBS.values())

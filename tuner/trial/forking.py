@@ -22,7 +22,7 @@ from typing import IO
 
 from tuner.errors import TunerError
 from tuner.places import child
-from tuner.space.catalogue import EARLY_VARIABLES
+from tuner.space.catalogue import is_early
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.fresh import FreshLauncher
@@ -52,7 +52,7 @@ class ForkLauncher:
 
     def launch(self, setting: Setting, deployment: Deployment) -> ChildProcess:
         """Fork a process with the setting's variables; raises TunerError where the server dies a second time."""
-        early = tuple(sorted((name, value) for name, value in deployment.env.items() if name in EARLY_VARIABLES))
+        early = tuple(sorted((name, value) for name, value in deployment.env.items() if is_early(name)))
         while True:
             server = self._server(early)
             try:
@@ -98,7 +98,7 @@ class ForkLauncher:
         return list(self._servers.values())
 
     def _fork(self, server: Server, setting: Setting, deployment: Deployment) -> ChildProcess:
-        late = {name: value for name, value in deployment.env.items() if name not in EARLY_VARIABLES}
+        late = {name: value for name, value in deployment.env.items() if not is_early(name)}
         request = {"spec": self._target.spec(setting, deployment), "env": late}
         try:
             return ChildProcess(

@@ -1,0 +1,96 @@
+"""Studies on a scripted machine, in a real storage: a known surface, noise like a shared machine's, and events kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.measure.constraint import Limits
+from tuner.measure.finals import Round
+from tuner.measure.noise import Noise
+from tuner.search.budget import Budget
+from tuner.search.plan import Plan
+from tuner.search.record import SCHEMA, Record, Trial
+from tuner.search.sampler import LatticeSampler
+from tuner.search.storage import create_or_continue, open_storage
+from tuner.search.study import Study
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.trial.outcome import Status
+from tuner.trial.scripted import ScriptedLauncher
+
+BEST = {"inter_op": 2, "intra_op": 8, "batch_size": 16}
+
+
+def surface(s: Setting) -> float:
+    """Return items/s: a smooth hill with its top at BEST, 30 % above the default."""
+    distance = sum((math.log2(int(s[k])) - math.log2(v)) ** 2 for k, v in BEST.items())
+    return 100 * math.exp(-0.03 * distance)
+
+
+class Log:
+    """Events, kept."""
+
+    def __init__(self) -> None:
+        self.trials: list[Trial] = []
+        self.stages: list[str] = []
+        self.rounds = 0
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def noise_known(self, noise: Noise, floor: float) -> None:
+        assert noise.n_pairs >= 0
+        assert floor > 0
+
+    def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
+        assert trials
+        assert left_s is None or left_s > -1000
+
+    def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
+        self.trials.append(trial)
+        assert best is None or best.status is Status.OK
+
+    def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
+        self.rounds = number
+
+
+def run(
+    space: Space,
+    launcher: ScriptedLauncher,
+    *,
+    folder: Path,
+    seed: int = 0,
+    budget: Budget | None = None,
+    fresh: bool = False,
+    plan: Plan | None = None,
+    limits: Limits | None = None,
+    log: Log | None = None,
+) -> tuple[Record, Log]:
+    """Run a scripted study in a real SQLite storage."""
+    storage = open_storage(f"sqlite:///{folder}/t.db", create=True)
+    assert storage is not None
+    sampler = LatticeSampler(space, seed=seed, limits=limits)
+    record = create_or_continue(storage, "made", sampler, fresh=fresh)
+    record.put("schema", SCHEMA)
+    record.put("limits", (limits or Limits()).to_dict())
+    record.put("seed", seed)
+    log = log or Log()
+    Study(
+        record=record,
+        space=space,
+        launcher=launcher,
+        sampler=sampler,
+        plan=plan or Plan(),
+        budget=budget or Budget(trials=30),
+        events=log,
+        seed=seed,
+    ).run()
+    return record, log
+
+
+def noisy(**changes: object) -> ScriptedLauncher:
+    """Return a machine with the noise of a shared virtual one."""
+    defaults = {"rate": surface, "noise": 0.02, "process_noise": 0.004, "drift": 0.1}
+    return ScriptedLauncher(**(defaults | changes))
