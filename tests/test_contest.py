@@ -310,7 +310,7 @@ def test_forked_processes_that_are_not_like_fresh_ones_do_not_count() -> None:
     made.replicas = [ScriptedLauncher(rate=lambda s: 20.0 + 4.0 * (s == FAST), noise=0.004, seed=1)]  # type: ignore[list-item]
     made.say = said.append
     made.hold()
-    assert FORKS_DIFFER in said[0]
+    assert FORKS_DIFFER.text in said[0]
     assert [FORKS_DIFFER in r.interruptions for r in made.rounds] == [not r.fresh for r in made.rounds]
     assert sum(r.fresh for r in made.rounds) >= 3
     assert made.verdicts()["tf-default"].word is Word.NO_DIFFERENCE

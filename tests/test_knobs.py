@@ -11,6 +11,7 @@ from tuner.errors import BadInputError
 from tuner.machine.host import Machine
 from tuner.report.document import describe_space
 from tuner.report.emit import Format, emit
+from tuner.runtime import reach
 from tuner.runtime.probe import Runtime
 from tuner.space import judging, spacefile
 from tuner.space.carrier import Argument, Variable
@@ -195,6 +196,7 @@ def test_every_knob_has_all_its_parts(knob: Knob, machine: Machine, stock: Runti
     # What the probe experiments on is what carries it, and it acts on the values of the proof.
     if knob.experiment is not None:
         assert knob.variable == knob.experiment.variable
+        assert knob.experiment in reach.EXPERIMENTS
     if knob.core and not isinstance(knob.carrier, Argument):
         assert knob.far is not None
     if knob.far is not None:

@@ -98,8 +98,8 @@ def of_conditions(seen: Conditions) -> list[Warning]:
     if seen.hot:
         add(Code.HEAT, f"{seen.hot} times slowed down by heat")
     slept = interruption.slept(seen.asleep_s)
-    if slept:
-        add(Code.ASLEEP, slept)
+    if slept is not None:
+        add(Code.ASLEEP, slept.text)
     return found
 
 
