@@ -289,9 +289,9 @@ def test_what_the_primary_claim_does_not_spend_is_passed_on() -> None:
     better.hold()
     assert equal.verdicts()["tf-default"].word is Word.NO_DIFFERENCE
     assert better.verdicts()["tf-default"].word is Word.BETTER
-    assert equal._alpha(equal.matches["intel"]) == pytest.approx(0.1 * 0.05 / 2)
-    assert better._alpha(better.matches["intel"]) == pytest.approx(0.05 / 2)
-    assert equal._alpha(equal.matches["tf-default"]) == pytest.approx(0.9 * 0.05)
+    assert equal.alpha(equal.matches["intel"]) == pytest.approx(0.1 * 0.05 / 2)
+    assert better.alpha(better.matches["intel"]) == pytest.approx(0.05 / 2)
+    assert equal.alpha(equal.matches["tf-default"]) == pytest.approx(0.9 * 0.05)
 
 
 def test_the_first_round_is_of_fresh_processes_and_the_others_of_replicas_in_turn() -> None:
@@ -322,11 +322,11 @@ def test_forks_serve_once_a_fresh_round_counts() -> None:
     failing = {SLOW: Status.CRASHED}
     made, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, failures=failing)
     made.replicas = [ScriptedLauncher(rate=launcher.rate, noise=0.01, seed=1)]  # type: ignore[list-item]
-    made._begin([made.contenders[1]])
-    made._hold_round(made._line_up())
+    made.begin([made.contenders[1]])
+    made.hold_round(made.line_up())
     failing.clear()  # it was an accident
-    made._hold_round(made._line_up())
-    made._hold_round(made._line_up())
+    made.hold_round(made.line_up())
+    made.hold_round(made.line_up())
     assert [round_.fresh for round_ in made.rounds] == [True, True, False]
 
 
@@ -427,7 +427,7 @@ def test_a_side_is_a_baseline_or_some_values(space: Space, machine: Machine, tmp
 
 def test_affinities_hold_commas_and_equals_signs() -> None:
     text = "inter_op=1,kmp_affinity=granularity=fine,compact,1,0,kmp_blocktime=1,cpus=0-1,3,batch_size=8"
-    assert sides._parts(text) == [
+    assert sides.assignments(text) == [
         "inter_op=1",
         "kmp_affinity=granularity=fine,compact,1,0",
         "kmp_blocktime=1",
@@ -436,7 +436,7 @@ def test_affinities_hold_commas_and_equals_signs() -> None:
     ]
     for wrong in ("inter_op=1,2", "inter_op", "inter_op=1,,"):
         with pytest.raises(BadInputError, match=r"is no knob=value"):
-            sides._parts(wrong)
+            sides.assignments(wrong)
 
 
 @pytest.mark.parametrize("text", ["nothing", "intle", "resnet50-x", "inter_op=1,inter_op=2"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tuner.runtime.probe import Runtime
-from tuner.trial.exporting import _is_whole, _publish, _sizes, cached_folder
+from tuner.trial.exporting import cached_folder, is_whole, publish, sizes_of
 from tuner.workload.asked import Asked
 from tuner.workload.workload import find, load
 
@@ -20,7 +20,7 @@ def made(folder: Path, text: str, *, whole: bool = True) -> Path:
     """Make a folder that looks like an export."""
     folder.mkdir()
     (folder / "saved_model.pb").write_text(text)
-    (folder / "tftune.json").write_text(json.dumps(_sizes(folder)))
+    (folder / "tftune.json").write_text(json.dumps(sizes_of(folder)))
     if not whole:
         (folder / "saved_model.pb").unlink()
     return folder
@@ -28,14 +28,14 @@ def made(folder: Path, text: str, *, whole: bool = True) -> Path:
 
 def test_the_slower_of_two_processes_leaves_the_other_s_export_alone(tmp_path: Path) -> None:
     there, part = made(tmp_path / "there", "first"), made(tmp_path / ".part-1", "later")
-    _publish(part, there)
+    publish(part, there)
     assert (there / "saved_model.pb").read_text() == "first"
 
 
 def test_an_export_that_lost_a_file_is_replaced(tmp_path: Path) -> None:
     there, part = made(tmp_path / "there", "first", whole=False), made(tmp_path / ".part-1", "later")
-    _publish(part, there)
-    assert _is_whole(there)
+    publish(part, there)
+    assert is_whole(there)
     assert (there / "saved_model.pb").read_text() == "later"
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
@@ -56,11 +56,11 @@ def test_another_process_may_be_faster_between_the_looks(
 
     monkeypatch.setattr(Path, "rename", renamed)
     if other_is_whole:
-        _publish(part, there)
+        publish(part, there)
         assert (there / "saved_model.pb").read_text() == "other"
     else:
         with pytest.raises(OSError, match="not empty"):
-            _publish(part, there)
+            publish(part, there)
 
 
 def test_the_name_tells_framework_parameters_and_mode_apart(stock: Runtime) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ ORDER = [
     "job", "cli",
 ]  # fmt: skip
 FILES = sorted((ROOT / "tuner").rglob("*.py"))
+OWN = ("self", "cls", "os")  # os._exit is the documented name
 CHILDREN = [path for path in FILES if path.parent.name == "child"]
 
 
@@ -88,3 +90,25 @@ def test_the_command_line_imports_nothing_heavy_before_it_is_needed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "[]\n"
+
+
+def test_the_map_in_the_docs_is_the_house() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    rooms = [path.name for path in (ROOT / "tuner").iterdir() if (path / "__init__.py").exists()]
+    assert sorted(re.findall(r"^\| `tuner/(\w+)` \|", text, re.MULTILINE)) == sorted(rooms)
+    order = next(line for line in text.splitlines() if " -> " in line)
+    assert re.findall(r"\w+", order.replace("->", " ")) == [name for name in ORDER if name in rooms]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").glob("test_*.py")), ids=lambda path: path.name)
+def test_tests_need_no_other_tests_and_no_private_names(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert not [node.module for node in imports if (node.module or "").startswith("tests.test_")]
+    names = {alias.name for node in imports if (node.module or "").startswith("tuner") for alias in node.names}
+    names |= {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id not in OWN
+    }
+    assert not [name for name in names if name.startswith("_") and not name.startswith("__")]

@@ -190,7 +190,7 @@ from pathlib import Path
 from tuner.trial.fresh import interpreter
 from tuner.trial.process import ChildProcess
 process = ChildProcess(interpreter(Path(sys.argv[1]), dict(os.environ), {}), 60.0)
-print(json.dumps([os.getpid(), process._guard.pid, process.pid, *process.ready().effective["pids"]]), flush=True)
+print(json.dumps([os.getpid(), process.guard_pid, process.pid, *process.ready().effective["pids"]]), flush=True)
 if sys.argv[2] == "paused":
     process.pause()
 time.sleep(600)
@@ -220,7 +220,7 @@ def test_when_the_tuner_is_killed_nothing_is_left_within_two_seconds(tmp_path: P
 def test_when_the_guard_is_killed_the_process_ends_with_it(child: MakeChild) -> None:
     process = child("tell(READY)\ntime.sleep(600)")
     process.ready()
-    process._guard.kill()
+    os.kill(process.guard_pid, signal.SIGKILL)
     assert wait_until(lambda: gone(process.pid))
     with pytest.raises(TrialFailure):
         process.slice(0.1)

@@ -79,9 +79,9 @@ def test_the_gradient_is_that_of_the_posterior() -> None:
     theta = centre + 0.5 * rng.normal(size=7)
 
     def value(at: np.ndarray) -> float:
-        return gp._negative_log_posterior(at, squares, y, 0.01 * np.eye(12), groups, centre, spread)[0]
+        return gp.negative_log_posterior(at, squares, y, 0.01 * np.eye(12), groups, centre, spread)[0]
 
-    _, gradient = gp._negative_log_posterior(theta, squares, y, 0.01 * np.eye(12), groups, centre, spread)
+    _, gradient = gp.negative_log_posterior(theta, squares, y, 0.01 * np.eye(12), groups, centre, spread)
     numeric = [(value(theta + step) - value(theta - step)) / 2e-5 for step in 1e-5 * np.eye(7)]
     assert gradient == pytest.approx(numeric, rel=1e-5)
 

@@ -17,7 +17,7 @@ from tests.conftest import setting
 from tests.scripted import Log, noisy, run
 from tuner.cli.options import MARGIN_PERCENT
 from tuner.errors import BadInputError, TunerError
-from tuner.job.check import _refuse_elsewhere
+from tuner.job.check import refuse_elsewhere
 from tuner.job.request import Request
 from tuner.job.sessions import Held, Sessions, make_sessions, run_sessions
 from tuner.measure.constraint import Limits
@@ -289,7 +289,7 @@ def held(monkeypatch: pytest.MonkeyPatch, record: Record, *outcomes: Exception |
             raise outcome
 
     monkeypatch.setattr("tuner.job.sessions.run", lambda *_: (record, False))
-    monkeypatch.setattr("tuner.job.sessions._check", check)
+    monkeypatch.setattr("tuner.job.sessions.check_again", check)
     sessions = Sessions(n=1 + len(outcomes), every_s=0.0)
     request = Request(workload=Asked.named("resnet50"))
     made = run_sessions(request, sessions, Console(file=StringIO()), after_first=lambda _: happened.append("told"))
@@ -335,15 +335,15 @@ def test_a_session_elsewhere_is_refused_and_says_what_differs(study: tuple[Recor
     )
     described = {"machine": {"id": "m"}, "runtime": {"id": "r"}, "workload": {"fingerprint": "w"}, "environment": {}}
     record.put("described", described)
-    _refuse_elsewhere(record, here)  # type: ignore[arg-type]
+    refuse_elsewhere(record, here)  # type: ignore[arg-type]
     for what, name in (("machine", "machine"), ("runtime", "TensorFlow build"), ("workload", "workload")):
         other = dict.fromkeys(described[what], "other")
         record.put("described", described | {what: other})
         with pytest.raises(BadInputError, match=f"made with another {name}"):
-            _refuse_elsewhere(record, here)  # type: ignore[arg-type]
+            refuse_elsewhere(record, here)  # type: ignore[arg-type]
     record.put("described", described | {"environment": {"LD_PRELOAD": "libtcmalloc.so"}})
     with pytest.raises(BadInputError, match="made with another environment"):
-        _refuse_elsewhere(record, here)  # type: ignore[arg-type]
+        refuse_elsewhere(record, here)  # type: ignore[arg-type]
 
 
 # ---- the options ---------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def checkup(
     margin = described["finals"]["margin"] if margin is None else margin
     with measuring_alone(wait=wait, waiting=lambda line: say(f"waiting: {line}")):
         job = prepare(checked)
-        _refuse_elsewhere(record, job)
+        refuse_elsewhere(record, job)
         made = measure(
             job,
             Side(asked=DEFAULT, setting=default, deployment=batch),
@@ -163,7 +163,7 @@ def _understood(
         ) from error
 
 
-def _refuse_elsewhere(record: Record, job: Job) -> None:
+def refuse_elsewhere(record: Record, job: Job) -> None:
     """Raise BadInputError where the study was made on something else than what is here."""
     described = record.get("described", {})
     changed = [

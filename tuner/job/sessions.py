@@ -73,7 +73,7 @@ def run_sessions(
         )
         try:
             time.sleep(left_s)
-            _check(record.name, request, console)
+            check_again(record.name, request, console)
         except KeyboardInterrupt:
             return Held(record=record, interrupted=True, failed=failed)
         except TunerError as error:
@@ -90,7 +90,7 @@ def _is_to_check(record: Record) -> bool:
     return held is not None and held["advice"]["source"] != DEFAULT
 
 
-def _check(study: str, request: Request, console: Console) -> None:
+def check_again(study: str, request: Request, console: Console) -> None:
     """Add a session."""
     made = checkup(
         study,

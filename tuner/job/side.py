@@ -47,7 +47,7 @@ def side(text: str, job: Job, storage_url: str) -> Side:
 def _values(text: str, job: Job) -> dict[str, Value]:
     """Return the values of `knob=value,…`; a value may hold commas itself, as affinities do."""
     values: dict[str, Value] = {}
-    for part in _parts(text):
+    for part in assignments(text):
         name, _, value = part.partition("=")
         parsed = knob(name).parse(value, job.machine)
         if name in job.space.off:
@@ -60,7 +60,7 @@ def _values(text: str, job: Job) -> dict[str, Value]:
     return values
 
 
-def _parts(text: str) -> list[str]:
+def assignments(text: str) -> list[str]:
     """Split at the commas before which a knob's name and an equals sign follow."""
     parts: list[str] = []
     for piece in text.split(","):

@@ -155,12 +155,12 @@ class Contest:
     def hold(self, after_round: Callable[[], None] = lambda: None) -> None:
         """Hold the rounds of both stages; `after_round` is called after each."""
         self._total_s = self.left_s()
-        self._begin([self.contenders[1]])
+        self.begin([self.contenders[1]])
         while not self.ended:
-            self._hold_round(self._line_up())
+            self.hold_round(self.line_up())
             self._compare()
             if not self.ended and self._is_time_for_rivals():
-                self._begin(self._worthwhile_rivals())
+                self.begin(self._worthwhile_rivals())
             if not self.ended and not any(each.is_open for each in self.matches.values()):
                 self.ended = self._why_all_closed()
             after_round()
@@ -175,11 +175,11 @@ class Contest:
     def _rivals(self) -> Sequence[Contender]:
         return self.contenders[2:]
 
-    def _begin(self, rivals: Sequence[Contender]) -> None:
+    def begin(self, rivals: Sequence[Contender]) -> None:
         for rival in rivals:
             self.matches.setdefault(rival.names[0], Match(rival=rival.names[0]))
 
-    def _line_up(self) -> list[Contender]:
+    def line_up(self) -> list[Contender]:
         """Return the incumbent and those with which its comparison is open."""
         names = {name for name, match in self.matches.items() if match.is_open}
         return [self.contenders[0], *(c for c in self.contenders[1:] if c.names[0] in names)]
@@ -203,7 +203,7 @@ class Contest:
 
     def _worthwhile_rivals(self) -> Sequence[Contender]:
         """Return as many of the rivals that were not begun, in order, as there is time to learn something of."""
-        left_s, beside = self.left_s(), len(self._line_up())
+        left_s, beside = self.left_s(), len(self.line_up())
         rivals = [c for c in self._rivals if c.names[0] not in self.matches]
         if left_s is None:
             return rivals
@@ -216,7 +216,7 @@ class Contest:
 
     # ---- rounds -----------------------------------------------------------------------------------------------
 
-    def _hold_round(self, contenders: Sequence[Contender]) -> None:
+    def hold_round(self, contenders: Sequence[Contender]) -> None:
         began_s = self.launcher.now()
         self.rounds.append(self._run(contenders))
         lasted_s = self.launcher.now() - began_s
@@ -267,7 +267,7 @@ class Contest:
             if estimate is None or n < FEWEST or (n < self.plan.min_rounds and not last):
                 continue
             each.planned = each.planned or self._planned(n, left_s)
-            alpha = _STUDENT * self._alpha(each)
+            alpha = _STUDENT * self.alpha(each)
             each.look(estimate, first=self.plan.min_rounds, alpha=alpha, margin=self.margin, last=last)
         if n_seen >= FEWEST and not more:
             self.ended = "time"
@@ -285,7 +285,7 @@ class Contest:
             return self.plan.max_rounds
         return min(self.plan.max_rounds, n + math.ceil(_SPARE * left_s / max(self._expected_round_s(2), 1e-9)))
 
-    def _alpha(self, match: Match) -> float:
+    def alpha(self, match: Match) -> float:
         """Return the error that a match may spend in all; see the module's notes on multiplicity."""
         if not self._rivals:
             return _ALPHA

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tuner.machine.conditions import Conditions
 from tuner.measure import interruption, steady
@@ -19,7 +20,7 @@ from tuner.measure.verdict import INCUMBENT, MARGIN
 from tuner.measure.warning import Code, Warning, merge, of_conditions
 from tuner.report.layout import plural
 from tuner.search.record import Record, Trial
-from tuner.search.study import NO_TIME, noise_floor
+from tuner.search.study import End, noise_floor
 from tuner.space.baseline import DEFAULT
 from tuner.trial.outcome import Slice
 
@@ -182,9 +183,14 @@ def _of_noise(record: Record) -> list[Warning]:
 def _of_search(record: Record, trials: Sequence[Trial]) -> list[Warning]:
     """Return whether there was no time for anything but the baselines."""
     runs = record.runs()
-    if not runs or not trials or any(not t.baselines for t in trials) or runs[-1]["ended_because"] != NO_TIME:
+    if not runs or not trials or any(not t.baselines for t in trials) or not _had_no_time(runs[-1]):
         return []
     return [Warning(code=Code.NO_SEARCH, found="only the baselines were measured")]
+
+
+def _had_no_time(run: Mapping[str, Any]) -> bool:
+    """Return whether the search of a run ended with its time; earlier studies kept the words alone."""
+    return bool(run.get("ended") == End.TIME or run["ended_because"] == "the time budget is used up")
 
 
 def _of_trials(trials: Sequence[Trial]) -> list[Warning]:

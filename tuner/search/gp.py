@@ -95,7 +95,7 @@ def fit(X: Array, y: Array, N: Array, groups: Groups | None = None) -> Posterior
     squares = (X[:, None, :] - X[None, :, :]) ** 2
 
     def objective(theta: Array) -> tuple[float, Array]:
-        return _negative_log_posterior(theta, squares, y, N, groups, centre, spread)
+        return negative_log_posterior(theta, squares, y, N, groups, centre, spread)
 
     lengths = np.concatenate([np.ones(d), np.zeros(n_groups)])
     starts = [centre, *(centre + sd * spread * lengths for sd in _SPREAD_STARTS)]
@@ -164,7 +164,7 @@ def _mean(L: Array, y: Array) -> tuple[float, Array]:
     return mean, np.asarray(cho_solve((L, True), y - mean))
 
 
-def _negative_log_posterior(
+def negative_log_posterior(
     theta: Array, squares: Array, y: Array, N: Array, groups: Groups, centre: Array, spread: Array
 ) -> tuple[float, Array]:
     """Return -log p(y | X, θ) - log p(θ) up to a constant, and its gradient by θ; `squares` are (x_j - x'_j)²."""

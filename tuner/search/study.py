@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
@@ -30,8 +31,15 @@ _MIN_SUGGESTIONS = 13  # before the model's word that nothing better is to be ex
 _FINALS_SHARE = 0.5  # of the time budget, at most, is kept for the first rounds of the finals
 _MEMORY_MARGIN = 1.1
 _SOUGHT_GAIN = 0.03  # the smallest gain that the finals are given the time to find, as far as the budget goes
-NO_TIME = "the time budget is used up"
-"""Why a search ended that its budget ended."""
+
+
+class End(StrEnum):
+    """Why a search ended."""
+
+    SPACE = "space"
+    TRIALS = "trials"
+    TIME = "time"
+    NO_GAIN = "no gain"
 
 
 class Events(Protocol):
@@ -100,7 +108,7 @@ class Study:
         self._finals_began = ""
         self._earlier_finals: dict[str, object] | None = record.get("finals")
         """Those of an earlier session, until these can stand in for them."""
-        self._ended_because = ""
+        self._end: tuple[End, str] | None = None
 
     def run(self) -> None:
         """Search, then hold the finals; raises BaselineError where a recommended setting does not run."""
@@ -187,21 +195,21 @@ class Study:
         """
         proposal = self._sampler.propose(self._record.study, cost_s=self._bench.cost_s)
         if proposal is None:
-            self._ended_because = "every setting of the search space was tried"
+            self._end = End.SPACE, "every setting of the search space was tried"
             return True
         if proposal.setting in self._space.baselines.values():
             return False
         trials = self._trials
         if self._budget.trials is not None and len(trials) + n_asked >= self._budget.trials:
-            self._ended_because = f"the study has {len(trials)} trials"
+            self._end = End.TRIALS, f"the study has {len(trials)} trials"
             return True
         if self._time.is_short_of((n_asked + 1) * self._trial_s() + self._finals_reserve_s()):
-            self._ended_because = NO_TIME
+            self._end = End.TIME, "the rest of the time is for the finals"
             return True
         suggested = sum(1 for trial in trials if not trial.baselines) + n_asked
         if suggested >= _MIN_SUGGESTIONS and proposal.expected_gain < self._plan.least_gain:
             gain = 100 * math.expm1(proposal.expected_gain)
-            self._ended_because = f"nothing better is to be expected: {gain:.2f} % at most"
+            self._end = End.NO_GAIN, f"nothing better is to be expected: {gain:.2f} % at most"
             return True
         return False
 
@@ -332,7 +340,8 @@ class Study:
             "wall_s": round(self._time.passed_s(), 3),
             "measured_s": round(timed + sum(round_.timed_s for round_ in self._rounds), 3),
             "search_timed_share": round(timed / self._search_s, 4) if timed else None,
-            "ended_because": self._ended_because,
+            "ended": None if self._end is None else self._end[0].value,
+            "ended_because": "" if self._end is None else self._end[1],
         }
         self._record.put("runs", [*self._record.runs(), run])
 

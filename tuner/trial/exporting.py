@@ -47,7 +47,7 @@ def export(workload: Workload, runtime: Runtime, *, python: Path, env: dict[str,
     BadInputError where the cache cannot be written or the workload's own code fails, in its own words.
     """
     folder = cached_folder(workload, runtime)
-    if _is_whole(folder):
+    if is_whole(folder):
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -60,20 +60,20 @@ def export(workload: Workload, runtime: Runtime, *, python: Path, env: dict[str,
         ) from error
     try:
         _write(workload, part, python=python, env=env)
-        (part / _MANIFEST).write_text(json.dumps(_sizes(part)))
+        (part / _MANIFEST).write_text(json.dumps(sizes_of(part)))
         os.chmod(part, 0o755)  # noqa: PTH101  # mkdtemp's 0700 would hide it from a shared cache
-        _publish(part, folder)
+        publish(part, folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return folder
 
 
-def _publish(part: Path, folder: Path) -> None:
+def publish(part: Path, folder: Path) -> None:
     """Give an export its name, unless another process was faster; what is there and not whole is moved out first."""
     try:
         part.rename(folder)
     except OSError:
-        if _is_whole(folder):
+        if is_whole(folder):
             return
         with (
             contextlib.suppress(FileNotFoundError),
@@ -83,20 +83,20 @@ def _publish(part: Path, folder: Path) -> None:
         try:
             part.rename(folder)
         except OSError:
-            if not _is_whole(folder):
+            if not is_whole(folder):
                 raise
 
 
-def _sizes(folder: Path) -> dict[str, int]:
+def sizes_of(folder: Path) -> dict[str, int]:
     """Return the size in bytes of each file of an export, by its path in it."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != _MANIFEST]
     return {str(path.relative_to(folder)): path.stat().st_size for path in files}
 
 
-def _is_whole(folder: Path) -> bool:
+def is_whole(folder: Path) -> bool:
     """Return whether an export is there as it was made: a cache may be cleaned in parts."""
     try:
-        return bool(json.loads((folder / _MANIFEST).read_text()) == _sizes(folder))
+        return bool(json.loads((folder / _MANIFEST).read_text()) == sizes_of(folder))
     except (OSError, ValueError):
         return False
 

@@ -95,7 +95,7 @@ class ChildProcess:
         self._facts: Facts | None = None
         self.peak_memory_bytes: int | None = None
         """The most that it has held at the batch size that it has, as far as it has told."""
-        self._guard_pid = 0
+        self.guard_pid = 0
         self._oom_kills = _oom_kills()
         command_read, self._commands = os.pipe()
         self._reports, report_write = os.pipe()
@@ -120,7 +120,7 @@ class ChildProcess:
         except BaseException:
             self._close_ends(self._lifeline)
             raise
-        self.pid, self._guard_pid = int(started["pid"]), int(started["guard"])
+        self.pid, self.guard_pid = int(started["pid"]), int(started["guard"])
 
     def ready(self) -> Facts:
         """Wait for the `ready` report; the deadline counts from the launch."""
@@ -244,8 +244,8 @@ class ChildProcess:
         line = b""
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([self._status], [], [], _GUARD_TIMEOUT_S)
-            if not ready and self._guard_pid:  # it is there and hangs; its worker dies with it
-                os.kill(self._guard_pid, signal.SIGKILL)
+            if not ready and self.guard_pid:  # it is there and hangs; its worker dies with it
+                os.kill(self.guard_pid, signal.SIGKILL)
             byte = os.read(self._status, 1) if ready else b""
             if not byte:
                 raise TrialFailure(Status.CRASHED, "the guard of the process is gone")
