@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.frameworks import CATALOGUE, read_space, resolve
 from tuner.cli import app
 from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.conditions import Conditions
 from tuner.machine.host import Machine
-from tuner.runtime.probe import Runtime
-from tuner.space import spacefile
-from tuner.space.setting import Setting, scrub
-from tuner.space.space import Space, resolve
+from tuner.space.setting import Setting
+from tuner.space.space import Space
 from tuner.workload.workload import Workload, load
 
 DATA = Path(__file__).parent / "data"
@@ -75,9 +75,9 @@ def machine() -> Machine:
 
 
 @pytest.fixture(scope="session")
-def stock() -> Runtime:
+def stock() -> Build:
     """A stock wheel, as the probe sees it."""
-    return Runtime(
+    return Build(
         id="stock",
         python="3.11.7",
         tensorflow="2.21.0",
@@ -97,7 +97,7 @@ def stock() -> Runtime:
 
 
 @pytest.fixture
-def openmp(stock: Runtime) -> Runtime:
+def openmp(stock: Build) -> Build:
     """An OpenMP build, as the probe sees it."""
     return replace(stock, id="openmp", onednn_runtime="openmp")
 
@@ -109,15 +109,15 @@ def resnet50() -> Workload:
 
 
 @pytest.fixture(scope="session")
-def space(machine: Machine, stock: Runtime, resnet50: Workload) -> Space:
+def space(machine: Machine, stock: Build, resnet50: Workload) -> Space:
     """The shipped CPU space on the made machine."""
-    return resolve(spacefile.read("cpu", machine), machine=machine, runtime=stock, workload=resnet50)
+    return resolve(read_space("cpu", machine), machine=machine, build=stock, workload=resnet50)
 
 
 @pytest.fixture(scope="session")
 def clean_env() -> dict[str, str]:
     """The environment that trials start from."""
-    env, _ = scrub(os.environ)
+    env, _ = CATALOGUE.scrub(os.environ)
     return env | {"CUDA_VISIBLE_DEVICES": "-1"}
 
 

@@ -20,6 +20,7 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from tests.benchmarks.replay import load
+from tuner.frameworks.tensorflow.baselines import BASELINES, WANG, wang_width
 from tuner.machine.host import Machine, host_of
 from tuner.machine.topology import Cache
 from tuner.measure.finals import Contender, Round
@@ -34,7 +35,6 @@ from tuner.rules.situation import Situation
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.search.record import SCHEMA
 from tuner.search.storage import open_storage
-from tuner.space.baseline import BASELINES, WANG, wang_width
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.term import COMPACT, EIGEN, OPENMP

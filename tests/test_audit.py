@@ -5,20 +5,29 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.conftest import DATA
-from tuner.runtime import reach
-from tuner.runtime.openmp import Binding
+from tests.frameworks import CATALOGUE
+from tuner.frameworks.tensorflow import judging, reach
+from tuner.machine.host import Machine
+from tuner.machine.openmp import Binding
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.audit import Expected, Finding, audit, unapplied
+from tuner.trial.audit import Auditor, Finding, unapplied
 
 BOUND = Binding(cpus=((0,), (1,)), warnings=())
 FREE = Binding(cpus=((0, 1), (0, 1)), warnings=())
 Change = Callable[[dict[str, Any]], None]
+
+
+def auditor_of(data: Mapping[str, Any], libraries: Mapping[str, str]) -> Auditor:
+    """Return what judges a captured process: of its build only the pools matter, and of its machine nothing."""
+    build = SimpleNamespace(pools=reach.pools(data["observations"]))
+    return Auditor(catalogue=CATALOGUE, build=build, machine=cast("Machine", None), libraries=libraries)
 
 
 def judged(
@@ -29,10 +38,10 @@ def judged(
     change(data["effective"])
     setting = Setting.of(data["setting"] | values)
     libraries = {"jemalloc": "/lib/libjemalloc.so.2", "intel-openmp": "/opt/intel/libiomp5.so"}
-    expected = Expected(
-        pools=reach.pools(data["observations"]), libraries=libraries, binding=lambda _setting, _deployment: binding
-    )
-    return {f.knob: f for f in audit(setting, setting.deployment(libraries), data["effective"], expected)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "binding_of", lambda *_: binding)
+        deployment = CATALOGUE.deploy(setting.to_dict(), libraries)
+        return {f.knob: f for f in auditor_of(data, libraries).audit(setting, deployment, data["effective"])}
 
 
 @pytest.mark.parametrize("build", ["stock-2.21", "openmp-2.14"])
@@ -87,7 +96,7 @@ def test_threads_of_the_workload_are_not_taken_for_tensorflows() -> None:
 
 def test_the_masks_have_to_be_those_that_the_library_gives() -> None:
     def masks(*of: str) -> Change:
-        return lambda e: e["pools"].update(later=dict.fromkeys(of, 1), tensorflow={})
+        return lambda e: e["pools"].update(later=dict.fromkeys(of, 1), framework={})
 
     assert judged("openmp-2.14", masks("0", "1"))["kmp_affinity"].answer is True
     assert judged("openmp-2.14", masks("0", "0-1"))["kmp_affinity"].answer is True  # not every thread was needed
@@ -120,8 +129,8 @@ def test_what_a_process_does_not_tell_is_unknown() -> None:
 def test_only_knobs_that_were_set_are_judged() -> None:
     data = json.loads((DATA / "processes" / "stock-2.21.json").read_text())
     setting = Setting.of(data["setting"] | {"intra_op": 1})
-    expected = Expected(pools=reach.pools(data["observations"]), libraries={}, binding=lambda *_: None)
-    assert audit(setting, Deployment(arguments={"batch_size": 8}), data["effective"], expected) == []
+    deployment = Deployment(arguments={"batch_size": 8})
+    assert auditor_of(data, {}).audit(setting, deployment, data["effective"]) == []
 
 
 def test_an_answer_is_one_line() -> None:

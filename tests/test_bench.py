@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from tests.conftest import setting
+from tests.frameworks import read_space, resolve
 from tests.scripted import noisy, run, surface
 from tuner.errors import TunerError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
 from tuner.measure.noise import gauge
@@ -21,7 +23,6 @@ from tuner.measure.pair import Pair
 from tuner.measure.statistics import Estimate
 from tuner.measure.verdict import MARGIN
 from tuner.report.document import describe_study
-from tuner.runtime.probe import Runtime
 from tuner.search.bench import Bench
 from tuner.search.budget import Budget
 from tuner.search.lattice import Encoding
@@ -30,10 +31,9 @@ from tuner.search.race import Call, RacePlan, call
 from tuner.search.record import Trial
 from tuner.search.sampler import fit
 from tuner.search.standing import alike, incumbent
-from tuner.space import spacefile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.space.space import Space, resolve
+from tuner.space.space import Space
 from tuner.trial.outcome import Exit, Facts, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 from tuner.workload.workload import Workload
@@ -395,11 +395,11 @@ def test_alike_are_those_that_the_search_cannot_tell_apart() -> None:
 
 
 def test_a_pinned_search_is_not_held_up_by_what_the_pin_rules_out(
-    tmp_path: Path, machine: Machine, stock: Runtime, resnet50: Workload
+    tmp_path: Path, machine: Machine, stock: Build, resnet50: Workload
 ) -> None:
     """The baselines that use another value are far ahead, and no measure of what is left to gain."""
-    file = spacefile.read("cpu", machine)
-    pinned = resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"intra_op": "1"})
+    file = read_space("cpu", machine)
+    pinned = resolve(file, machine=machine, build=stock, workload=resnet50, pins={"intra_op": "1"})
     record, _ = run(pinned, noisy(), folder=tmp_path, budget=Budget(trials=16))
     free = [t for t in record.trials() if t.eligible and not t.baselines]
     assert len(free) >= 6

@@ -14,11 +14,11 @@ from typing import NoReturn
 import pytest
 
 from tests.command_line import ROOT, tftune, tftune_here
+from tests.frameworks import read_space
 from tests.processes import wait_until
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
 from tuner.search.storage import check_storage
-from tuner.space import spacefile
 from tuner.workload.workload import load
 
 COMMANDS = ["search", "suite", "rules", "recommend", "import", "export", "compare", "check", "noise", "inspect",
@@ -257,7 +257,7 @@ def test_files_that_may_not_be_read(option: str, tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(Path, method, _refuse)
     with pytest.raises(BadInputError):
         if option == "--space":
-            spacefile.read(str(path), detect_made())
+            read_space(str(path), detect_made())
         elif option == "--storage":
             check_storage(f"sqlite:///{path}")
         else:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import setting
+from tests.frameworks import deployed
 from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
 from tuner.measure.objective import Objective
@@ -35,7 +36,7 @@ def shell(folder: Path, text: str, deadline_s: float = 20.0) -> CommandLauncher:
 
 
 def process(made: CommandLauncher, deployment: Deployment | None = None) -> CommandProcess:
-    return made.launch(EIGHT, EIGHT.deployment() if deployment is None else deployment)
+    return made.launch(EIGHT, deployed(EIGHT) if deployment is None else deployment)
 
 
 def test_the_values_of_the_setting_stand_in_their_places() -> None:
@@ -121,7 +122,7 @@ def test_a_run_that_goes_wrong_is_a_failed_trial(tmp_path: Path, text: str, stat
     assert caught.value.status is status
     assert message in caught.value.message
     with pytest.raises(BadInputError, match="the command cannot be measured"):
-        shell(tmp_path, text).rehearse(EIGHT, EIGHT.deployment())
+        shell(tmp_path, text).rehearse(EIGHT, deployed(EIGHT))
 
 
 def test_a_run_ends_at_its_deadline_with_all_that_it_started(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_what_a_run_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 def test_the_variables_of_the_setting_and_its_cpus_reach_the_command(tmp_path: Path) -> None:
     cpu = min(os.sched_getaffinity(0))
     made = shell(tmp_path, "echo rate: $TF_NUM_INTRAOP_THREADS; grep Cpus_allowed_list /proc/self/status > cpus")
-    found = process(made, EIGHT.deployment() | Deployment(cpus=str(cpu))).slice(0.0)
+    found = process(made, deployed(EIGHT) | Deployment(cpus=str(cpu))).slice(0.0)
     assert found.metrics == (2.0,)
     assert (tmp_path / "cpus").read_text().split() == ["Cpus_allowed_list:", str(cpu)]
 

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.conftest import QUIET, setting
+from tests.frameworks import CATALOGUE
 from tuner.errors import BadInputError, TunerError
 from tuner.job import side as sides
 from tuner.job.compare import A, B, Comparison, check_ran, describe
@@ -406,9 +407,9 @@ class Resolved:
     """As much of a job as naming a side needs."""
 
     def __init__(self, space: Space, machine: Machine) -> None:
-        self.space, self.machine, self.affinities = space, machine, self
+        self.space, self.machine, self.framework, self.build = space, machine, self, None
 
-    def check_one(self, setting: Setting) -> None:
+    def check(self, build: object, settings: list[Setting]) -> None:
         """Refuse nothing."""
 
 
@@ -427,7 +428,7 @@ def test_a_side_is_a_baseline_or_some_values(space: Space, machine: Machine, tmp
 
 def test_affinities_hold_commas_and_equals_signs() -> None:
     text = "inter_op=1,kmp_affinity=granularity=fine,compact,1,0,kmp_blocktime=1,cpus=0-1,3,batch_size=8"
-    assert sides.assignments(text) == [
+    assert sides.assignments(text, CATALOGUE) == [
         "inter_op=1",
         "kmp_affinity=granularity=fine,compact,1,0",
         "kmp_blocktime=1",
@@ -436,7 +437,7 @@ def test_affinities_hold_commas_and_equals_signs() -> None:
     ]
     for wrong in ("inter_op=1,2", "inter_op", "inter_op=1,,"):
         with pytest.raises(BadInputError, match=r"is no knob=value"):
-            sides.assignments(wrong)
+            sides.assignments(wrong, CATALOGUE)
 
 
 @pytest.mark.parametrize("text", ["nothing", "intle", "resnet50-x", "inter_op=1,inter_op=2"])

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.runtime.probe import Runtime
-from tuner.trial.exporting import cached_folder, is_whole, publish, sizes_of
+from tests.frameworks import cached_folder
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.trial.exporting import is_whole, publish, sizes_of
 from tuner.workload.asked import Asked
 from tuner.workload.workload import find, load
 
@@ -63,7 +64,7 @@ def test_another_process_may_be_faster_between_the_looks(
             publish(part, there)
 
 
-def test_the_name_tells_framework_parameters_and_mode_apart(stock: Runtime) -> None:
+def test_the_name_tells_framework_parameters_and_mode_apart(stock: Build) -> None:
     usual = cached_folder(load("resnet50"), stock)
     smaller = find(Asked(words=("resnet50",), params=("size=192",)))
     eager, xla = (find(Asked(words=("resnet50",), execution=execution)) for execution in ("eager", "xla"))
@@ -75,7 +76,7 @@ def test_the_name_tells_framework_parameters_and_mode_apart(stock: Runtime) -> N
     assert usual == cached_folder(xla, stock)
 
 
-def test_a_copy_of_a_saved_model_is_another_one(tmp_path: Path, stock: Runtime) -> None:
+def test_a_copy_of_a_saved_model_is_another_one(tmp_path: Path, stock: Build) -> None:
     """The export of a SavedModel is a link to it: a copy must not be timed as the original."""
     (tmp_path / "a/1").mkdir(parents=True)
     (tmp_path / "a/1/saved_model.pb").write_bytes(b"model")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuner.child.graph import ordered
+from tuner.frameworks.tensorflow.child.graph import ordered
 from tuner.model.graph import Graph, Node, Output, features, flops, moved_bytes
 
 F32 = 4

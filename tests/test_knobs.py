@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.frameworks import CATALOGUE, read_space, resolve
 from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.machine.host import Machine
 from tuner.report.document import describe_space
 from tuner.report.emit import Format, emit
-from tuner.runtime import reach
-from tuner.runtime.probe import Runtime
-from tuner.space import judging, spacefile
+from tuner.space import judging
 from tuner.space.carrier import Argument, Variable
-from tuner.space.catalogue import KNOBS, is_early
 from tuner.space.deployment import Deployment
 from tuner.space.knob import Knob
-from tuner.space.setting import Setting, scrub
-from tuner.space.space import Space, resolve
+from tuner.space.setting import Setting
+from tuner.space.space import Space
 from tuner.space.term import COMPACT, EIGEN, Scale
 from tuner.space.values import Numbers, Value, Words, expand
 from tuner.workload.workload import Workload
@@ -49,8 +49,8 @@ def expanded(name: str, machine: Machine, *presets: str) -> list[str]:
     return expand(name, values.presets, list(presets or values.presets), machine)
 
 
-def space_of(name: str, machine: Machine, runtime: Runtime, workload: Workload, **more: object) -> Space:
-    return resolve(spacefile.read(name, machine), machine=machine, runtime=runtime, workload=workload, **more)  # type: ignore[arg-type]
+def space_of(name: str, machine: Machine, runtime: Build, workload: Workload, **more: object) -> Space:
+    return resolve(read_space(name, machine), machine=machine, build=runtime, workload=workload, **more)  # type: ignore[arg-type]
 
 
 def test_presets_suit_the_topology(machine: Machine, laptop: Machine) -> None:
@@ -73,7 +73,7 @@ def test_bad_presets_are_told(machine: Machine) -> None:
         expanded("malloc", machine, "all")
 
 
-def test_the_extended_space_has_what_can_be_deployed(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+def test_the_extended_space_has_what_can_be_deployed(machine: Machine, stock: Build, resnet50: Workload) -> None:
     space = space_of("extended", machine, stock, resnet50, libraries=LIBRARIES)
     assert space.domains["malloc"] == ("glibc", "tcmalloc")
     assert space.dropped == {"malloc": "jemalloc: no such library is installed here"}
@@ -86,7 +86,7 @@ def test_the_extended_space_has_what_can_be_deployed(machine: Machine, stock: Ru
     assert bare.baselines["intel"]["malloc"] == "glibc"
 
 
-def test_an_openmp_build_may_choose_its_library(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
+def test_an_openmp_build_may_choose_its_library(machine: Machine, openmp: Build, resnet50: Workload) -> None:
     space = space_of("extended", machine, openmp, resnet50, libraries=LIBRARIES)
     assert space.domains["openmp_library"] == ("bundled", "intel-openmp")
     assert "OpenMP knobs" in space.off["onednn"]
@@ -94,22 +94,22 @@ def test_an_openmp_build_may_choose_its_library(machine: Machine, openmp: Runtim
     assert space.deployment(both).env["LD_PRELOAD"] == "/opt/libiomp5.so:/usr/lib/libtcmalloc_minimal.so.4"
 
 
-def test_what_is_as_by_default_is_not_set(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+def test_what_is_as_by_default_is_not_set(machine: Machine, stock: Build, resnet50: Workload) -> None:
     space = space_of("extended", machine, stock, resnet50, libraries=LIBRARIES)
     assert space.deployment(space.reference) == Deployment(arguments={"batch_size": 8})
     fewer = space.deployment(space.reference.with_values(intra_op=8))
     assert fewer.env.keys() == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"}
     assert (fewer.arguments, fewer.cpus) == ({"batch_size": 8}, None)
-    assert not any(map(is_early, fewer.env))
+    assert not any(map(CATALOGUE.is_early, fewer.env))
     compiled = space.deployment(space.reference.with_values(xla="auto", cpus="0-3,8-11", onednn=0))
     assert compiled.env["TF_XLA_FLAGS"] == "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
     assert compiled.cpus == "0-3,8-11"
     assert compiled.env["TF_ENABLE_ONEDNN_OPTS"] == "0"
 
 
-def test_a_variable_of_the_environment_is_left_alone(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+def test_a_variable_of_the_environment_is_left_alone(machine: Machine, stock: Build, resnet50: Workload) -> None:
     inherited = {"TF_ENABLE_ONEDNN_OPTS": "0", "LD_PRELOAD": "/usr/lib/libtcmalloc.so"}
-    assert scrub(inherited) == (inherited, [])
+    assert CATALOGUE.scrub(inherited) == (inherited, [])
     space = space_of("extended", machine, stock, resnet50, libraries=LIBRARIES, inherited=inherited)
     assert {"onednn", "malloc"} <= space.off.keys()
     assert "set in your environment" in space.off["malloc"]
@@ -117,7 +117,7 @@ def test_a_variable_of_the_environment_is_left_alone(machine: Machine, stock: Ru
         space_of("cpu", machine, stock, resnet50, pins={"malloc": "tcmalloc"}, libraries=LIBRARIES, inherited=inherited)
 
 
-def test_openmp_s_own_spelling_stands_in_for_intel_s(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
+def test_openmp_s_own_spelling_stands_in_for_intel_s(machine: Machine, openmp: Build, resnet50: Workload) -> None:
     space = space_of("portable", machine, openmp, resnet50)
     assert "omp_proc_bind is another spelling" in space.off["kmp_affinity"]
     assert space.baselines["intel"]["omp_proc_bind"] == "close"
@@ -127,7 +127,7 @@ def test_openmp_s_own_spelling_stands_in_for_intel_s(machine: Machine, openmp: R
         space_of("portable", machine, openmp, resnet50, pins={"kmp_affinity": "none"})
 
 
-def test_gnu_s_library_hears_no_kmp_variable(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
+def test_gnu_s_library_hears_no_kmp_variable(machine: Machine, openmp: Build, resnet50: Workload) -> None:
     gnu = replace(openmp, openmp_libraries=["/usr/lib/libgomp.so.1"])
     space = space_of("cpu", machine, gnu, resnet50)
     assert {"kmp_affinity", "kmp_blocktime"} == space.off.keys()
@@ -146,23 +146,23 @@ def test_gnu_s_library_hears_no_kmp_variable(machine: Machine, openmp: Runtime, 
     ],
 )
 def test_bad_pins_are_one_line(
-    machine: Machine, stock: Runtime, resnet50: Workload, pins: dict[str, str], words: str
+    machine: Machine, stock: Build, resnet50: Workload, pins: dict[str, str], words: str
 ) -> None:
     with pytest.raises(BadInputError) as caught:
         space_of("cpu", machine, stock, resnet50, pins=pins)
     assert words in str(caught.value)
 
 
-def test_affinities_that_bind_alike_become_one(laptop: Machine, openmp: Runtime, resnet50: Workload) -> None:
-    def same(value: str) -> str:
-        return "granularity=fine,compact,1,0" if "compact" in value else value
+def test_affinities_that_bind_alike_become_one(laptop: Machine, openmp: Build, resnet50: Workload) -> None:
+    def same(_: str, value: Value) -> Value:
+        return "granularity=fine,compact,1,0" if "compact" in str(value) else value
 
-    space = space_of("cpu", laptop, openmp, resnet50, same_affinity=same)
+    space = space_of("cpu", laptop, openmp, resnet50, spelling=same)
     assert space.domains["kmp_affinity"] == ("none", "granularity=fine,compact,1,0")
     assert space.baselines["intel-zoo"]["kmp_affinity"] == "granularity=fine,compact,1,0"
 
 
-def test_defaults_come_from_what_was_seen(laptop: Machine, openmp: Runtime) -> None:
+def test_defaults_come_from_what_was_seen(laptop: Machine, openmp: Build) -> None:
     seen = [
         {
             "changes": None,
@@ -180,7 +180,7 @@ def test_defaults_come_from_what_was_seen(laptop: Machine, openmp: Runtime) -> N
 
 
 @pytest.mark.parametrize("knob", KNOBS.values(), ids=KNOBS)
-def test_every_knob_has_all_its_parts(knob: Knob, machine: Machine, stock: Runtime, openmp: Runtime) -> None:
+def test_every_knob_has_all_its_parts(knob: Knob, machine: Machine, stock: Build, openmp: Build) -> None:
     """A knob is one object: what one of these lines needs cannot be forgotten."""
     assert knob.meaning
     assert knob.carrier.title
@@ -195,8 +195,8 @@ def test_every_knob_has_all_its_parts(knob: Knob, machine: Machine, stock: Runti
     assert knob.carrier.deploy(other, {str(other): "/lib/a.so"})
     # What the probe experiments on is what carries it, and it acts on the values of the proof.
     if knob.experiment is not None:
-        assert knob.variable == knob.experiment.variable
-        assert knob.experiment in reach.EXPERIMENTS
+        assert knob.carrier.name == knob.experiment.name
+        assert knob.experiment in CATALOGUE.experiments
     if knob.core and not isinstance(knob.carrier, Argument):
         assert knob.far is not None
     if knob.far is not None:
@@ -217,7 +217,7 @@ def test_every_knob_has_all_its_parts(knob: Knob, machine: Machine, stock: Runti
 
 
 def test_a_knob_is_one_object_and_one_line_of_a_space_file(
-    machine: Machine, stock: Runtime, resnet50: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, stock: Build, resnet50: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From outside of the package: the pools of glibc's allocator, as docs/architecture.md shows it."""
     arenas = Knob(
@@ -232,14 +232,14 @@ def test_a_knob_is_one_object_and_one_line_of_a_space_file(
     )
     monkeypatch.setitem(KNOBS, arenas.name, arenas)
     (tmp_path / "mine.toml").write_text('schema = 1\n[knobs.malloc_arenas]\nvalues = [1, 2, "physical_cores"]\n')
-    file = spacefile.read(str(tmp_path / "mine.toml"), machine)
-    space = resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"intra_op": "4"})
+    file = read_space(str(tmp_path / "mine.toml"), machine)
+    space = resolve(file, machine=machine, build=stock, workload=resnet50, pins={"intra_op": "4"})
     assert space.domains["malloc_arenas"] == (1, 2, 8)
     assert space.reference["malloc_arenas"] == 128
     one = next(point for point in space.points if point["malloc_arenas"] == 1)
     deployment = space.deployment(one)
     assert deployment.env["MALLOC_ARENA_MAX"] == "1"
-    assert is_early("MALLOC_ARENA_MAX")  # so its trials begin with it
+    assert CATALOGUE.is_early("MALLOC_ARENA_MAX")  # so its trials begin with it
     assert "export MALLOC_ARENA_MAX=1" in emit(deployment, Format.SH, title="t")
     described = describe_space(space)["knobs"]["malloc_arenas"]
     assert (described["variable"], described["values"]) == ("MALLOC_ARENA_MAX", [1, 2, 8])
@@ -274,5 +274,8 @@ def test_cpus_are_emitted_as_what_starts_the_program(format_: Format) -> None:
     assert "TFTUNE" not in text
 
 
-def test_settings_keep_their_order() -> None:
-    assert [name for name, _ in Setting.of({"malloc": "glibc", "inter_op": 1}).items] == ["inter_op", "malloc"]
+def test_settings_keep_their_order_and_are_the_same_in_any() -> None:
+    made, other = ({"malloc": "glibc", "inter_op": 1}, {"inter_op": 1, "malloc": "glibc"})
+    assert str(Setting.of(made)) == "malloc=glibc inter_op=1"
+    assert Setting.of(made) == Setting.of(other)
+    assert len({Setting.of(made), Setting.of(other)}) == 1

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.conftest import setting
+from tests.frameworks import deployed
 from tests.processes import gone, wait_until
 from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
@@ -84,7 +85,7 @@ def launcher(request: pytest.FixtureRequest, target: Target, forks: ForkLauncher
 
 
 def launch(launcher: Launcher, body: str = "", **env: str) -> Process:
-    return launcher.launch(ONE, ONE.deployment() | Deployment(env={"TFTUNE_TEST_BODY": body} | env))
+    return launcher.launch(ONE, deployed(ONE) | Deployment(env={"TFTUNE_TEST_BODY": body} | env))
 
 
 def failure(process: Process) -> TrialFailure:
@@ -98,7 +99,7 @@ def failure(process: Process) -> TrialFailure:
 
 
 def test_the_setting_holds_in_the_process(launcher: Launcher) -> None:
-    process = launcher.launch(ODD, ODD.deployment())
+    process = launcher.launch(ODD, deployed(ODD))
     facts = process.ready()
     assert facts.effective["context"]["created"] == 3 + 5 + 1
     assert process.slice(0.1).n_steps > 10
@@ -241,7 +242,7 @@ def test_the_kernel_is_to_take_the_trial_first_and_ctrl_c_does_not_reach_it(laun
 
 def test_cpus_are_kept_to(launcher: Launcher) -> None:
     kept = ONE.with_values(cpus=str(FIRST_CPU))
-    process = launcher.launch(kept, kept.deployment())
+    process = launcher.launch(kept, deployed(kept))
     assert process.ready().effective["mask"] == str(FIRST_CPU)
     process.close()
 
@@ -252,7 +253,7 @@ def test_cpus_that_the_workload_changes_are_not_those_of_the_setting(launcher: L
     other = max(os.sched_getaffinity(0))
     kept = ONE.with_values(cpus=str(FIRST_CPU))
     body = f"os.sched_setaffinity(0, {{{other}}})"
-    caught = failure(launcher.launch(kept, kept.deployment() | Deployment(env={"TFTUNE_TEST_BODY": body})))
+    caught = failure(launcher.launch(kept, deployed(kept) | Deployment(env={"TFTUNE_TEST_BODY": body})))
     assert caught.status is Status.UNAPPLIED
     assert f"may use CPUs {other}" in caught.message
 
@@ -272,7 +273,7 @@ def test_processes_that_the_workload_starts_by_multiprocessing(launcher: Launche
 
 
 def test_a_knob_that_did_not_take_effect_makes_the_trial_unapplied(launcher: Launcher) -> None:
-    caught = failure(launcher.launch(ONE, ONE.deployment() | Deployment(env={"TF_NUM_INTEROP_THREADS": "2"})))
+    caught = failure(launcher.launch(ONE, deployed(ONE) | Deployment(env={"TF_NUM_INTEROP_THREADS": "2"})))
     assert caught.status is Status.UNAPPLIED
     assert "inter_op=1 did not take effect" in caught.message
 
@@ -292,18 +293,18 @@ def test_a_fork_is_ready_sooner(target: Target, forks: ForkLauncher) -> None:
 
 
 def test_what_is_read_early_gets_a_server_of_its_own(target: Target, job: Job) -> None:
-    if job.runtime.onednn_runtime != "threadpool":
+    if job.build.onednn_runtime != "threadpool":
         pytest.skip("this TensorFlow was built without oneDNN")
     on, off = (ONE.with_values(onednn=switch) for switch in (1, 0))
     with closing(ForkLauncher(target, told=print)) as launcher:
         for asked, expected in ((on, True), (off, False), (on, True)):
-            process = launcher.launch(asked, asked.deployment())
+            process = launcher.launch(asked, deployed(asked))
             assert process.ready().effective["onednn"] is expected
             process.close()
         assert len(launcher.servers()) == 2
         for number in range(3):
             switched = Deployment(env={"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": str(number)})
-            process = launcher.launch(ONE, ONE.deployment() | switched)
+            process = launcher.launch(ONE, deployed(ONE) | switched)
             process.close()
         assert len(launcher.servers()) == 3  # the oldest made room
 
@@ -372,16 +373,17 @@ def test_nothing_is_left_when_the_tuner_is_killed(target: Target) -> None:
     script = f"""
 import json, time
 from pathlib import Path
-from tuner.space.deployment import Deployment
+from tests.frameworks import deployed
 from tuner.space.setting import Setting
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.launcher import Target
 from tuner.workload.workload import load
-target = Target(python=Path({str(target.python)!r}), base_env={dict(target.base_env)!r},
+target = Target(python=Path({str(target.python)!r}), framework=Path({str(target.framework)!r}),
+    base_env={dict(target.base_env)!r},
     workload=load({str(target.workload.path)!r}), folder=Path({str(target.folder)!r}))
 launcher = ForkLauncher(target, told=print)
 one = Setting.of({ONE.to_dict()!r})
-running, paused = (launcher.launch(one, one.deployment()) for _ in range(2))
+running, paused = (launcher.launch(one, deployed(one)) for _ in range(2))
 running.ready(), paused.ready(), paused.pause()
 print(json.dumps([launcher.servers()[0].pid, running.pid, paused.pid]), flush=True)
 time.sleep(600)

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ORDER = [
     "errors", "identity", "places",
-    "child", "machine", "runtime", "workload", "space", "trial", "measure", "search", "model", "rules", "report",
+    "child", "machine", "workload", "space", "frameworks", "trial", "measure", "search", "model", "rules", "report",
     "job", "cli",
 ]  # fmt: skip
 FILES = sorted((ROOT / "tuner").rglob("*.py"))

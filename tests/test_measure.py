@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import setting
+from tests.frameworks import CATALOGUE
 from tuner.measure.agreement import deviation
 from tuner.measure.finals import Contender, FinalsPlan, rates, run_round, table
 from tuner.measure.interruption import Interruption, Kind
@@ -22,7 +23,6 @@ from tuner.measure.verdict import (
     chance_of_verdict,
     judge,
     judge_all,
-    n_threads,
     recommend,
     simplicity,
 )
@@ -325,7 +325,7 @@ def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
 def test_recommendations(gains: dict[str, float], source: str) -> None:
     names, y, made = finals_of(**gains)
     names = [name.replace("same_batch", "same-batch") for name in names]
-    advice = recommend(standing_of(names, y, made))
+    advice = recommend(standing_of(names, y, made), CATALOGUE)
     assert advice.source == source
     assert (advice.gain is None) is (source == "tf-default")
     assert advice.gain is None or advice.gain.word is Word.BETTER
@@ -342,30 +342,30 @@ def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended() -> Non
         INCUMBENT: setting(inter_op=2, intra_op=8, batch_size=32),
     }
     made = [Contender(names=(name,), setting=each, deployment=Deployment()) for name, each in settings.items()]
-    advice = recommend(standing_of(list(settings), y, made))
+    advice = recommend(standing_of(list(settings), y, made), CATALOGUE)
     assert advice.source == "simpler"
     assert set(advice.alike) == {"simpler", "intel", INCUMBENT}
     y[:, 1] = jitter[:, 1] + 0.05  # told apart now
-    assert recommend(standing_of(list(settings), y, made)).source == "intel"
+    assert recommend(standing_of(list(settings), y, made), CATALOGUE).source == "intel"
 
 
 def test_what_breaks_a_limit_is_not_recommended() -> None:
     names, y, made = finals_of(incumbent=0.10, tf_default=0.0, intel=0.05)
     fast = standing_of(names, y, made)
-    assert recommend(fast, broken=["incumbent"]).source == "intel"
-    assert recommend(fast, broken=["tf-default"]).source == "incumbent"
+    assert recommend(fast, CATALOGUE, broken=["incumbent"]).source == "intel"
+    assert recommend(fast, CATALOGUE, broken=["tf-default"]).source == "incumbent"
     slow = standing_of(*finals_of(incumbent=-0.10, tf_default=0.0))
-    assert recommend(slow, broken=["tf-default"]).source == "incumbent"  # it is slower, and keeps them
-    assert recommend(slow, broken=["tf-default", "incumbent"]).source == "tf-default"
+    assert recommend(slow, CATALOGUE, broken=["tf-default"]).source == "incumbent"  # it is slower, and keeps them
+    assert recommend(slow, CATALOGUE, broken=["tf-default", "incumbent"]).source == "tf-default"
 
 
 def test_fewer_threads_are_simpler_then_what_is_nearer_to_the_default() -> None:
     default = setting(inter_op=4, intra_op=4, omp_num_threads=4, batch_size=8)
-    assert n_threads(default) == 4 + 4 + 16
+    assert CATALOGUE.n_threads(default) == 4 + 4 + 16
     fewer = default.with_values(inter_op=1)
     near, far = fewer.with_values(batch_size=16), fewer.with_values(batch_size=64)
     other = fewer.with_values(batch_size=64, kmp_blocktime=1)
-    order = sorted([default, other, far, near, fewer], key=lambda s: simplicity(s, default))
+    order = sorted([default, other, far, near, fewer], key=lambda s: simplicity(s, default, CATALOGUE))
     assert order == [fewer, near, far, other, default]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.command_line import tftune
 from tests.conftest import setting
+from tests.frameworks import deployed
 from tuner.job.job import Job, prepare
 from tuner.job.request import Request, check
 from tuner.measure.objective import Objective
@@ -170,7 +171,7 @@ def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path, searche
     for contender in finals["contenders"]:
         if "incumbent" in contender["names"]:
             contender["names"] = ["incumbent"]
-            contender.update(setting=slow.to_dict(), **slow.deployment().to_dict())
+            contender.update(setting=slow.to_dict(), **deployed(slow).to_dict())
             winner = "incumbent"
     names = [c["names"][0] for c in finals["contenders"]]
     if "tf-default" not in names:  # it was the incumbent itself

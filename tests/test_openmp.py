@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import BadInputError, TunerError
-from tuner.job.affinity import where
+from tuner.frameworks.tensorflow.affinity import where
 from tuner.machine.host import Machine
 from tuner.machine.libraries import find_library, intel_openmp
-from tuner.runtime.openmp import bind, complaints, rejections
+from tuner.machine.openmp import bind, complaints, rejections
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 

@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import setting
+from tests.frameworks import deployed
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.job import Job, prepare
 from tuner.job.request import Request, check
 from tuner.machine.libraries import intel_openmp
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.measure.statistics import estimate
-from tuner.runtime.probe import Runtime
 from tuner.space.setting import Setting
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
@@ -63,11 +65,11 @@ def tftune(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_probe_proves_that_every_variable_reaches_it(job: Job) -> None:
-    runtime: Runtime = job.runtime
+    runtime: Build = job.build
     assert (runtime.onednn_runtime, runtime.onednn_why) == ("openmp", "on in an OpenMP build")
     assert runtime.openmp_library is not None
     assert "libiomp5" in runtime.openmp_library
-    assert {found.answer for found in runtime.reach.values()} == ({True} if N_CPUS > 1 else {True, None})
+    assert {found.answer for found in FRAMEWORK.reach(runtime).values()} == ({True} if N_CPUS > 1 else {True, None})
     assert runtime.defaults["omp_num_threads"] == job.machine.physical_cores
 
 
@@ -82,7 +84,7 @@ def test_affinities_that_bind_alike_are_one(job: Job) -> None:
 @pytest.mark.parametrize("kind", ["fresh", "fork"])
 def test_every_knob_holds_in_the_process(target: Target, kind: str) -> None:
     launcher: Launcher = FreshLauncher(target=target) if kind == "fresh" else ForkLauncher(target, told=print)
-    process = launcher.launch(BOUND, BOUND.deployment())
+    process = launcher.launch(BOUND, deployed(BOUND))
     effective = process.ready().effective
     assert effective["openmp"]["settings"]["KMP_BLOCKTIME"] == "7"
     assert effective["openmp"]["settings"]["OMP_NUM_THREADS"] == "2"
@@ -148,7 +150,7 @@ def test_omp_threads_act_and_eigen_s_do_not(target: Target, job: Job) -> None:
 
 def test_a_knob_that_did_not_take_effect_makes_the_trial_unapplied(target: Target) -> None:
     wanted = BOUND.with_values(kmp_blocktime=9)
-    process = FreshLauncher(target=target).launch(wanted, BOUND.deployment())
+    process = FreshLauncher(target=target).launch(wanted, deployed(BOUND))
     with pytest.raises(TrialFailure, match="kmp_blocktime=9 did not take effect") as caught:
         process.ready()
     assert caught.value.status is Status.UNAPPLIED
@@ -164,7 +166,7 @@ def test_a_workload_that_sets_the_variable_itself_is_caught_however_much_it_prin
     )
     loud = prepare(check(Request(workload=Asked.named(str(tmp_path / "loud.py")), python=str(PYTHON)), stores=False))
     loud.export()
-    process = FreshLauncher(target=loud.target()).launch(BOUND, BOUND.deployment())
+    process = FreshLauncher(target=loud.target()).launch(BOUND, deployed(BOUND))
     with pytest.raises(TrialFailure, match="OMP_NUM_THREADS=7") as caught:
         process.ready()
     assert caught.value.status is Status.UNAPPLIED

@@ -34,7 +34,7 @@ READY = {
 }
 PRELUDE = f"""#!{sys.executable}
 import json, os, signal, subprocess, sys, time
-commands, reports = int(sys.argv[3]), int(sys.argv[4])
+commands, reports = int(sys.argv[4]), int(sys.argv[5])
 def tell(report): os.write(reports, (json.dumps(report) + "\\n").encode())
 READY = {READY!r}
 """

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.conftest import DATA
-from tuner.runtime import reach
-from tuner.runtime.reach import Pools
+from tests.frameworks import CATALOGUE
+from tuner.frameworks.tensorflow import reach
+from tuner.frameworks.tensorflow.reach import Pools
+from tuner.space import experiment
+from tuner.space.experiment import Observation, Reach
 
 NAMES = ("stock-2.21", "openmp-2.14")
 Captured = dict[str, Any]
@@ -27,22 +31,26 @@ def captured(build: str) -> Captured:
     return found
 
 
+def reached(observations: Sequence[Observation]) -> dict[str, Reach]:
+    return experiment.reach(CATALOGUE.experiments, observations)
+
+
 def test_the_pools_are_counted_and_named_where_the_threads_have_names() -> None:
     assert reach.pools(captured("stock-2.21")["observations"]) == Pools(others=1, inter_name="tf_Compute")
     assert reach.pools(captured("openmp-2.14")["observations"]) == Pools(others=1, inter_name=None)
 
 
 def test_each_variable_reaches_the_build_that_it_is_for() -> None:
-    stock, openmp = (reach.reach(captured(name)["observations"]) for name in NAMES)
-    assert {name for name, found in stock.items() if found.answer} == {reach.INTER_OP.variable, reach.INTRA_OP.variable}
+    stock, openmp = (reached(captured(name)["observations"]) for name in NAMES)
+    assert {name for name, found in stock.items() if found.answer} == {reach.INTER_OP.name, reach.INTRA_OP.name}
     assert {name for name, found in stock.items() if found.answer is False} == {
-        reach.OMP_NUM_THREADS.variable,
-        reach.KMP_BLOCKTIME.variable,
-        reach.KMP_AFFINITY.variable,
+        reach.OMP_NUM_THREADS.name,
+        reach.KMP_BLOCKTIME.name,
+        reach.KMP_AFFINITY.name,
     }
     assert all(found.answer for found in openmp.values())
-    assert stock[reach.OMP_NUM_THREADS.variable].evidence == "1 and 3: oneDNN takes 1 and 1 threads"
-    assert openmp[reach.OMP_NUM_THREADS.variable].evidence == "1 and 3: oneDNN takes 1 and 3 threads"
+    assert stock[reach.OMP_NUM_THREADS.name].evidence == "1 and 3: oneDNN takes 1 and 1 threads"
+    assert openmp[reach.OMP_NUM_THREADS.name].evidence == "1 and 3: oneDNN takes 1 and 3 threads"
 
 
 def test_the_defaults_are_those_that_were_seen() -> None:
@@ -59,10 +67,10 @@ def test_the_defaults_are_those_that_were_seen() -> None:
 def test_counts_that_do_not_follow_are_unknown_and_never_yes(build: str) -> None:
     observations = captured(build)["observations"]
     for observation in observations:
-        if observation["changes"] == {reach.INTRA_OP.variable: "3"}:
+        if observation["changes"] == {reach.INTRA_OP.name: "3"}:
             observation["created"] -= 1
     assert reach.pools(observations) is None
-    assert reach.reach(observations)[reach.INTRA_OP.variable].answer is None
+    assert reached(observations)[reach.INTRA_OP.name].answer is None
     assert not {"inter_op", "intra_op"} & reach.defaults(observations, cpus=2).keys()
 
 
@@ -70,10 +78,10 @@ def test_a_variable_that_changes_nothing_is_a_no(build: str) -> None:
     observations = captured(build)["observations"]
     low = next(o for o in observations if o["changes"] == {})
     ignoring = [copy.deepcopy(low) | {"changes": o["changes"]} for o in observations]
-    assert {found.answer for found in reach.reach(ignoring).values()} == {False}
+    assert {found.answer for found in reached(ignoring).values()} == {False}
 
 
 def test_without_experiments_nothing_is_claimed() -> None:
     assert reach.pools([]) is None
-    assert reach.reach([]) == {}
+    assert reached([]) == {}
     assert reach.defaults([], cpus=2) == {}

@@ -15,10 +15,12 @@ import pytest
 
 from tests.command_line import ROOT, tftune
 from tests.conftest import DATA, Call
+from tests.frameworks import read_space, resolve
 from tests.planted import ONE_THREAD, Truth, make, studies_in, write
 from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job import advise, rulebook
-from tuner.job.affinity import Affinities
 from tuner.job.job import Job
 from tuner.job.rulebook import RulesRequest
 from tuner.machine.host import Machine
@@ -32,11 +34,8 @@ from tuner.rules.evidence import by_reason, read
 from tuner.rules.recipe import Recipe
 from tuner.rules.rule import RuleSet
 from tuner.rules.strata import Advice
-from tuner.runtime.probe import Runtime
 from tuner.search.storage import all_records, open_storage
-from tuner.space import spacefile
 from tuner.space.deployment import Deployment
-from tuner.space.space import resolve
 from tuner.space.term import EIGEN, OPENMP
 from tuner.workload.workload import Workload
 
@@ -550,7 +549,13 @@ def test_the_shipped_page_is_by_stratum(shipped: RuleSet) -> None:
 
 
 @pytest.fixture
-def on(machine: Machine, stock: Runtime, openmp: Runtime, resnet50: Workload, monkeypatch: pytest.MonkeyPatch) -> Call:
+def on(
+    machine: Machine,
+    stock: Build,
+    openmp: Build,
+    resnet50: Workload,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Call:
     """Let jobs be of a made machine of 2 cores and of a build, without exporting anything."""
     monkeypatch.setattr(rulebook, "KEPT", Path("none.json"))
     features = Features(
@@ -573,18 +578,19 @@ def on(machine: Machine, stock: Runtime, openmp: Runtime, resnet50: Workload, mo
         )  # fmt: skip
         runtime = openmp if build == OPENMP else stock
         workload = replace(resnet50, name=name)
-        space = resolve(spacefile.read("threads", small), machine=small, runtime=runtime, workload=workload)
+        space = resolve(read_space("threads", small), machine=small, build=runtime, workload=workload)
         job = Job(
             python=Path("python"),
             env={},
             ignored_variables=[],
             machine=small,
-            runtime=runtime,
+            framework=FRAMEWORK,
+            build=runtime,
             workload=workload,
             space=space,
             objective=Objective.THROUGHPUT,
             limits=Limits(),
-            affinities=Affinities(machine=small, runtime=runtime, libraries={}),
+            libraries={},
         )
         monkeypatch.setattr("tuner.job.job.prepare", lambda _: job)
         monkeypatch.setattr(Job, "features", lambda _: features)
@@ -625,7 +631,7 @@ def test_a_kept_default_needs_no_proof(on: Call, call: Call) -> None:
     on()
     code, out, err = call("recommend", "resnet50", *RULES, "--verify", "--json")
     assert code == 0
-    assert "nothing to verify: what is recommended is TensorFlow's default" in err
+    assert "nothing to verify: what is recommended is the default" in err
     assert json.loads(out)["verified"] is None
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.benchmarks.rules import found_again, nothing_found, shuffled_gives_nothing
 from tests.conftest import setting
 from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attributes, make, studies
+from tuner.frameworks.tensorflow.baselines import BASELINES, INTEL, wang_width
 from tuner.machine.host import Machine
 from tuner.measure.verdict import MARGIN
 from tuner.rules.account import account, is_right, loss
@@ -31,7 +32,6 @@ from tuner.rules.situation import FEATURES, Situation, of_study
 from tuner.rules.strata import ONEDNN_OFF, QUOTA, REST, Advice, Gain, advice_by_stratum, class_of, decide
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.rules.table import Table, follow, thread_table
-from tuner.space.baseline import BASELINES, INTEL, wang_width
 from tuner.space.term import EIGEN, OPENMP
 
 PLAN = LearnPlan()

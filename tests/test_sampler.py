@@ -14,17 +14,17 @@ import pytest
 from tests.benchmarks.searchers import NEAR, Trials, run, tftune
 from tests.benchmarks.surfaces import HELD_BACK, OPENMP, STOCK, TUNED_ON, Host, Surface
 from tests.conftest import setting
+from tests.frameworks import read_space, resolve
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.frameworks.tensorflow.design import design
 from tuner.machine.host import Machine
-from tuner.runtime.probe import Runtime
 from tuner.search import gp
-from tuner.search.design import design
 from tuner.search.lattice import Encoding, Lattice
 from tuner.search.record import Trial, distributions
 from tuner.search.sampler import LatticeSampler, believed
 from tuner.search.standing import incumbent
-from tuner.space import spacefile
 from tuner.space.setting import Setting
-from tuner.space.space import Space, resolve
+from tuner.space.space import Space
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
 
@@ -145,9 +145,9 @@ def test_two_cores_have_no_regimes_to_show() -> None:
     assert len(design(space_of(Host(cores=2, threads=1), OPENMP))) <= 2
 
 
-def test_the_design_keeps_to_a_pin(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
-    file = spacefile.read("cpu", machine)
-    pinned = resolve(file, machine=machine, runtime=openmp, workload=resnet50, pins={"inter_op": "1"})
+def test_the_design_keeps_to_a_pin(machine: Machine, openmp: Build, resnet50: Workload) -> None:
+    file = read_space("cpu", machine)
+    pinned = resolve(file, machine=machine, build=openmp, workload=resnet50, pins={"inter_op": "1"})
     chosen = design(pinned)
     assert all(s["inter_op"] == 1 and s["omp_num_threads"] == 8 for s in chosen)
 

@@ -17,14 +17,15 @@ import pytest
 from scipy.stats import norm
 
 from tests.conftest import setting
+from tests.frameworks import read_space, resolve
 from tests.scripted import BEST, Log, noisy, run, surface
 from tuner.cli import output
 from tuner.errors import BadInputError, BaselineError, TunerError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.report import terminal
 from tuner.report.document import describe_host, describe_study
-from tuner.runtime.probe import Runtime
 from tuner.search import gp
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.lattice import Encoding
@@ -34,10 +35,9 @@ from tuner.search.record import Record
 from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import check_storage, create_or_continue, find, open_storage
 from tuner.search.study import Study
-from tuner.space import spacefile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
-from tuner.space.space import Space, resolve
+from tuner.space.space import Space
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.workload import Workload
@@ -206,11 +206,11 @@ def test_a_failing_baseline_stops_the_study_with_its_log(tmp_path: Path, space: 
 
 
 def test_outputs_that_differ_between_processes_of_one_setting_tell_nothing(
-    machine: Machine, stock: Runtime, resnet50: Workload, tmp_path: Path
+    machine: Machine, stock: Build, resnet50: Workload, tmp_path: Path
 ) -> None:
     """A training step that draws its noise anew in each process, for one."""
-    file = spacefile.read("cpu", machine)
-    fixed = resolve(file, machine=machine, runtime=stock, workload=resnet50, batch_sizes=[8])
+    file = read_space("cpu", machine)
+    fixed = resolve(file, machine=machine, build=stock, workload=resnet50, batch_sizes=[8])
     draws = itertools.count(1)
     record, _ = run(fixed, noisy(outputs=lambda _: float(next(draws))), folder=tmp_path)
     assert {t.status for t in record.trials()} == {Status.OK}
@@ -219,11 +219,11 @@ def test_outputs_that_differ_between_processes_of_one_setting_tell_nothing(
 
 @pytest.mark.parametrize("kind", ["unapplied", "another result"])
 def test_a_recommended_setting_that_means_nothing_here_is_left_out_of_the_finals(
-    machine: Machine, stock: Runtime, resnet50: Workload, tmp_path: Path, kind: str
+    machine: Machine, stock: Build, resnet50: Workload, tmp_path: Path, kind: str
 ) -> None:
     """The workload overrides its variables, or computes something else under it: no reason to stop."""
-    file = spacefile.read("cpu", machine)
-    fixed = resolve(file, machine=machine, runtime=stock, workload=resnet50, batch_sizes=[8])
+    file = read_space("cpu", machine)
+    fixed = resolve(file, machine=machine, build=stock, workload=resnet50, batch_sizes=[8])
     intel = fixed.baselines["intel"]
     bad = (
         {"failures": {intel: Status.UNAPPLIED}}
@@ -277,6 +277,7 @@ def test_the_time_budget_is_kept(tmp_path: Path, space: Space) -> None:
 def test_a_lattice_that_is_used_up_ends_the_search(tmp_path: Path, space: Space) -> None:
     small = Space(
         name="small",
+        catalogue=space.catalogue,
         domains={"inter_op": (1, 2), "intra_op": (1,), "batch_size": (8,)},
         off={},
         points=(setting(inter_op=1, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=1, batch_size=8)),
@@ -414,10 +415,10 @@ def test_earlier_finals_stay_until_new_ones_can_stand_in_for_them(tmp_path: Path
 
 
 def test_latency_compares_median_steps_at_one_batch_size(
-    tmp_path: Path, machine: Machine, stock: Runtime, resnet50: Workload
+    tmp_path: Path, machine: Machine, stock: Build, resnet50: Workload
 ) -> None:
-    file = spacefile.read("cpu", machine)
-    fixed = resolve(file, machine=machine, runtime=stock, workload=resnet50, fixed_batch=True)
+    file = read_space("cpu", machine)
+    fixed = resolve(file, machine=machine, build=stock, workload=resnet50, fixed_batch=True)
     plan = Plan(bench=BenchPlan(objective=Objective.LATENCY))
     record, _ = run(fixed, noisy(), folder=tmp_path, plan=plan)
     best = Setting.of(describe_study(record)["incumbent"]["setting"])
@@ -426,10 +427,10 @@ def test_latency_compares_median_steps_at_one_batch_size(
 
 
 def test_what_a_pin_rules_out_is_compared_with_and_not_chosen(
-    tmp_path: Path, machine: Machine, stock: Runtime, resnet50: Workload
+    tmp_path: Path, machine: Machine, stock: Build, resnet50: Workload
 ) -> None:
-    file = spacefile.read("cpu", machine)
-    pinned = resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"intra_op": "1"})
+    file = read_space("cpu", machine)
+    pinned = resolve(file, machine=machine, build=stock, workload=resnet50, pins={"intra_op": "1"})
     record, _ = run(pinned, noisy(), folder=tmp_path, budget=Budget(trials=8))
     document = describe_study(record)
     assert document["incumbent"]["setting"]["intra_op"] == 1
@@ -511,7 +512,7 @@ def test_reading_verbs_write_nothing_into_anything(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_finding_studies(tmp_path: Path, space: Space, machine: Machine, stock: Runtime) -> None:
+def test_finding_studies(tmp_path: Path, space: Space, machine: Machine, stock: Build) -> None:
     assert open_storage(f"sqlite:///{tmp_path}/t.db", create=False) is None
     workload = {"name": "made", "mode": "inference", "fingerprint": "f"}
     for fresh in (False, True):

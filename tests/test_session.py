@@ -329,14 +329,14 @@ def test_a_session_elsewhere_is_refused_and_says_what_differs(study: tuple[Recor
     record, _ = study
     here = SimpleNamespace(
         machine=SimpleNamespace(id="m"),
-        runtime=SimpleNamespace(id="r"),
+        build=SimpleNamespace(id="r"),
         workload=SimpleNamespace(fingerprint="w"),
         environment={},
     )
     described = {"machine": {"id": "m"}, "runtime": {"id": "r"}, "workload": {"fingerprint": "w"}, "environment": {}}
     record.put("described", described)
     refuse_elsewhere(record, here)  # type: ignore[arg-type]
-    for what, name in (("machine", "machine"), ("runtime", "TensorFlow build"), ("workload", "workload")):
+    for what, name in (("machine", "machine"), ("runtime", "build"), ("workload", "workload")):
         other = dict.fromkeys(described[what], "other")
         record.put("described", described | {what: other})
         with pytest.raises(BadInputError, match=f"made with another {name}"):

@@ -11,16 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import DATA, setting
+from tests.frameworks import CATALOGUE, read_space, resolve
 from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.frameworks.tensorflow.build import describe
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.machine.host import Machine
 from tuner.report import terminal
-from tuner.runtime.probe import Runtime, describe
 from tuner.space import spacefile
-from tuner.space.catalogue import KNOBS
 from tuner.space.deployment import Deployment
 from tuner.space.expression import Expression
-from tuner.space.setting import scrub
-from tuner.space.space import Space, resolve
+from tuner.space.space import Space
 from tuner.workload.workload import Workload
 
 GOOD = sorted((DATA / "spaces/good").glob("*.toml"))
@@ -64,34 +66,34 @@ def test_nothing_else_is_an_expression(text: str) -> None:
 
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
 def test_good_files(path: Path, machine: Machine) -> None:
-    assert spacefile.read(str(path), machine).domains
+    assert read_space(str(path), machine).domains
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
 def test_bad_files_give_one_line_that_names_the_file_and_the_place(path: Path, machine: Machine) -> None:
     expected = next(line for line in path.read_text().splitlines() if line.startswith("# expect: "))
     with pytest.raises(BadInputError) as caught:
-        spacefile.read(str(path), machine)
+        read_space(str(path), machine)
     assert expected.removeprefix("# expect: ") in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_all_forms_resolve(machine: Machine) -> None:
-    file = spacefile.read(str(DATA / "spaces/good/all_forms.toml"), machine)
+    file = read_space(str(DATA / "spaces/good/all_forms.toml"), machine)
     assert file.domains["inter_op"] == (1, 2, 4)
     assert file.domains["intra_op"] == (1, 2, 3, 4, 8, 16)
     assert file.domains["kmp_affinity"] == ("none", "granularity=fine,compact,1,0")
 
 
 def test_every_shipped_space_says_what_it_is_for_and_resolves(
-    machine: Machine, stock: Runtime, openmp: Runtime, resnet50: Workload
+    machine: Machine, stock: Build, openmp: Build, resnet50: Workload
 ) -> None:
-    for name in spacefile.names():
-        file = spacefile.read(name, machine)
+    for name in spacefile.names(FRAMEWORK.spaces):
+        file = read_space(name, machine)
         assert (Path("search_spaces") / f"{name}.toml").read_text().startswith("# ")
         for runtime in (stock, openmp):
-            assert resolve(file, machine=machine, runtime=runtime, workload=resnet50).points
+            assert resolve(file, machine=machine, build=runtime, workload=resnet50).points
 
 
 def test_a_stock_wheel_switches_the_openmp_knobs_off_with_the_reason(space: Space) -> None:
@@ -100,8 +102,8 @@ def test_a_stock_wheel_switches_the_openmp_knobs_off_with_the_reason(space: Spac
     assert list(space.domains) == ["inter_op", "intra_op", "batch_size"]
 
 
-def test_an_openmp_build_has_all_knobs(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
-    space = resolve(spacefile.read("cpu", machine), machine=machine, runtime=openmp, workload=resnet50)
+def test_an_openmp_build_has_all_knobs(machine: Machine, openmp: Build, resnet50: Workload) -> None:
+    space = resolve(read_space("cpu", machine), machine=machine, build=openmp, workload=resnet50)
     assert space.off == {}
     assert list(space.domains) == [knob.name for knob in KNOBS.values() if knob.core]
     zoo = space.baselines["intel-zoo"]
@@ -115,9 +117,9 @@ def test_an_openmp_build_has_all_knobs(machine: Machine, openmp: Runtime, resnet
     )  # one a physical core
 
 
-def test_without_onednn_the_openmp_knobs_are_off_too(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+def test_without_onednn_the_openmp_knobs_are_off_too(machine: Machine, stock: Build, resnet50: Workload) -> None:
     off = replace(stock, onednn_runtime=None, onednn=None)
-    space = resolve(spacefile.read("cpu", machine), machine=machine, runtime=off, workload=resnet50)
+    space = resolve(read_space("cpu", machine), machine=machine, build=off, workload=resnet50)
     assert "oneDNN is off" in space.off["omp_num_threads"]
 
 
@@ -136,10 +138,10 @@ def test_baselines_by_the_book(space: Space) -> None:
 
 
 def test_a_quota_counts_for_the_guides_and_not_for_the_default(
-    machine: Machine, stock: Runtime, resnet50: Workload
+    machine: Machine, stock: Build, resnet50: Workload
 ) -> None:
     boxed = replace(machine, cpu_quota=1.5)
-    space = resolve(spacefile.read("cpu", boxed), machine=boxed, runtime=stock, workload=resnet50)
+    space = resolve(read_space("cpu", boxed), machine=boxed, build=stock, workload=resnet50)
     assert space.baselines["tf-default"]["intra_op"] == 16  # TensorFlow does not see the quota
     assert space.baselines["tf-guide"]["intra_op"] == 2
 
@@ -149,36 +151,36 @@ def test_constraints_hold_everywhere_on_the_lattice(space: Space) -> None:
     assert len(set(space.points)) == len(space.points)
 
 
-def test_constraints_on_knobs_that_are_off_do_not_bind(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
-    file = spacefile.read(str(DATA / "spaces/good/all_forms.toml"), machine)
-    assert resolve(file, machine=machine, runtime=stock, workload=resnet50).points
+def test_constraints_on_knobs_that_are_off_do_not_bind(machine: Machine, stock: Build, resnet50: Workload) -> None:
+    file = read_space(str(DATA / "spaces/good/all_forms.toml"), machine)
+    assert resolve(file, machine=machine, build=stock, workload=resnet50).points
 
 
-def test_pins_hold_the_search_and_not_the_baselines(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
-    file = spacefile.read("cpu", machine)
-    space = resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"intra_op": "3"})
+def test_pins_hold_the_search_and_not_the_baselines(machine: Machine, stock: Build, resnet50: Workload) -> None:
+    file = read_space("cpu", machine)
+    space = resolve(file, machine=machine, build=stock, workload=resnet50, pins={"intra_op": "3"})
     assert {p["intra_op"] for p in space.points} == {3}
     assert space.baselines["tf-guide"]["intra_op"] == 8
 
 
-def test_a_pin_that_would_change_nothing_is_refused(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
-    file = spacefile.read("cpu", machine)
+def test_a_pin_that_would_change_nothing_is_refused(machine: Machine, stock: Build, resnet50: Workload) -> None:
+    file = read_space("cpu", machine)
     with pytest.raises(BadInputError, match="would change nothing"):
-        resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"omp_num_threads": "4"})
+        resolve(file, machine=machine, build=stock, workload=resnet50, pins={"omp_num_threads": "4"})
 
 
 def test_chosen_batch_sizes_move_the_reference_to_the_nearest(
-    machine: Machine, stock: Runtime, resnet50: Workload
+    machine: Machine, stock: Build, resnet50: Workload
 ) -> None:
-    file = spacefile.read("cpu", machine)
-    space = resolve(file, machine=machine, runtime=stock, workload=resnet50, batch_sizes=[1, 2, 4])
+    file = read_space("cpu", machine)
+    space = resolve(file, machine=machine, build=stock, workload=resnet50, batch_sizes=[1, 2, 4])
     assert {p.batch_size for p in space.points} == {1, 2, 4}
     assert space.reference.batch_size == 4
 
 
-def test_latency_fixes_the_batch_size(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
-    file = spacefile.read("cpu", machine)
-    common = {"machine": machine, "runtime": stock, "workload": resnet50, "fixed_batch": True}
+def test_latency_fixes_the_batch_size(machine: Machine, stock: Build, resnet50: Workload) -> None:
+    file = read_space("cpu", machine)
+    common = {"machine": machine, "build": stock, "workload": resnet50, "fixed_batch": True}
     assert {p.batch_size for p in resolve(file, **common).points} == {8}
     assert {p.batch_size for p in resolve(file, **common, batch_sizes=[1]).points} == {1}
     with pytest.raises(BadInputError, match="several batch sizes"):
@@ -189,13 +191,13 @@ def test_thread_counts_are_shares_of_the_cores_too(space: Space, machine: Machin
     assert space.domains["inter_op"] == (1, 2, 4, 8, 16)  # of 8 cores: a third is 2, as a quarter is
     assert space.domains["intra_op"] == (1, 2, 4, 5, 6, 8, 16)
     large = replace(machine, logical_cpus=56, physical_cores=56, threads_per_core=1)
-    domains = spacefile.read("cpu", large).domains
+    domains = read_space("cpu", large).domains
     assert {14, 18, 28} <= set(domains["inter_op"])
     assert {14, 18, 28, 37, 42, 56} <= set(domains["omp_num_threads"])
 
 
 def test_two_cores_have_the_lattices_that_they_had(
-    machine: Machine, stock: Runtime, openmp: Runtime, resnet50: Workload
+    machine: Machine, stock: Build, openmp: Build, resnet50: Workload
 ) -> None:
     two = replace(
         machine,
@@ -206,20 +208,20 @@ def test_two_cores_have_the_lattices_that_they_had(
         numa_nodes={"0": "0-1"},
         affinity="0-1",
     )
-    file = spacefile.read("cpu", two)
-    sizes = [len(resolve(file, machine=two, runtime=r, workload=resnet50).points) for r in (stock, openmp)]
+    file = read_space("cpu", two)
+    sizes = [len(resolve(file, machine=two, build=r, workload=resnet50).points) for r in (stock, openmp)]
     assert sizes == [28, 448]
 
 
-def test_a_team_for_each_pool_keeps_to_the_machine(machine: Machine, openmp: Runtime, resnet50: Workload) -> None:
-    points = resolve(spacefile.read("cpu", machine), machine=machine, runtime=openmp, workload=resnet50).points
+def test_a_team_for_each_pool_keeps_to_the_machine(machine: Machine, openmp: Build, resnet50: Workload) -> None:
+    points = resolve(read_space("cpu", machine), machine=machine, build=openmp, workload=resnet50).points
     assert max(int(p["inter_op"]) * int(p["omp_num_threads"]) for p in points) == 4 * machine.logical_cpus
 
 
-def test_an_empty_lattice_is_refused(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
-    file = spacefile.read("cpu", machine)
+def test_an_empty_lattice_is_refused(machine: Machine, stock: Build, resnet50: Workload) -> None:
+    file = read_space("cpu", machine)
     with pytest.raises(BadInputError, match="no setting of 'cpu'"):
-        resolve(file, machine=machine, runtime=stock, workload=resnet50, pins={"inter_op": "128", "intra_op": "64"})
+        resolve(file, machine=machine, build=stock, workload=resnet50, pins={"inter_op": "128", "intra_op": "64"})
 
 
 def test_the_default_runs_with_nothing_set(space: Space) -> None:
@@ -238,7 +240,7 @@ def test_studies_that_had_variables_of_ours_are_still_read() -> None:
 
 
 def test_inherited_variables_do_not_reach_a_trial() -> None:
-    env, dropped = scrub({"PATH": "/bin", "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "true", "HOME": "/"})
+    env, dropped = CATALOGUE.scrub({"PATH": "/bin", "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "true", "HOME": "/"})
     assert env == {"PATH": "/bin", "HOME": "/"}
     assert dropped == ["OMP_NUM_THREADS", "OMP_PROC_BIND"]
 
@@ -247,7 +249,7 @@ def test_settings_are_values() -> None:
     a, b = setting(intra_op=2, inter_op=1, batch_size=8), setting(batch_size=8, inter_op=1, intra_op=2)
     assert a == b
     assert hash(a) == hash(b)
-    assert str(a) == "inter_op=1 intra_op=2 batch_size=8"
+    assert str(a) == "intra_op=2 inter_op=1 batch_size=8"  # as it was given
 
 
 @pytest.mark.parametrize(
@@ -260,25 +262,25 @@ def test_settings_are_values() -> None:
     ],
 )
 def test_batch_sizes_lie_around_the_workload_s_own(machine: Machine, default: int, sizes: list[int]) -> None:
-    assert list(spacefile.read("cpu", machine, default_batch=default).domains["batch_size"]) == sizes
+    assert list(read_space("cpu", machine, default_batch=default).domains["batch_size"]) == sizes
 
 
-def test_a_workload_that_is_told_no_batch_size_gets_none(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
-    file = spacefile.read("cpu", machine)
-    untold = resolve(file, machine=machine, runtime=stock, workload=resnet50, batch_sizes=[1], tells_batch=False)
+def test_a_workload_that_is_told_no_batch_size_gets_none(machine: Machine, stock: Build, resnet50: Workload) -> None:
+    file = read_space("cpu", machine)
+    untold = resolve(file, machine=machine, build=stock, workload=resnet50, batch_sizes=[1], tells_batch=False)
     assert untold.deployment(untold.reference) == Deployment()
     tuned = untold.deployment(untold.baselines["intel"])
     assert tuned.env.keys() == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"}
     assert not tuned.arguments
 
 
-def test_a_constraint_speaks_of_what_a_knob_is_by_default(machine: Machine, stock: Runtime, resnet50: Workload) -> None:
+def test_a_constraint_speaks_of_what_a_knob_is_by_default(machine: Machine, stock: Build, resnet50: Workload) -> None:
     on = replace(stock, onednn_runtime="threadpool", onednn_enabled=True)
     off = replace(stock, onednn_runtime="threadpool", onednn_enabled=False)
-    file = spacefile.read("threads", machine)
+    file = read_space("threads", machine)
 
-    def tried(runtime: Runtime) -> tuple[object, ...]:
-        space = resolve(file, machine=machine, runtime=runtime, workload=resnet50)
+    def tried(runtime: Build) -> tuple[object, ...]:
+        space = resolve(file, machine=machine, build=runtime, workload=resnet50)
         assert {point["onednn"] for point in space.points} == set(space.domains["onednn"])
         return space.domains["onednn"]
 
@@ -286,7 +288,7 @@ def test_a_constraint_speaks_of_what_a_knob_is_by_default(machine: Machine, stoc
     assert tried(off) == (0, 1)
 
 
-def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: Runtime) -> None:
+def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: Build) -> None:
     off = without_onednn(stock)
     assert [str(line) for line in terminal.unasked({"knobs": {}, "runtime": off})] == [
         "oneDNN is off by default here, and this space does not ask about it: --space threads does"
@@ -295,7 +297,7 @@ def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: R
     assert not terminal.unasked({"knobs": {}, "runtime": stock.to_dict()})
 
 
-def without_onednn(stock: Runtime) -> dict[str, object]:
+def without_onednn(stock: Build) -> dict[str, object]:
     """Return a runtime as the probe describes it on a CPU with nothing but AVX2."""
     facts = {name: getattr(stock, name) for name in ("python", "tensorflow", "openmp_libraries", "xla", "cuda")}
     facts |= {"refused": None, "observations": [], "enabled": False}

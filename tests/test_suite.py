@@ -18,13 +18,14 @@ import pytest
 from tests.command_line import tftune
 from tests.processes import wait_until
 from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.frameworks.tensorflow.framework import TensorFlow
 from tuner.job import suite
 from tuner.job.suite import SuiteRequest
 from tuner.machine.cgroup import cpu_groups, read_limits
 from tuner.machine.confine import Shape, choose, confined
 from tuner.machine.host import detect
 from tuner.machine.topology import Topology, read_topology
-from tuner.runtime.probe import Runtime
 from tuner.search.record import SCHEMA
 from tuner.search.storage import open_storage
 
@@ -137,9 +138,9 @@ def test_a_quota_is_some_of_the_cpus(quota: float) -> None:
 
 
 @pytest.fixture
-def planned(tmp_path: Path, stock: Runtime, monkeypatch: pytest.MonkeyPatch) -> Any:
+def planned(tmp_path: Path, stock: Build, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Plan a suite without asking a TensorFlow."""
-    monkeypatch.setattr(suite, "probe", lambda *_: stock)
+    monkeypatch.setattr(TensorFlow, "probe", lambda *_: stock)
 
     def plan(**options: Any) -> suite.Suite:
         return suite.plan(SuiteRequest(storage=f"sqlite:///{tmp_path}/s.db", **options))
@@ -177,7 +178,7 @@ def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path) -> N
     described = {
         "machine": machine.to_dict(),
         "workload": case.workload.to_dict(),
-        "runtime": case.runtime.to_dict(),
+        "runtime": case.build.to_dict(),
         "space": "cpu",
     }
     for key, value in {"schema": SCHEMA, "described": described, "seed": 0, "created": "2026"}.items():

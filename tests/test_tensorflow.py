@@ -17,14 +17,16 @@ import psutil
 import pytest
 
 from tests.conftest import setting
+from tests.frameworks import cached_folder, deployed, export
 from tests.processes import gone, wait_until
 from tuner.errors import TunerError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.frameworks.tensorflow.build import describe, read_onednn
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.measure.statistics import estimate
-from tuner.runtime.probe import Runtime, describe, probe, read_onednn
 from tuner.space.setting import Setting
-from tuner.trial.exporting import cached_folder, export
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
 from tuner.trial.outcome import Status, TrialFailure
@@ -37,13 +39,13 @@ ALL_THREADS = setting(inter_op=1, intra_op=len(os.sched_getaffinity(0)), batch_s
 
 
 @pytest.fixture(scope="module")
-def runtime(python: Path, clean_env: dict[str, str]) -> Runtime:
+def runtime(python: Path, clean_env: dict[str, str]) -> Build:
     """The runtime of this interpreter, probed for real."""
-    return probe(python, clean_env)
+    return FRAMEWORK.probe(python, clean_env)
 
 
 @pytest.fixture(scope="module")
-def resnet_launcher(python: Path, clean_env: dict[str, str], runtime: Runtime) -> FreshLauncher:
+def resnet_launcher(python: Path, clean_env: dict[str, str], runtime: Build) -> FreshLauncher:
     """A launcher of the shipped workload, exported for real."""
     workload = load("resnet50")
     folder = export(workload, runtime, python=python, env=clean_env)
@@ -53,6 +55,7 @@ def resnet_launcher(python: Path, clean_env: dict[str, str], runtime: Runtime) -
 def target(workload: Workload, folder: Path, python: Path, env: dict[str, str], deadline_s: float = 120.0) -> Target:
     return Target(
         python=python,
+        framework=FRAMEWORK.child,
         base_env=env,
         workload=workload,
         folder=folder,
@@ -60,12 +63,12 @@ def target(workload: Workload, folder: Path, python: Path, env: dict[str, str], 
     )
 
 
-def test_the_probe_asks_onednn_itself(runtime: Runtime, python: Path, clean_env: dict[str, str]) -> None:
+def test_the_probe_asks_onednn_itself(runtime: Build, python: Path, clean_env: dict[str, str]) -> None:
     assert runtime.tensorflow.startswith("2.")
     assert runtime.onednn_runtime in ("threadpool", "openmp", None)
     assert runtime.onednn_runtime is None or runtime.onednn_threads == len(os.sched_getaffinity(0))
     began = time.monotonic()
-    assert probe(python, clean_env) == runtime
+    assert FRAMEWORK.probe(python, clean_env) == runtime
     assert time.monotonic() - began < 1.0  # from the cache
 
 
@@ -105,31 +108,33 @@ def test_what_onednn_says_is_read_in_both_of_its_spellings() -> None:
 
 
 def test_what_a_passing_circumstance_hid_from_the_probe_is_not_remembered(
-    python: Path, clean_env: dict[str, str], runtime: Runtime, tmp_path: Path
+    python: Path, clean_env: dict[str, str], runtime: Build, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nprint('hello')\nif 'probe' in sys.orig_argv:\n    import tensorflow as tf\n    tf.constant(1.0)\n"
     )
-    hidden = probe(python, clean_env | {"PYTHONPATH": str(tmp_path)})
+    hidden = FRAMEWORK.probe(python, clean_env | {"PYTHONPATH": str(tmp_path)})
     assert hidden.refused is not None
     assert hidden.observations == []
     (tmp_path / "sitecustomize.py").unlink()
-    assert probe(python, clean_env | {"PYTHONPATH": str(tmp_path)}).reach.keys() == runtime.reach.keys()
+    assert FRAMEWORK.reach(FRAMEWORK.probe(python, clean_env | {"PYTHONPATH": str(tmp_path)})) == FRAMEWORK.reach(
+        runtime
+    )
 
 
-def test_the_probe_proves_what_reaches_this_build(runtime: Runtime) -> None:
+def test_the_probe_proves_what_reaches_this_build(runtime: Build) -> None:
     assert runtime.refused is None
-    reached = {variable: found.answer for variable, found in runtime.reach.items()}
+    reached = {variable: found.answer for variable, found in FRAMEWORK.reach(runtime).items()}
     assert reached["TF_NUM_INTEROP_THREADS"] is True
     assert reached["TF_NUM_INTRAOP_THREADS"] is True
     assert reached["OMP_NUM_THREADS"] is (runtime.onednn_runtime == "openmp")
     assert runtime.defaults["intra_op"] == len(os.sched_getaffinity(0))
 
 
-def test_the_export_is_made_once_and_loaded_with_its_numbers(resnet_launcher: FreshLauncher, runtime: Runtime) -> None:
+def test_the_export_is_made_once_and_loaded_with_its_numbers(resnet_launcher: FreshLauncher, runtime: Build) -> None:
     assert cached_folder(load("resnet50"), runtime) == resnet_launcher.target.folder
     assert (resnet_launcher.target.folder / "saved_model.pb").is_file()
-    process = resnet_launcher.launch(ONE_THREAD, ONE_THREAD.deployment())
+    process = resnet_launcher.launch(ONE_THREAD, deployed(ONE_THREAD))
     facts = process.ready()
     timed = process.slice(0.5)
     ended = process.close()
@@ -144,8 +149,8 @@ def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) ->
     """One thread against all of them: on two or more CPUs the difference is far beyond any noise."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU has no second thread to compare with")
-    a = resnet_launcher.launch(ONE_THREAD, ONE_THREAD.deployment())
-    b = resnet_launcher.launch(ALL_THREADS, ALL_THREADS.deployment())
+    a = resnet_launcher.launch(ONE_THREAD, deployed(ONE_THREAD))
+    b = resnet_launcher.launch(ALL_THREADS, deployed(ALL_THREADS))
     for process in (a, b):
         process.ready()
         process.pause()
@@ -156,7 +161,7 @@ def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) ->
     b.close()
 
 
-def test_odd_but_good_workloads_run(tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Runtime) -> None:
+def test_odd_but_good_workloads_run(tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Build) -> None:
     """A name that is a pattern, a dataclass, a bare array, a bfloat16 output; and a cache that lost a file."""
     path = tmp_path / "[odd] name.py"
     path.write_text(
@@ -171,16 +176,14 @@ def test_odd_but_good_workloads_run(tmp_path: Path, python: Path, clean_env: dic
     (folder / "saved_model.pb").unlink()
     assert export(workload, runtime, python=python, env=clean_env) == folder
     process = FreshLauncher(target=target(workload, folder, python, clean_env)).launch(
-        ALL_THREADS, ALL_THREADS.deployment()
+        ALL_THREADS, deployed(ALL_THREADS)
     )
     process.ready()
     assert process.slice(0.1).n_steps > 10
     process.close()
 
 
-def test_nan_in_a_narrow_type_is_seen(
-    tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Runtime
-) -> None:
+def test_nan_in_a_narrow_type_is_seen(tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Build) -> None:
     path = tmp_path / "nan.py"
     path.write_text(
         "def build():\n    import tensorflow as tf\n    return lambda x: tf.cast(tf.math.log(x - 2), tf.bfloat16)\n"
@@ -189,7 +192,7 @@ def test_nan_in_a_narrow_type_is_seen(
     workload = load(str(path))
     folder = export(workload, runtime, python=python, env=clean_env)
     process = FreshLauncher(target=target(workload, folder, python, clean_env)).launch(
-        ALL_THREADS, ALL_THREADS.deployment()
+        ALL_THREADS, deployed(ALL_THREADS)
     )
     with pytest.raises(TrialFailure) as caught:
         process.ready()
@@ -210,7 +213,7 @@ def test_sigterm_ends_a_search_even_where_ctrl_c_is_ignored(tmp_path: Path) -> N
 
 
 def test_a_model_that_cannot_be_built_is_told_with_its_own_message(
-    tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Runtime
+    tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Build
 ) -> None:
     path = tmp_path / "bad.py"
     path.write_text("def build(): raise ValueError('no such layer')\ndef inputs(batch_size): return ()\n")

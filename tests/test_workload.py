@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.workload.asked import Asked
 from tuner.workload.workload import Kind, catalogue, find, load, names
 
@@ -72,12 +73,12 @@ def test_a_model_that_keras_saved(tmp_path: Path) -> None:
     path = tmp_path / "mine.keras"
     path.write_bytes(b"1")
     asked = Asked(words=(str(path),), input_shapes=("x=224,224,3", "y="), input_ranges=("ids=30522", "z=-1:1"))
-    found = find(asked)
-    assert (found.kind, found.name, found.batch_size) == (Kind.KERAS, "mine", 1)
+    found = find(asked, FRAMEWORK.suffixes)
+    assert (found.kind, found.name, found.batch_size) == ("keras", "mine", 1)
     assert found.shapes == {"x": [224, 224, 3], "y": []}
     assert found.ranges == {"ids": [0, 30522], "z": [-1, 1]}
     path.write_bytes(b"2")
-    assert find(asked).fingerprint != found.fingerprint
+    assert find(asked, FRAMEWORK.suffixes).fingerprint != found.fingerprint
 
 
 def test_a_folder_that_tensorflow_saved(tmp_path: Path) -> None:
@@ -85,10 +86,10 @@ def test_a_folder_that_tensorflow_saved(tmp_path: Path) -> None:
     (tmp_path / "1/saved_model.pb").write_bytes(b"1")
     (tmp_path / "1/variables/variables.index").write_bytes(b"1")
     asked = Asked(words=(str(tmp_path / "1"),), name="mine", signature="serve")
-    found = find(asked)
+    found = find(asked, FRAMEWORK.suffixes)
     assert (found.kind, found.name, found.signature) == (Kind.SAVED_MODEL, "mine", "serve")
     (tmp_path / "1/variables/variables.index").write_bytes(b"2")
-    assert find(asked).fingerprint != found.fingerprint
+    assert find(asked, FRAMEWORK.suffixes).fingerprint != found.fingerprint
 
 
 def test_a_shipped_name_wins_over_a_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +117,7 @@ def test_options_that_do_not_fit_a_model(tmp_path: Path, options: dict[str, obje
     path = tmp_path / "mine.keras"
     path.write_bytes(b"1")
     with pytest.raises(BadInputError, match=message):
-        find(Asked(words=(str(path),), **options))
+        find(Asked(words=(str(path),), **options), FRAMEWORK.suffixes)
 
 
 def test_a_saved_model_has_no_eager_code(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import setting
+from tests.frameworks import deployed, export
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.model.graph import Features, features, read
-from tuner.runtime.probe import Runtime, probe
-from tuner.trial.exporting import GRAPH, export
+from tuner.trial.exporting import GRAPH
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
 from tuner.trial.outcome import Facts, Slice
@@ -37,17 +39,19 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def runtime(python: Path, clean_env: dict[str, str]) -> Runtime:
+def runtime(python: Path, clean_env: dict[str, str]) -> Build:
     """The runtime of this interpreter."""
-    return probe(python, clean_env)
+    return FRAMEWORK.probe(python, clean_env)
 
 
-def run(workload: Workload, runtime: Runtime, python: Path, env: dict[str, str]) -> Ran:
+def run(workload: Workload, runtime: Build, python: Path, env: dict[str, str]) -> Ran:
     """Export a workload, and run a process of it."""
     folder = export(workload, runtime, python=python, env=env)
     found = features(read(folder / GRAPH))
-    target = Target(python=python, base_env=env, workload=workload, folder=folder, deadline_s=300.0)
-    process = FreshLauncher(target=target).launch(SMALL, SMALL.deployment())
+    target = Target(
+        python=python, framework=FRAMEWORK.child, base_env=env, workload=workload, folder=folder, deadline_s=300.0
+    )
+    process = FreshLauncher(target=target).launch(SMALL, deployed(SMALL))
     try:
         facts = process.ready()
         return Ran(found=found, facts=facts, slices=[process.slice(0.01) for _ in range(2)])
@@ -56,7 +60,7 @@ def run(workload: Workload, runtime: Runtime, python: Path, env: dict[str, str])
 
 
 @pytest.fixture(scope="module")
-def runs(runtime: Runtime, python: Path, clean_env: dict[str, str]) -> Iterator[Mapping[tuple[str, str], Future[Ran]]]:
+def runs(runtime: Build, python: Path, clean_env: dict[str, str]) -> Iterator[Mapping[tuple[str, str], Future[Ran]]]:
     """Every workload in every mode, two at a time: most of an export is one thread.
 
     They are found before, as `ast.parse` of CPython 3.11 is not safe in several threads (python/cpython#106905).
@@ -145,7 +149,7 @@ def test_the_widths_are_those_of_the_paper(runs: Mapping[tuple[str, str], Future
 
 
 def test_a_parameter_changes_what_is_computed(
-    runs: Mapping[tuple[str, str], Future[Ran]], runtime: Runtime, python: Path, clean_env: dict[str, str]
+    runs: Mapping[tuple[str, str], Future[Ran]], runtime: Build, python: Path, clean_env: dict[str, str]
 ) -> None:
     short = run(find(Asked(words=("bert-tiny",), params=("seq_len=64",))), runtime, python, clean_env)
     whole = runs["bert-tiny", "inference"].result().found
@@ -157,7 +161,7 @@ def test_a_parameter_changes_what_is_computed(
 @pytest.mark.parametrize("execution", ["eager", "xla"])
 def test_every_execution_computes_the_same(
     runs: Mapping[tuple[str, str], Future[Ran]],
-    runtime: Runtime,
+    runtime: Build,
     python: Path,
     clean_env: dict[str, str],
     name: str,

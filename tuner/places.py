@@ -12,6 +12,8 @@ DEFAULT_STORAGE = "sqlite:///results/tftune.db"
 """Below the folder that tftune is run in, so that results lie beside the work they belong to."""
 
 _PACKAGE = Path(__file__).resolve().parent
+CHILD = _PACKAGE / "child"
+"""What runs outside of the tuner's own process."""
 
 
 def shipped(folder: str) -> Path:
@@ -20,9 +22,9 @@ def shipped(folder: str) -> Path:
     return inside if inside.is_dir() else _PACKAGE.parent / folder
 
 
-def child(name: str) -> Path:
-    """Return the script of that name among those that run outside of the tuner's own process."""
-    return _PACKAGE / "child" / f"{name}.py"
+def boot(folder: Path, module: str) -> list[str]:
+    """Return what an interpreter is given to run a module of `CHILD`, or of a framework's own part."""
+    return [str(CHILD / "boot.py"), str(folder), module]
 
 
 def cache_dir() -> Path:

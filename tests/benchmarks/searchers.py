@@ -29,11 +29,11 @@ from scipy.optimize import minimize
 
 from tests.benchmarks.bench import Figure
 from tests.benchmarks.surfaces import HELD_BACK, NOISE_SD, TUNED_ON, Surface
+from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.measure.noise import Noise
 from tuner.search.record import distributions, trials_of
 from tuner.search.sampler import LatticeSampler, believed
 from tuner.search.standing import incumbent
-from tuner.space.catalogue import KNOBS
 from tuner.space.setting import Setting, distinct
 
 MOST_TRIALS = 40
@@ -166,7 +166,7 @@ def _optuna(trials: Trials, sampler: optuna.samplers.BaseSampler) -> None:
     def objective(trial: optuna.Trial) -> float:
         params = {
             name: trial.suggest_int(name, 0, len(values) - 1)
-            if KNOBS[name].numeric
+            if KNOBS[name].is_numeric
             else trial.suggest_categorical(name, values)
             for name, values in grid.choices.items()
         }
@@ -201,7 +201,7 @@ class _Grid:
     def params(self, setting: Setting) -> dict[str, int | str]:
         """Return a setting as Optuna's samplers see it."""
         return {
-            name: self.choices[name].index(value) if KNOBS[name].numeric else str(value)
+            name: self.choices[name].index(value) if KNOBS[name].is_numeric else str(value)
             for name, value in setting.items
         }
 

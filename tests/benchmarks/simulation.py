@@ -23,6 +23,7 @@ import optuna
 
 from tests.benchmarks.bench import Figure
 from tests.benchmarks.replay import ReplayLauncher, load
+from tests.frameworks import CATALOGUE
 from tuner.measure.contest import Contest, fit_plan
 from tuner.measure.finals import Contender, Cost, FinalsPlan
 from tuner.measure.noise import Noise
@@ -71,6 +72,7 @@ DEFAULT, GUIDE = _setting(2, 2, 8), _setting(1, 2, 8)
 POINTS = tuple(_setting(a, b, c) for a in (1, 2) for b in (1, 2) for c in (1, 2, 4, 8, 16, 32, 64))
 SPACE = Space(
     name="simulated",
+    catalogue=CATALOGUE,
     domains={"inter_op": (1, 2), "intra_op": (1, 2), "batch_size": (1, 2, 4, 8, 16, 32, 64)},
     off={},
     points=POINTS,
@@ -125,7 +127,7 @@ def finals_study(trace: str, gains: tuple[float, ...], interaction: float, seed:
     primary = contest.contenders[1].names[0]
     return Outcome(
         words={name: verdict.word for name, verdict in verdicts.items()},
-        moves=recommend(contest.standing()).source != primary,
+        moves=recommend(contest.standing(), CATALOGUE).source != primary,
         missed=(missed[primary], any(outside for name, outside in missed.items() if name != primary)),
         decided_s=decided_s,
     )

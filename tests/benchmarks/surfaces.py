@@ -51,12 +51,12 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from tests.frameworks import read_space, resolve
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
 from tuner.measure.statistics import Array
-from tuner.runtime.probe import Runtime
-from tuner.space import spacefile
 from tuner.space.setting import Setting
-from tuner.space.space import Space, resolve
+from tuner.space.space import Space
 from tuner.workload.workload import load
 
 NOISE_SD = 0.012  # of an observation, log scale
@@ -268,8 +268,8 @@ def _draw(seed: int, host: Host, kind: str) -> Parameters:
     )
 
 
-def _runtime(build: str, host: Host) -> Runtime:
-    return Runtime(
+def _runtime(build: str, host: Host) -> Build:
+    return Build(
         id=build,
         python="3.11.7",
         tensorflow="2.21.0",
@@ -292,8 +292,8 @@ def _runtime(build: str, host: Host) -> Runtime:
 def _space(host: Host, build: str, batch_size: int) -> Space:
     machine = host.machine()
     workload = replace(load("resnet50"), batch_size=batch_size)
-    file = spacefile.read("cpu", machine, default_batch=batch_size)
-    return resolve(file, machine=machine, runtime=_runtime(build, host), workload=workload)
+    file = read_space("cpu", machine, default_batch=batch_size)
+    return resolve(file, machine=machine, build=_runtime(build, host), workload=workload)
 
 
 _TUNED_HOSTS = (

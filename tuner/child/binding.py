@@ -1,4 +1,4 @@
-"""Ask an OpenMP library where it binds its threads, without TensorFlow.
+"""Ask an OpenMP library where it binds its threads, without any framework.
 
     binding LIBRARY N_THREADS [CPUS]
 

@@ -1,7 +1,8 @@
-"""Run one module of this folder, in any interpreter: boot.py MODULE ARGUMENTS...
+"""Run a module in any interpreter: boot.py FOLDER MODULE ARGUMENTS...
 
-The folder becomes a package under a name of its own, so that its modules can import each other while nothing of
-the tuner can be imported by, or clash with, what the target environment or the user's workload brings.
+FOLDER is this one, or that of a framework's own part. Both become packages under the name `tftune`, so that their
+modules can import each other while nothing of the tuner can be imported by, or clash with, what the target
+environment or the user's workload brings. A module of another package says `from tftune.child import effective`.
 """
 
 import importlib
@@ -9,7 +10,27 @@ import os
 import sys
 import types
 
-PACKAGE = "tftune_child"
+ROOT = "tftune"
+ELSEWHERE = "framework"
+
+
+def package(name: str, folder: str) -> None:
+    """Make a folder importable as a package, without running what it has in its __init__.py."""
+    made = types.ModuleType(name)
+    made.__path__ = [folder]
+    sys.modules[name] = made
+
+
+def mounted(folder: str) -> str:
+    """Return the name of the package that the modules of a folder belong to, whether it is ours or another's."""
+    top = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    below = os.path.relpath(os.path.realpath(folder), top)
+    if below.split(os.sep)[0] != os.pardir:
+        return ".".join([ROOT, *below.split(os.sep)])
+    name = "%s.%s" % (ROOT, ELSEWHERE)
+    if name not in sys.modules:
+        package(name, os.path.realpath(folder))
+    return name
 
 
 def main() -> None:
@@ -17,10 +38,8 @@ def main() -> None:
     folder = os.path.dirname(os.path.realpath(__file__))
     if sys.path and os.path.realpath(sys.path[0]) == folder:
         sys.path.pop(0)
-    package = types.ModuleType(PACKAGE)
-    package.__path__ = [folder]
-    sys.modules[PACKAGE] = package
-    importlib.import_module("%s.%s" % (PACKAGE, sys.argv[1])).main(sys.argv[2:])
+    package(ROOT, os.path.dirname(folder))
+    importlib.import_module("%s.%s" % (mounted(sys.argv[1]), sys.argv[2])).main(sys.argv[3:])
 
 
 if __name__ == "__main__":  # and not in the processes that a workload starts by multiprocessing

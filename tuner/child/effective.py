@@ -10,7 +10,7 @@ import collections
 import contextlib
 import os
 import re
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Tuple
 
 Threads = Dict[str, Tuple[str, str]]
 """Thread id -> (name, CPUs that it may run on, as the kernel lists them)."""
@@ -72,28 +72,6 @@ def malloc_libraries() -> List[str]:
     return [path for path in mapped() if _MALLOC.search(path)]
 
 
-def live() -> Optional[str]:
-    """Return why this process is no good as a template to be forked after TensorFlow's import, or None."""
-    try:
-        from tensorflow.python.eager import context
-
-        current = context._context
-    except (ImportError, AttributeError) as error:
-        return "this TensorFlow does not tell whether its context is live (%s)" % error
-    if current is not None and getattr(current, "_initialized", True):
-        return "importing TensorFlow there already creates its context"
-    if any("/libcuda.so" in path for path in mapped()):
-        return "importing TensorFlow there already loads the CUDA driver"
-    for descriptor in os.listdir("/proc/self/fd"):
-        try:
-            opened = os.readlink("/proc/self/fd/" + descriptor)
-        except OSError:
-            continue
-        if opened.startswith("/dev/nvidia"):
-            return "importing TensorFlow there already opens " + opened
-    return None
-
-
 def log_size() -> int:
     """Return how much this process has printed on stderr, 0 where that is no file."""
     return os.fstat(2).st_size
@@ -103,7 +81,7 @@ def own_log(since: int) -> str:
     """Return what this process printed on stderr, "" where that cannot be read back.
 
     Of a long log these are the beginning and what came after `since` bytes: a workload may print a lot, and the
-    libraries speak when TensorFlow's context is created and the first operators run.
+    libraries speak when a framework starts its threads and the first operators run.
     """
     try:
         head = os.pread(2, _LOG_BYTES, 0)
@@ -121,25 +99,15 @@ def openmp_words(log: str) -> Dict[str, Any]:
     return {"warnings": warnings, "settings": {name: settings[name] for name in wanted if name in settings}}
 
 
-def onednn_is_on() -> Optional[bool]:
-    """Return whether TensorFlow hands operators to oneDNN, None where it does not tell."""
-    try:
-        from tensorflow.python.util import _pywrap_util_port
-
-        return bool(_pywrap_util_port.IsMklEnabled())
-    except (ImportError, AttributeError):
-        return None
-
-
-def state(alone: Threads, before: Threads, after: Threads, since: int, threading: Any) -> Dict[str, Any]:
+def state(alone: Threads, before: Threads, after: Threads, log: str) -> Dict[str, Any]:
     """Return the effective state of a process that has run its first steps.
 
-    `alone` are the threads after TensorFlow's import, `before` and `after` those around the creation of its
-    context, `since` the size of the log before that; `threading` is `tf.config.threading`.
+    `alone` are the threads after the framework's import, `before` and `after` those around the start of its own
+    threads, `log` what the process printed since (`own_log`).
     """
-    now, log = threads(), own_log(since)
+    now = threads()
     created = after.keys() - before.keys()
-    # What a workload's own code started could be taken for TensorFlow's threads, and what has ended cannot be counted.
+    # What a workload's own code started could be taken for the framework's threads, and what has ended is not counted.
     countable = before.keys() == alone.keys() and created <= now.keys()
     return {
         "mask": before[str(os.getpid())][1],
@@ -151,15 +119,9 @@ def state(alone: Threads, before: Threads, after: Threads, since: int, threading
         },
         "pools": {
             "interpreter": masks({t: now[t] for t in before if t in now}, {}),
-            "tensorflow": masks({t: now[t] for t in after if t in now}, before),
+            "framework": masks({t: now[t] for t in after if t in now}, before),
             "later": masks(now, after),
-        },
-        "getters": {
-            "inter_op": threading.get_inter_op_parallelism_threads(),
-            "intra_op": threading.get_intra_op_parallelism_threads(),
         },
         "openmp": dict(openmp_words(log), libraries=openmp_libraries()),
         "malloc": malloc_libraries(),
-        "onednn": onednn_is_on(),
-        "xla": "Compiled cluster using XLA" in log,
     }

@@ -1,4 +1,7 @@
-"""Say where this interpreter's TensorFlow is, without importing it: one JSON object, the last line of stdout."""
+"""Say where a package of this interpreter is, without importing it: one JSON object, the last line of stdout.
+
+locate PACKAGE
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from typing import List
 
 def main(arguments: List[str]) -> None:
     """Look for it and print what was found."""
-    del arguments
-    found = importlib.util.find_spec("tensorflow")
+    found = importlib.util.find_spec(arguments[0])
     origin = found.origin if found else None
     place = {
         "executable": sys.executable,

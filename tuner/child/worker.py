@@ -3,9 +3,9 @@
     worker COMMAND_FD REPORT_FD SPEC
 
 SPEC is a JSON object. Commands come and reports go as one JSON object a line, on pipes of their own; stdout
-and stderr belong to TensorFlow and are kept by the parent as evidence.
+and stderr belong to the framework and are kept by the parent as evidence.
 
-    {"do": "export", ...}    writes the workload as a SavedModel, reports "exported"
+    {"do": "export", ...}    writes the workload's model, reports "exported"
     {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
         {"slice_s": s}       runs whole steps for at least s seconds, reports "slice"
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
@@ -25,9 +25,10 @@ import resource
 import sys
 import time
 import traceback
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Dict, Iterable, Optional
 
-from . import effective, exporter, importing, source
+from . import adapter, effective, inputs
+from .adapter import Adapter, Step
 
 FINITE_CHUNK = 1 << 18  # values that are looked at together, so that looking takes no memory to speak of
 MAX_FRAMES = 3  # of the user's own, that are told of an error
@@ -41,8 +42,8 @@ WARM_UP_CAP_S = 2.5
 CANARY_SIZE = 512
 CLOCK = time.perf_counter
 
-Report = dict[str, Any]
-Step = Callable[[], Any]
+Report = Dict[str, Any]
+Arrays = Dict[str, Any]
 Check = Callable[[Any], None]
 
 
@@ -53,86 +54,68 @@ class InvalidOutputError(Exception):
 class Workload:
     """A loaded model, whose step can be made for one batch size after another."""
 
-    def __init__(self, spec: Report) -> None:
-        """Import TensorFlow, create its context and load the model; `facts` tell what that took."""
+    def __init__(self, spec: Report, framework: Adapter) -> None:
+        """Import the framework, start its threads and load the model; `facts` tell what that took."""
         started = CLOCK()
-        tf = importing.tensorflow()
+        framework.load()
         imported, alone = CLOCK(), effective.threads()
-        self.spec = spec
-        # First the workload's own code: what it sets of TensorFlow has to be in force before anything runs.
-        with open(os.path.join(spec["folder"], exporter.INPUTS)) as file:
-            self.described = json.load(file)
-        self.first = source.arguments_of(spec, spec["batch_size"], self.described)
-        before, since = effective.threads(), effective.log_size()
-        tf.constant(0.0)  # creates the context, and TensorFlow's pools with it
+        self.learns = spec["mode"] == inputs.TRAINING
+        with open(os.path.join(spec["folder"], inputs.INPUTS)) as file:
+            self.model = framework.Model(spec, json.load(file))
+        # First the workload's own code: what it sets of the framework has to be in force before anything runs.
+        self.first = self.model.arguments(spec["batch_size"])
+        before, self.since = effective.threads(), effective.log_size()
+        self.model.start()
         context, after = CLOCK(), effective.threads()
-        self.bind = loaded(spec)
+        self.model.load()
         self.trained = False
         self.facts = {"import_s": imported - started, "context_at_s": context, "load_s": CLOCK() - context}
         # What the threads and their masks are is told once steps have run.
-        self.seen = (alone, before, after, since)
+        self.seen = (alone, before, after)
 
     def state(self) -> Report:
-        """Return what has taken effect of the variables."""
-        import tensorflow as tf
-
-        return effective.state(*self.seen, tf.config.threading)
+        """Return what has taken effect of the setting."""
+        log = effective.own_log(self.since)
+        return dict(effective.state(*self.seen, log), **self.model.state(log))
 
     def prepare(self, batch_size: int) -> tuple[Step, Report, Check]:
         """Return (step, facts, check): `step()` runs the workload once on inputs that are already there.
 
         `check(outputs)` raises InvalidOutputError for outputs of a later step that are no result.
         """
-        import tensorflow as tf
-
-        learns = self.spec["mode"] == source.TRAINING
-        arrays, self.first = self.first or source.arguments_of(self.spec, batch_size, self.described), ()
+        arrays, self.first = self.first or self.model.arguments(batch_size), ()
         reset_peak()
         began = CLOCK()
-        step = self.bind({each["name"]: tf.constant(array) for each, array in zip(self.described, arrays)})
-        outputs = step()
+        step = self.model.step(arrays)
+        outputs = self.model.floats(step())
         check_finite(outputs)
         first = CLOCK()
 
         def check(later: Any) -> None:
-            check_finite(later)
-            if learns:
-                check_learns(outputs, later)
+            values = self.model.floats(later)
+            check_finite(values)
+            if self.learns:
+                check_learns(outputs, values)
 
         windows, again = warm_up(step, first - began)
         if windows:
             check(again)
         else:
             windows = [slice_of(began, [first])]
+        # A model that was trained at another batch size has other losses than one that begins.
+        told = None
+        if not (self.learns and self.trained):
+            later = self.model.floats(again) if windows and again is not None else None
+            told = sample(arrays, outputs, later, learns=self.learns)
         facts = {
             "first_step_s": first - began,
             "warm_up": windows[-1],
             "settled": settled(windows),
             "memory_bytes": peak_memory(),
-            # A model that was trained at another batch size has other losses than one that begins.
-            "sample": None if learns and self.trained else sample(arrays, outputs, again, learns=learns),
+            "sample": told,
         }
-        self.trained = learns
+        self.trained = self.learns
         return step, facts, check
-
-
-def loaded(spec: Report) -> Callable[[dict[str, Any]], Step]:
-    """Return what makes a step of inputs, executed as the spec asks: graph, eager or xla."""
-    import tensorflow as tf
-
-    if spec["execution"] == "eager":
-        call = source.step_of(spec)[1]
-        return lambda tensors: lambda: call(*tensors.values())
-    if spec["kind"] == "savedmodel":
-        function, _ = source.signature_of(spec)
-    else:
-        module = tf.saved_model.load(spec["folder"])
-        function = module.signatures[spec["mode"]]
-        function._tftune_keeps = module  # the variables live as long as what loaded them
-    if spec["execution"] != "xla":
-        return lambda tensors: lambda: function(**tensors)
-    compiled = tf.function(lambda **given: function(**given), jit_compile=True)
-    return lambda tensors: lambda: compiled(**tensors)
 
 
 def peak_memory() -> int | None:
@@ -153,7 +136,7 @@ def reset_peak() -> None:
 
 def check_learns(first: Any, later: Any) -> None:
     """Raise InvalidOutputError where no loss has moved: a step that trains nothing is not the work that was meant."""
-    if not any((later[name].numpy() != loss.numpy()).any() for name, loss in first.items()):
+    if not any((later[name] != loss).any() for name, loss in first.items()):
         raise InvalidOutputError("the loss has not moved since the first step: it trains nothing")
 
 
@@ -235,14 +218,12 @@ def slice_of(start: float, ends: list[float]) -> Report:
     }
 
 
-def check_finite(outputs: Any) -> None:
+def check_finite(outputs: Arrays) -> None:
     """Raise InvalidOutputError if a floating-point output holds a NaN or an infinity."""
     import numpy as np
 
-    for name, tensor in outputs.items():
-        if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
-            continue
-        values = np.ravel(tensor.numpy())
+    for name, array in outputs.items():
+        values = np.ravel(array)
         n_bad = sum(
             np.count_nonzero(~np.isfinite(widened(values[at : at + FINITE_CHUNK])))
             for at in range(0, values.size, FINITE_CHUNK)
@@ -256,7 +237,7 @@ def widened(values: Any) -> Any:
     return values if values.dtype.kind in "fc" else values.astype("float32")
 
 
-def sample(arrays: Iterable[Any], outputs: Any, again: Any, *, learns: bool) -> Report | None:
+def sample(arrays: Iterable[Any], outputs: Arrays, again: Optional[Arrays], *, learns: bool) -> Optional[Report]:
     """Return some values of what was computed for the first item, and a digest of what it was computed from.
 
     None where two runs in this process (`outputs`, `again`) do not agree, such a model computes at random, or where
@@ -268,36 +249,37 @@ def sample(arrays: Iterable[Any], outputs: Any, again: Any, *, learns: bool) -> 
 
     def values(of: Any) -> Any:
         # JSON knows no complex number, and NumPy no bfloat16.
-        array = np.ravel(of.numpy()[:1] if of.shape.rank else of.numpy())
-        parts = [array.real, array.imag] if of.dtype.is_complex else [array]
+        array = np.ravel(of[:1] if of.ndim else of)
+        parts = [array.real, array.imag] if array.dtype.kind == "c" else [array]
         first = np.concatenate(parts).astype("float64")
         return first[:: max(1, -(-len(first) // SAMPLE_SIZE))]
 
     told = {}
-    for name, tensor in outputs.items():
-        if not (tensor.dtype.is_floating or tensor.dtype.is_complex) or not (tensor.shape.rank or learns):
+    for name, array in outputs.items():
+        if not (array.ndim or learns):
             continue
-        told[name] = values(tensor)
+        told[name] = values(array)
         if not learns and not np.allclose(
-            told[name], values(again[name]), rtol=1e-3, atol=1e-3 * np.abs(told[name]).max(initial=0.0)
+            told[name], values((again or {})[name]), rtol=1e-3, atol=1e-3 * np.abs(told[name]).max(initial=0.0)
         ):
             return None
     digest = hashlib.sha256(b"".join(np.atleast_1d(array)[:1].tobytes() for array in arrays)).hexdigest()
     return {"inputs": digest[:16], "outputs": {name: found.tolist() for name, found in told.items()}}
 
 
-def failure(error: BaseException, workload: str) -> Report:
+def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = ()) -> Report:
     """Return the report of an exception, with the line of the workload that it came from.
 
-    Its traceback goes to stderr, which is kept.
+    `out_of_memory` are the framework's own names of exceptions that tell of that. Its traceback goes to stderr, which
+    is kept.
     """
     traceback.print_exc()
-    kinds = {"MemoryError": "oom", "ResourceExhaustedError": "oom", "InvalidOutputError": "invalid"}
+    kinds = {"MemoryError": "oom", "InvalidOutputError": "invalid", **dict.fromkeys(out_of_memory, "oom")}
     name = type(error).__name__
     # TensorFlow's autograph puts a traceback of its own before the message, and Keras sets parts of it in bold.
     said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).rpartition("%s: " % name)[2]
     message = " ".join(said.split())[:500]
-    if not isinstance(error, source.WorkloadError):
+    if not isinstance(error, inputs.WorkloadError):
         message = "%s: %s" % (name, message)
     frames = own_frames(error, os.path.join(os.path.dirname(workload), ""))
     if frames:
@@ -316,8 +298,8 @@ def own_frames(error: BaseException, folder: str) -> list[traceback.FrameSummary
     told = re.findall(r'File "(.+?)", line (\d+), in (\S+)', str(error))
     frames = list(traceback.extract_tb(error.__traceback__))
     frames += [traceback.FrameSummary(file, int(line), function) for file, line, function in told]
-    installed = ("site-packages", "dist-packages", "tftune_child")
-    ours = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+    installed = ("site-packages", "dist-packages")
+    ours = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
     return [
         frame
         for frame in frames
@@ -333,7 +315,7 @@ def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None])
         step, facts, check = prepare_canary()
         workload = None
     else:
-        workload = Workload(spec)
+        workload = Workload(spec, adapter.of(spec["framework"]))
         step, first, check = workload.prepare(spec["batch_size"])
         facts = dict(workload.facts, **first, effective=workload.state())
     tell(dict(facts, report="ready"))
@@ -362,20 +344,22 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
     def tell(report: Report) -> None:
         reports.write(json.dumps(report) + "\n")
 
+    out_of_memory: Iterable[str] = ()
     try:
         if spec.get("cpus"):
             keep_to(spec["cpus"])
+        if "framework" in spec:
+            out_of_memory = adapter.of(spec["framework"]).OUT_OF_MEMORY
         if spec["do"] == "export":
-            importing.tensorflow()
-            exporter.export(spec)
+            adapter.of(spec["framework"]).export(spec)
             tell({"report": "exported"})
         else:
             serve(spec, commands, tell)
     except BaseException as error:
-        tell(failure(error, spec["workload"]))
+        tell(failure(error, spec["workload"], out_of_memory))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # TensorFlow's own teardown takes time and tells nothing
+    os._exit(0)  # a framework's own teardown takes time and tells nothing
 
 
 def main(arguments: list[str]) -> None:

@@ -39,8 +39,8 @@ def create(
     made = make(build, folder, python=python, told=lambda line: progress.print(line, style="dim"))
     if json_:
         show_json(
-            {"python": str(made.python), "tensorflow": made.runtime.tensorflow, "onednn": made.runtime.onednn_runtime}
+            {"python": str(made.python), "tensorflow": made.build.tensorflow, "onednn": made.build.onednn_runtime}
         )
     else:
-        show(f"TensorFlow {made.runtime.tensorflow} on {made.runtime.onednn_runtime} in {folder}")
+        show(f"TensorFlow {made.build.tensorflow} on {made.build.onednn_runtime} in {folder}")
         show(f"try: tftune search resnet50 --python {made.python}")

@@ -77,7 +77,7 @@ def inspect(
 
 
 def _affinity(value: str, checked: Checked, *, json_: bool) -> None:
-    from tuner.job.affinity import where
+    from tuner.frameworks.tensorflow.affinity import where
     from tuner.report import inspection
 
     n_threads = int(checked.pins.get("omp_num_threads", checked.machine.physical_cores))

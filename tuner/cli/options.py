@@ -25,18 +25,21 @@ def complete_study(incomplete: str) -> list[str]:
 
 def complete_setting(incomplete: str) -> list[str]:
     """Return the baselines, the studies and the knobs that begin so."""
-    from tuner.space.baseline import BASELINES
-    from tuner.space.catalogue import KNOBS
+    from tuner.frameworks import registry
 
-    known = [*(baseline.name for baseline in BASELINES), *(f"{name}=" for name in KNOBS)]
+    catalogues = [registry.find(name).catalogue for name in registry.names()]
+    known = [baseline.name for each in catalogues for baseline in each.baselines]
+    known += dict.fromkeys(f"{name}=" for each in catalogues for name in each.knobs)
     return [name for name in known if name.startswith(incomplete)] + complete_study(incomplete)
 
 
 def complete_space(incomplete: str) -> list[str]:
     """Return the shipped search spaces that begin so."""
+    from tuner.frameworks import registry
     from tuner.space.spacefile import names
 
-    return [name for name in names() if name.startswith(incomplete)]
+    folders = [registry.find(name).spaces for name in registry.names()]
+    return [name for folder in folders for name in names(folder) if name.startswith(incomplete)]
 
 
 def _margin(value: float | None) -> float | None:

@@ -229,16 +229,15 @@ def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict
     from tuner.job.compare import describe, measure
     from tuner.job.side import Side
     from tuner.machine.exclusive import measuring_alone
-    from tuner.space.baseline import DEFAULT
 
     out = console(stderr=True)
     default = job.space.reference
     if setting == default:
-        out.print("nothing to verify: what is recommended is TensorFlow's default")
+        out.print("nothing to verify: what is recommended is the default")
         return None
     a, b = (
         Side(asked=text, setting=s, deployment=job.space.deployment(s))
-        for text, s in ((DEFAULT, default), ("rules", setting))
+        for text, s in ((job.space.default, default), ("rules", setting))
     )
     with measuring_alone(wait=wait, waiting=lambda line: out.print(f"waiting: {line}")):
         made = measure(

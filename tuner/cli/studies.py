@@ -77,6 +77,7 @@ def emit(
 ) -> None:
     """Print the recommendation of a study as a snippet that applies it."""
     from tuner.errors import unknown
+    from tuner.frameworks import registry
     from tuner.report.document import advice_of, describe_study
     from tuner.report.emit import Format
     from tuner.report.emit import emit as write
@@ -87,7 +88,8 @@ def emit(
     document = describe_study(_find(study, storage))
     advice = advice_of(document)
     title = f"tftune, study {document['study']}: {advice['reason']}"
-    sys.stdout.write(write(Deployment.from_dict(advice), Format(format_), title=title))
+    session = registry.of(document["runtime"]).session
+    sys.stdout.write(write(Deployment.from_dict(advice), Format(format_), title=title, session=session))
 
 
 def readable(storage: str) -> list[Record]:

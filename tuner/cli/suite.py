@@ -104,7 +104,7 @@ def _told(planned: Suite) -> dict[str, Any]:
 
     def title(number: int) -> str:
         case = planned.cases[number]
-        return f"{number + 1}/{n}  {case.title}  {case.shape}  {case.runtime.title}"
+        return f"{number + 1}/{n}  {case.title}  {case.shape}  {case.build.title}"
 
     def begins(number: int, left_s: float) -> None:
         if out.is_terminal:
@@ -145,7 +145,7 @@ def _rows(planned: Suite, done: list[Done], *, outcomes: bool) -> list[dict[str,
                 "cpus": case.shape.affinity,
                 "cpu_quota": case.shape.quota,
                 "python": str(case.python),
-                "runtime": case.runtime.title,
+                "runtime": case.build.title,
                 "state": state,
                 "study": None if document is None else document["study"],
                 "outcome": "" if state == "missing" or not outcomes else outcome(document, failure),

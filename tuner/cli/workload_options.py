@@ -22,14 +22,33 @@ def complete_workload(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
+def complete_framework(incomplete: str) -> list[str]:
+    """Return the frameworks that begin so."""
+    from tuner.frameworks.registry import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
 def _model_options(
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="WORKLOAD",
-            help="A workload that tftune ships (tftune workloads), a Python file of the same form, a .keras file, "
-            "or the folder of a SavedModel.",
+            help="A workload that tftune ships (tftune workloads), a Python file of the same form, a .keras or .onnx "
+            "file, or the folder of a SavedModel.",
             autocompletion=complete_workload,
+            show_default=False,
+        ),
+    ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option(
+            "--framework",
+            rich_help_panel=_PANEL,
+            metavar="NAME",
+            help="What computes it: tensorflow, onnxruntime, or one that another package brings; "
+            "by the model's file if not given, and else TensorFlow.",
+            autocompletion=complete_framework,
             show_default=False,
         ),
     ] = None,
@@ -93,6 +112,7 @@ def _model_options(
 ) -> Asked:
     return Asked(
         words=tuple(words or ()),
+        framework=framework,
         mode=mode,
         params=tuple(params or ()),
         execution=execution,

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.baselines import WANG, wang_width
+from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.job.job import Job
 from tuner.job.rulebook import exists, load
 from tuner.machine.host import host_of
@@ -25,7 +27,6 @@ from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.schema import THREADS
 from tuner.rules.situation import Situation
 from tuner.rules.strata import Advice, Decision, Recommendation, decide, is_gain
-from tuner.space.baseline import WANG, wang_width
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
@@ -45,16 +46,18 @@ class _Choice:
     decision: Decision
 
 
-def situation_of(job: Job, features: Features) -> Situation:
-    """Return what rules may look at."""
+def situation_of(job: Job, features: Features) -> Situation | None:
+    """Return what rules may look at; None of another framework than TensorFlow, of which they tell nothing."""
+    if not isinstance(job.build, TensorFlowBuild):
+        return None
     return Situation(
         workload=job.workload.name,
         mode=job.workload.mode,
         batch_size=job.space.reference.batch_size,
         features=features,
         machine=job.machine,
-        pool=job.runtime.pool,
-        onednn=job.runtime.has_onednn,
+        pool=job.build.pool,
+        onednn=job.build.has_onednn,
     )
 
 
@@ -63,9 +66,9 @@ def hints(job: Job, features: Features | None, *, told: Callable[[str], None]) -
 
     Rules that cannot be read are `told`, and stop no search.
     """
-    if features is None or not features.heavy_operators:
+    situation = situation_of(job, features) if features is not None and features.heavy_operators else None
+    if situation is None or features is None:
         return {}
-    situation = situation_of(job, features)
     found: dict[str, Setting] = {}
     if exists():
         try:
@@ -124,6 +127,8 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
             f"the graph of {job.workload.name}, which rules ask about, {what}", "search instead: tftune search"
         )
     situation = situation_of(job, features)
+    if situation is None:
+        raise BadInputError(f"rules tell nothing of {job.framework.title}", "search instead: tftune search")
     asked = (THREADS, BATCH) if batch else (THREADS,)
     groups = [group for group in asked if group in rules.lists]
     if not groups:
@@ -140,7 +145,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     return setting, {
         "schema": SCHEMA,
         **described(situation),
-        "runtime": job.runtime.title,
+        "runtime": job.build.title,
         "features": features.to_dict(),
         "machine_known": host in last.coverage.hosts,
         "outside": list(dict.fromkeys(outside)),
@@ -179,7 +184,7 @@ def counter_example(evidence: Mapping[str, Any], situation: Situation) -> Mappin
 
 
 def _deployment(job: Job, setting: Setting) -> Deployment:
-    """Return what to set: nothing for TensorFlow's default, and no batch size that is the job's own anyway."""
+    """Return what to set: nothing for the default, and no batch size that is the job's own anyway."""
     if setting == job.space.reference:
         return Deployment()
     every = job.space.deployment(setting)

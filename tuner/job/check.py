@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.errors import BadInputError, TunerError
+from tuner.frameworks import registry
 from tuner.job.compare import A, B, Comparison, Say, Told, measure
 from tuner.job.job import Job, prepare
 from tuner.job.request import DEFAULT_SPACE, Checked, Request
@@ -28,7 +29,6 @@ from tuner.report.document import advice_of, describe_study
 from tuner.search.record import Record, now
 from tuner.search.storage import check_storage, find, open_storage, storing
 from tuner.space import spacefile
-from tuner.space.baseline import DEFAULT
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.workload.asked import Asked
@@ -82,12 +82,12 @@ def checkup(
     say: Say,
     told: Told,
 ) -> Checkup:
-    """Measure a study's recommendation against TensorFlow's default, on this machine as it is now.
+    """Measure a study's recommendation against the default, on this machine as it is now.
 
     The margin is that of the study's own finals, if no other is given.
 
     Raises BadInputError where there is no such study, its workload is gone, or it was made with another machine,
-    TensorFlow build or workload, whose sessions are not comparable.
+    build or workload, whose sessions are not comparable.
     """
     storage = open_storage(storage_url, create=False)
     if storage is None:
@@ -97,20 +97,21 @@ def checkup(
     described = describe_study(record)
     advice_of(described)
     advice = described["finals"]["advice"]  # of the finals: what sessions together did not bear out may come to
-    if advice["source"] == DEFAULT:
+    default_name = record.catalogue.default
+    if advice["source"] == default_name:
         return Checkup(study=record.name, comparison=None)
-    settings = (described["baselines"][DEFAULT]["setting"], advice["setting"])
+    settings = (described["baselines"][default_name]["setting"], advice["setting"])
     batch_sizes = {int(setting["batch_size"]) for setting in settings}
     checked = _understood(record, batch_sizes, python=python, budget=budget, trial_timeout=trial_timeout)
-    default = Setting.of(described["baselines"][DEFAULT]["setting"])
-    batch = Setting.of({"batch_size": default.batch_size}).deployment()
+    default = Setting.of(described["baselines"][default_name]["setting"])
+    batch = Deployment(arguments={"batch_size": default.batch_size})
     margin = described["finals"]["margin"] if margin is None else margin
     with measuring_alone(wait=wait, waiting=lambda line: say(f"waiting: {line}")):
         job = prepare(checked)
         refuse_elsewhere(record, job)
         made = measure(
             job,
-            Side(asked=DEFAULT, setting=default, deployment=batch),
+            Side(asked=default_name, setting=default, deployment=batch),
             Side(
                 asked=f"study {record.name}",
                 setting=Setting.of(advice["setting"]),
@@ -141,13 +142,14 @@ def _understood(
     asked = dict(record.get("asked"))
     interpreter = record.get("python") if python is None else str(Path(shutil.which(python) or python).absolute())
     space = record.get("described", {}).get("space")
+    framework = registry.of(record.get("described", {}).get("runtime", {}))
     objective = Objective(record.get("objective"))
     try:
         with contextlib.chdir(asked.pop("folder")):
             return understand(
                 Request(
-                    workload=Asked.from_dict(asked),
-                    space=space if space in spacefile.names() else DEFAULT_SPACE,
+                    workload=replace(Asked.from_dict(asked), framework=framework.name),
+                    space=space if space in spacefile.names(framework.spaces) else DEFAULT_SPACE,
                     python=interpreter,
                     objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
                     time_budget=budget,
@@ -170,7 +172,7 @@ def refuse_elsewhere(record: Record, job: Job) -> None:
         what
         for what, there, here in (
             ("machine", described["machine"]["id"], job.machine.id),
-            ("TensorFlow build", described["runtime"]["id"], job.runtime.id),
+            ("build", described["runtime"]["id"], job.build.id),
             ("workload", described["workload"]["fingerprint"], job.workload.fingerprint),
             ("environment (variables that change timings)", described.get("environment", {}), job.environment),
         )

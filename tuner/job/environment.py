@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import BadInputError, TunerError, unknown
+from tuner.frameworks.tensorflow.build import TensorFlowBuild
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.places import check_writable
-from tuner.runtime.probe import Runtime, probe
-from tuner.space.setting import scrub
 
 # The last OpenMP build that the package index has; its wheels are for these Pythons, and need NumPy 1.
 BUILDS = {"openmp": ("intel-tensorflow==2.14.0", "numpy<2")}
@@ -26,7 +26,7 @@ class Made:
     """An environment that is ready."""
 
     python: Path
-    runtime: Runtime
+    build: TensorFlowBuild
 
 
 def create(build: str, folder: Path, *, python: str | None, told: Callable[[str], None]) -> Made:
@@ -53,7 +53,7 @@ def create(build: str, folder: Path, *, python: str | None, told: Callable[[str]
             "pip could not install it",
         )
         told("asking it what it is")
-        return Made(python=made, runtime=probe(made, scrub(os.environ)[0]))
+        return Made(python=made, build=FRAMEWORK.probe(made, FRAMEWORK.catalogue.scrub(os.environ)[0]))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         if existed:

@@ -1,4 +1,4 @@
-"""Gauging the noise of a machine: TensorFlow's default against itself, for `tftune noise`."""
+"""Gauging the noise of a machine: the default against itself, for `tftune noise`."""
 
 from __future__ import annotations
 

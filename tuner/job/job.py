@@ -1,4 +1,4 @@
-"""A job: a request resolved on this machine and on the target interpreter's TensorFlow."""
+"""A job: a request resolved on this machine, and on the framework of the target interpreter."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError, unknown
+from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.job.affinity import Affinities
 from tuner.job.request import Checked
 from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
@@ -21,12 +21,10 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.model.graph import Features, features, read
 from tuner.report.document import describe_host, describe_space, describe_workload
-from tuner.runtime.probe import Runtime, probe
-from tuner.space.catalogue import KNOBS
 from tuner.space.deployment import PRELOAD, Deployment
-from tuner.space.setting import Setting, scrub
+from tuner.space.setting import Setting
 from tuner.space.space import Space, resolve
-from tuner.trial.audit import Expected, audit, unapplied
+from tuner.trial.audit import Auditor, unapplied
 from tuner.trial.exporting import GRAPH, cached_folder, described_inputs, export
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
@@ -34,24 +32,6 @@ from tuner.trial.outcome import Facts
 from tuner.trial.running import CommandLauncher
 from tuner.workload.command import Command
 from tuner.workload.workload import Execution, Workload
-
-# TensorFlow's own, oneDNN's, XLA's and the allocators'. Not all of TF_*: Terraform keeps its secrets there.
-_TIMING_PREFIXES = (
-    "LD_",
-    "GLIBC_TUNABLES",
-    "MALLOC_",
-    "MKL_",
-    "TCMALLOC_",
-    "ONEDNN_",
-    "DNNL_",
-    "XLA_",
-    "TF_DISABLE_",
-    "TF_ENABLE_",
-    "TF_MKL_",
-    "TF_ONEDNN_",
-    "TF_OVERRIDE_",
-    "TF_XLA_",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,31 +42,33 @@ class Job:
     env: dict[str, str]
     ignored_variables: list[str]
     machine: Machine
-    runtime: Runtime
+    framework: Framework
+    build: Build
     workload: Workload
     space: Space
     objective: Objective
     limits: Limits
-    affinities: Affinities
+    libraries: Mapping[str, str]
+    """The paths of what can be preloaded here, by the value that asks for it."""
 
     @property
     def environment(self) -> dict[str, str]:
         """Return the inherited variables that change timings without being knobs: part of what the study is."""
-        return timing_variables(self.env)
+        return timing_variables(self.env, self.framework)
 
     def described(self) -> dict[str, Any]:
-        """Return machine, runtime, workload and space as plain data."""
-        host = describe_host(self.machine, self.runtime) | {"environment": self.environment}
+        """Return machine, build, workload and space as plain data."""
+        host = describe_host(self.machine, self.build) | {"environment": self.environment}
         return host | describe_workload(self.workload) | describe_space(self.space)
 
     def applied(self, setting: Setting, deployment: Deployment, facts: Facts) -> str | None:
         """Return why a setting does not hold in a process that is ready, None if nothing speaks against it."""
-        return unapplied(audit(setting, deployment, facts.effective, self.expected))
+        return unapplied(self.auditor.audit(setting, deployment, facts.effective))
 
     @property
-    def expected(self) -> Expected:
+    def auditor(self) -> Auditor:
         """Return what processes are compared with."""
-        return Expected(pools=self.runtime.pools, libraries=self.affinities.libraries, binding=self.affinities.binding)
+        return Auditor(catalogue=self.space.catalogue, build=self.build, machine=self.machine, libraries=self.libraries)
 
     def launcher(self, *, deadline_s: float) -> FreshLauncher | CommandLauncher:
         """Make the workload ready to be run, and return what starts fresh processes of it.
@@ -104,7 +86,7 @@ class Job:
 
     def export(self) -> Path:
         """Write the workload's model, unless that was done before, and return its folder; raises BadInputError."""
-        return export(self.workload, self.runtime, python=self.python, env=self.env)
+        return export(self.workload, self.framework, self.build, python=self.python, env=self.env)
 
     def _check_batch(self, folder: Path) -> None:
         """Raise BadInputError where no input leaves its batch open, and another batch size is asked for."""
@@ -120,25 +102,30 @@ class Job:
         """Return what is known of the graph of an exported model; None of a command, or where nothing is."""
         if self.workload.command is not None:
             return None
-        graph = read(cached_folder(self.workload, self.runtime) / GRAPH)
+        graph = read(self._folder() / GRAPH)
         return None if graph is None else features(graph)
 
     def target(self, *, deadline_s: float = 120.0) -> Target:
         """Return what the processes of this job have in common; its model has to be exported before one is ready."""
         return Target(
             python=self.python,
+            framework=self.framework.child,
             base_env=self.env,
             workload=self.workload,
-            folder=cached_folder(self.workload, self.runtime),
+            folder=self._folder(),
             deadline_s=deadline_s,
             applied=self.applied,
+            is_early=self.space.catalogue.is_early,
         )
+
+    def _folder(self) -> Path:
+        return cached_folder(self.workload, self.framework, self.build)
 
     def study_stem(self, seed: int) -> str:
         """Return the name of the study that this job continues: equal jobs have equal names."""
         key = [
             self.machine.id,
-            self.runtime.id,
+            self.build.id,
             self.workload.fingerprint,
             self.workload.execution.value,
             self.space.fingerprint,
@@ -153,27 +140,27 @@ class Job:
 
 
 def prepare(checked: Checked) -> Job:
-    """Probe the runtime and resolve the space on it; raises BadInputError, and writes no result."""
-    env, ignored = trial_environment()
+    """Probe the build and resolve the space on it; raises BadInputError, and writes no result."""
+    framework = checked.framework
+    env, ignored = trial_environment(framework)
     _check_preload(env)
-    runtime = probe(checked.python, env)
-    if runtime.openmp_library is not None:
-        env |= {"KMP_SETTINGS": "1"}  # the library tells its settings, once; the audit reads them
+    build = framework.probe(checked.python, env)
+    env |= framework.environment(build)
     libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
-    affinities = Affinities(machine=checked.machine, runtime=runtime, libraries=libraries)
-    missing = affinities.missing()
     untold = _is_untold(checked)
     job = Job(
         python=checked.python,
         env=env,
         ignored_variables=ignored,
         machine=checked.machine,
-        runtime=runtime,
+        framework=framework,
+        build=build,
         workload=checked.workload,
         space=resolve(
             checked.file,
+            catalogue=framework.catalogue,
             machine=checked.machine,
-            runtime=runtime,
+            build=build,
             workload=checked.workload,
             pins=checked.pins,
             batch_sizes=checked.batch_sizes or ([checked.workload.batch_size] if untold else None),
@@ -181,27 +168,27 @@ def prepare(checked: Checked) -> Job:
             fixed_batch=checked.objective is Objective.LATENCY,
             inherited=env,
             libraries=libraries,
-            same_affinity=affinities.same(),
-            unavailable={} if missing is None or "kmp_affinity" in checked.pins else {"kmp_affinity": missing},
+            spelling=framework.spelling(build, checked.machine),
+            unavailable=framework.unavailable(build, checked.machine),
         ),
         objective=checked.objective,
         limits=checked.limits,
-        affinities=affinities,
+        libraries=libraries,
     )
-    affinities.check(job.space)
+    framework.check(build, [*job.space.baselines.values(), *job.space.points])
     if checked.workload.command is not None:
         _check_placeholders(checked.workload.command, job.space)
     return job
 
 
-def timing_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that change timings without being knobs."""
-    return {name: value for name, value in sorted(env.items()) if name.startswith(_TIMING_PREFIXES)}
+def timing_variables(env: Mapping[str, str], framework: Framework) -> dict[str, str]:
+    """Return the variables that change a framework's timings without being knobs."""
+    return {name: value for name, value in sorted(env.items()) if name.startswith(framework.timing)}
 
 
-def trial_environment() -> tuple[dict[str, str], list[str]]:
+def trial_environment(framework: Framework) -> tuple[dict[str, str], list[str]]:
     """Return what trials inherit of this process's environment, and the names of the variables that they do not."""
-    env, ignored = scrub(os.environ)
+    env, ignored = framework.catalogue.scrub(os.environ)
     # The device is the CPU; a GPU build must not take the work away.
     return env | {"CUDA_VISIBLE_DEVICES": "-1"}, ignored
 
@@ -213,12 +200,13 @@ def _check_placeholders(command: Command, space: Space) -> None:
     """
     if space.tells_batch and "batch_size" not in command.placeholders:
         raise BadInputError("the command has no place for a batch size", "write {batch_size} among its words")
+    known = space.catalogue.knobs
     for name in sorted(command.placeholders):
-        if name in KNOBS and name not in space.domains:
+        if name in known and name not in space.domains:
             reason = space.off.get(name, f"it is not part of the search space '{space.name}'")
             raise BadInputError(f"{{{name}}} in the command has no value: {reason}", "take it out")
-        if name not in KNOBS and difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.8):
-            raise unknown("knob", name, KNOBS)
+        if name not in known and difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+            raise unknown("knob", name, known)
 
 
 def _is_untold(checked: Checked) -> bool:

@@ -1,4 +1,4 @@
-"""Proof of which knobs reach a runtime: what the probe saw, what processes show, and a measured control.
+"""Proof of which knobs reach a build: what the probe saw, what processes show, and a measured control.
 
 Each knob is set to two values far apart, everything else being held, in two fresh processes with the variable set in
 their environment as a user would. What a knob does that reaches nothing is the negative control: a ratio of 1.
@@ -15,12 +15,11 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, estimate
 from tuner.measure.verdict import Verdict, Word, judge
-from tuner.runtime.reach import Reach
-from tuner.space.catalogue import KNOBS
 from tuner.space.deployment import Deployment
+from tuner.space.experiment import Reach
 from tuner.space.setting import Setting
 from tuner.space.values import Value
-from tuner.trial.audit import Finding, audit
+from tuner.trial.audit import Finding
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Facts, TrialFailure
 from tuner.trial.starting import Started, start_together
@@ -30,7 +29,7 @@ _PLAN = PairPlan(min_quads=3, max_quads=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What is known of a knob: whether it reaches the runtime, the evidence, and the pair of its two values.
+    """What is known of a knob: whether it reaches the build, the evidence, and the pair of its two values.
 
     `verdict` is of the second value over the first; None, with the reason in `failure`, where a process failed.
     """
@@ -88,20 +87,22 @@ def prove(job: Job, *, told: Callable[[str], None]) -> list[Proof]:
 
 def _far(job: Job) -> Iterator[tuple[str, Value, Value]]:
     """Return each knob with two values far apart."""
-    for name, knob in KNOBS.items():
+    for name, knob in job.space.catalogue.knobs.items():
         if knob.far is not None:
             yield name, *knob.far(job.machine)
     for name, domain in job.space.domains.items():
-        if not KNOBS[name].core and KNOBS[name].far is None and len(domain) > 1:
+        if not (knob := job.space.catalogue.knobs[name]).core and knob.far is None and len(domain) > 1:
             yield name, domain[0], domain[-1]
 
 
 def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Value]) -> Proof:
-    quiet = _quiet(job.space.reference, name)
+    # Two operators that share two CPUs by luck, for one, would hide what another knob does.
+    held = {n: v for n, v in job.framework.held(name).items() if n in job.space.domains}
+    quiet = job.space.reference.with_values(**held)
     settings = [quiet.with_values(**{name: value}) for value in values]
     wanted = [(setting, job.space.deployment(setting)) for setting in settings]
-    knob = KNOBS[name]
-    probed = None if knob.experiment is None else job.runtime.reach.get(knob.experiment.variable)
+    knob = job.space.catalogue.knobs[name]
+    probed = None if knob.experiment is None else job.framework.reach(job.build).get(knob.experiment.name)
     proof = Proof(
         knob=name,
         variable=knob.variable,
@@ -131,14 +132,6 @@ def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Va
     )
 
 
-def _quiet(reference: Setting, name: str) -> Setting:
-    """Return what is held: TensorFlow's default, with one operator at a time unless that is what is asked about.
-
-    Two operators that share two CPUs by luck would hide what the knob does.
-    """
-    return reference if name == "inter_op" else reference.with_values(inter_op=1)
-
-
 def _measure(started: list[Started]) -> Pair:
     low, high = (each.process for each in started)
     settings = [each.setting for each in started]
@@ -158,7 +151,7 @@ def _estimate(pair: Pair, settings: list[Setting]) -> Estimate:
 def _finding(job: Job, started: Started, deployment: Deployment, name: str) -> Finding | None:
     facts: Facts | None = started.facts
     assert facts is not None  # only processes that did not fail come here
-    found = audit(started.setting, deployment, facts.effective, job.expected)
+    found = job.auditor.audit(started.setting, deployment, facts.effective)
     return next((finding for finding in found if finding.knob == name), None)
 
 

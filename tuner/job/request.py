@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.errors import BadInputError, unknown
+from tuner.frameworks import registry
+from tuner.frameworks.framework import Framework
 from tuner.machine.host import Machine, detect
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
@@ -18,7 +20,7 @@ from tuner.places import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.storage import check_storage
 from tuner.space import spacefile
-from tuner.space.catalogue import knob
+from tuner.space.catalogue import Catalogue
 from tuner.space.spacefile import SpaceFile
 from tuner.workload import workload as workloads
 from tuner.workload.asked import Asked
@@ -57,6 +59,7 @@ class Checked:
     """A request whose words are all understood; nothing was started or written for it."""
 
     machine: Machine
+    framework: Framework
     workload: Workload
     file: SpaceFile
     pins: dict[str, str]
@@ -74,7 +77,8 @@ def check(request: Request, *, stores: bool = True) -> Checked:
 
     A request that `stores` nothing needs no place to write.
     """
-    machine, workload = detect(), workloads.find(request.workload)
+    machine = detect()
+    framework, workload = find_workload(request.workload)
     if request.launcher not in LAUNCHERS:
         raise unknown("launcher", request.launcher, LAUNCHERS)
     return Checked(
@@ -83,12 +87,33 @@ def check(request: Request, *, stores: bool = True) -> Checked:
         objective=_objective(request.objective, workload),
         limits=_limits(request, workload),
         machine=machine,
+        framework=framework,
         workload=workload,
-        file=spacefile.read(request.space, machine, default_batch=workload.batch_size),
-        pins=_pins(request.pins, machine),
+        file=space_file(request.space, framework, machine, default_batch=workload.batch_size),
+        pins=_pins(request.pins, framework.catalogue, machine),
         batch_sizes=_batch_sizes(request.batch_size),
         python=_interpreter(request.python, workload),
         storage_url=_storage(request.storage) if stores else request.storage,
+    )
+
+
+def find_workload(asked: Asked) -> tuple[Framework, Workload]:
+    """Return the workload that was asked for, and the framework that runs it; raises BadInputError.
+
+    Where no framework is named, a model file decides, and for all else it is the default.
+    """
+    named = registry.find(asked.framework) if asked.framework is not None else None
+    reader = registry.reads(Path(asked.words[0])) if named is None and len(asked.words) == 1 else None
+    framework = named or reader or registry.find(registry.DEFAULT)
+    workload = workloads.find(asked, framework.suffixes)
+    framework.refuse(workload)
+    return framework, workload
+
+
+def space_file(name: str, framework: Framework, machine: Machine, *, default_batch: int = 1) -> SpaceFile:
+    """Return a space of a framework by its name, or by the path of a file; raises BadInputError."""
+    return spacefile.read(
+        name, machine, catalogue=framework.catalogue, folder=framework.spaces, default_batch=default_batch
     )
 
 
@@ -133,14 +158,14 @@ def _positive(value: float, option: str) -> float:
     return value
 
 
-def _pins(texts: list[str], machine: Machine) -> dict[str, str]:
-    """Return the pins by knob; raises BadInputError for what no runtime could take."""
+def _pins(texts: list[str], catalogue: Catalogue, machine: Machine) -> dict[str, str]:
+    """Return the pins by knob; raises BadInputError for what no build could take."""
     pins: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
             raise BadInputError(f"--set {text}", "expected KNOB=VALUE, e.g. --set intra_op=2")
-        knob(name).parse(value, machine)
+        catalogue.knob(name).parse(value, machine)
         if name in pins and pins[name] != value:
             raise BadInputError(f"--set {name} is given twice, {pins[name]} and {value}", "keep one of them")
         pins[name] = value

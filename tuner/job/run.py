@@ -130,7 +130,7 @@ def _progress(record: Record, job: Job, console: Console) -> Progress:
     verb = f"continuing with {plural(done, 'trial')}" if done else "beginning"
     progress = Progress(console, [*job.space.points, *job.space.baselines.values()], terminal.held(job.described()))
     progress.stage(
-        f"study {record.name}: {verb}; ratios are to tf-default at batch size {job.space.reference.batch_size}"
+        f"study {record.name}: {verb}; ratios are to {job.space.default} at batch size {job.space.reference.batch_size}"
     )
     return progress
 

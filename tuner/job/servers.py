@@ -12,7 +12,6 @@ from tuner.job.job import Job
 from tuner.machine.cgroup import used_memory_bytes
 from tuner.machine.host import Machine
 from tuner.measure.finals import Contender
-from tuner.space.catalogue import is_early
 from tuner.trial.forking import ForkLauncher
 
 _MAX_PARALLEL_STARTS = 4
@@ -43,9 +42,11 @@ class Servers:
     def replicas(self, contenders: Sequence[Contender]) -> Sequence[ForkLauncher]:
         """Return what forks the processes of these contenders, in turn, once it is up; nothing where none can.
 
-        A setting that is read while TensorFlow is imported would need servers of its own.
+        A setting that is read while the framework is imported would need servers of its own.
         """
-        if any(is_early(name) for contender in contenders for name in contender.deployment.env):
+        if any(
+            self._job.space.catalogue.is_early(name) for contender in contenders for name in contender.deployment.env
+        ):
             return ()
         if self.first() is None:
             return ()
@@ -57,8 +58,9 @@ class Servers:
     def _can_fork(self) -> bool:
         if self._job.workload.command is not None:
             return False
-        if self._job.runtime.gnu_openmp:
-            self._say("trials start as fresh interpreters: GNU's OpenMP library reads its variables when loaded")
+        refused = self._job.build.no_forks
+        if refused is not None:
+            self._say(f"trials start as fresh interpreters: {refused}")
             return False
         return True
 

@@ -17,7 +17,6 @@ from tuner.report.layout import duration_text
 from tuner.report.terminal import speedup_text
 from tuner.search.budget import parse_duration
 from tuner.search.record import Record
-from tuner.space.baseline import DEFAULT
 
 DEFAULT_EVERY = "2h"
 _CHECK_BUDGET = "2m"
@@ -87,7 +86,7 @@ def run_sessions(
 def _is_to_check(record: Record) -> bool:
     """Return whether the study's finals recommend something else than the default."""
     held = describe_study(record)["finals"]
-    return held is not None and held["advice"]["source"] != DEFAULT
+    return held is not None and held["advice"]["source"] != record.catalogue.default
 
 
 def check_again(study: str, request: Request, console: Console) -> None:

@@ -9,7 +9,7 @@ from tuner.job.job import Job
 from tuner.report.document import advice_of, describe_study
 from tuner.search.storage import find, open_storage
 from tuner.space.carrier import Preload
-from tuner.space.catalogue import KNOBS, knob
+from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.values import Cpus, Value, Words
@@ -25,7 +25,7 @@ class Side:
 
 
 def side(text: str, job: Job, storage_url: str) -> Side:
-    """Return what `text` names: `knob=value,…` on top of TensorFlow's default, a baseline, or a study's recommendation.
+    """Return what `text` names: `knob=value,…` on top of the default, a baseline, or a study's recommendation.
 
     Raises BadInputError where it names nothing, or what cannot act here.
     """
@@ -37,19 +37,19 @@ def side(text: str, job: Job, storage_url: str) -> Side:
     else:
         setting = _recommended(text, job, storage_url)
     for name, value in setting.items:
-        carrier = KNOBS[name].carrier
+        carrier = space.catalogue.knobs[name].carrier
         if isinstance(carrier, Preload) and carrier.is_missing(value, space.libraries):
             raise BadInputError(f"{name}={value}: no such library is installed here", "install it first")
-    job.affinities.check_one(setting)
+    job.framework.check(job.build, [setting])
     return Side(asked=text, setting=setting, deployment=space.deployment(setting))
 
 
 def _values(text: str, job: Job) -> dict[str, Value]:
     """Return the values of `knob=value,…`; a value may hold commas itself, as affinities do."""
     values: dict[str, Value] = {}
-    for part in assignments(text):
+    for part in assignments(text, job.space.catalogue):
         name, _, value = part.partition("=")
-        parsed = knob(name).parse(value, job.machine)
+        parsed = job.space.catalogue.knob(name).parse(value, job.machine)
         if name in job.space.off:
             raise BadInputError(f"{name}={value} would change nothing: {job.space.off[name]}", "leave it out")
         if name not in job.space.domains:
@@ -60,13 +60,13 @@ def _values(text: str, job: Job) -> dict[str, Value]:
     return values
 
 
-def assignments(text: str) -> list[str]:
+def assignments(text: str, catalogue: Catalogue) -> list[str]:
     """Split at the commas before which a knob's name and an equals sign follow."""
     parts: list[str] = []
     for piece in text.split(","):
         name, separator, _ = piece.partition("=")
         # `granularity=fine` inside an affinity looks like a knob, but there is none of that name.
-        if name not in KNOBS and parts and _holds_commas(parts[-1].partition("=")[0]):
+        if name not in catalogue.knobs and parts and _holds_commas(parts[-1].partition("=")[0], catalogue):
             parts[-1] += f",{piece}"
         elif not separator:
             raise BadInputError(f"'{piece}' in '{text}' is no knob=value", "write e.g. inter_op=1,intra_op=2")
@@ -75,8 +75,8 @@ def assignments(text: str) -> list[str]:
     return parts
 
 
-def _holds_commas(name: str) -> bool:
-    values = KNOBS[name].values if name in KNOBS else None
+def _holds_commas(name: str, catalogue: Catalogue) -> bool:
+    values = catalogue.knobs[name].values if name in catalogue.knobs else None
     return isinstance(values, Words | Cpus) and values.holds_commas
 
 

@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.errors import BadInputError, NoModeError, unknown
+from tuner.frameworks import registry
+from tuner.frameworks.framework import Build
 from tuner.job.job import timing_variables, trial_environment
-from tuner.job.request import interpreter, words
+from tuner.job.request import find_workload, interpreter, space_file, words
 from tuner.machine.confine import PERIOD_US, Shape, choose, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect, host_of
 from tuner.machine.topology import read_topology
 from tuner.measure.objective import Objective
 from tuner.places import DEFAULT_STORAGE
-from tuner.runtime.probe import Runtime, probe
 from tuner.search.budget import parse_duration
 from tuner.search.record import Record
 from tuner.search.storage import all_records, check_storage, open_storage
-from tuner.space import spacefile
 from tuner.space.spacefile import SpaceFile
 from tuner.workload import workload as workloads
 from tuner.workload.asked import Asked
@@ -45,6 +45,7 @@ class SuiteRequest:
     """The options of a suite as they were typed; lists are separated by commas."""
 
     workloads: str = ALL
+    framework: str = registry.DEFAULT
     modes: str = "inference"
     cpus: str | None = None
     cpu_quotas: str | None = None
@@ -65,7 +66,7 @@ class Case:
     workload: Workload
     shape: Shape
     python: Path
-    runtime: Runtime
+    build: Build
 
     @property
     def title(self) -> str:
@@ -109,17 +110,18 @@ def plan(request: SuiteRequest) -> Suite:
     budget_s = parse_duration(request.time_budget)
     stop_after_s = None if request.stop_after is None else parse_duration(request.stop_after, option="--stop-after")
     parse_duration(request.trial_timeout, option="--trial-timeout")
-    space = spacefile.read(request.space, machine)
+    framework = registry.find(request.framework)
+    space = space_file(request.space, framework, machine)
     check_storage(request.storage)
     shapes = _shapes(request, machine)
     named, absent = _workloads(request)
-    env, _ = trial_environment()
-    environment = timing_variables(env)
+    env, _ = trial_environment(framework)
+    environment = timing_variables(env, framework)
     pythons = list(dict.fromkeys(interpreter(text) for text in request.pythons or (None,)))
-    runtimes = {python: probe(python, env) for python in pythons}
+    builds = {python: framework.probe(python, env) for python in pythons}
     # What stands first varies slowest: a suite that is ended early has seen every workload somewhere.
     cases = [
-        Case(asked=asked, workload=workload, shape=shape, python=python, runtime=runtimes[python])
+        Case(asked=asked, workload=workload, shape=shape, python=python, build=builds[python])
         for mode in words(request.modes)
         for shape in shapes
         for python in pythons
@@ -153,9 +155,9 @@ def _workloads(request: SuiteRequest) -> tuple[list[tuple[Asked, Workload]], lis
     found, absent = [], []
     for word in named:
         for mode in modes:
-            asked = Asked.named(word, mode=mode)
+            asked = Asked.named(word, mode=mode, framework=request.framework)
             try:
-                found.append((asked, workloads.find(asked)))
+                found.append((asked, find_workload(asked)[1]))
             except NoModeError as error:
                 absent.append(error.message)
     if not found:
@@ -222,7 +224,7 @@ def _is_of(known: Mapping[str, Any], case: Case, quota_here: float | None) -> bo
         and workload["fingerprint"] == case.workload.fingerprint
         and workload["mode"] == case.workload.mode
         and workload.get("execution") == case.workload.execution.value
-        and described["runtime"]["id"] == case.runtime.id
+        and described["runtime"]["id"] == case.build.id
     )
 
 
@@ -300,6 +302,7 @@ def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> D
 
 def _command(case: Case, request: SuiteRequest) -> list[str]:
     command = [sys.executable, "-m", "tuner", "search", *case.asked.words, "--mode", case.asked.mode]
+    command += ["--framework", request.framework]
     command += ["--python", str(case.python), "--space", request.space, "--time-budget", request.time_budget]
     command += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]
     return [*command, "--wait", "--json"]

@@ -1,6 +1,6 @@
 """A contest: the finals, in two stages, until every comparison is decided or the time is used up.
 
-    primary   the incumbent against TensorFlow's default, alone, until it is decided or half of the time is spent
+    primary   the incumbent against the framework's default, alone, until it is decided or half of the time is spent
     rivals    the incumbent against the other contenders that are still open, those first that have most to say;
               the default runs on beside them where the primary comparison is open
 
@@ -99,8 +99,8 @@ class Match:
 class Contest:
     """The rounds so far, and what they say.
 
-    The first contender is the incumbent, the second TensorFlow's default: theirs is the primary comparison. The others
-    are rivals, in the order in which they are to be compared with. Processes of the first round are fresh, from
+    The first contender is the incumbent, the second the framework's default: theirs is the primary comparison. The
+    others are rivals, in the order in which they are to be compared with. Processes of the first round are fresh, from
     `launcher`; those of the others come from the `replicas` in turn, where there are any, and their rounds do not count
     where the fresh ones contradict them. `left_s` gives the time that is left (s, None without a limit).
     """

@@ -12,8 +12,7 @@ from scipy.special import ndtr
 
 from tuner.measure.finals import SAME_BATCH, Contender
 from tuner.measure.statistics import Array, Estimate, paired
-from tuner.space.baseline import DEFAULT
-from tuner.space.catalogue import KNOBS
+from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 
 INCUMBENT = "incumbent"
@@ -163,7 +162,7 @@ def judge_all(standing: Standing) -> dict[str, Verdict]:
 class Advice:
     """What to use: the contender's name; and those that cannot be told apart from the fastest, it among them.
 
-    `gain` is the verdict on it against TensorFlow's default; None for that default itself.
+    `gain` is the verdict on it against the framework's default; None for that default itself.
     """
 
     source: str
@@ -171,8 +170,8 @@ class Advice:
     gain: Verdict | None = None
 
 
-def recommend(standing: Standing, *, broken: Collection[str] = ()) -> Advice:
-    """Return what to use: TensorFlow's default unless something is better than it, and then the simplest that is.
+def recommend(standing: Standing, catalogue: Catalogue, *, broken: Collection[str] = ()) -> Advice:
+    """Return what to use: the framework's default unless something is better than it, and then the simplest that is.
 
     `broken` names the contenders that break a limit. Alike are those whose interval to the fastest of the others
     includes 1; among these the simplest that is better than the default, or, where none is shown to be, the
@@ -182,11 +181,11 @@ def recommend(standing: Standing, *, broken: Collection[str] = ()) -> Advice:
     level of the rival's own comparison with the incumbent.
     """
     by_name = {c.names[0]: c for c in standing.contenders}
-    default = next((c.names[0] for c in standing.contenders if DEFAULT in c.names), None)
+    default = next((c.names[0] for c in standing.contenders if catalogue.default in c.names), None)
     gains = {name: standing.between(default, name) for name in by_name} if default is not None else {}
     allowed = [name for name, gain in gains.items() if gain and by_name[name].eligible and name not in broken]
     if default is None or not allowed:
-        return Advice(source=DEFAULT, alike=())
+        return Advice(source=catalogue.default, alike=())
     reference = by_name[default].setting
     fastest = max(allowed, key=lambda name: _mean(gains[name]))
 
@@ -197,10 +196,10 @@ def recommend(standing: Standing, *, broken: Collection[str] = ()) -> Advice:
     alike = [name for name in allowed if name == fastest or not is_slower(name)]
     good = [name for name in alike if default in broken or standing.verdict(default, name).word is Word.BETTER]
     # What is fast may be shown to be better where a simpler one is not.
-    chosen = min(good, key=lambda name: simplicity(by_name[name].setting, reference), default=default)
+    chosen = min(good, key=lambda name: simplicity(by_name[name].setting, reference, catalogue), default=default)
     return Advice(
-        source=_name(by_name[chosen]),
-        alike=tuple(_name(by_name[name]) for name in alike),
+        source=_name(by_name[chosen], catalogue.default),
+        alike=tuple(_name(by_name[name], catalogue.default) for name in alike),
         gain=None if chosen == default else standing.verdict(default, chosen),
     )
 
@@ -209,15 +208,15 @@ def _mean(estimate: Estimate | None) -> float:
     return -math.inf if estimate is None else estimate.mean
 
 
-def _name(contender: Contender) -> str:
+def _name(contender: Contender, default: str) -> str:
     """Return the name that a contender is spoken of by."""
-    for known in (DEFAULT, DEFAULT + SAME_BATCH, INCUMBENT):
+    for known in (default, default + SAME_BATCH, INCUMBENT):
         if known in contender.names:
             return known
     return contender.names[0]
 
 
-def simplicity(setting: Setting, default: Setting) -> tuple[int, int, float]:
+def simplicity(setting: Setting, default: Setting, catalogue: Catalogue) -> tuple[int, int, float]:
     """Return a key that is smaller for simpler settings: fewer threads, then nearer to the default.
 
     Threads are what the pools start in all; near is few knobs that differ, and these by little (log2).
@@ -229,10 +228,4 @@ def simplicity(setting: Setting, default: Setting) -> tuple[int, int, float]:
         for name in differing
         if isinstance(value := values[name], int) and isinstance(other := usual.get(name), int)
     )
-    return n_threads(setting), len(differing), steps
-
-
-def n_threads(setting: Setting) -> int:
-    """Return how many threads a setting's pools start: each operator at once has its own OpenMP team."""
-    values = setting.to_dict()
-    return sum(KNOBS[name].threads(values) for name in values)
+    return catalogue.n_threads(setting), len(differing), steps

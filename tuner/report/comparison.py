@@ -52,7 +52,7 @@ def _asked(text: str) -> str:
 def noise(document: Document) -> RenderableType:
     """Return the noise of a machine: pairs, spreads, what they mean for finals, and what the machine did meanwhile."""
     found, machine = document["noise"], document["conditions"]
-    rows = table("", ">", "", title="noise: TensorFlow's default against itself")
+    rows = table("", ">", "", title="noise: the default against itself")
     rows.show_header = False
     longest = max(document["pairs"], key=lambda pair: pair["n_quads"])
     pair = ratio_text(longest["ratio"], longest["low"], longest["high"])

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.errors import BadInputError
+from tuner.frameworks.framework import Build
 from tuner.machine.host import Machine
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
@@ -22,12 +23,9 @@ from tuner.measure.warning import merge
 from tuner.report import evidence
 from tuner.report.decision import decide, deployment_of
 from tuner.report.sessions import standing_of
-from tuner.runtime.probe import Runtime
 from tuner.search.record import Record, Trial
 from tuner.search.sampler import believed
 from tuner.search.standing import incumbent
-from tuner.space.baseline import BASELINES, DEFAULT
-from tuner.space.catalogue import KNOBS
 from tuner.space.space import Space
 from tuner.space.values import Value
 from tuner.trial.outcome import Status
@@ -41,15 +39,15 @@ NO_STUDY: Document = {"schema": SCHEMA, "study": None, "incumbent": None, "verdi
 """The document of a search that was interrupted before it had a study."""
 
 
-def describe_host(machine: Machine, runtime: Runtime) -> Document:
-    """Return the machine and the runtime."""
-    return {"machine": machine.to_dict() | {"usable_cpus": machine.usable_cpus}, "runtime": runtime.to_dict()}
+def describe_host(machine: Machine, build: Build) -> Document:
+    """Return the machine and the build."""
+    return {"machine": machine.to_dict() | {"usable_cpus": machine.usable_cpus}, "runtime": build.to_dict()}
 
 
 def describe_space(space: Space) -> Document:
     """Return the knobs, on or off, and the baselines as resolved here."""
     knobs: Document = {}
-    for name, knob in KNOBS.items():
+    for name, knob in space.catalogue.knobs.items():
         common = {"variable": knob.variable, "set_by": knob.carrier.title, "meaning": knob.meaning}
         if name in space.off:
             knobs[name] = {"active": False, "reason": space.off[name], **common}
@@ -57,14 +55,14 @@ def describe_space(space: Space) -> Document:
             knobs[name] = {"active": True, "values": list(space.domains[name]), **common}
             if name in space.dropped:
                 knobs[name]["dropped"] = space.dropped[name]
-    sources = {baseline.name: baseline.source for baseline in BASELINES}
+    sources = {baseline.name: baseline.source for baseline in space.catalogue.baselines}
     aliases = space.aliases()
     baselines = {
         name: {"setting": setting.to_dict(), "same_as": aliases[name], "source": sources[name]}
         for name, setting in space.baselines.items()
     }
     named = {"space": space.name, "space_digest": space.file_digest}
-    return {**named, "points": len(space.points), "knobs": knobs, "baselines": baselines}
+    return {**named, "points": len(space.points), "knobs": knobs, "default": space.default, "baselines": baselines}
 
 
 def describe_workload(workload: Workload) -> Document:
@@ -84,6 +82,7 @@ def describe_study(record: Record) -> Document:
         "created": record.get("created"),
         "objective": objective.value,
         "seed": record.get("seed"),
+        "default": record.catalogue.default,
         **record.get("described", {}),
         "trials": _count(trials),
         "history": [trial_document(trial, luck) for trial in trials],
@@ -113,7 +112,7 @@ def describe_line(record: Record) -> Document:
     objective = Objective(record.get("objective", Objective.THROUGHPUT))
     described = _finals(record, objective, ())
     verdicts, advice = described["verdicts"], described["recommended"]
-    verdict = verdicts.get(DEFAULT) if verdicts else None
+    verdict = verdicts.get(record.catalogue.default) if verdicts else None
     workload = record.get("described", {}).get("workload", {})
     return {
         "study": record.name,
@@ -189,7 +188,7 @@ def _incumbent(trials: Sequence[Trial], luck: float, choices: Mapping[str, Seque
 
 def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Document:
     data = record.get("finals")
-    limits = Limits.from_dict(record.get("limits", {}))
+    limits, default = Limits.from_dict(record.get("limits", {})), record.catalogue.default
     if not data:
         warnings = evidence.study_warnings(record, trials, [])
         return {
@@ -218,7 +217,7 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
         "recommended": {
             "source": decision.advice.source,
             "setting": chosen.setting.to_dict(),
-            **deployment_of(decision.advice.source, chosen).to_dict(),
+            **deployment_of(decision.advice.source, chosen, default=default).to_dict(),
             "reason": decision.reason,
             "alike": list(decision.advice.alike),
             "gain": None if decision.advice.gain is None else decision.together(),
@@ -226,20 +225,22 @@ def _finals(record: Record, objective: Objective, trials: Sequence[Trial]) -> Do
             "sessions": [session.to_dict() for session in decision.sessions],
             "limits": kept[chosen.names[0]].value if limits and chosen.names[0] in kept else None,
         },
-        "shrinkage": evidence.shrinkage(trials, contenders, verdicts[DEFAULT].speedup if DEFAULT in verdicts else None),
+        "shrinkage": evidence.shrinkage(
+            trials, contenders, default, verdicts[default].speedup if default in verdicts else None
+        ),
         "warnings": [w.to_dict() for w in warnings],
         "limits": limits.to_dict(),
         "finals": {
             "advice": {
                 "source": decision.tried_as,
                 "setting": tried.setting.to_dict(),
-                **deployment_of(decision.tried_as, tried).to_dict(),
+                **deployment_of(decision.tried_as, tried, default=default).to_dict(),
             },
             "rounds": len(y),
             "fresh_rounds": sum(r.fresh for r in rounds if not r.interruptions),
             "ended": data["ended"],
             "incumbent": next(c for c in contenders if first in c.names).setting.to_dict(),
-            "default": next((c.setting.to_dict() for c in contenders if DEFAULT in c.names), None),
+            "default": next((c.setting.to_dict() for c in contenders if default in c.names), None),
             "margin": standing.margin,
             "levels": dict(standing.levels),
             "unit": objective.unit,

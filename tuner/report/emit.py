@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from tuner.machine.cpulist import parse_list
 from tuner.space.deployment import PRELOAD, Deployment
 
-_NOTHING = "Keep TensorFlow's defaults: there is nothing to set."
+_NOTHING = "Keep the defaults: there is nothing to set."
+
+Session = Callable[[Mapping[str, int | str]], list[str]]
+"""Gives the lines of Python that make a framework's session with these options."""
 _DOTENV_PLAIN = re.compile(r"[\w.,:/@%+=-]*")
 
 
@@ -27,9 +30,20 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def emit(deployment: Deployment, format_: Format, *, title: str) -> str:
-    """Return the snippet for `deployment`, ending in a newline; `title` is its first comment, where it can have one."""
-    return _WRITERS[format_](deployment, [title, *_notes(deployment)])
+def emit(deployment: Deployment, format_: Format, *, title: str, session: Session = lambda _: []) -> str:
+    """Return the snippet for `deployment`, ending in a newline; `title` is its first comment, where it can have one.
+
+    `session` is the framework's own way to give options to a session, which no other format than Python can.
+    """
+    notes = [title, *_notes(deployment)]
+    if format_ is Format.PYTHON:
+        return _python(deployment, notes, session(deployment.options))
+    return _WRITERS[format_](deployment, notes + [option_note(n, v) for n, v in deployment.options.items()])
+
+
+def option_note(name: str, value: int | str) -> str:
+    """Return what to do about an option of the session: no variable carries it."""
+    return f"Set the session option {name} in your own code: {value}"
 
 
 def argument_note(name: str, value: int | str) -> str:
@@ -40,7 +54,7 @@ def argument_note(name: str, value: int | str) -> str:
 def _notes(deployment: Deployment) -> list[str]:
     if not deployment:
         return [_NOTHING]
-    notes = [] if deployment.env or deployment.cpus else ["Keep TensorFlow's own threads."]
+    notes = [] if deployment.env or deployment.options or deployment.cpus else ["Keep the default threads."]
     return notes + [argument_note(name, value) for name, value in deployment.arguments.items()]
 
 
@@ -101,14 +115,15 @@ def _systemd(deployment: Deployment, notes: list[str]) -> str:
     return _commented(notes, [*lines, *([] if deployment.cpus is None else [f"CPUAffinity={deployment.cpus}"])])
 
 
-def _python(deployment: Deployment, notes: list[str]) -> str:
+def _python(deployment: Deployment, notes: list[str], session: list[str]) -> str:
     lines = [f"os.environ[{json.dumps(name)}] = {json.dumps(value)}" for name, value in deployment.env.items()]
     if deployment.cpus is not None:
         lines.append(f"os.sched_setaffinity(0, {sorted(parse_list(deployment.cpus))})")
-    before = ["Run this before TensorFlow is imported: it reads the variables once."] if lines else []
+    before = ["Run this before the framework is imported: it reads the variables once."] if lines else []
     if PRELOAD in deployment.env:
         before.append(f"{PRELOAD} has no effect from here: set it where the interpreter is started.")
-    return _commented(notes + before, ["import os", "", *lines] if lines else [])
+    lines = ["import os", "", *lines] if lines else []
+    return _commented(notes + before, [*lines, *([""] if lines and session else []), *session])
 
 
 def _json(deployment: Deployment, notes: list[str]) -> str:
@@ -122,6 +137,5 @@ _WRITERS: dict[Format, Callable[[Deployment, list[str]], str]] = {
     Format.DOCKER: _docker,
     Format.K8S: _k8s,
     Format.SYSTEMD: _systemd,
-    Format.PYTHON: _python,
     Format.JSON: _json,
 }

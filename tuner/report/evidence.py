@@ -21,7 +21,6 @@ from tuner.measure.warning import Code, Warning, merge, of_conditions
 from tuner.report.layout import plural
 from tuner.search.record import Record, Trial
 from tuner.search.study import End, noise_floor
-from tuner.space.baseline import DEFAULT
 from tuner.trial.outcome import Slice
 
 _GIB = 1024**3
@@ -152,7 +151,7 @@ def limits_text(limits: Limits) -> str:
 
 
 def shrinkage(
-    trials: Sequence[Trial], contenders: Sequence[Contender], speedup: float | None
+    trials: Sequence[Trial], contenders: Sequence[Contender], default_name: str, speedup: float | None
 ) -> dict[str, float] | None:
     """Return the finals' incumbent against the default: its figure in the search beside that of the finals (ratios)."""
 
@@ -160,9 +159,9 @@ def shrinkage(
         setting = next((c.setting for c in contenders if name in c.names), None)
         return next((t.log_ratio for t in trials if t.setting == setting and t.log_ratio is not None), None)
 
-    if any({INCUMBENT, DEFAULT} <= set(c.names) for c in contenders):
+    if any({INCUMBENT, default_name} <= set(c.names) for c in contenders):
         return None
-    best, default = found(INCUMBENT), found(DEFAULT)
+    best, default = found(INCUMBENT), found(default_name)
     if best is None or default is None or speedup is None:
         return None
     return {"search": math.exp(best - default), "finals": speedup}

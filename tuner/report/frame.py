@@ -71,8 +71,9 @@ def _common(document: dict[str, Any]) -> dict[str, Any]:
         "physical_cores": machine["physical_cores"],
         "logical_cpus": machine["logical_cpus"],
         "cpu_quota": machine["cpu_quota"],
-        "tensorflow": runtime["tensorflow"],
-        "onednn_runtime": runtime["onednn_runtime"],
+        "framework": runtime.get("framework", "tensorflow"),
+        "tensorflow": runtime.get("tensorflow"),
+        "onednn_runtime": runtime.get("onednn_runtime"),
         "objective": document["objective"],
     }
 

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.host import Machine
+from tuner.machine.openmp import Binding
 from tuner.report.document import SCHEMA, Document
 from tuner.report.layout import ratio_text, table
-from tuner.runtime.openmp import Binding
 
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
@@ -50,8 +50,8 @@ def binding(document: Document) -> RenderableType:
 
 
 def reach(document: Document) -> RenderableType:
-    """Return which knobs reach the runtime, and how that is known."""
-    shown = table("knob", "variable", "reaches", "evidence", title="which variables reach this runtime")
+    """Return which knobs reach the build, and how that is known."""
+    shown = table("knob", "variable", "reaches", "evidence", title="which knobs reach this build")
     styles = {True: "green", False: "red", None: "yellow"}
     for row in document["audit"]:
         answer = row["reaches"]

@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.report.layout import left_out_text, percent, plural, ratio_text, table
 from tuner.rules.recipe import BATCH
 from tuner.rules.rule import KEEP
 from tuner.rules.schema import THREADS
 from tuner.rules.situation import FEATURE, FEATURES
 from tuner.rules.strata import CLASSES, ONEDNN_OFF, QUOTA, REST, Advice, Decision, is_gain
-from tuner.space.baseline import WANG, WANG_SOURCE
 from tuner.space.term import OPENMP
 
 SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")

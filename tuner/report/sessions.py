@@ -15,7 +15,6 @@ from tuner.measure.session import Together, together
 from tuner.measure.statistics import Estimate
 from tuner.measure.verdict import INCUMBENT, MARGIN, Standing
 from tuner.search.record import Record
-from tuner.space.baseline import DEFAULT
 from tuner.space.setting import Setting
 
 
@@ -55,7 +54,8 @@ def of_setting(record: Record, setting: Setting) -> list[Session]:
     last = record.get("finals")
     # A run that was killed while new finals took the place of earlier ones may have kept these twice.
     held = [each for each in record.get("earlier_finals", []) if each != last] + ([last] if last else [])
-    found = [(data.get("began", ""), _estimate(standing_of(data, objective), setting)) for data in held]
+    default = record.catalogue.default
+    found = [(data.get("began", ""), _estimate(standing_of(data, objective), setting, default)) for data in held]
     # A check has the setting first and the default second.
     checks = [data for data in record.get("checks", []) if Setting.of(data["contenders"][0]["setting"]) == setting]
     for data in checks:
@@ -79,8 +79,8 @@ def closest_s(sessions: Sequence[Session]) -> float | None:
     return min(((b - a).total_seconds() for a, b in itertools.pairwise(began)), default=None)
 
 
-def _estimate(standing: Standing, setting: Setting) -> Estimate | None:
+def _estimate(standing: Standing, setting: Setting, default_name: str) -> Estimate | None:
     """Return the log-ratio of a setting to the default in finals; None where either did not run."""
     name = next((c.names[0] for c in standing.contenders if c.setting == setting), None)
-    default = next((c.names[0] for c in standing.contenders if DEFAULT in c.names), None)
+    default = next((c.names[0] for c in standing.contenders if default_name in c.names), None)
     return None if name is None or default is None else standing.between(default, name)

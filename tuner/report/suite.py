@@ -21,8 +21,8 @@ def outcome(document: Mapping[str, Any] | None, failure: str) -> str:
         return "no finals"
     gain = advice["gain"]
     if gain is None or gain["speedup"] is None:
-        return "keep tf-default"
-    return f"{ratio_text(gain['speedup'], gain['low'], gain['high'])} over tf-default ({advice['source']})"
+        return f"keep {document['default']}"
+    return f"{ratio_text(gain['speedup'], gain['low'], gain['high'])} over {document['default']} ({advice['source']})"
 
 
 def plan(rows: Sequence[Mapping[str, Any]]) -> RenderableType:

@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tuner.frameworks import registry
+from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.measure.noise import LEAST_PROCESS_SD
 from tuner.measure.objective import METRIC
 from tuner.measure.tail import QUANTILES, samples_needed
@@ -16,8 +18,6 @@ from tuner.places import DEFAULT_STORAGE
 from tuner.report.document import Document
 from tuner.report.emit import Format, emit
 from tuner.report.layout import duration_text, percent, plural, rate_text, ratio_text, table
-from tuner.runtime.probe import OFF_BY_DEFAULT
-from tuner.space.baseline import DEFAULT, WANG, WANG_SOURCE
 from tuner.space.deployment import Deployment
 
 _GIB = 1024**3
@@ -41,8 +41,8 @@ def held(document: Document) -> list[str]:
 
 
 def host(document: Document) -> RenderableType:
-    """Return the machine and the runtime."""
-    machine, runtime = document["machine"], document["runtime"]
+    """Return the machine and the build."""
+    machine = document["machine"]
     smt = f"{machine['threads_per_core']} threads a core" if machine["threads_per_core"] > 1 else "no SMT"
     nodes = len(machine["numa_nodes"]) or 1
     quota = "none" if machine["cpu_quota"] is None else f"{machine['cpu_quota']:g} CPUs"
@@ -62,15 +62,8 @@ def host(document: Document) -> RenderableType:
         "",
         f"memory: {machine['memory_bytes'] / _GIB:.1f} GiB" + (f", limited to {limit / _GIB:.1f} GiB" if limit else ""),
     )
-    pool = {"threadpool": "Eigen thread pool", "openmp": "OpenMP", None: "off"}.get(
-        runtime["onednn_runtime"], runtime["onednn_runtime"]
-    )
-    onednn = f"oneDNN {runtime['onednn']} on {pool}" if runtime["onednn_runtime"] else "oneDNN off"
-    rows.add_row("runtime", f"TensorFlow {runtime['tensorflow']}, {onednn}, Python {runtime['python']}")
-    rows.add_row("", f"oneDNN: {runtime['onednn_why']}")
-    extras = [f"XLA {'yes' if runtime['xla'] else 'no'}", f"CUDA {runtime['cuda'] or 'no'}"]
-    rows.add_row("", ", ".join(extras))
-    rows.add_row("", f"OpenMP libraries loaded: {', '.join(runtime['openmp_libraries']) or 'none'}")
+    for number, line in enumerate(registry.of(document["runtime"]).lines(document["runtime"])):
+        rows.add_row("" if number else "build", line)
     return rows
 
 
@@ -96,9 +89,7 @@ def knobs(document: Document) -> RenderableType:
 
 def unasked(document: Document) -> list[Text]:
     """Return what the space did not ask about, where that may decide more than what it did."""
-    if "onednn" in document["knobs"] or not document["runtime"]["onednn_why"].startswith(OFF_BY_DEFAULT):
-        return []
-    return [Text("oneDNN is off by default here, and this space does not ask about it: --space threads does")]
+    return [Text(note) for note in registry.of(document["runtime"]).notes(document)]
 
 
 def baselines(document: Document) -> RenderableType:
@@ -260,7 +251,9 @@ def noise_line(document: Document) -> RenderableType:
         parts.append(noise_text(found))
     shrank = document.get("shrinkage")
     if shrank is not None:
-        parts.append(f"against tf-default the search said {shrank['search']:.3f}, the finals {shrank['finals']:.3f}")
+        parts.append(
+            f"against {document['default']} the search said {shrank['search']:.3f}, the finals {shrank['finals']:.3f}"
+        )
     return Text("; ".join(parts), style="dim")
 
 
@@ -295,13 +288,20 @@ def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> list[R
     if advice["gain"] is None and advice["together"] is not None:
         lines.append(Text(f"all sessions: {speedup_text(advice['together'])}, {sessions_text(advice['together'])}"))
     if advice["gain"] is not None:
-        lines.append(Text(f"speed-up over {DEFAULT}: {speedup_text(advice['gain'])}, {sessions_text(advice['gain'])}"))
+        lines.append(
+            Text(
+                f"speed-up over {document['default']}: {speedup_text(advice['gain'])}, {sessions_text(advice['gain'])}"
+            )
+        )
     if len(advice["alike"]) > 1:
         lines.append(Text(f"not told apart from the fastest: {', '.join(advice['alike'])}", style="dim"))
     again = f"tftune emit {document['study']} --format sh"
     if storage != DEFAULT_STORAGE:
         again += f" --storage {shlex.quote(storage)}"
-    snippet = emit(Deployment.from_dict(advice), Format.SH, title=f"tftune, study {document['study']}")
+    title = f"tftune, study {document['study']}"
+    snippet = emit(
+        Deployment.from_dict(advice), Format.SH, title=title, session=registry.of(document.get("runtime", {})).session
+    )
     return [
         Group(*lines),
         Text(),
@@ -336,7 +336,7 @@ def summary(document: Document) -> RenderableType:
 
 def studies(rows: Sequence[Document]) -> RenderableType:
     """Return the list of studies."""
-    shown = table("study", ">trials", ">against tf-default", "verdict", "created (UTC)")
+    shown = table("study", ">trials", ">against the default", "verdict", "created (UTC)")
     shown.columns[0].no_wrap = True
     for row in rows:
         verdict = row["verdict"]

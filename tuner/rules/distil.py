@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.measure.statistics import Estimate
 from tuner.rules.account import account, baselines, described, kind
 from tuner.rules.average import next_one, over_workloads, ratio_document
@@ -136,7 +137,7 @@ def _example(study: Study, setting: Setting) -> dict[str, Any]:
     A build may make one variable's default of another.
     """
     other = setting.without("batch_size") != study.default.without("batch_size")
-    deployment = setting.deployment() if other else Deployment()
+    deployment = FRAMEWORK.catalogue.deploy(setting.to_dict()) if other else Deployment()
     example = {**described(study.situation), "env": dict(deployment.env)}
     if setting.batch_size != study.default.batch_size:
         example["arguments"] = {"batch_size": setting.batch_size}

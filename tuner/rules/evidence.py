@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tuner.frameworks import registry
+from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG, wang_width
 from tuner.machine.host import host_of
 from tuner.measure import finals
 from tuner.measure.contest import FEWEST
@@ -23,7 +25,6 @@ from tuner.rules.recipe import BATCH, ONEDNN, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.search.record import Record
-from tuner.space.baseline import DEFAULT, INTEL, WANG, wang_width
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
 from tuner.space.values import Value
@@ -226,6 +227,9 @@ def _unfit(known: Known, *, simulated: bool) -> str | None:
         return f"its objective is {known.get('objective')}, not throughput"
     if described["workload"].get("execution", Execution.GRAPH) != Execution.GRAPH:
         return f"its workload ran {described['workload']['execution']}, not as a graph"
+    framework = registry.of(described["runtime"])
+    if framework.name != registry.DEFAULT:
+        return f"of {framework.title}, of which these rules tell nothing"
     features = known.get("features")
     if not features:
         return "nothing is known of its workload's graph"
@@ -282,7 +286,8 @@ def _tells_threads(knobs: Known, situation: Situation) -> bool:
 
 def _reduced(setting: Setting, unasked: Known) -> Setting:
     """Return a setting without the knobs that no rule speaks of, and with what its space did not ask about."""
-    return Setting.of({**unasked, **{knob: value for knob, value in setting.items if knob in TERMS or knob == BATCH}})
+    kept = {knob: value for knob, value in setting.items if knob in TERMS or knob == BATCH}
+    return Setting.of(kept | {knob: value for knob, value in unasked.items() if knob not in kept})
 
 
 def _others(setting: Setting) -> dict[str, Value]:

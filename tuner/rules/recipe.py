@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.space.catalogue import KNOBS
+from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.space.term import COMPACT, Scale
 from tuner.space.values import Value
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.rules.condition import Condition
 from tuner.rules.recipe import BATCH, TERMS, Recipe
 from tuner.rules.schema import GROUPS, NEW_IN_SCHEMA, SCHEMA, THREADS, complaint
 from tuner.rules.situation import FEATURE, FEATURES, Situation
-from tuner.space.baseline import WANG, WANG_SOURCE
 from tuner.space.term import OPENMP
 
 KEEP = {THREADS: "keep TensorFlow's defaults", BATCH: "keep the workload's own batch size"}

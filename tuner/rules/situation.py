@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tuner.frameworks.tensorflow.baselines import DEFAULT, pools
+from tuner.frameworks.tensorflow.build import has_onednn
 from tuner.machine.host import Machine
 from tuner.machine.topology import Cache
 from tuner.model.graph import Features
-from tuner.runtime.probe import has_onednn
-from tuner.space.baseline import DEFAULT, pools
 from tuner.space.term import EIGEN, OPENMP, Scale
 
 

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.measure.statistics import Array
-from tuner.space.catalogue import KNOBS
 from tuner.space.setting import Setting
 from tuner.space.values import Numbers, Value
 

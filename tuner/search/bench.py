@@ -88,7 +88,7 @@ class Bench:
         return setting in self._pool
 
     def gauge(self, known: Sequence[Trial]) -> tuple[Noise, list[Pair]]:
-        """Measure TensorFlow's default against itself; return the noise, and the pairs that it was taken from.
+        """Measure the default against itself; return the noise, and the pairs that it was taken from.
 
         `known` are the finished trials of earlier runs. The first process stays as the reference, the second for the
         default's own trial. Without room for two there is no such pair, and the noise is a guess.

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.measure.statistics import Array
-from tuner.space.catalogue import KNOBS
 from tuner.space.setting import Setting
 from tuner.space.values import Value
 
@@ -32,7 +31,7 @@ class Encoding:
 
     def __init__(self, choices: Mapping[str, Sequence[Value]]) -> None:
         self._ranks = {name: {value: i for i, value in enumerate(values)} for name, values in choices.items()}
-        self._tables = {name: _table(name, values) for name, values in choices.items()}
+        self._tables = {name: _table(values) for name, values in choices.items()}
 
     @property
     def knobs(self) -> list[str]:
@@ -48,7 +47,7 @@ class Encoding:
     def rows(self, settings: Iterable[Setting]) -> Indices:
         """Return settings by the index of each value, shape (m, k)."""
         ranks = self._ranks
-        found = [[ranks[name][value] for name, value in setting.items] for setting in settings]
+        found = [[ranks[name][values[name]] for name in ranks] for values in map(Setting.to_dict, settings)]
         return np.array(found, dtype=np.intp).reshape(len(found), len(ranks))
 
     def encode(self, settings: Iterable[Setting]) -> Array:
@@ -99,9 +98,9 @@ class Lattice:
         return np.asarray(self._order[at[self._sorted[at] == codes]], dtype=np.intp)
 
 
-def _table(name: str, values: Sequence[Value]) -> Array:
+def _table(values: Sequence[Value]) -> Array:
     """Return the coordinates of each value of a knob, shape (values, coordinates)."""
-    if KNOBS[name].is_numeric:
+    if all(isinstance(value, int) for value in values):
         x = np.log2(np.maximum([float(value) for value in values], _LEAST))
         return np.asarray((x - x.min()) / max(x.max() - x.min(), 1e-12))[:, None]
     return np.eye(len(values)) / math.sqrt(2) if len(values) > 1 else np.zeros((1, 0))

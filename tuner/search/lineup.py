@@ -10,7 +10,6 @@ from tuner.measure.noise import Noise
 from tuner.measure.verdict import INCUMBENT, SIMPLER, chance_of_verdict, simplicity
 from tuner.search.record import Trial
 from tuner.search.standing import alike, incumbent
-from tuner.space.baseline import DEFAULT, INTEL
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 
@@ -24,7 +23,7 @@ def line_up(
     margin: float,
     belief: Mapping[Setting, float],
 ) -> list[Contender]:
-    """Return the contenders: the incumbent, TensorFlow's default, and rivals in the order of what they could say.
+    """Return the contenders: the incumbent, the framework's default, and rivals in the order of what they could say.
 
     Where the default itself is the best so far, the best of the others stands against it. A simpler setting that may be
     recommended in the incumbent's place is the first rival; of the others those come first of which a verdict is
@@ -35,7 +34,7 @@ def line_up(
     if best is None:
         return contenders(None, space, without=void)
     settings = [trial.setting for trial in alike(trials, luck=noise.process_sd, belief=belief)]
-    simpler = min(settings, key=lambda setting: simplicity(setting, space.reference), default=None)
+    simpler = min(settings, key=lambda setting: simplicity(setting, space.reference, space.catalogue), default=None)
     first, second, *rivals = contenders(best, space, without=void, simpler=simpler)
     se = noise.finals_se(rounds=USUAL_ROUNDS, slices=plan.slices)
 
@@ -75,15 +74,15 @@ def contenders(
 ) -> list[Contender]:
     """Return the contenders of the finals, one for each distinct setting, with all its names.
 
-    The first is the best, the second TensorFlow's default. `simpler` is the simplest setting that the search could not
-    tell apart from the best. The settings in `without` are left out, at another batch size too.
+    The first is the best, the second the framework's default. `simpler` is the simplest setting that the search could
+    not tell apart from the best. The settings in `without` are left out, at another batch size too.
 
-    The guides say nothing of batch sizes. Where the winner's differs from the default, the default and Intel's
-    recommendation stand again at the winner's, so that the gain of the batch and of the threads are told apart.
+    The guides say nothing of batch sizes. Where the winner's differs from the default, the default, and a guide
+    that asks for it, stand again at the winner's, so that the gain of the batch and of the threads are told apart.
     """
     named = ({INCUMBENT: best} if best is not None else {}) | space.baselines
     if best is not None and best.batch_size != space.reference.batch_size:
-        for name in (DEFAULT, INTEL):
+        for name in [space.default, *(each.name for each in space.catalogue.baselines if each.at_best_batch)]:
             named[name + SAME_BATCH] = space.baselines[name].with_values(batch_size=best.batch_size)
     if simpler is not None and simpler not in named.values():
         named[SIMPLER] = simpler
@@ -91,12 +90,12 @@ def contenders(
     named = {
         name: setting
         for name, setting in named.items()
-        if name in (INCUMBENT, DEFAULT) or setting.without("batch_size") not in threads
+        if name in (INCUMBENT, space.default) or setting.without("batch_size") not in threads
     }
     contenders = []
     for setting in distinct(named.values()):
         names = tuple(name for name, other in named.items() if other == setting)
-        is_default = any(name.removesuffix(SAME_BATCH) == DEFAULT for name in names)
+        is_default = any(name.removesuffix(SAME_BATCH) == space.default for name in names)
         contenders.append(
             Contender(
                 names=names,
@@ -105,5 +104,5 @@ def contenders(
                 eligible=is_default or space.allows(setting),
             )
         )
-    first = [c for c in contenders if INCUMBENT in c.names] + [c for c in contenders if DEFAULT in c.names]
+    first = [c for c in contenders if INCUMBENT in c.names] + [c for c in contenders if space.default in c.names]
     return first + [c for c in contenders if c not in first]

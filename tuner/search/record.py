@@ -18,8 +18,10 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from tuner.frameworks import registry
 from tuner.measure.pair import Pair
 from tuner.measure.statistics import Estimate
+from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
@@ -112,6 +114,11 @@ class Record:
         """Return the study's name."""
         return self.study.study_name
 
+    @property
+    def catalogue(self) -> Catalogue:
+        """Return the knobs and baselines that the study is over."""
+        return registry.of(self.get("described", {}).get("runtime", {})).catalogue
+
     def get(self, key: str, default: Any = None) -> Any:
         """Return a study attribute."""
         return self.study.user_attrs.get(key, default)
@@ -159,7 +166,7 @@ class Record:
         """Ask Optuna for the next trial; its sampler says of which setting."""
         trial = self.study.ask(fixed_distributions=dict(distributions))
         trial.set_user_attr("owner", _OWNER)
-        return trial, Setting.of(trial.params)
+        return trial, Setting.of({name: trial.params[name] for name in distributions})
 
     def finish(self, running: optuna.Trial, trial: Trial) -> None:
         """Store a finished trial, then tell Optuna: what is finished is complete, whenever we are killed."""

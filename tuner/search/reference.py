@@ -1,9 +1,9 @@
 """The reference: what every trial of a study is compared with.
 
-It is TensorFlow's default at the default batch size, one live process, renewed every few trials: a process is luckier
-or unluckier than its like, and one for all would bias all alike. Where memory does not hold two processes, a canary
-stands in: a small process that multiplies matrices, on which drift can be seen. The default was compared with it once,
-and a trial is compared with the default by way of it.
+It is the framework's default at the default batch size, one live process, renewed every few trials: a process is
+luckier or unluckier than its like, and one for all would bias all alike. Where memory does not hold two processes, a
+canary stands in: a small process that multiplies matrices, on which drift can be seen. The default was compared with
+it once, and a trial is compared with the default by way of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from tuner.errors import BaselineError, TunerError
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.statistics import Estimate, moderated
-from tuner.space.baseline import DEFAULT
 from tuner.trial.launcher import Launcher, Process
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.starting import Started
@@ -29,7 +28,7 @@ PRIOR_DF = 4.0
 class Reference:
     """A live reference. `step_s` is about how long a step of it takes, `sample` what it computes.
 
-    `level` is the log-ratio of TensorFlow's default to it: None where it is that default itself, and not a canary.
+    `level` is the log-ratio of the default to it: None where it is that default itself, and not a canary.
     """
 
     process: Process
@@ -41,7 +40,7 @@ class Reference:
     served: int = 0
 
     def estimate(self, pair: Pair, objective: Objective, *, batch_size: int, sd: float) -> Estimate:
-        """Return a candidate's log-ratio to TensorFlow's default, from its pair with this reference.
+        """Return a candidate's log-ratio to the default, from its pair with this reference.
 
         Moderated by `sd`, what a quad scatters by in this study.
         """
@@ -55,8 +54,8 @@ def adopt(start: Started, number: int) -> Reference:
     if start.facts is None:
         assert start.failure is not None  # Started has one of the two
         raise BaselineError(
-            f"the reference ({DEFAULT}) {start.failure.status}: {start.failure.message}",
-            "the workload has to run with TensorFlow's defaults",
+            f"the reference, the default setting, {start.failure.status}: {start.failure.message}",
+            "the workload has to run with the framework's defaults",
             log=start.failure.log,
         ) from start.failure
     return Reference(

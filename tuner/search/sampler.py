@@ -27,7 +27,6 @@ from tuner.measure.constraint import Limits
 from tuner.measure.noise import Noise
 from tuner.measure.statistics import Array
 from tuner.search import gp
-from tuner.search.design import design
 from tuner.search.lattice import Encoding, Indices, Lattice
 from tuner.search.record import Trial, distributions, pending_of, trials_of
 from tuner.space.setting import Setting, distinct
@@ -75,7 +74,7 @@ class LatticeSampler(BaseSampler):
         The model is of what `prior_mean` leaves over; without one, of the log-ratios themselves.
         """
         self._space = space
-        self._first = distinct([*hints, *design(space)])
+        self._first = distinct([*hints, *space.catalogue.regimes(space)])
         self._limits = limits or Limits()
         self._seed = seed
         self._encoding = Encoding(space.choices())

@@ -20,7 +20,7 @@ IMPORTED = "imported"
 _SQLITE = "sqlite:///"
 _NAMED_BY = {
     "machine": ("id", "cpu_model", "online_cpus", "memory_bytes"),
-    "runtime": ("id", "tensorflow"),
+    "runtime": ("id",),
     "workload": ("name", "mode", "fingerprint"),
 }
 """What a study has to say of what it is of: by it studies are compared, filtered and merged."""

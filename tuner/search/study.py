@@ -273,7 +273,7 @@ class Study:
         contenders = self._line_up()
         if len(contenders) < 2:
             raise TunerError(
-                "there is nothing to compare TensorFlow's default with", "give a --space or --set with more settings"
+                "there is nothing to compare the default with", "give a --space or --set with more settings"
             )
         self._events.stage(
             f"finals: the incumbent against {contenders[1].names[0]}"

@@ -1,8 +1,4 @@
-"""The recommended settings that a winner has to beat, resolved on a machine.
-
-P physical cores, S sockets, both inside the affinity mask and the container's quota; L logical CPUs inside
-the mask. The rows contradict each other, and on small machines several are one setting.
-"""
+"""A baseline: a named recommendation that a winner has to beat."""
 
 from __future__ import annotations
 
@@ -12,110 +8,16 @@ from dataclasses import dataclass
 from tuner.machine.host import Machine
 from tuner.space.values import Value
 
-_COMPACT_SMT = "granularity=fine,compact,1,0"
-_COMPACT = "granularity=fine,compact"
-# The same in OpenMP's own words, for spaces that speak those: one thread a core, neighbours beside each other.
-_PORTABLE: dict[str, Value] = {"omp_proc_bind": "close", "omp_places": "cores"}
-DEFAULT = "tf-default"
-INTEL = "intel"
-WANG = "wang-width"
-"""The rule that knows the graph; no baseline of a space, as its width is known of an exported model only."""
-WANG_SOURCE = "Wang et al., ACM TACO 2021; the formula as recalled, not verified from the paper"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A named recommendation: `rule` gives the knobs it sets; TensorFlow's own default holds for the others."""
+    """A recommendation with its source: `rule` gives the knobs it sets; the framework's own default holds for others.
+
+    Guides say nothing of batch sizes. One that stands `at_best_batch` is compared with again at the winner's batch
+    size, so that what the batch gains and what the threads gain are told apart.
+    """
 
     name: str
     source: str
     rule: Callable[[Machine], dict[str, Value]]
-
-
-def _tf_guide_mkl(machine: Machine) -> dict[str, Value]:
-    return {
-        "inter_op": machine.sockets,
-        "intra_op": machine.usable_cores,
-        "omp_num_threads": machine.usable_cores,
-        "kmp_blocktime": 0,
-        "kmp_affinity": _COMPACT_SMT,
-        **_PORTABLE,
-    }
-
-
-def _intel(machine: Machine) -> dict[str, Value]:
-    return {
-        "inter_op": machine.sockets,
-        "intra_op": max(1, machine.usable_cores // machine.sockets),
-        "omp_num_threads": machine.usable_cores,
-        "kmp_blocktime": 1,
-        "kmp_affinity": _COMPACT_SMT,
-        **_PORTABLE,
-        "onednn": 1,
-        "onednn_allocator": 1,
-        "malloc": "tcmalloc",
-    }
-
-
-def _intel_zoo(machine: Machine) -> dict[str, Value]:
-    return {
-        "inter_op": 2,
-        "intra_op": machine.usable_cores,
-        "omp_num_threads": machine.usable_cores,
-        "kmp_blocktime": 0,
-        "kmp_affinity": _COMPACT_SMT if machine.threads_per_core > 1 else _COMPACT,
-        **_PORTABLE,
-    }
-
-
-def pools(machine: Machine, width: float) -> int:
-    """Return how many operators run at once by Wang et al.: the average width, rounded down, at most the cores."""
-    return min(max(1, int(width)), machine.usable_cores)
-
-
-def wang_width(machine: Machine, width: float) -> dict[str, Value]:
-    """Return Wang et al.'s guideline: as many pools as the graph is wide on average, which share the cores.
-
-    Source: Exploiting Parallelism Opportunities with Deep Learning Frameworks, ACM TACO 2021. The width is theirs
-    (`tuner.model.graph`); the formula, w = max(1, ⌊width⌋) and P/w threads each, is recalled, not verified. More
-    pools than cores are none, so w is at most P.
-    """
-    inter_op = pools(machine, width)
-    threads = max(1, machine.usable_cores // inter_op)
-    return {
-        "inter_op": inter_op,
-        "intra_op": threads,
-        "omp_num_threads": threads,
-        "kmp_blocktime": 30,
-        "kmp_affinity": _COMPACT_SMT,
-        **_PORTABLE,
-    }
-
-
-BASELINES: tuple[Baseline, ...] = (
-    Baseline(
-        name=DEFAULT,
-        source="TensorFlow source, process_util.cc and local_device.cc: one thread for each CPU of the affinity mask",
-        rule=lambda _: {},
-    ),
-    Baseline(
-        name="tf-guide",
-        source="TensorFlow performance guide, common alternative: both pools as large as the physical cores",
-        rule=lambda machine: {"inter_op": machine.usable_cores, "intra_op": machine.usable_cores},
-    ),
-    Baseline(
-        name="tf-guide-mkl",
-        source="TensorFlow performance guide, section on MKL",
-        rule=_tf_guide_mkl,
-    ),
-    Baseline(
-        name=INTEL,
-        source="Intel, Maximize TensorFlow Performance on CPU, 12/2022; oneDNN and allocators where the space has them",
-        rule=_intel,
-    ),
-    Baseline(
-        name="intel-zoo",
-        source="Intel reference models, general best practices for convolutional networks",
-        rule=_intel_zoo,
-    ),
-)
+    at_best_batch: bool = False

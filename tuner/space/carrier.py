@@ -1,8 +1,8 @@
 """Carriers: how the value of a knob comes into a process.
 
-There are four. A variable of the environment; a library that is loaded before all others; the CPUs that the process is
-kept to, which `taskset` does for a program that is started; and an argument of the workload's own code. Each gives its
-part of a `Deployment`.
+There are five. A variable of the environment; a library that is loaded before all others; the CPUs that the process is
+kept to, which `taskset` does for a program that is started; an option that the framework is given when it loads a
+model; and an argument of the workload's own code. Each gives its part of a `Deployment`.
 """
 
 from __future__ import annotations
@@ -77,6 +77,22 @@ class Mask:
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """An option of the session that a framework makes of a model."""
+
+    name: str
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a table."""
+        return self.name
+
+    def deploy(self, value: Value, _: Libraries) -> Deployment:
+        """Return the option with this value."""
+        return Deployment(options={self.name: value})
+
+
+@dataclass(frozen=True, slots=True)
 class Argument:
     """An argument that the workload's own code takes."""
 
@@ -92,4 +108,4 @@ class Argument:
         return Deployment(arguments={self.name: value})
 
 
-Carrier = Variable | Preload | Mask | Argument
+Carrier = Variable | Preload | Mask | Option | Argument

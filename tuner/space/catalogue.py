@@ -1,299 +1,84 @@
-"""The knobs: every tunable that tftune knows.
-
-Semantics and sources of each variable: TensorFlow `process_util.cc`, `local_device.cc` and `threadpool_device.cc`
-(thread pools, and what an OpenMP build does by itself), `mkl_cpu_allocator.h` (the system's allocator), `xla/flags.cc`;
-the LLVM/Intel OpenMP runtime reference (KMP_*), the OpenMP 5.2 specification (OMP_*).
-"""
+"""The catalogue of a framework: the knobs that act on it, and what is recommended for it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from tuner.errors import unknown
-from tuner.machine.cpulist import parse_list
-from tuner.machine.host import Machine
-from tuner.machine.libraries import INTEL_OPENMP
-from tuner.runtime import reach
-from tuner.runtime.probe import Runtime
-from tuner.space import judging, term
-from tuner.space.carrier import Argument, Mask, Preload, Variable
+from tuner.errors import BadInputError, unknown
+from tuner.space.baseline import Baseline
+from tuner.space.deployment import Deployment
+from tuner.space.experiment import Experiment
 from tuner.space.knob import Knob
-from tuner.space.values import Cpus, Numbers, Value, Words
+from tuner.space.setting import Setting
+from tuner.space.values import Value
 
-_AFFINITY = re.compile(
-    r"((granularity=(fine|thread|core|tile|die|node|group|socket)|norespect|respect|verbose|noverbose|warnings|nowarnings"
-    r"|proclist=\[[\d,\-{}:]+\]|reset|noreset),)*(?!(no)?(respect|verbose|warnings|reset)\b)[a-z]+(,\d+){0,2}"
-)
-_PLACES = re.compile(r"[a-z_]+(\(\d+\))?|\{[\d,:{}\-]+\}")
-_XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
-_THREADS = Numbers(counts_threads=True)
-_SWITCH = Numbers(minimum=0, limit=1)
+if TYPE_CHECKING:
+    from tuner.space.space import Space
 
 
-def _no_openmp(runtime: Runtime) -> str | None:
-    """Return why an OpenMP variable does nothing for TensorFlow's operators."""
-    if runtime.onednn_runtime == "openmp":
-        return None
-    if runtime.onednn_runtime is None:
-        return f"oneDNN is off ({runtime.onednn_why}), and no other TensorFlow operator uses OpenMP"
-    seen = f"the probe saw runtime:{runtime.onednn_runtime}"
-    return f"oneDNN runs on TensorFlow's own Eigen thread pool ({seen}), not on OpenMP"
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """What a search is over: `knobs` by name, in the order that settings are shown in, and the baselines.
 
-
-def _no_kmp(runtime: Runtime) -> str | None:
-    """Return why a KMP variable does nothing: only the OpenMP libraries of Intel and LLVM read them."""
-    reason = _no_openmp(runtime)
-    if reason is None and runtime.gnu_openmp:
-        return f"{runtime.openmp_library} is GNU's OpenMP library, which reads no KMP variable"
-    return reason
-
-
-def _no_onednn(runtime: Runtime) -> str | None:
-    return None if runtime.has_onednn else f"oneDNN is off ({runtime.onednn_why})"
-
-
-def _onednn_is_fixed(runtime: Runtime) -> str | None:
-    if runtime.onednn_runtime == "openmp":
-        return "without oneDNN the OpenMP knobs of this build would do nothing"
-    return None
-
-
-def _no_xla(runtime: Runtime) -> str | None:
-    return None if runtime.xla else "this TensorFlow was built without XLA"
-
-
-def _own(name: str, machine: Machine, runtime: Runtime) -> Value:
-    """Return what TensorFlow takes by itself: as the probe saw it, else as its source has it.
-
-    A stock build takes one thread a CPU of the mask for both pools. An OpenMP build takes max(⌈CPUs / OpenMP
-    threads⌉, 2) for the first (NumInterOpThreadsFromSessionOptions), and one OpenMP thread a physical core.
+    The first baseline is the default of the framework: it sets nothing. `foreign` is how variables begin that act on
+    the same as the knobs do, or slow a step down, and so would falsify a trial. `owner` tells which other framework
+    has a knob of a name, None if none has. `regimes` are a few points of a space that a search tries before its model
+    speaks, each in another regime.
     """
-    openmp = runtime.onednn_runtime == "openmp"
-    source: dict[str, Value] = {
-        "inter_op": 2 if openmp else machine.logical_cpus,
-        "intra_op": machine.logical_cpus,
-        "omp_num_threads": machine.physical_cores,
-        "kmp_blocktime": 200,
-    }
-    return runtime.defaults.get(name, source[name]) if runtime.cpus == machine.logical_cpus else source[name]
 
+    framework: str
+    knobs: Mapping[str, Knob]
+    baselines: tuple[Baseline, ...]
+    foreign: tuple[str, ...] = ()
+    owner: Callable[[str], str | None] = lambda _: None
+    regimes: Callable[[Space], list[Setting]] = lambda _: []
 
-def _one_or_all(machine: Machine) -> tuple[Value, Value]:
-    return 1, max(2, machine.physical_cores)
+    @property
+    def default(self) -> str:
+        """Return the name of the default."""
+        return self.baselines[0].name
 
+    @property
+    def experiments(self) -> list[Experiment]:
+        """Return the experiments by which a probe sees which knobs reach a build."""
+        return [knob.experiment for knob in self.knobs.values() if knob.experiment is not None]
 
-def _free_or_bound(machine: Machine) -> tuple[Value, Value]:
-    return "none", f"granularity=fine,proclist=[{min(parse_list(machine.affinity))}],explicit"
+    def knob(self, name: str) -> Knob:
+        """Return the knob of that name; raises BadInputError with the nearest names, or with whose knob it is."""
+        if name in self.knobs:
+            return self.knobs[name]
+        owner = self.owner(name)
+        if owner is not None:
+            raise BadInputError(
+                f"{name} is a knob of {owner}, not of {self.framework}", f"expected one of {', '.join(self.knobs)}"
+            )
+        raise unknown("knob", name, self.knobs)
 
+    def deploy(self, values: Mapping[str, Value], libraries: Mapping[str, str] = MappingProxyType({})) -> Deployment:
+        """Return what applies all of these values; see `tuner.space.carrier` for the `libraries`."""
+        applied = Deployment()
+        for name, value in values.items():
+            applied |= self.knobs[name].carrier.deploy(value, libraries)
+        return applied
 
-def _first_node(machine: Machine) -> str | None:
-    """Return the CPUs of the first NUMA node, None where there is no second one."""
-    return next(iter(machine.numa_nodes.values())) if len(machine.numa_nodes) > 1 else None
+    def is_early(self, variable: str) -> bool:
+        """Return whether a knob's variable is read before the framework starts threads: a process begins with it."""
+        return any(each.early and each.variable == variable for each in self.knobs.values())
 
+    def n_threads(self, setting: Setting) -> int:
+        """Return how many threads a setting's pools start; what the framework does not know of has none."""
+        values = setting.to_dict()
+        return sum(self.knobs[name].threads(values) for name in values if name in self.knobs)
 
-def _on_first_node(machine: Machine) -> str | None:
-    """Return the first node's CPUs as a list of OpenMP's: as the kernel counts, one thread a core comes first."""
-    node = _first_node(machine)
-    listed = ",".join(str(cpu) for cpu in sorted(parse_list(node))) if node else ""
-    return f"granularity=fine,proclist=[{listed}],explicit" if node else None
+    def scrub(self, env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+        """Return `env` without the knobs' variables, and the names of those that were set.
 
-
-def _teams(values: Mapping[str, Value]) -> int:
-    """Return the OpenMP threads: each operator that runs at once has a team of its own."""
-    return int(values.get("inter_op", 1)) * int(values["omp_num_threads"])
-
-
-_ALL = (
-    Knob(
-        name="inter_op",
-        meaning="operators that may run at once",
-        values=_THREADS,
-        carrier=Variable(reach.INTER_OP.variable),
-        default=lambda machine, runtime, _: _own("inter_op", machine, runtime),
-        judge=judging.pool("inter_op", reach.INTER_OP.variable),
-        experiment=reach.INTER_OP,
-        far=_one_or_all,
-        threads=lambda values: int(values["inter_op"]),
-        vocabulary=term.on_either("inter_op", term.number(1), term.SOCKETS, term.WIDTH, term.CORES),
-    ),
-    Knob(
-        name="intra_op",
-        meaning="threads inside one operator (the Eigen pool)",
-        values=_THREADS,
-        carrier=Variable(reach.INTRA_OP.variable),
-        default=lambda machine, runtime, _: _own("intra_op", machine, runtime),
-        judge=judging.pool("intra_op", reach.INTRA_OP.variable),
-        experiment=reach.INTRA_OP,
-        far=_one_or_all,
-        threads=lambda values: int(values["intra_op"]),
-        vocabulary=term.on_either("intra_op", term.CORES, term.SHARE, term.number(1)),
-    ),
-    Knob(
-        name="omp_num_threads",
-        meaning="threads of oneDNN's operators in an OpenMP build",
-        values=_THREADS,
-        carrier=Variable(reach.OMP_NUM_THREADS.variable),
-        unless=_no_openmp,
-        default=lambda machine, runtime, _: _own("omp_num_threads", machine, runtime),
-        judge=judging.openmp_number("omp_num_threads", reach.OMP_NUM_THREADS.variable),
-        experiment=reach.OMP_NUM_THREADS,
-        far=_one_or_all,
-        threads=_teams,
-        vocabulary=term.on_openmp("OMP_NUM_THREADS", term.CORES, term.SHARE, term.number(1)),
-    ),
-    Knob(
-        name="kmp_affinity",
-        meaning="which CPU each OpenMP thread is bound to",
-        values=Words(
-            pattern=_AFFINITY,
-            example="none or granularity=fine,compact,1,0",
-            holds_commas=True,
-            presets={
-                "none": lambda _: "none",
-                # Neighbouring threads share a core where cores have several, or stand on neighbouring cores.
-                "compact": lambda _: "granularity=fine,compact",
-                # One thread a core first.
-                "compact_cores": lambda m: "granularity=fine,compact,1,0" if m.threads_per_core > 1 else None,
-                # Neighbouring threads stand on different sockets.
-                "scatter": lambda m: "granularity=fine,scatter" if m.sockets > 1 else None,
-                "one_node": _on_first_node,
-            },
-        ),
-        carrier=Variable(reach.KMP_AFFINITY.variable),
-        unless=_no_kmp,
-        overrides=("omp_proc_bind", "omp_places"),
-        default=lambda *_: "none",
-        judge=judging.openmp_binding,
-        experiment=reach.KMP_AFFINITY,
-        far=_free_or_bound,
-        vocabulary=term.on_openmp("KMP_AFFINITY", term.COMPACTLY),
-    ),
-    Knob(
-        name="kmp_blocktime",
-        meaning="milliseconds an OpenMP thread spins before it sleeps",
-        values=Numbers(minimum=0, octaves=4.0),  # 0, 1, 30 and 200 ms are about one step apart
-        carrier=Variable(reach.KMP_BLOCKTIME.variable),
-        unless=_no_kmp,
-        default=lambda machine, runtime, _: _own("kmp_blocktime", machine, runtime),
-        judge=judging.openmp_number("kmp_blocktime", reach.KMP_BLOCKTIME.variable),
-        experiment=reach.KMP_BLOCKTIME,
-        far=lambda _: (0, 200),
-        vocabulary=term.on_openmp("KMP_BLOCKTIME", *(term.number(ms, f"{ms} ms") for ms in (0, 1, 30, 200))),
-    ),
-    Knob(
-        name="batch_size",
-        meaning="items per step",
-        values=Numbers(),
-        carrier=Argument("batch_size"),
-        default=lambda _machine, _runtime, batch_size: batch_size,
-        judge=None,
-    ),
-    Knob(
-        name="cpus",
-        meaning="the CPUs that the program may use, as with taskset",
-        values=Cpus(presets={"all": lambda machine: machine.affinity, "one_node": _first_node}),
-        carrier=Mask(),
-        core=False,
-        default=lambda machine, *_: machine.affinity,
-        judge=judging.mask,
-    ),
-    Knob(
-        name="omp_proc_bind",
-        meaning="how OpenMP threads are bound to places, in OpenMP's own words",
-        values=Words(words=("false", "true", "close", "spread", "primary", "master")),
-        carrier=Variable("OMP_PROC_BIND"),
-        core=False,
-        unless=_no_openmp,
-        default=lambda *_: "false",
-        judge=judging.openmp_binding,
-    ),
-    Knob(
-        name="omp_places",
-        meaning="the places that OpenMP threads are bound to",
-        values=Words(pattern=_PLACES, example="threads, cores, sockets or {0:4},{4:4}", holds_commas=True),
-        carrier=Variable("OMP_PLACES"),
-        core=False,
-        unless=_no_openmp,
-        default=lambda *_: "cores",
-        judge=judging.openmp_binding,
-    ),
-    Knob(
-        name="openmp_library",
-        meaning="the OpenMP library: the build's own, or the intel-openmp package's",
-        values=Words(words=("bundled", INTEL_OPENMP)),
-        carrier=Preload("bundled"),
-        core=False,
-        early=True,
-        unless=_no_openmp,
-        default=lambda *_: "bundled",
-        judge=judging.openmp_library,
-    ),
-    Knob(
-        name="malloc",
-        meaning="the memory allocator of the process",
-        values=Words(words=("glibc", "jemalloc", "tcmalloc")),
-        carrier=Preload("glibc"),
-        core=False,
-        early=True,
-        default=lambda *_: "glibc",
-        judge=judging.malloc,
-    ),
-    Knob(
-        name="onednn",
-        meaning="whether TensorFlow hands operators to oneDNN (1) or not (0); changes rounding",
-        values=_SWITCH,
-        carrier=Variable("TF_ENABLE_ONEDNN_OPTS"),
-        core=False,
-        early=True,
-        unless=_onednn_is_fixed,
-        default=lambda _, runtime, __: int(runtime.has_onednn),
-        judge=judging.onednn,
-        vocabulary=term.Vocabulary(
-            label="oneDNN",
-            terms=(term.number(1, "on (changes rounding)"),),
-            pool=term.EIGEN,
-            acts=lambda scale: scale.onednn_is_open,
-        ),
-    ),
-    Knob(
-        name="onednn_allocator",
-        meaning="whether oneDNN's operators take memory from the system (1) or from TensorFlow's pool (0)",
-        values=_SWITCH,
-        carrier=Variable("TF_ONEDNN_USE_SYSTEM_ALLOCATOR"),
-        core=False,
-        early=True,
-        unless=_no_onednn,
-        default=lambda *_: 0,
-        judge=judging.untold,
-    ),
-    Knob(
-        name="xla",
-        meaning="whether XLA compiles clusters of operators (auto) or not (off); changes rounding",
-        values=Words(words=("off", "auto")),
-        carrier=Variable("TF_XLA_FLAGS", {"off": None, "auto": _XLA_FLAGS}),
-        core=False,
-        early=True,
-        unless=_no_xla,
-        default=lambda *_: "off",
-        judge=judging.xla,
-    ),
-)
-
-KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
-
-FOREIGN = ("KMP_", "OMP_", "GOMP_", "ONEDNN_VERBOSE", "DNNL_VERBOSE")
-"""How variables begin that act on the same pools as the knobs, or slow a step down, and so would falsify a trial."""
-
-
-def knob(name: str) -> Knob:
-    """Return the knob of that name; raises BadInputError with the nearest names."""
-    try:
-        return KNOBS[name]
-    except KeyError:
-        raise unknown("knob", name, KNOBS) from None
-
-
-def is_early(variable: str) -> bool:
-    """Return whether a knob's variable is read before TensorFlow's context is created: a process begins with it."""
-    return any(each.early and each.variable == variable for each in KNOBS.values())
+        A trial's setting is all that may act on it: an OMP_NUM_THREADS left over in the caller's shell would
+        falsify every trial alike, and the comparison with the defaults first of all.
+        """
+        reserved = {knob.variable for knob in self.knobs.values() if knob.variable is not None and not knob.early}
+        reserved |= {name for name in env if name.startswith(self.foreign)}
+        return {k: v for k, v in env.items() if k not in reserved}, sorted(reserved & set(env))

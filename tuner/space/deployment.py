@@ -13,17 +13,19 @@ PRELOAD = "LD_PRELOAD"
 class Deployment:
     """What applies a setting.
 
-    `env` are the variables of the program's environment, `arguments` what its own code has to be given, such as the
-    batch size, and `cpus` the list of the CPUs that it is kept to, None for all that it may use anyway.
+    `env` are the variables of the program's environment, `options` those of the session that it loads its model into,
+    `arguments` what its own code has to be given, such as the batch size, and `cpus` the list of the CPUs that it is
+    kept to, None for all that it may use anyway.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, int | str] = field(default_factory=dict)
     arguments: Mapping[str, int | str] = field(default_factory=dict)
     cpus: str | None = None
 
     def __bool__(self) -> bool:
         """Return whether there is anything to apply."""
-        return bool(self.env or self.arguments or self.cpus)
+        return bool(self.env or self.options or self.arguments or self.cpus)
 
     def __or__(self, other: Deployment) -> Deployment:
         """Return both together, the other's values first of all; libraries that either preloads are all preloaded."""
@@ -32,17 +34,20 @@ class Deployment:
             env[PRELOAD] = f"{self.env[PRELOAD]}:{other.env[PRELOAD]}"
         return Deployment(
             env=env,
+            options={**self.options, **other.options},
             arguments={**self.arguments, **other.arguments},
             cpus=self.cpus if other.cpus is None else other.cpus,
         )
 
     def holds(self, part: Deployment) -> bool:
         """Return whether anything of `part` is set here, to whatever value."""
-        return bool(part.env.keys() & self.env.keys()) or (part.cpus is not None and self.cpus is not None)
+        named = part.env.keys() & self.env.keys() or part.options.keys() & self.options.keys()
+        return bool(named) or (part.cpus is not None and self.cpus is not None)
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain data."""
-        return {"env": dict(self.env), "arguments": dict(self.arguments), "cpus": self.cpus}
+        told: dict[str, object] = {"env": dict(self.env), "arguments": dict(self.arguments), "cpus": self.cpus}
+        return told | ({"options": dict(self.options)} if self.options else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Deployment:
@@ -53,4 +58,5 @@ class Deployment:
         env = dict(data["env"])
         batch_size, cpus = env.pop("TFTUNE_BATCH_SIZE", None), env.pop("TFTUNE_CPUS", None)
         arguments = dict(data.get("arguments", {} if batch_size is None else {"batch_size": int(batch_size)}))
-        return cls(env=env, arguments=arguments, cpus=data.get("cpus", cpus))
+        options = dict(data.get("options", {}))
+        return cls(env=env, options=options, arguments=arguments, cpus=data.get("cpus", cpus))

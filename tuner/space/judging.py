@@ -5,14 +5,12 @@ Where a process does not tell, the answer is unknown and never "yes".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.machine.cpulist import format_list, parse_list
-from tuner.runtime.openmp import Binding, rejections
-from tuner.runtime.reach import Pools
+from tuner.machine.host import Machine
+from tuner.space.deployment import Deployment
 from tuner.space.values import Value
 
 Effective = Mapping[str, Any]
@@ -22,101 +20,25 @@ Judgement = tuple[bool | None, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What a knob is judged by: the setting's values, what the process reports, and what is expected of it.
+    """What a knob is judged by: the setting's values, what deploys them, what the process reports, and where it is.
 
-    `pools` is how the build's pools count, `libraries` what can be preloaded, and `binding` gives the places that its
-    OpenMP library binds threads to, None where there is no library to ask.
+    `build` is the framework's own, and `libraries` what can be preloaded, by the value that asks for it.
     """
 
     values: Mapping[str, Value]
+    deployment: Deployment
     effective: Effective
-    pools: Pools | None
+    build: Any
+    machine: Machine
     libraries: Mapping[str, str]
-    binding: Callable[[], Binding | None]
 
 
 Judge = Callable[[Case], Judgement]
 
 
-def _threads(case: Case) -> dict[str, int]:
-    """Return the threads by name that are looked at for the pools."""
-    context = case.effective["context"]
-    found: dict[str, int] = case.effective["threads"] if context["created"] is None else context["names"]
-    return found
-
-
-def pool(name: str, variable: str) -> Judge:
-    """Return the judge of a pool's size, by the threads that the creation of the context started."""
-
-    def judge(case: Case) -> Judgement:
-        own, shape = case.effective["getters"][name], case.pools
-        if own and own != case.values[name]:
-            return False, f"the workload itself sets {own} threads, so that {variable} has no effect"
-        if shape is None:
-            return None, "the threads of this TensorFlow's pools cannot be told apart"
-        created = case.effective["context"]["created"]
-        if shape.inter_name is not None and name == "inter_op":
-            inter = _threads(case).get(shape.inter_name, 0)
-            return inter == case.values[name], f"{inter} threads named {shape.inter_name}"
-        if created is None:
-            return None, "the workload starts threads of its own"
-        if shape.inter_name is not None:
-            intra = created - shape.others - _threads(case).get(shape.inter_name, 0)
-            return intra == case.values[name], f"{intra} threads in the pool"
-        both = int(case.values["inter_op"]) + int(case.values["intra_op"])
-        return created - shape.others == both, f"{created - shape.others} threads in both pools together"
-
-    return judge
-
-
-def openmp_number(name: str, variable: str) -> Judge:
-    """Return the judge of a number by what the OpenMP library prints of its settings."""
-
-    def judge(case: Case) -> Judgement:
-        if not case.effective["openmp"]["libraries"]:
-            return False, "no OpenMP library is loaded"
-        printed = case.effective["openmp"]["settings"].get(variable)
-        if printed is None:
-            return None, "the OpenMP library does not tell"
-        number = re.match(r"\d+", printed)
-        applied = number is not None and int(number[0]) == case.values[name]
-        return applied, f"the OpenMP library says {variable}={printed}"
-
-    return judge
-
-
-def openmp_binding(case: Case) -> Judgement:
-    """Judge where threads are bound by their masks: those that operators run on, and those that came with them."""
-    refused = rejections(case.effective["openmp"]["warnings"])
-    if refused:
-        return False, f"the OpenMP library says: {refused[0]}"
-    if not case.effective["openmp"]["libraries"]:
-        return False, "no OpenMP library is loaded"
-    binding = case.binding()
-    allowed = parse_list(case.effective["mask"])
-    pools = case.effective["pools"]
-    seen = {tuple(sorted(parse_list(mask))) for mask in [*pools["tensorflow"], *pools["later"]]}
-    narrow = {cpus for cpus in seen if len(cpus) < len(allowed)}
-    if binding is None or len(allowed) == 1:
-        return None, f"threads run on CPUs {_places(seen)}"
-    if not narrow:
-        if binding.binds(len(allowed)):
-            return None, "no thread is bound yet: no operator of this workload ran in parallel"
-        return True, f"no thread is bound; all run on CPUs {case.effective['mask']}"
-    right = binding.binds(len(allowed)) and narrow <= binding.places
-    return right, f"threads are bound to CPUs {_places(narrow)}" + ("" if right else f", not {_places(binding.places)}")
-
-
 def mask(case: Case) -> Judgement:
     """Judge the CPUs that the process may use."""
     return case.effective["mask"] == case.values["cpus"], f"the process may use CPUs {case.effective['mask']}"
-
-
-def openmp_library(case: Case) -> Judgement:
-    """Judge the OpenMP library by the files that are mapped into the process."""
-    loaded = case.effective["openmp"]["libraries"]
-    wanted = case.libraries[str(case.values["openmp_library"])]
-    return wanted in loaded, f"loaded: {', '.join(loaded) or 'none'}"
 
 
 def malloc(case: Case) -> Judgement:
@@ -125,25 +47,6 @@ def malloc(case: Case) -> Judgement:
     return any(str(case.values["malloc"]) in path for path in loaded), f"loaded: {', '.join(loaded) or 'none'}"
 
 
-def onednn(case: Case) -> Judgement:
-    """Judge oneDNN by what TensorFlow says."""
-    is_on = case.effective["onednn"]
-    if is_on is None:
-        return None, "this TensorFlow does not tell"
-    return is_on == bool(case.values["onednn"]), f"TensorFlow says oneDNN is {'on' if is_on else 'off'}"
-
-
-def xla(case: Case) -> Judgement:
-    """Judge XLA by its own log."""
-    if case.effective["xla"]:
-        return True, "XLA compiled a cluster"
-    return None, "XLA compiled nothing, or did not tell"
-
-
 def untold(_: Case) -> Judgement:
     """Return that the process does not tell."""
-    return None, "TensorFlow does not tell"
-
-
-def _places(places: frozenset[tuple[int, ...]] | set[tuple[int, ...]]) -> str:
-    return " and ".join(format_list(cpus) for cpus in sorted(places))
+    return None, "the process does not tell"

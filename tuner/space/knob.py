@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.machine.host import Machine
-from tuner.runtime.probe import Runtime
-from tuner.runtime.reach import Experiment
 from tuner.space.carrier import Carrier, Preload, Variable
+from tuner.space.experiment import Experiment
 from tuner.space.judging import Judge
 from tuner.space.term import Vocabulary
 from tuner.space.values import Numbers, Value, Values
@@ -20,7 +20,7 @@ def _no_threads(_: Mapping[str, Value]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """One tunable.
+    """One tunable. What its functions are handed as a build is that of its own framework.
 
     A `core` knob is part of every setting that it can act in; another only where a space or a `--set` names it.
     `early` ones are read when the interpreter starts or while the framework is imported.
@@ -32,13 +32,13 @@ class Knob:
     """What it can be."""
     carrier: Carrier
     """How a value comes into a process."""
-    default: Callable[[Machine, Runtime, int], Value]
+    default: Callable[[Machine, Any, int], Value]
     """What the framework does when nothing is set, on a machine and a build, at the default batch size."""
     judge: Judge | None
     """How a process shows that it took effect; None where it is given to our own code, which takes it."""
     core: bool = True
     early: bool = False
-    unless: Callable[[Runtime], str | None] = lambda _: None
+    unless: Callable[[Any], str | None] = lambda _: None
     """Why it cannot act on a build, None if it can."""
     overrides: tuple[str, ...] = ()
     """Knobs that it would make ineffective: where one of these is named, this one stays out."""
@@ -61,12 +61,12 @@ class Knob:
         """Return the environment variable that carries it, None where there is none."""
         return self.carrier.name if isinstance(self.carrier, Variable | Preload) else None
 
-    def reason_off(self, runtime: Runtime, inherited: Mapping[str, str]) -> str | None:
-        """Return why it cannot act on `runtime`, or not beside the `inherited` variables; None if it can."""
+    def reason_off(self, build: Any, inherited: Mapping[str, str]) -> str | None:
+        """Return why it cannot act on `build`, or not beside the `inherited` variables; None if it can."""
         name = self.carrier.name
         if self.early and name in inherited:
             return f"{name} is set in your environment, and so part of every trial; unset it to have it tuned"
-        return self.unless(runtime)
+        return self.unless(build)
 
     def parse(self, text: str, machine: Machine) -> Value:
         """Return the value that `text` spells; raises BadInputError with what was expected."""

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from tuner.space.carrier import Libraries
-from tuner.space.catalogue import FOREIGN, KNOBS
-from tuner.space.deployment import Deployment
 from tuner.space.values import Value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """An immutable point of the search space, hashable; the items are in the order of `KNOBS`."""
+    """An immutable point of the search space, hashable. The order of the items is for people: it makes no other."""
 
     items: tuple[tuple[str, Value], ...]
 
     @classmethod
     def of(cls, values: Mapping[str, Value]) -> Setting:
-        """Return the setting with these values; every name is a knob's."""
-        return cls(tuple((name, values[name]) for name in KNOBS if name in values))
+        """Return the setting with these values."""
+        return cls(tuple(values.items()))
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both have the same values."""
+        return isinstance(other, Setting) and (self.items == other.items or dict(self.items) == dict(other.items))
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.items))
 
     def __getitem__(self, name: str) -> Value:
         return self.to_dict()[name]
@@ -45,24 +48,6 @@ class Setting:
     def to_dict(self) -> dict[str, Value]:
         """Return the values by knob."""
         return dict(self.items)
-
-    def deployment(self, libraries: Libraries = MappingProxyType({})) -> Deployment:
-        """Return what applies the setting; see `tuner.space.carrier` for the `libraries`."""
-        applied = Deployment()
-        for name, value in self.items:
-            applied |= KNOBS[name].carrier.deploy(value, libraries)
-        return applied
-
-
-def scrub(env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return `env` without the knobs' variables, and the names of those that were set.
-
-    A trial's setting is all that may act on it: an OMP_NUM_THREADS left over in the caller's shell would
-    falsify every trial alike, and the comparison with the defaults first of all.
-    """
-    reserved = {knob.variable for knob in KNOBS.values() if knob.variable is not None and not knob.early}
-    reserved |= {name for name in env if name.startswith(FOREIGN)}
-    return {k: v for k, v in env.items() if k not in reserved}, sorted(reserved & set(env))
 
 
 def distinct(settings: Iterable[Setting]) -> list[Setting]:

@@ -1,4 +1,4 @@
-"""The search space on one machine and one runtime: a finite lattice of settings, and the baselines beside it."""
+"""The search space on one machine and one build: a finite lattice of settings, and the baselines beside it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.machine.host import Machine
-from tuner.runtime.probe import Runtime
-from tuner.space.baseline import BASELINES, DEFAULT
+from tuner.space.baseline import Baseline
 from tuner.space.carrier import Mask, Preload
-from tuner.space.catalogue import KNOBS, knob
+from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
 from tuner.space.expression import Expression
 from tuner.space.setting import Setting
@@ -23,10 +23,13 @@ from tuner.workload.workload import Workload
 
 _MAX_LATTICE = 1_000_000
 
+Spelling = Callable[[str, Value], Value]
+"""Gives one word for all values of a knob that are the same on a machine: from the knob's name and a value."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """A resolved search space.
+    """A resolved search space, of the knobs and baselines of a framework's catalogue.
 
     `points` are the settings that may be suggested; `baselines` the named recommendations, which need not lie
     on the lattice; `off` the knobs that stay out and `dropped` the values of others that do, each with its reason;
@@ -35,6 +38,7 @@ class Space:
     """
 
     name: str
+    catalogue: Catalogue
     domains: dict[str, tuple[Value, ...]]
     off: dict[str, str]
     points: tuple[Setting, ...]
@@ -51,9 +55,14 @@ class Space:
         return all(setting[name] == value for name, value in self.pins.items())
 
     @property
+    def default(self) -> str:
+        """Return the name of the baseline that is the framework's default."""
+        return self.catalogue.default
+
+    @property
     def reference(self) -> Setting:
-        """Return TensorFlow's default at the default batch size."""
-        return self.baselines[DEFAULT]
+        """Return the framework's default at the default batch size."""
+        return self.baselines[self.default]
 
     @property
     def fingerprint(self) -> str:
@@ -78,20 +87,21 @@ class Space:
         }
 
     def deployment(self, setting: Setting) -> Deployment:
-        """Return what applies `setting`; nothing but the batch size for TensorFlow's own default.
+        """Return what applies `setting`; nothing but the batch size for the framework's own default.
 
         The default is measured as users run it, with nothing set, and not as a copy of it.
         """
-        batch = Setting.of({"batch_size": setting.batch_size} if self.tells_batch else {})
-        if setting.without("batch_size") == self.reference.without("batch_size"):
-            return batch.deployment()
-        left_out = [name for name, value in setting.items if self._needs_nothing(name, value)]
-        left_out += [] if self.tells_batch else ["batch_size"]
-        return Setting(tuple(item for item in setting.items if item[0] not in left_out)).deployment(self.libraries)
+        is_default = setting.without("batch_size") == self.reference.without("batch_size")
+        applied = {
+            name: value
+            for name, value in setting.items
+            if (self.tells_batch if name == "batch_size" else not is_default and not self._needs_nothing(name, value))
+        }
+        return self.catalogue.deploy(applied, self.libraries)
 
     def _needs_nothing(self, name: str, value: Value) -> bool:
         """Return whether a knob is left alone at its default: what is read early, and the mask that there is anyway."""
-        each = KNOBS[name]
+        each = self.catalogue.knobs[name]
         return (each.early or isinstance(each.carrier, Mask)) and value == self.reference[name]
 
     def choices(self) -> dict[str, tuple[Value, ...]]:
@@ -110,15 +120,16 @@ class Space:
 def resolve(
     file: SpaceFile,
     *,
+    catalogue: Catalogue,
     machine: Machine,
-    runtime: Runtime,
+    build: Any,
     workload: Workload,
     pins: Mapping[str, str] | None = None,
     batch_sizes: Sequence[int] | None = None,
     fixed_batch: bool = False,
     inherited: Mapping[str, str] = MappingProxyType({}),
     libraries: Mapping[str, str] = MappingProxyType({}),
-    same_affinity: Callable[[str], str] = lambda value: value,
+    spelling: Spelling = lambda _, value: value,
     unavailable: Mapping[str, str] = MappingProxyType({}),
     tells_batch: bool = True,
 ) -> Space:
@@ -126,25 +137,26 @@ def resolve(
 
     `pins` hold a knob at one value; `batch_sizes` replace the file's; `fixed_batch` keeps the batch size at the
     default (of `batch_sizes` if given, else of the workload), as a search for latency must. Core knobs that the file
-    leaves out, and that act on the runtime, stay at TensorFlow's default. `inherited` are the variables that every
-    trial has anyway, `libraries` what can be preloaded here; `same_affinity` gives one spelling for all affinities
-    that bind alike on this machine; `unavailable` knobs stay out unless pinned, with their reasons.
+    leaves out, and that act on the build, stay at the framework's default. `inherited` are the variables that every
+    trial has anyway, `libraries` what can be preloaded here; `spelling` gives one word for all values of a knob that
+    are the same on this machine; `unavailable` knobs stay out unless pinned, with their reasons.
     """
     pins = dict(pins or {})
+    knobs = catalogue.knobs
     domains: dict[str, tuple[Value, ...]] = {}
-    off = dict(unavailable) | _off(file, pins, runtime, inherited)
-    for name, each in KNOBS.items():
+    off = {name: reason for name, reason in unavailable.items() if name not in pins}
+    off |= _off(catalogue, file, pins, build, inherited)
+    for name, each in knobs.items():
         if name not in off and (each.core or name in file.domains or name in pins):
-            domains[name] = file.domains.get(name, (each.default(machine, runtime, workload.batch_size),))
+            domains[name] = file.domains.get(name, (each.default(machine, build, workload.batch_size),))
     for name, text in pins.items():
-        domains[knob(name).name] = (knob(name).parse(text, machine),)
-    dropped = _drop_what_is_missing(domains, pins, libraries)
-    if "kmp_affinity" in domains:
-        domains["kmp_affinity"] = tuple(dict.fromkeys(same_affinity(str(value)) for value in domains["kmp_affinity"]))
+        domains[name] = (catalogue.knob(name).parse(text, machine),)
+    dropped = _drop_what_is_missing(catalogue, domains, pins, libraries)
+    domains = {name: tuple(dict.fromkeys(spelling(name, v) for v in domain)) for name, domain in domains.items()}
     if batch_sizes:
         if "batch_size" in pins:
             raise BadInputError("both --batch-size and --set batch_size are given", "keep one of them")
-        domains["batch_size"] = tuple(sorted({KNOBS["batch_size"].check(b, machine) for b in batch_sizes}))
+        domains["batch_size"] = tuple(sorted({knobs["batch_size"].check(b, machine) for b in batch_sizes}))
     default_batch = _default_batch(domains, workload, chosen=bool(batch_sizes) or "batch_size" in pins)
     if fixed_batch:
         if batch_sizes and len(set(batch_sizes)) > 1:
@@ -153,12 +165,13 @@ def resolve(
             )
         domains["batch_size"] = (default_batch,)
     baselines = {
-        each.name: _baseline(each.rule(machine), domains, machine, runtime, default_batch, same_affinity)
-        for each in BASELINES
+        each.name: _baseline(each, catalogue, domains, machine, build, default_batch, spelling)
+        for each in catalogue.baselines
     }
-    points = _lattice(file, domains, baselines[DEFAULT])
+    points = _lattice(file, domains, baselines[catalogue.default], names=[name for name in knobs if name in domains])
     return Space(
         name=file.name,
+        catalogue=catalogue,
         file_digest=file.digest,
         domains=_tried(points, domains),
         off=off,
@@ -179,27 +192,31 @@ def _default_batch(domains: Mapping[str, tuple[Value, ...]], workload: Workload,
 
 
 def _baseline(
-    rule: Mapping[str, Value],
+    baseline: Baseline,
+    catalogue: Catalogue,
     domains: Mapping[str, tuple[Value, ...]],
     machine: Machine,
-    runtime: Runtime,
+    build: Any,
     batch_size: int,
-    same_affinity: Callable[[str], str],
+    spelling: Spelling,
 ) -> Setting:
-    values = {name: KNOBS[name].default(machine, runtime, batch_size) for name in domains}
-    for name, value in rule.items():
+    knobs = catalogue.knobs
+    values = {name: knobs[name].default(machine, build, batch_size) for name in knobs if name in domains}
+    for name, value in baseline.rule(machine).items():
         # A library that is not installed cannot be recommended.
-        if name in domains and (not isinstance(KNOBS[name].carrier, Preload) or value in domains[name]):
-            values[name] = same_affinity(str(value)) if name == "kmp_affinity" else value
+        if name in domains and (not isinstance(knobs[name].carrier, Preload) or value in domains[name]):
+            values[name] = spelling(name, value)
     return Setting.of(values)
 
 
-def _off(file: SpaceFile, pins: Mapping[str, str], runtime: Runtime, inherited: Mapping[str, str]) -> dict[str, str]:
+def _off(
+    catalogue: Catalogue, file: SpaceFile, pins: Mapping[str, str], build: Any, inherited: Mapping[str, str]
+) -> dict[str, str]:
     """Return the knobs that stay out, with the reason; raises BadInputError where one of them is pinned."""
     named = file.domains.keys() | pins.keys()
     off = {}
-    for name, each in KNOBS.items():
-        reason = each.reason_off(runtime, inherited) if each.core or name in named else None
+    for name, each in catalogue.knobs.items():
+        reason = each.reason_off(build, inherited) if each.core or name in named else None
         rivals = [rival for rival in each.overrides if rival in named]
         if reason is None and rivals:
             reason = f"{rivals[0]} is another spelling of the same, which it would override"
@@ -212,11 +229,14 @@ def _off(file: SpaceFile, pins: Mapping[str, str], runtime: Runtime, inherited: 
 
 
 def _drop_what_is_missing(
-    domains: dict[str, tuple[Value, ...]], pins: Mapping[str, str], libraries: Mapping[str, str]
+    catalogue: Catalogue,
+    domains: dict[str, tuple[Value, ...]],
+    pins: Mapping[str, str],
+    libraries: Mapping[str, str],
 ) -> dict[str, str]:
     """Take values out of `domains` whose library is not installed; return the reason for each knob concerned."""
     dropped = {}
-    preloads = {name: carrier for name in domains if isinstance(carrier := KNOBS[name].carrier, Preload)}
+    preloads = {name: carrier for name in domains if isinstance(carrier := catalogue.knobs[name].carrier, Preload)}
     for name, carrier in preloads.items():
         missing = [value for value in domains[name] if carrier.is_missing(value, libraries)]
         if missing:
@@ -234,7 +254,9 @@ def _tried(points: Sequence[Setting], domains: Mapping[str, tuple[Value, ...]]) 
     return {name: tuple(value for value in domain if value in found[name]) for name, domain in domains.items()}
 
 
-def _lattice(file: SpaceFile, domains: Mapping[str, tuple[Value, ...]], default: Setting) -> tuple[Setting, ...]:
+def _lattice(
+    file: SpaceFile, domains: Mapping[str, tuple[Value, ...]], default: Setting, *, names: Sequence[str]
+) -> tuple[Setting, ...]:
     """Return the settings that keep to the constraints, which may speak of what a knob is by default."""
     size = 1
     for domain in domains.values():
@@ -246,7 +268,6 @@ def _lattice(file: SpaceFile, domains: Mapping[str, tuple[Value, ...]], default:
     known = {**file.symbols, **{default_of(name): value for name, value in default.items}}
     # A constraint on a knob that cannot act here does not bind.
     binding = [c for c in file.constraints if c.names <= known.keys() | domains.keys()]
-    names = [name for name in KNOBS if name in domains]
     # Each constraint is asked once for each combination of the few knobs that it speaks of, not once for each point.
     kept = [_kept_by(constraint, names, domains, known) for constraint in binding]
     columns = [[(name, value) for value in domains[name]] for name in names]

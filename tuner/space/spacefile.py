@@ -6,16 +6,16 @@ values = [1, "physical_cores"]          numbers, or expressions of the machine's
 powers_of_2 = [1, "logical_cpus"]       all powers of 2 from the first to the second
 [knobs.kmp_affinity]
 choices = ["granularity=fine,compact"]  words, taken as they are
-presets = ["none", "compact", "one_node"]  words that depend on the machine; see tuner.space.catalogue
+presets = ["none", "compact", "one_node"]  words that depend on the machine; see the knob's own `values`
 [[constraints]]
-require = "inter_op * intra_op <= 2 * logical_cpus"     of symbols, knobs, and default_KNOB: TensorFlow's own value
+require = "inter_op * intra_op <= 2 * logical_cpus"     of symbols, knobs, and default_KNOB: the framework's own value
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,7 @@ from typing import Any
 from tuner.errors import BadInputError, unknown
 from tuner.identity import digest
 from tuner.machine.host import Machine
-from tuner.places import shipped
-from tuner.space.catalogue import KNOBS, knob
+from tuner.space.catalogue import Catalogue
 from tuner.space.expression import Expression
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Value, expand
@@ -46,21 +45,22 @@ class SpaceFile:
     symbols: Symbols
 
 
-def names() -> list[str]:
-    """Return the names of the spaces that the project ships."""
-    return sorted(path.stem for path in shipped("search_spaces").glob("*.toml"))
+def names(folder: Path) -> list[str]:
+    """Return the names of the spaces that lie in a folder."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
 
 
-def read(name: str, machine: Machine, *, default_batch: int = 1) -> SpaceFile:
-    """Read a shipped space or a path to a TOML file; raises BadInputError that names the file and the place.
+def read(name: str, machine: Machine, *, catalogue: Catalogue, folder: Path, default_batch: int = 1) -> SpaceFile:
+    """Read a space of a `folder` by its name, or a path to a TOML file.
 
-    `default_batch` is the workload's own batch size.
+    `default_batch` is the workload's own batch size. Raises BadInputError that names the file and the place.
     """
-    path = Path(name) if name.endswith(".toml") or "/" in name else shipped("search_spaces") / f"{name}.toml"
+    path = Path(name) if name.endswith(".toml") or "/" in name else folder / f"{name}.toml"
     if not os.path.isfile(path):  # noqa: PTH113  # pathlib's raises where a folder may not be entered
-        if path.parent == shipped("search_spaces"):
-            raise unknown("search space", name, names())
-        raise BadInputError(f"no space file {name}", "give the path of a TOML file, or one of: " + ", ".join(names()))
+        if path.parent == folder:
+            raise unknown("search space", name, names(folder))
+        known = ", ".join(names(folder))
+        raise BadInputError(f"no space file {name}", f"give the path of a TOML file, or one of: {known}")
     try:
         text = path.read_text()
         data = tomllib.loads(text)
@@ -72,7 +72,7 @@ def read(name: str, machine: Machine, *, default_batch: int = 1) -> SpaceFile:
         end = f"at line {len(text.splitlines())}, the end of the file"
         raise BadInputError(f"{path}: {str(error).replace('at end of document', end)}", "mend the TOML there") from None
     try:
-        return _resolve(path.stem, data, machine, symbols(machine, default_batch))
+        return _resolve(path.stem, data, machine, symbols(machine, default_batch), catalogue)
     except BadInputError as error:
         raise BadInputError(f"{path}: {error.message}", error.hint) from None
 
@@ -94,7 +94,7 @@ def default_of(knob: str) -> str:
     return f"default_{knob}"
 
 
-def _resolve(name: str, data: Mapping[str, Any], machine: Machine, known: Symbols) -> SpaceFile:
+def _resolve(name: str, data: Mapping[str, Any], machine: Machine, known: Symbols, catalogue: Catalogue) -> SpaceFile:
     _only(data, ("schema", "knobs", "constraints"), "the file")
     if data.get("schema") != _SCHEMA:
         raise BadInputError(f"schema is {data.get('schema')!r}", f"expected schema = {_SCHEMA}")
@@ -107,8 +107,8 @@ def _resolve(name: str, data: Mapping[str, Any], machine: Machine, known: Symbol
             raise BadInputError(
                 f"knobs.{knob_name} is {table!r}", "expected a table with values, powers_of_2, choices or presets"
             )
-        domains[knob_name] = _domain(knob(knob_name), table, machine, known)
-    constraints = tuple(_constraints(data, known))
+        domains[knob_name] = _domain(catalogue.knob(knob_name), table, machine, known)
+    constraints = tuple(_constraints(data, known, catalogue.knobs))
     return SpaceFile(name=name, digest=digest(data), domains=domains, constraints=constraints, symbols=known)
 
 
@@ -135,7 +135,7 @@ def _domain(of: Knob, table: Mapping[str, Any], machine: Machine, known: Symbols
     return tuple(sorted(numbers))
 
 
-def _constraints(data: Mapping[str, Any], known: Symbols) -> list[Expression]:
+def _constraints(data: Mapping[str, Any], known: Symbols, knobs: Collection[str]) -> list[Expression]:
     rows = data.get("constraints", [])
     if not isinstance(rows, list):
         raise BadInputError("constraints is not a list of tables", "write [[constraints]] and require = '…'")
@@ -145,7 +145,7 @@ def _constraints(data: Mapping[str, Any], known: Symbols) -> list[Expression]:
             raise BadInputError(f"constraint {row!r}", 'expected require = "…"')
         _only(row, ("require",), "a constraint")
         expression = Expression(row["require"])
-        allowed = known.keys() | KNOBS.keys() | {default_of(name) for name in KNOBS}
+        allowed = known.keys() | set(knobs) | {default_of(name) for name in knobs}
         for name in expression.names - allowed:
             raise unknown("symbol", name, allowed)
         found.append(expression)

@@ -6,12 +6,12 @@ process does not tell, the answer is unknown and never "yes"; only a clear "no" 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from tuner.runtime.openmp import Binding
-from tuner.runtime.reach import Pools
-from tuner.space.catalogue import KNOBS
+from tuner.machine.host import Machine
+from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
 from tuner.space.judging import Case, Effective
 from tuner.space.setting import Setting
@@ -29,33 +29,31 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What a process is compared with: how the runtime's pools count, and where its OpenMP library binds threads.
+class Auditor:
+    """What processes are compared with: the catalogue's judges, on a build and a machine, with these libraries."""
 
-    `binding` gives the places that a setting binds threads to, None where there is no library to ask.
-    """
-
-    pools: Pools | None
+    catalogue: Catalogue
+    build: Any
+    machine: Machine
     libraries: Mapping[str, str]
-    binding: Callable[[Setting, Deployment], Binding | None]
 
-
-def audit(setting: Setting, deployment: Deployment, effective: Effective, expected: Expected) -> list[Finding]:
-    """Return a finding for each knob of `setting` that is deployed; what our own code is given is left out."""
-    case = Case(
-        values=setting.to_dict(),
-        effective=effective,
-        pools=expected.pools,
-        libraries=expected.libraries,
-        binding=lambda: expected.binding(setting, deployment),
-    )
-    findings = []
-    for name, value in setting.items:
-        each = KNOBS[name]
-        if each.judge is not None and deployment.holds(each.carrier.deploy(value, expected.libraries)):
-            answer, evidence = each.judge(case)
-            findings.append(Finding(knob=name, value=value, answer=answer, evidence=evidence))
-    return findings
+    def audit(self, setting: Setting, deployment: Deployment, effective: Effective) -> list[Finding]:
+        """Return a finding for each knob of `setting` that is deployed; what our own code is given is left out."""
+        case = Case(
+            values=setting.to_dict(),
+            deployment=deployment,
+            effective=effective,
+            build=self.build,
+            machine=self.machine,
+            libraries=self.libraries,
+        )
+        findings = []
+        for name, value in setting.items:
+            each = self.catalogue.knobs[name]
+            if each.judge is not None and deployment.holds(each.carrier.deploy(value, self.libraries)):
+                answer, evidence = each.judge(case)
+                findings.append(Finding(knob=name, value=value, answer=answer, evidence=evidence))
+        return findings
 
 
 def unapplied(findings: list[Finding]) -> str | None:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError
+from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
 from tuner.places import cache_dir
-from tuner.runtime.probe import Runtime
 from tuner.trial.fresh import interpreter
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
-from tuner.workload.workload import Execution, Kind, Workload
+from tuner.workload.workload import Workload
 
 _FORMAT = 4  # raise it when the worker writes something else
 _EXPORT_TIMEOUT_S = 600.0
@@ -29,26 +29,27 @@ _PART = ".part-"
 _INPUTS, GRAPH, _MODEL = "inputs.json", "graph.json", "model"  # as the child names them
 
 
-def cached_folder(workload: Workload, runtime: Runtime) -> Path:
-    """Return where the export of a workload by a TensorFlow version lies, whether it is there or not."""
-    # Of a SavedModel the export holds a link, so that a copy of it elsewhere is another one.
-    place = str(workload.path) if workload.kind is Kind.SAVED_MODEL else ""
-    eager = workload.execution is Execution.EAGER
-    key = digest([_FORMAT, workload.fingerprint, place, eager, runtime.tensorflow, runtime.keras])
+def cached_folder(workload: Workload, framework: Framework, build: Build) -> Path:
+    """Return where the export of a workload by a build of a framework lies, whether it is there or not."""
+    key = digest([_FORMAT, workload.fingerprint, framework.name, *framework.exported(workload, build)])
     # TensorFlow takes the path for a pattern: no character of one may be in it.
     name = re.sub(r"[^\w.-]", "_", workload.name)
     return cache_dir() / "exports" / f"{name}-{workload.mode}-{key}"
 
 
-def export(workload: Workload, runtime: Runtime, *, python: Path, env: dict[str, str]) -> Path:
-    """Return the folder of the exported workload, making it if need be.
+def export(workload: Workload, framework: Framework, build: Build, *, python: Path, env: dict[str, str]) -> Path:
+    """Return the folder of the exported workload, making it if need be, and first what it is made from.
 
     The export appears under its name all at once, so that two processes may make it at the same time. Raises
     BadInputError where the cache cannot be written or the workload's own code fails, in its own words.
     """
-    folder = cached_folder(workload, runtime)
+    folder = cached_folder(workload, framework, build)
     if is_whole(folder):
         return folder
+    source = framework.source(workload)
+    made_from = None
+    if source is not None:
+        made_from = export(workload, source, source.probe(python, env), python=python, env=env)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _sweep(folder.parent)
@@ -59,7 +60,7 @@ def export(workload: Workload, runtime: Runtime, *, python: Path, env: dict[str,
             "set TFTUNE_CACHE to a folder that can be written",
         ) from error
     try:
-        _write(workload, part, python=python, env=env)
+        _write(workload, framework, part, made_from, python=python, env=env)
         (part / _MANIFEST).write_text(json.dumps(sizes_of(part)))
         os.chmod(part, 0o755)  # noqa: PTH101  # mkdtemp's 0700 would hide it from a shared cache
         publish(part, folder)
@@ -108,8 +109,17 @@ def _sweep(parent: Path) -> None:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _write(workload: Workload, folder: Path, *, python: Path, env: dict[str, str]) -> None:
-    spec = {"do": "export", "folder": str(folder)} | workload.spec()
+def _write(
+    workload: Workload,
+    framework: Framework,
+    folder: Path,
+    made_from: Path | None,
+    *,
+    python: Path,
+    env: dict[str, str],
+) -> None:
+    own = {"do": "export", "framework": str(framework.child), "folder": str(folder)}
+    spec = own | ({} if made_from is None else {"from": str(made_from)}) | workload.spec()
     process = ChildProcess(interpreter(python, env, spec), _EXPORT_TIMEOUT_S)
     try:
         process.report("exported")

@@ -1,8 +1,8 @@
-"""Forked processes: one interpreter imports TensorFlow, and each trial begins as a fork of it.
+"""Forked processes: one interpreter imports the framework, and each trial begins as a fork of it.
 
-A fork skips the seconds that an interpreter and TensorFlow's import take, and is otherwise a process like a fresh
-one: same worker, same guard, same protocol, its variables set before TensorFlow's context is created. Variables that
-are read earlier, when the interpreter starts or while TensorFlow is imported, select another server.
+A fork skips the seconds that an interpreter and the import take, and is otherwise a process like a fresh one: same
+worker, same guard, same protocol, its variables set before the framework starts its threads. Variables that are read
+earlier, when the interpreter starts or while the framework is imported, select another server.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import IO
 
 from tuner.errors import TunerError
-from tuner.places import child
-from tuner.space.catalogue import is_early
+from tuner.places import CHILD, boot
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.fresh import FreshLauncher
@@ -30,7 +29,7 @@ from tuner.trial.launcher import Target
 from tuner.trial.process import ChildProcess, Ends, GuardLost
 
 _HELLO_TIMEOUT_S = 120.0
-_MAX_SERVERS = 3  # each keeps an imported TensorFlow in memory
+_MAX_SERVERS = 3  # each keeps an imported framework in memory
 _MAX_MESSAGE_BYTES = 1 << 16
 
 
@@ -52,7 +51,7 @@ class ForkLauncher:
 
     def launch(self, setting: Setting, deployment: Deployment) -> ChildProcess:
         """Fork a process with the setting's variables; raises TunerError where the server dies a second time."""
-        early = tuple(sorted((name, value) for name, value in deployment.env.items() if is_early(name)))
+        early = tuple(sorted((name, value) for name, value in deployment.env.items() if self._target.is_early(name)))
         while True:
             server = self._server(early)
             try:
@@ -98,7 +97,7 @@ class ForkLauncher:
         return list(self._servers.values())
 
     def _fork(self, server: Server, setting: Setting, deployment: Deployment) -> ChildProcess:
-        late = {name: value for name, value in deployment.env.items() if not is_early(name)}
+        late = {name: value for name, value in deployment.env.items() if not self._target.is_early(name)}
         request = {"spec": self._target.spec(setting, deployment), "env": late}
         try:
             return ChildProcess(
@@ -144,7 +143,8 @@ class Server:
     def __init__(self, target: Target, early: Mapping[str, str]) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [str(target.python), str(child("boot")), "forkserver", str(theirs.fileno()), str(os.getpid())]
+        own = [str(theirs.fileno()), str(os.getpid()), str(target.framework)]
+        command = [str(target.python), *boot(CHILD, "forkserver"), *own]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -204,7 +204,7 @@ class Server:
 
     @functools.cached_property
     def refused(self) -> str | None:
-        """Return why it cannot serve, None if it can; waits until TensorFlow is imported.
+        """Return why it cannot serve, None if it can; waits until the framework is imported.
 
         A server that cannot even do that leaves it to fresh interpreters; raises ServerLost for one that was killed.
         """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.places import child
+from tuner.places import CHILD, boot
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Target
@@ -20,7 +20,7 @@ def interpreter(python: Path, env: Mapping[str, str], spec: Mapping[str, object]
     """Return what starts a new interpreter with a worker in it, behind a guard."""
 
     def start(ends: Ends) -> subprocess.Popen[bytes]:
-        worker = [str(python), str(child("boot")), "worker", str(ends.commands), str(ends.reports), json.dumps(spec)]
+        worker = [str(python), *boot(CHILD, "worker"), str(ends.commands), str(ends.reports), json.dumps(spec)]
         return guarded(ends, worker, env, told=(ends.commands, ends.reports))
 
     return start

@@ -1,7 +1,7 @@
 """Launchers: how a setting becomes a process that times slices on request.
 
 A process is asked through `Process` and made by a `Launcher`. There are four launchers: fresh interpreters
-(`tuner.trial.fresh`), forks of one that has imported TensorFlow (`tuner.trial.forking`), runs of a command
+(`tuner.trial.fresh`), forks of one that has imported the framework (`tuner.trial.forking`), runs of a command
 (`tuner.trial.running`), and a scripted machine for tests and demonstrations (`tuner.trial.scripted`).
 """
 
@@ -62,17 +62,27 @@ class Target:
     """What every process of a study has in common.
 
     `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `applied` tells why a
-    setting, deployed so, does not hold in a process that is ready, None if it does.
+    setting, deployed so, does not hold in a process that is ready, None if it does. `framework` is the folder of the
+    framework's own part, and `is_early` tells which variables a process has to begin with.
     """
 
     python: Path
+    framework: Path
     base_env: dict[str, str]
     workload: Workload
     folder: Path
     deadline_s: float = 120.0
     applied: Callable[[Setting, Deployment, Facts], str | None] = lambda *_: None
+    is_early: Callable[[str], bool] = lambda _: False
 
     def spec(self, setting: Setting, deployment: Deployment) -> dict[str, object]:
         """Return what a worker is told."""
-        own = {"do": "time", "folder": str(self.folder), "batch_size": setting.batch_size, "cpus": deployment.cpus}
+        own: dict[str, object] = {
+            "do": "time",
+            "framework": str(self.framework),
+            "folder": str(self.folder),
+            "batch_size": setting.batch_size,
+            "cpus": deployment.cpus,
+            "options": dict(deployment.options),
+        }
         return own | self.workload.spec()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from tuner.errors import TunerError
-from tuner.places import child
+from tuner.places import CHILD, boot
 from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
 
 _LOG_BYTES = 16_384
@@ -53,7 +53,7 @@ def guarded(
     ends: Ends, command: Sequence[str], env: Mapping[str, str], *, told: Sequence[int] = (), folder: Path | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a guard that starts `command` in `folder`; of the ends the command gets `told`, besides its log."""
-    guard = [sys.executable, "-I", "-S", str(child("boot")), "guard", str(ends.lifeline), str(ends.status)]
+    guard = [sys.executable, "-I", "-S", *boot(CHILD, "guard"), str(ends.lifeline), str(ends.status)]
     return subprocess.Popen(
         [*guard, *command],
         cwd=folder,

@@ -15,6 +15,8 @@ class Asked:
     """The words that name a workload, or are a command, and its options, as they were typed."""
 
     words: Sequence[str] = ()
+    framework: str | None = None
+    """None where the workload decides."""
     name: str | None = None
     mode: str = INFERENCE
     execution: str = "graph"
@@ -26,9 +28,9 @@ class Asked:
     minimize: bool = False
 
     @classmethod
-    def named(cls, name: str, *, mode: str = INFERENCE) -> Asked:
-        """Return the options of a workload of which nothing but its name and mode is said."""
-        return cls(words=(name,), mode=mode)
+    def named(cls, name: str, *, mode: str = INFERENCE, framework: str | None = None) -> Asked:
+        """Return the options of a workload of which nothing but its name, mode and framework is said."""
+        return cls(words=(name,), mode=mode, framework=framework)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Asked:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tuner.errors import BadInputError, NoModeError, unknown
@@ -20,16 +21,13 @@ from tuner.workload.command import Command, command
 from tuner.workload.pyfile import INFERENCE, PythonFile
 
 _MODEL = "saved_model.pb"
-_KERAS_SUFFIXES = (".keras", ".h5")
 
 
 class Kind(StrEnum):
-    """What a workload is made from."""
+    """What a workload is made from, beside the files that a framework reads: those have kinds of their own."""
 
     PYTHON = "python"
     """A Python file, the project's or the user's."""
-    KERAS = "keras"
-    """A model that Keras saved, `.keras`."""
     SAVED_MODEL = "savedmodel"
     """A folder that TensorFlow saved."""
     COMMAND = "command"
@@ -52,7 +50,8 @@ class Workload:
     """A model in a mode on a device, or a command. `fingerprint` changes when what is computed may."""
 
     name: str
-    kind: Kind
+    kind: str
+    """A `Kind`, or that of a file that a framework reads as a model."""
     path: Path
     """What it is made from; of a command, the folder that it is run in."""
     description: str
@@ -73,7 +72,7 @@ class Workload:
     def spec(self) -> dict[str, Any]:
         """Return what a child is told of the workload."""
         return {
-            "kind": self.kind.value,
+            "kind": str(self.kind),
             "workload": str(self.path),
             "mode": self.mode,
             "execution": self.execution.value,
@@ -87,7 +86,7 @@ class Workload:
         """Return the workload as plain data, without the path, which is only this host's."""
         return {
             "name": self.name,
-            "kind": self.kind.value,
+            "kind": str(self.kind),
             "mode": self.mode,
             "device": self.device,
             "execution": self.execution.value,
@@ -110,12 +109,15 @@ def catalogue() -> dict[str, PythonFile]:
 
 
 def load(name: str, *, mode: str = INFERENCE) -> Workload:
-    """Return the workload of a shipped name or of a path; raises BadInputError."""
+    """Return the workload of a shipped name or of a path to a Python file; raises BadInputError."""
     return find(Asked.named(name, mode=mode))
 
 
-def find(asked: Asked) -> Workload:
-    """Return the workload that was asked for; raises BadInputError."""
+def find(asked: Asked, suffixes: Mapping[str, str] = MappingProxyType({})) -> Workload:
+    """Return the workload that was asked for; raises BadInputError.
+
+    `suffixes` are those of the files that the framework reads as models, with the kind of each.
+    """
     try:
         execution = Execution(asked.execution)
     except ValueError:
@@ -126,8 +128,8 @@ def find(asked: Asked) -> Workload:
     name, path = asked.words[0], Path(asked.words[0])
     if name not in names() and os.path.isdir(path):  # noqa: PTH112  # pathlib's raises where a folder may not be entered
         return _saved_model(path, asked, execution)
-    if path.suffix in _KERAS_SUFFIXES:
-        return _keras(path, asked, execution)
+    if path.suffix in suffixes:
+        return _file(path, suffixes[path.suffix], asked, execution)
     return _python(name, asked, execution)
 
 
@@ -138,7 +140,7 @@ def _python(name: str, asked: Asked, execution: Execution) -> Workload:
             raise unknown("workload", name, names())
         raise BadInputError(
             f"no workload file {name}",
-            f"give a Python file, a .keras file, the folder of a SavedModel, or one of: {', '.join(names())}",
+            f"give a Python file, a model file, the folder of a SavedModel, or one of: {', '.join(names())}",
         )
     if path.name == _MODEL:
         raise BadInputError(f"{name} is part of a SavedModel", f"give its folder, {path.parent}")
@@ -164,11 +166,12 @@ def _python(name: str, asked: Asked, execution: Execution) -> Workload:
     )
 
 
-def _keras(path: Path, asked: Asked, execution: Execution) -> Workload:
+def _file(path: Path, kind: str, asked: Asked, execution: Execution) -> Workload:
     if not os.path.isfile(path):  # noqa: PTH113
-        raise BadInputError(f"no model file {path}", "give the path of a file that Keras saved")
-    asked.refuse("--signature", of="a model that Keras saved")
-    return _found(path, Kind.KERAS, asked, execution, [path], "a model that Keras saved")
+        raise BadInputError(f"no model file {path}", "check its path")
+    description = f"a {path.suffix} file"
+    asked.refuse("--signature", of=description)
+    return _found(path, kind, asked, execution, [path], description)
 
 
 def _saved_model(path: Path, asked: Asked, execution: Execution) -> Workload:
@@ -183,7 +186,7 @@ def _saved_model(path: Path, asked: Asked, execution: Execution) -> Workload:
 
 
 def _found(
-    path: Path, kind: Kind, asked: Asked, execution: Execution, files: Iterable[Path], description: str
+    path: Path, kind: str, asked: Asked, execution: Execution, files: Iterable[Path], description: str
 ) -> Workload:
     """Return the workload of a model that was found, not written for this."""
     asked.refuse("--param", of=description)

@@ -1,42 +1,18 @@
-"""What the probe's experiments say: which variables reach the build, and what it does when nothing is set.
+"""What the experiments on a TensorFlow build say: which variables reach it, and what it does when nothing is set.
 
-An experiment moves one variable from a low value to one that is far away, in a fork of the target interpreter, while
-those of all other experiments are low. Its observation holds the threads that the creation of TensorFlow's context
-started, what oneDNN said of itself, and what the OpenMP library said on a thread that operators run on. In one fork
-more (`changes` = None) nothing is set.
+Each is made in a fork of the target interpreter. Its observation holds the threads that the creation of TensorFlow's
+context started, what oneDNN said of itself, and what the OpenMP library said on a thread that operators run on.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-Observation = dict[str, Any]
+from tuner.space.experiment import Experiment, Observation, Reach, moved, observed
 
 _FAR = 2  # the experiments move a thread count from 1 to 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """Whether a variable reaches a build (None: unknown), and the evidence in one line."""
-
-    answer: bool | None
-    evidence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
-    """A variable at its `low` value, moved to `far`, which may depend on the CPUs of the affinity mask.
-
-    `judge` is handed `far` as it was, and the observations with the low value and with that one.
-    """
-
-    variable: str
-    low: str
-    far: Callable[[Sequence[int]], str]
-    judge: Callable[[str, Observation, Observation], Reach]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +23,9 @@ class Pools:
     inter_name: str | None
 
 
-def plan(cpus: Sequence[int]) -> dict[str, Any]:
-    """Return what the probe is told to do: the low values, and what is changed of them in each fork."""
-    changes = [None, {}, *({each.variable: each.far(cpus)} for each in EXPERIMENTS)]
-    return {"low": {each.variable: each.low for each in EXPERIMENTS}, "changes": changes}
-
-
 def pools(observations: Sequence[Observation]) -> Pools | None:
     """Return how many threads the pools have, None where the counts do not follow the variables one to one."""
-    low, inter, intra = _find(observations, {}), _far(observations, INTER_OP), _far(observations, INTRA_OP)
+    low, inter, intra = observed(observations, {}), moved(observations, INTER_OP), moved(observations, INTRA_OP)
     if low is None or inter is None or intra is None:
         return None
     if inter["created"] - low["created"] != _FAR or intra["created"] - low["created"] != _FAR:
@@ -68,7 +38,7 @@ def pools(observations: Sequence[Observation]) -> Pools | None:
 def defaults(observations: Sequence[Observation], *, cpus: int) -> dict[str, int | str]:
     """Return what the runtime takes when nothing is set, by knob, as far as it was seen; `cpus` are in the mask."""
     found: dict[str, int | str] = {}
-    unset, shape = _find(observations, None), pools(observations)
+    unset, shape = observed(observations, None), pools(observations)
     if unset is None:
         return found
     if shape is not None:
@@ -81,19 +51,6 @@ def defaults(observations: Sequence[Observation], *, cpus: int) -> dict[str, int
     return found
 
 
-def reach(observations: Sequence[Observation]) -> dict[str, Reach]:
-    """Return, for each variable of the experiments, whether it reaches the build."""
-    low = _find(observations, {})
-    if low is None:
-        return {}
-    answers = {}
-    for each in EXPERIMENTS:
-        high = _far(observations, each)
-        if high is not None:
-            answers[each.variable] = each.judge(high["changes"][each.variable], low, high)
-    return answers
-
-
 def onednn_threads(observation: Observation) -> int | None:
     """Return the thread count that oneDNN told."""
     match = re.search(r"nthr:(\d+)", observation["onednn"])
@@ -102,14 +59,6 @@ def onednn_threads(observation: Observation) -> int | None:
 
 def _on_openmp(observation: Observation) -> bool:
     return "runtime:openmp" in observation["onednn"].lower()
-
-
-def _find(observations: Sequence[Observation], changes: dict[str, str] | None) -> Observation | None:
-    return next((o for o in observations if o["changes"] == changes), None)
-
-
-def _far(observations: Sequence[Observation], experiment: Experiment) -> Observation | None:
-    return next((o for o in observations if list(o["changes"] or ()) == [experiment.variable]), None)
 
 
 def _pool(value: str, low: Observation, high: Observation) -> Reach:
@@ -157,14 +106,13 @@ def _list(cpus: Sequence[int]) -> str:
     return ",".join(map(str, cpus)) if len(cpus) <= 4 else f"{cpus[0]}…{cpus[-1]} ({len(cpus)})"
 
 
-INTER_OP = Experiment(variable="TF_NUM_INTEROP_THREADS", low="1", far=lambda _: "3", judge=_pool)
-INTRA_OP = Experiment(variable="TF_NUM_INTRAOP_THREADS", low="1", far=lambda _: "3", judge=_pool)
-OMP_NUM_THREADS = Experiment(variable="OMP_NUM_THREADS", low="1", far=lambda _: "3", judge=_omp_threads)
-KMP_BLOCKTIME = Experiment(variable="KMP_BLOCKTIME", low="0", far=lambda _: "77", judge=_blocktime)
+INTER_OP = Experiment(name="TF_NUM_INTEROP_THREADS", low="1", far=lambda _: "3", judge=_pool)
+INTRA_OP = Experiment(name="TF_NUM_INTRAOP_THREADS", low="1", far=lambda _: "3", judge=_pool)
+OMP_NUM_THREADS = Experiment(name="OMP_NUM_THREADS", low="1", far=lambda _: "3", judge=_omp_threads)
+KMP_BLOCKTIME = Experiment(name="KMP_BLOCKTIME", low="0", far=lambda _: "77", judge=_blocktime)
 KMP_AFFINITY = Experiment(
-    variable="KMP_AFFINITY",
+    name="KMP_AFFINITY",
     low="none",
     far=lambda cpus: f"granularity=fine,proclist=[{min(cpus)}],explicit",
     judge=_affinity,
 )
-EXPERIMENTS = (INTER_OP, INTRA_OP, OMP_NUM_THREADS, KMP_BLOCKTIME, KMP_AFFINITY)

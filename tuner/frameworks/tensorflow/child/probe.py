@@ -20,7 +20,8 @@ import sys
 import tempfile
 from typing import Any, Callable, Dict, List, Optional
 
-from . import effective, forkserver, importing, lifetime
+from ....child import effective, fork, lifetime
+from . import facts, importing
 
 TIMEOUT_S = 40.0
 
@@ -85,10 +86,10 @@ def observe(low: Dict[str, str], changes: Optional[Dict[str, str]]) -> Dict[str,
 def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     """Return what TensorFlow, its libraries and the experiments tell."""
     tf = importing.tensorflow()
-    refused = effective.live()
+    refused = facts.live()
     observations: List[Any] = []
     for changes in experiments["changes"] if refused is None else []:
-        observation = forkserver.in_a_fork(functools.partial(observe, experiments["low"], changes), TIMEOUT_S)
+        observation = fork.in_a_fork(functools.partial(observe, experiments["low"], changes), TIMEOUT_S)
         if observation is None:
             refused = "a process that is forked after TensorFlow's import does not come to an end there"
             break
@@ -100,7 +101,7 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
         "xla": bool(tf.test.is_built_with_xla()),
         "cuda": tf.sysconfig.get_build_info().get("cuda_version"),
         "openmp_libraries": effective.openmp_libraries(),
-        "enabled": effective.onednn_is_on(),
+        "enabled": facts.onednn_is_on(),
         "observations": observations,
         "refused": refused,
     }
@@ -110,11 +111,11 @@ def main(arguments: List[str]) -> None:
     """Import TensorFlow, look, write."""
     lifetime.die_with(int(arguments[1]))
     try:
-        facts = describe(json.loads(arguments[2]))
+        told = describe(json.loads(arguments[2]))
     except BaseException as error:
-        facts = {"error": "%s: %s" % (type(error).__name__, error)}
-    facts["python"] = "%d.%d.%d" % sys.version_info[:3]
+        told = {"error": "%s: %s" % (type(error).__name__, error)}
+    told["python"] = "%d.%d.%d" % sys.version_info[:3]
     with open(arguments[0], "w") as out:
-        json.dump(facts, out)
+        json.dump(told, out)
     sys.stdout.flush()
     os._exit(0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.space.baseline import DEFAULT, INTEL
+from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value

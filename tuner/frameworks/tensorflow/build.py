@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import BadInputError, TunerError
+from tuner.frameworks import probing
+from tuner.frameworks.tensorflow import reach
 from tuner.identity import digest
-from tuner.places import cache_dir, child
-from tuner.runtime import reach
-from tuner.runtime.reach import Observation, Pools, Reach
+from tuner.space import experiment
+from tuner.space.experiment import Experiment, Observation
 
 # Variables that decide what TensorFlow runs on, and what else is imported before it.
 _SWITCHES = (
@@ -31,15 +28,15 @@ _SWITCHES = (
     "MKL_",
     "PYTHON",
 )
-_PROBE_TIMEOUT_S = 180.0
-_LOCATE_TIMEOUT_S = 30.0
+CHILD = Path(__file__).parent / "child"
+_SUBJECT = probing.Subject(title="TensorFlow", package="tensorflow", install="tensorflow", folder=CHILD)
 OFF_BY_DEFAULT = "off by default on this CPU"
 # On Linux and x86, TensorFlow turns oneDNN on by itself where the CPU has one of these.
 _ONEDNN_FLAGS = ("avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class TensorFlowBuild:
     """A TensorFlow build. `onednn_runtime` is `threadpool` (Eigen), `openmp`, or None where oneDNN is off."""
 
     id: str
@@ -65,24 +62,19 @@ class Runtime:
     cpus: int
     """The CPUs of the affinity mask under which the experiments ran."""
     observations: list[Observation]
-    """The raw experiments; see `tuner.runtime.reach`."""
+    """The raw experiments; see `tuner.frameworks.tensorflow.reach`."""
     keras: str = ""
     """The version of Keras, which is released apart from TensorFlow."""
 
     @property
-    def pools(self) -> Pools | None:
+    def pools(self) -> reach.Pools | None:
         """Return how TensorFlow's context starts threads."""
         return reach.pools(self.observations)
 
     @property
     def defaults(self) -> dict[str, int | str]:
-        """Return what this runtime was seen to take when nothing is set, by knob."""
+        """Return what this build was seen to take when nothing is set, by knob."""
         return reach.defaults(self.observations, cpus=self.cpus)
-
-    @property
-    def reach(self) -> dict[str, Reach]:
-        """Return which variables reach this runtime, with the evidence."""
-        return reach.reach(self.observations)
 
     @property
     def openmp_library(self) -> str | None:
@@ -112,33 +104,52 @@ class Runtime:
         """Return what it is called in a line."""
         return f"TensorFlow {self.tensorflow} ({'OpenMP' if self.pool == 'openmp' else 'Eigen'})"
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the runtime as plain data."""
-        return asdict(self)
+    @property
+    def version(self) -> str:
+        """Return TensorFlow's own version."""
+        return self.tensorflow
+
+    @property
+    def no_forks(self) -> str | None:
+        """Return why its processes cannot be forked from one that has imported it, None if they can."""
+        return "GNU's OpenMP library reads its variables when loaded" if self.gnu_openmp else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the build as plain data."""
+        return {"framework": "tensorflow", **asdict(self)}
 
 
 def has_onednn(runtime: str | None, enabled: bool | None) -> bool:
-    """Return `Runtime.has_onednn` of what a stored study says."""
+    """Return `TensorFlowBuild.has_onednn` of what a stored study says."""
     return runtime is not None if enabled is None else enabled
 
 
-def probe(python: Path, env: dict[str, str]) -> Runtime:
-    """Return the runtime of an interpreter, from the cache if that environment has not changed.
+def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment]) -> TensorFlowBuild:
+    """Return the TensorFlow of an interpreter, from the cache if that environment has not changed.
 
-    `env` is the environment that trials start from. Raises BadInputError where there is no such interpreter,
-    it has no TensorFlow, or its TensorFlow does not import.
+    `env` is the environment that trials start from, `experiments` those of the knobs. Raises BadInputError where there
+    is no such interpreter, it has no TensorFlow, or its TensorFlow does not import.
     """
-    place = _locate(python, env)
+    place = probing.locate(python, env, _SUBJECT)
     switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
-    cached = cache_dir() / "runtimes" / f"{digest([place, switches, _cpu(), *_sources()])}.json"
-    try:
-        return Runtime(**json.loads(cached.read_text()))
-    except (OSError, ValueError, TypeError):
-        pass
-    runtime = _ask(python, env)
-    if runtime.refused is None:  # what a passing circumstance hid must not stay hidden
-        _remember(cached, runtime)
-    return runtime
+    # oneDNN's choices depend on the instruction sets, and on the CPUs that it may use.
+    cpus, flags = sorted(os.sched_getaffinity(0)), probing.cpu_flags()
+    plan = experiment.plan(experiments, cpus)
+    looks = [plan, Path(__file__).read_text(), probing.sources(CHILD)]
+    memory = probing.Memory([place, switches, flags, cpus, looks])
+    known = memory.recall()
+    if known is not None:
+        return TensorFlowBuild(**known)
+    facts, said = probing.ask(python, {**env, "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}, _SUBJECT, plan)
+    build = describe(facts, read_onednn(said), switches=env, flags=flags)
+    if build.refused is None:  # what a passing circumstance hid must not stay hidden
+        memory.keep(asdict(build))
+    return build
+
+
+def is_off_by_default(build: Mapping[str, Any]) -> bool:
+    """Return whether oneDNN is off, of a build as plain data, for want of the CPU's instructions; it could be on."""
+    return str(build["onednn_why"]).startswith(OFF_BY_DEFAULT)
 
 
 def read_onednn(verbose: str) -> dict[str, str]:
@@ -156,88 +167,9 @@ def read_onednn(verbose: str) -> dict[str, str]:
     return {name: match[1].strip() for name, match in found.items() if match}
 
 
-def _cpu_flags() -> list[str]:
-    """Return the instruction sets of the CPU, as the kernel names them."""
-    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "").split()
-
-
-def _cpu() -> list[object]:
-    """Return what oneDNN's choices depend on: the instruction sets, and the CPUs it may use."""
-    return [_cpu_flags(), sorted(os.sched_getaffinity(0))]
-
-
-def _sources() -> list[str]:
-    """Return the code that looks: another look may see something else."""
-    scripts = [child(name) for name in ("boot", "locate", "probe", "effective", "forkserver")]
-    return [path.read_text() for path in (Path(__file__), Path(reach.__file__), *scripts)]
-
-
-def _locate(python: Path, env: dict[str, str]) -> dict[str, object]:
-    """Ask the interpreter where its TensorFlow is, without importing it."""
-    try:
-        done = subprocess.run(
-            [str(python), str(child("boot")), "locate"],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_LOCATE_TIMEOUT_S,
-            check=False,
-        )
-        place: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
-        if not isinstance(place, dict) or "executable" not in place:
-            raise ValueError(place)
-    except FileNotFoundError as error:
-        raise BadInputError(f"no interpreter at {python}", "give --python the path of a Python executable") from error
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
-        raise BadInputError(
-            f"{python} is not a Python interpreter that runs", "give --python a Python executable"
-        ) from error
-    if place.get("origin") is None:
-        raise BadInputError(
-            f"{python} has no TensorFlow",
-            f"install one there: {python} -m pip install tensorflow, or give --python another",
-        )
-    return place
-
-
-def _ask(python: Path, env: dict[str, str]) -> Runtime:
-    with tempfile.TemporaryDirectory(prefix="tftune-probe-") as folder:
-        out = Path(folder) / "facts.json"
-        experiments = json.dumps(reach.plan(sorted(os.sched_getaffinity(0))))
-        try:
-            done = subprocess.run(
-                [str(python), str(child("boot")), "probe", str(out), str(os.getpid()), experiments],
-                env=env | {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_PROBE_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TunerError(
-                f"TensorFlow of {python} did not answer within {_PROBE_TIMEOUT_S:.0f} s",
-                "try: " + str(python) + " -c 'import tensorflow'",
-            ) from error
-        try:
-            facts = json.loads(out.read_text())
-        except (OSError, ValueError):
-            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-            facts = {"error": f"the interpreter ended with {done.returncode}: {last}"}
-    if "error" in facts:
-        raise BadInputError(
-            f"TensorFlow of {python} does not work: {' '.join(facts['error'].split())}",
-            "mend that environment, or give --python another",
-        )
-    return describe(facts, read_onednn(done.stdout), switches=env, flags=_cpu_flags())
-
-
 def describe(
     facts: dict[str, Any], onednn: dict[str, str], *, switches: Mapping[str, str], flags: Sequence[str]
-) -> Runtime:
+) -> TensorFlowBuild:
     """Return the runtime for what the child found and what oneDNN said, given the variables and the CPU's flags."""
     runtime = onednn.get("runtime", "").lower()
     fields: dict[str, object] = {
@@ -260,7 +192,7 @@ def describe(
     # Paths, and what today's mask gives, are not part of what the build is.
     today = ("openmp_libraries", "onednn_threads", "onednn_why", "cpus", "observations", "refused")
     same = {key: value for key, value in fields.items() if key not in today}
-    return Runtime(id=digest(same), **fields)  # type: ignore[arg-type]  # plain data from JSON
+    return TensorFlowBuild(id=digest(same), **fields)  # type: ignore[arg-type]  # plain data from JSON
 
 
 def _why(runtime: str, enabled: bool | None, switches: Mapping[str, str], flags: Sequence[str]) -> str:
@@ -278,14 +210,3 @@ def _why(runtime: str, enabled: bool | None, switches: Mapping[str, str], flags:
     if runtime:
         return f"on by default on a CPU with {found[0]}" if found else "on in this build"
     return f"{found[0]} would turn it on, but no operator used it" if found else OFF_BY_DEFAULT
-
-
-def _remember(cached: Path, runtime: Runtime) -> None:
-    """Keep the answer; a cache that cannot be written only costs time."""
-    try:
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        part = cached.with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps(runtime.to_dict()))
-        part.replace(cached)
-    except OSError:
-        return

@@ -7,10 +7,8 @@ import os
 import traceback
 from typing import Any, Callable
 
+from ....child.inputs import GRAPH, INPUTS, Report, WorkloadError
 from . import graph, source
-
-INPUTS, GRAPH = "inputs.json", "graph.json"  # beside an exported model
-Report = source.Report
 
 
 def export(spec: Report) -> None:
@@ -42,7 +40,7 @@ def save(spec: Report, described: list[Report], call: Callable[..., Any], owner:
     step = tf.function(call, input_signature=[tensor_spec(each, None) for each in described])
     function = step.get_concrete_function()
     if graph.calls_python(function):
-        raise source.WorkloadError(
+        raise WorkloadError(
             "its graph calls Python (tf.py_function), which no other process can load", "use --execution eager"
         )
     # Only what the function uses is saved: through the model's layers every variable would be kept, and be loaded
@@ -57,7 +55,7 @@ def save(spec: Report, described: list[Report], call: Callable[..., Any], owner:
         try:
             tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
         except AssertionError:
-            raise source.WorkloadError(
+            raise WorkloadError(
                 "the model uses a table or the like that cannot be saved with it",
                 "make it an attribute of the model, or of a tf.Module that build() returns",
             ) from None

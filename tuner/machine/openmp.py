@@ -1,4 +1,4 @@
-"""Asking a real OpenMP library, in a child and without TensorFlow, what it makes of its variables."""
+"""Asking a real OpenMP library, in a child and without any framework, what it makes of its variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tuner.errors import TunerError
 from tuner.machine.cpulist import format_list
-from tuner.places import child
+from tuner.places import CHILD, boot
 
 _TIMEOUT_S = 30.0
 _REJECTED = re.compile(
@@ -58,7 +58,7 @@ def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, cpus:
     neutral = {name: value for name, value in os.environ.items() if not name.startswith(("KMP_", "OMP_", "GOMP_"))}
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-S", str(child("boot")), "binding", str(library), str(n_threads), cpus],
+            [sys.executable, "-I", "-S", *boot(CHILD, "binding"), str(library), str(n_threads), cpus],
             env=neutral | dict(env) | {"KMP_WARNINGS": "true"},
             stdin=subprocess.DEVNULL,
             capture_output=True,

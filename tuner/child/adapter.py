@@ -1,0 +1,60 @@
+"""What is asked of a framework in the target interpreter: its own part, `adapter` in the folder that a spec names.
+
+That module is an `Adapter`, and its `Model` a `Model`; nothing else of a framework is known here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple, cast
+
+from .boot import mounted
+
+Spec = Dict[str, Any]
+Step = Callable[[], Any]
+
+
+class Model(Protocol):
+    """A workload's model in this process. What it returns is only looked at through `floats`."""
+
+    def arguments(self, batch_size: int) -> Tuple[Any, ...]:
+        """Return the arrays of one call, for that batch size."""
+
+    def start(self) -> None:
+        """Start the framework's own threads, whatever else is loaded later; what the workload's code set holds."""
+
+    def load(self) -> None:
+        """Load what steps are made of."""
+
+    def step(self, arrays: Tuple[Any, ...]) -> Step:
+        """Return what runs the workload once on these arrays, which lie where it takes them from, to its end."""
+
+    def floats(self, outputs: Any) -> Dict[str, Any]:
+        """Return the outputs of a step that are floating-point or complex, by name, as NumPy arrays."""
+
+    def state(self, log: str) -> Dict[str, Any]:
+        """Return what has taken effect of what only the framework knows of; `log` is what the process printed."""
+
+
+class Adapter(Protocol):
+    """A framework."""
+
+    OUT_OF_MEMORY: Tuple[str, ...]
+    """The names of its exceptions that tell of memory that ran out."""
+
+    def load(self) -> Any:
+        """Import it, and start nothing of it."""
+
+    def refusal(self) -> Optional[str]:
+        """Return why this process, which has imported it, is no good as a template of forks; None if it is."""
+
+    def export(self, spec: Spec) -> None:
+        """Write the workload's model into the spec's folder, with what its inputs are (`inputs.INPUTS`)."""
+
+    def Model(self, spec: Spec, described: List[Spec]) -> Model:  # noqa: N802  # it is a class there
+        """Return the model of an exported workload, whose inputs are `described`; nothing is loaded yet."""
+
+
+def of(folder: str) -> Adapter:
+    """Return the framework whose own part lies in a folder."""
+    return cast("Adapter", importlib.import_module(mounted(folder) + ".adapter"))

@@ -1,0 +1,114 @@
+"""What a workload is called with: the arrays that its file makes, or such as fit a model that was found.
+
+A spec names `kind`, `workload` (its path), `mode`, `params`, and for models that are found rather than written
+`signature`, `shapes` and `ranges`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import inspect
+import os
+import sys
+from typing import Any, Callable
+
+TRAINING = "training"
+SEED = 20160627
+INPUTS, GRAPH = "inputs.json", "graph.json"  # beside an exported model: what it takes, and the graph of one item's call
+Report = dict[str, Any]
+
+
+class WorkloadError(Exception):
+    """The workload does not do what is asked of one: what was found, and what to do."""
+
+    def __init__(self, message: str, advice: str) -> None:
+        Exception.__init__(self, message)
+        self.advice = advice
+
+
+@functools.lru_cache(maxsize=None)
+def load_module(path: str) -> Any:
+    """Execute a workload file, once; its folder is importable, so that it may stand beside other modules."""
+    sys.path.insert(0, os.path.dirname(path))
+    # Under its own name, so that what it pickles can be read by the processes that it starts.
+    name = os.path.splitext(os.path.basename(path))[0]
+    name = "tftune_workload" if name in sys.modules else name
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # a path that ends in .py has both
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments_of(
+    spec: Report, batch_size: int, described: list[Report], dtype_of: Callable[[str], Any]
+) -> tuple[Any, ...]:
+    """Return the arrays of one call: the file's own, or, for a model that was found, made from what it takes.
+
+    `dtype_of` gives NumPy's type of a type's name, of those too that NumPy has not.
+    """
+    if spec["kind"] != "python":
+        return tuple(array_of(each, batch_size, dtype_of) for each in described)
+    inputs, targets = batch_of(load_module(spec["workload"]), spec, batch_size)
+    return inputs + targets
+
+
+def batch_of(module: Any, spec: Report, batch_size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return (inputs, targets) that a file makes, each a tuple of arrays of that batch; no targets but for training."""
+    names = ("inputs", "targets") if spec["mode"] == TRAINING else ("inputs",)
+    made = [arrays_of(called(getattr(module, n), batch_size, params=spec["params"]), n, batch_size) for n in names]
+    return made[0], made[1] if len(made) > 1 else ()
+
+
+def called(function: Any, *given: Any, params: Report) -> Any:
+    """Return what a function of a workload file returns, which takes those of the parameters that it names."""
+    taken = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in taken):
+        return function(*given, **params)
+    names = {each.name for each in taken}
+    return function(*given, **{name: value for name, value in params.items() if name in names})
+
+
+def arrays_of(given: Any, name: str, batch_size: int) -> tuple[Any, ...]:
+    """Return what a file's function gave for a batch as a tuple; a single array may come without one."""
+    arrays = (given,) if hasattr(given, "dtype") else given
+    if not isinstance(arrays, (tuple, list)) or not all(hasattr(array, "dtype") for array in arrays):
+        raise TypeError("%s() returned %s, expected a tuple of NumPy arrays" % (name, type(given).__name__))
+    for array in arrays:
+        if not array.shape or array.shape[0] != batch_size:
+            raise WorkloadError(
+                "%s(%d) returned an array of the shape %s" % (name, batch_size, shape_text(list(array.shape))),
+                "the first dimension of each array is to be the batch",
+            )
+    return tuple(arrays)
+
+
+def array_of(described: Report, batch_size: int, dtype_of: Callable[[str], Any]) -> Any:
+    """Return an array of a described input: numbers in its range, [0, 1) if none is given, integers 0 and 1.
+
+    Strings are empty.
+    """
+    import numpy as np
+
+    shape = [batch_size if n is None else n for n in described["shape"]]
+    # Each input has its own numbers, and the same in every process.
+    seed = int(hashlib.sha256(described["name"].encode()).hexdigest()[:8], 16)
+    rng = np.random.default_rng([SEED, seed])
+    kind = described["dtype"]
+    if kind == "string":
+        return np.full(shape, b"", dtype=object)
+    if kind == "bool":
+        return rng.random(shape) < 0.5
+    if "int" in kind:
+        low, high = described["range"] or (0, 2)
+        return rng.integers(low, high, size=shape, dtype=kind)
+    low, high = described["range"] or (0, 1)
+    return (low + (high - low) * rng.random(shape)).astype(dtype_of(kind))
+
+
+def shape_text(shape: list[int | None]) -> str:
+    """Return a shape as people write it, with ? for what is not known."""
+    return "(%s)" % ", ".join("?" if n is None else str(n) for n in shape)

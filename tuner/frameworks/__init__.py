@@ -1,0 +1,1 @@
+"""What computes a model: one folder a framework, behind one protocol."""

@@ -1,0 +1,157 @@
+"""What is asked of a framework, and of a build of it. A framework is one folder; `tuner.frameworks.registry` has them.
+
+A framework has a part of its own that runs in the target interpreter, in its folder `child`: `adapter`, which
+`tuner.child.adapter` describes, and `probe`. No framework is ever imported by the tuner's own process.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from tuner.errors import BadInputError, NoModeError
+from tuner.frameworks import registry
+from tuner.machine.host import Machine
+from tuner.space import experiment
+from tuner.space.baseline import Baseline
+from tuner.space.catalogue import Catalogue
+from tuner.space.experiment import Observation, Reach
+from tuner.space.knob import Knob
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.space.values import Value
+from tuner.workload.pyfile import INFERENCE
+from tuner.workload.workload import Execution, Workload
+
+
+class Build(Protocol):
+    """A framework as it is installed in the target interpreter."""
+
+    @property
+    def id(self) -> str:
+        """Return a name that changes with whatever may change timings."""
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a line, with its version."""
+
+    @property
+    def version(self) -> str:
+        """Return the framework's own version."""
+
+    @property
+    def no_forks(self) -> str | None:
+        """Return why its processes cannot be forked from one that has imported it, None if they can."""
+
+    @property
+    def observations(self) -> list[Observation]:
+        """Return what its probe's experiments saw (`tuner.space.experiment`)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the build as plain data: with `framework`, the name of that, `id` and `python`."""
+
+
+class Framework(ABC):
+    """A framework: what it can run, its knobs and recommendations, and how its builds are looked at.
+
+    `name` is how it is asked for, `title` what it is called. `suffixes` are the files that it reads as models, with
+    what kind of workload each is; `kinds`, `modes` and `executions` what it runs. `timing` is how variables begin that
+    change its timings without being knobs: they are part of a study's name.
+    """
+
+    name: str
+    title: str
+    child: Path
+    """The folder of its own part."""
+    spaces: Path
+    """The folder of its search spaces; one is called `cpu`."""
+    knobs: Mapping[str, Knob]
+    baselines: tuple[Baseline, ...]
+    """The first one is its default, which sets nothing."""
+    suffixes: Mapping[str, str]
+    kinds: tuple[str, ...]
+    modes: tuple[str, ...] = (INFERENCE,)
+    executions: tuple[Execution, ...] = (Execution.GRAPH,)
+    foreign: tuple[str, ...] = ()
+    timing: tuple[str, ...] = ()
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """Return its knobs and recommendations as a search space wants them."""
+        return Catalogue(
+            framework=self.name,
+            knobs=self.knobs,
+            baselines=self.baselines,
+            foreign=self.foreign,
+            regimes=self.regimes,
+            owner=lambda name: registry.owner(name, besides=self.name),
+        )
+
+    @abstractmethod
+    def probe(self, python: Path, env: Mapping[str, str]) -> Build:
+        """Return the build of an interpreter; raises BadInputError where there is none that works."""
+
+    def reach(self, build: Build) -> dict[str, Reach]:
+        """Return which knobs reach a build, by the name of their experiment, with the evidence."""
+        return experiment.reach(self.catalogue.experiments, build.observations)
+
+    @abstractmethod
+    def lines(self, build: Mapping[str, Any]) -> list[str]:
+        """Return what to tell of a build, as plain data, in a few lines: the first names it."""
+
+    def notes(self, document: Mapping[str, Any]) -> list[str]:
+        """Return what people should know of a space on a build, by a study's document."""
+        return []
+
+    def refuse(self, workload: Workload) -> None:
+        """Raise BadInputError for a workload that it cannot run."""
+        if workload.command is not None:
+            return
+        if workload.kind not in self.kinds:
+            raise BadInputError(
+                f"{self.title} does not run {workload.path}", f"expected {' or '.join(self.kinds)}; or --framework"
+            )
+        if workload.mode not in self.modes:
+            raise NoModeError(f"{self.title} has no mode '{workload.mode}' here", f"known: {', '.join(self.modes)}")
+        if workload.execution not in self.executions:
+            raise BadInputError(
+                f"--execution {workload.execution} with {self.title}", f"expected {' or '.join(self.executions)}"
+            )
+
+    def source(self, workload: Workload) -> Framework | None:
+        """Return the framework whose export of a workload this one's is made from; None where it reads it itself."""
+        return None
+
+    def exported(self, workload: Workload, build: Build) -> list[object]:
+        """Return what an export of a workload depends on, besides the workload."""
+        return [build.version]
+
+    def environment(self, build: Build) -> dict[str, str]:
+        """Return variables that make a build's libraries tell what they do, at no cost."""
+        return {}
+
+    def unavailable(self, build: Build, machine: Machine) -> dict[str, str]:
+        """Return the knobs that cannot act on a machine, with the reason."""
+        return {}
+
+    def spelling(self, build: Build, machine: Machine) -> Any:
+        """Return what gives one word for all values of a knob that are the same on a machine; see `Space`."""
+        return lambda _name, value: value
+
+    def check(self, build: Build, settings: Sequence[Setting]) -> None:  # noqa: B027  # most refuse nothing
+        """Raise BadInputError for a value that the build refuses, before anything is measured."""
+
+    def regimes(self, space: Space) -> list[Setting]:
+        """Return a few points of a space that lie in different regimes: what a search tries before its model speaks."""
+        return []
+
+    def session(self, options: Mapping[str, int | str]) -> list[str]:
+        """Return the lines of Python that make a session with these options; nothing where there are no sessions."""
+        return []
+
+    def held(self, knob: str) -> dict[str, Value]:
+        """Return what is held, beside the default, while a knob is proven to act."""
+        return {}

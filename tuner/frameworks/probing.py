@@ -1,0 +1,139 @@
+"""Asking an interpreter about a framework: where it is, without importing it; then what its own part finds there.
+
+What it finds is remembered for as long as nothing that it depends on has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import BadInputError, TunerError
+from tuner.identity import digest
+from tuner.places import CHILD, boot, cache_dir
+
+_PROBE_TIMEOUT_S = 180.0
+_LOCATE_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A framework as an interpreter may have it: its `title`, the `package` that is imported, and what installs it.
+
+    `folder` is its own part, which has a module `probe`.
+    """
+
+    title: str
+    package: str
+    install: str
+    folder: Path
+
+
+def locate(python: Path, env: Mapping[str, str], subject: Subject) -> dict[str, Any]:
+    """Return where an interpreter has a framework, and when that last changed, without importing it.
+
+    Raises BadInputError where there is no such interpreter, or where it has no such framework.
+    """
+    try:
+        done = subprocess.run(
+            [str(python), *boot(CHILD, "locate"), subject.package],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LOCATE_TIMEOUT_S,
+            check=False,
+        )
+        place: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        if not isinstance(place, dict) or "executable" not in place:
+            raise ValueError(place)
+    except FileNotFoundError as error:
+        raise BadInputError(f"no interpreter at {python}", "give --python the path of a Python executable") from error
+    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
+        raise BadInputError(
+            f"{python} is not a Python interpreter that runs", "give --python a Python executable"
+        ) from error
+    if place.get("origin") is None:
+        raise BadInputError(
+            f"{python} has no {subject.title}",
+            f"install one there: {python} -m pip install {subject.install}, or give --python another",
+        )
+    return place
+
+
+def ask(python: Path, env: Mapping[str, str], subject: Subject, plan: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return what a framework's own `probe` found, following a plan, and what it printed.
+
+    Raises BadInputError where the framework does not work there.
+    """
+    with tempfile.TemporaryDirectory(prefix="tftune-probe-") as folder:
+        out = Path(folder) / "facts.json"
+        try:
+            done = subprocess.run(
+                [str(python), *boot(subject.folder, "probe"), str(out), str(os.getpid()), json.dumps(plan)],
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_PROBE_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TunerError(
+                f"{subject.title} of {python} did not answer within {_PROBE_TIMEOUT_S:.0f} s",
+                f"try: {python} -c 'import {subject.package}'",
+            ) from error
+        try:
+            facts: dict[str, Any] = json.loads(out.read_text())
+        except (OSError, ValueError):
+            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+            facts = {"error": f"the interpreter ended with {done.returncode}: {last}"}
+    if "error" in facts:
+        raise BadInputError(
+            f"{subject.title} of {python} does not work: {' '.join(facts['error'].split())}",
+            "mend that environment, or give --python another",
+        )
+    return facts, done.stdout
+
+
+class Memory:
+    """What was found of a build, in the user's cache, for as long as all of `key` is the same."""
+
+    def __init__(self, key: Sequence[object]) -> None:
+        self._file = cache_dir() / "builds" / f"{digest(list(key))}.json"
+
+    def recall(self) -> dict[str, Any] | None:
+        """Return what was kept; None if there is nothing, or nothing that can be read."""
+        try:
+            kept = json.loads(self._file.read_text())
+        except (OSError, ValueError):
+            return None
+        return kept if isinstance(kept, dict) else None
+
+    def keep(self, found: Mapping[str, Any]) -> None:
+        """Keep what was found; a cache that cannot be written only costs time."""
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            part = self._file.with_suffix(f".{os.getpid()}")
+            part.write_text(json.dumps(found))
+            part.replace(self._file)
+        except OSError:
+            return
+
+
+def sources(*folders: Path) -> list[str]:
+    """Return the code that looks, of our own part and of these folders: another look may see something else."""
+    return [path.read_text() for folder in (CHILD, *folders) for path in sorted(folder.glob("*.py"))]
+
+
+def cpu_flags() -> list[str]:
+    """Return the instruction sets of the CPU, as the kernel names them."""
+    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "").split()

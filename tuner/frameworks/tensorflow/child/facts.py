@@ -1,0 +1,54 @@
+"""What TensorFlow itself tells of this process; nothing here starts anything of it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Optional
+
+from ....child import effective
+
+
+def live() -> Optional[str]:
+    """Return why this process is no good as a template to be forked after TensorFlow's import, or None."""
+    try:
+        from tensorflow.python.eager import context
+
+        current = context._context
+    except (ImportError, AttributeError) as error:
+        return "this TensorFlow does not tell whether its context is live (%s)" % error
+    if current is not None and getattr(current, "_initialized", True):
+        return "importing TensorFlow there already creates its context"
+    if any("/libcuda.so" in path for path in effective.mapped()):
+        return "importing TensorFlow there already loads the CUDA driver"
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            opened = os.readlink("/proc/self/fd/" + descriptor)
+        except OSError:
+            continue
+        if opened.startswith("/dev/nvidia"):
+            return "importing TensorFlow there already opens " + opened
+    return None
+
+
+def onednn_is_on() -> Optional[bool]:
+    """Return whether TensorFlow hands operators to oneDNN, None where it does not tell."""
+    try:
+        from tensorflow.python.util import _pywrap_util_port
+
+        return bool(_pywrap_util_port.IsMklEnabled())
+    except (ImportError, AttributeError):
+        return None
+
+
+def state(log: str) -> Dict[str, Any]:
+    """Return what has taken effect of what only TensorFlow knows of; `log` is what the process printed."""
+    import tensorflow as tf
+
+    return {
+        "getters": {
+            "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
+            "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
+        },
+        "onednn": onednn_is_on(),
+        "xla": "Compiled cluster using XLA" in log,
+    }

@@ -1,0 +1,115 @@
+"""TensorFlow as a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from tuner.frameworks import framework
+from tuner.frameworks.tensorflow import affinity, build, design
+from tuner.frameworks.tensorflow.baselines import BASELINES
+from tuner.frameworks.tensorflow.build import TensorFlowBuild
+from tuner.frameworks.tensorflow.knobs import FOREIGN, KNOBS
+from tuner.machine.host import Machine
+from tuner.places import shipped
+from tuner.space.setting import Setting
+from tuner.space.space import Space, Spelling
+from tuner.space.values import Value
+from tuner.workload.pyfile import INFERENCE, TRAINING
+from tuner.workload.workload import Execution, Kind, Workload
+
+_KERAS = "keras"
+
+
+class TensorFlow(framework.Framework):
+    """Stock wheels and OpenMP builds."""
+
+    name = "tensorflow"
+    title = "TensorFlow"
+    child = build.CHILD
+    spaces = shipped("search_spaces")
+    knobs = KNOBS
+    baselines = BASELINES
+    suffixes: Mapping[str, str] = {".keras": _KERAS, ".h5": _KERAS}  # not changed
+    kinds = (Kind.PYTHON, _KERAS, Kind.SAVED_MODEL)
+    modes = (INFERENCE, TRAINING)
+    executions = tuple(Execution)
+    foreign = FOREIGN
+    # TensorFlow's own, oneDNN's, XLA's and the allocators'. Not all of TF_*: Terraform keeps its secrets there.
+    timing = (
+        "LD_",
+        "GLIBC_TUNABLES",
+        "MALLOC_",
+        "MKL_",
+        "TCMALLOC_",
+        "ONEDNN_",
+        "DNNL_",
+        "XLA_",
+        "TF_DISABLE_",
+        "TF_ENABLE_",
+        "TF_MKL_",
+        "TF_ONEDNN_",
+        "TF_OVERRIDE_",
+        "TF_XLA_",
+    )
+
+    def probe(self, python: Path, env: Mapping[str, str]) -> TensorFlowBuild:
+        """Return the build of an interpreter."""
+        return build.probe(python, env, self.catalogue.experiments)
+
+    def lines(self, build: Mapping[str, Any]) -> list[str]:
+        """Return what to tell of a build."""
+        pools = {"threadpool": "Eigen thread pool", "openmp": "OpenMP"}
+        pool = pools.get(build["onednn_runtime"], build["onednn_runtime"])
+        onednn = f"oneDNN {build['onednn']} on {pool}" if build["onednn_runtime"] else "oneDNN off"
+        return [
+            f"TensorFlow {build['tensorflow']}, {onednn}, Python {build['python']}",
+            f"oneDNN: {build['onednn_why']}",
+            f"XLA {'yes' if build['xla'] else 'no'}, CUDA {build['cuda'] or 'no'}",
+            f"OpenMP libraries loaded: {', '.join(build['openmp_libraries']) or 'none'}",
+        ]
+
+    def notes(self, document: Mapping[str, Any]) -> list[str]:
+        """Return that oneDNN is off and could be on, where the space does not ask about it: it may decide most."""
+        if "onednn" in document["knobs"] or not build.is_off_by_default(document["runtime"]):
+            return []
+        return ["oneDNN is off by default here, and this space does not ask about it: --space threads does"]
+
+    def exported(self, workload: Workload, build: framework.Build) -> list[object]:
+        """Return what an export depends on: of a SavedModel it is a link, so that a copy elsewhere is another one."""
+        place = str(workload.path) if workload.kind == Kind.SAVED_MODEL else ""
+        eager = workload.execution is Execution.EAGER
+        return [place, eager, build.version, _own(build).keras]
+
+    def environment(self, build: framework.Build) -> dict[str, str]:
+        """Return what makes an OpenMP library tell its settings, once; the audit reads them."""
+        return {"KMP_SETTINGS": "1"} if _own(build).openmp_library is not None else {}
+
+    def unavailable(self, build: framework.Build, machine: Machine) -> dict[str, str]:
+        """Return that threads cannot be bound, where they cannot."""
+        missing = affinity.missing(_own(build))
+        return {} if missing is None else {"kmp_affinity": missing}
+
+    def spelling(self, build: framework.Build, machine: Machine) -> Spelling:
+        """Return what gives one spelling for all affinities that bind alike."""
+        return affinity.Spelling(_own(build), machine)
+
+    def check(self, build: framework.Build, settings: Sequence[Setting]) -> None:
+        """Raise BadInputError for an affinity that the OpenMP library refuses."""
+        affinity.check(_own(build), settings)
+
+    def regimes(self, space: Space) -> list[Setting]:
+        """Return a setting of each regime of pools and bindings."""
+        return design.design(space)
+
+    def held(self, knob: str) -> dict[str, Value]:
+        """Return one operator at a time: two that share two CPUs by luck would hide what another knob does."""
+        return {} if knob == "inter_op" else {"inter_op": 1}
+
+
+def _own(of: framework.Build) -> TensorFlowBuild:
+    return cast("TensorFlowBuild", of)
+
+
+FRAMEWORK = TensorFlow()

@@ -1,0 +1,105 @@
+"""How TensorFlow's knobs are judged, by what its processes report of themselves."""
+
+from __future__ import annotations
+
+import re
+
+from tuner.frameworks.tensorflow.affinity import binding_of
+from tuner.machine.cpulist import format_list, parse_list
+from tuner.machine.openmp import rejections
+from tuner.space.judging import Case, Judge, Judgement
+
+
+def _threads(case: Case) -> dict[str, int]:
+    """Return the threads by name that are looked at for the pools."""
+    context = case.effective["context"]
+    found: dict[str, int] = case.effective["threads"] if context["created"] is None else context["names"]
+    return found
+
+
+def pool(name: str, variable: str) -> Judge:
+    """Return the judge of a pool's size, by the threads that the creation of the context started."""
+
+    def judge(case: Case) -> Judgement:
+        own, shape = case.effective["getters"][name], case.build.pools
+        if own and own != case.values[name]:
+            return False, f"the workload itself sets {own} threads, so that {variable} has no effect"
+        if shape is None:
+            return None, "the threads of this TensorFlow's pools cannot be told apart"
+        created = case.effective["context"]["created"]
+        if shape.inter_name is not None and name == "inter_op":
+            inter = _threads(case).get(shape.inter_name, 0)
+            return inter == case.values[name], f"{inter} threads named {shape.inter_name}"
+        if created is None:
+            return None, "the workload starts threads of its own"
+        if shape.inter_name is not None:
+            intra = created - shape.others - _threads(case).get(shape.inter_name, 0)
+            return intra == case.values[name], f"{intra} threads in the pool"
+        both = int(case.values["inter_op"]) + int(case.values["intra_op"])
+        return created - shape.others == both, f"{created - shape.others} threads in both pools together"
+
+    return judge
+
+
+def openmp_number(name: str, variable: str) -> Judge:
+    """Return the judge of a number by what the OpenMP library prints of its settings."""
+
+    def judge(case: Case) -> Judgement:
+        if not case.effective["openmp"]["libraries"]:
+            return False, "no OpenMP library is loaded"
+        printed = case.effective["openmp"]["settings"].get(variable)
+        if printed is None:
+            return None, "the OpenMP library does not tell"
+        number = re.match(r"\d+", printed)
+        applied = number is not None and int(number[0]) == case.values[name]
+        return applied, f"the OpenMP library says {variable}={printed}"
+
+    return judge
+
+
+def openmp_binding(case: Case) -> Judgement:
+    """Judge where threads are bound by their masks: those that operators run on, and those that came with them."""
+    refused = rejections(case.effective["openmp"]["warnings"])
+    if refused:
+        return False, f"the OpenMP library says: {refused[0]}"
+    if not case.effective["openmp"]["libraries"]:
+        return False, "no OpenMP library is loaded"
+    binding = binding_of(case.build, case.machine, case.libraries, case.values, case.deployment)
+    allowed = parse_list(case.effective["mask"])
+    pools = case.effective["pools"]
+    seen = {tuple(sorted(parse_list(mask))) for mask in [*pools["framework"], *pools["later"]]}
+    narrow = {cpus for cpus in seen if len(cpus) < len(allowed)}
+    if binding is None or len(allowed) == 1:
+        return None, f"threads run on CPUs {_places(seen)}"
+    if not narrow:
+        if binding.binds(len(allowed)):
+            return None, "no thread is bound yet: no operator of this workload ran in parallel"
+        return True, f"no thread is bound; all run on CPUs {case.effective['mask']}"
+    right = binding.binds(len(allowed)) and narrow <= binding.places
+    return right, f"threads are bound to CPUs {_places(narrow)}" + ("" if right else f", not {_places(binding.places)}")
+
+
+def openmp_library(case: Case) -> Judgement:
+    """Judge the OpenMP library by the files that are mapped into the process."""
+    loaded = case.effective["openmp"]["libraries"]
+    wanted = case.libraries[str(case.values["openmp_library"])]
+    return wanted in loaded, f"loaded: {', '.join(loaded) or 'none'}"
+
+
+def onednn(case: Case) -> Judgement:
+    """Judge oneDNN by what TensorFlow says."""
+    is_on = case.effective["onednn"]
+    if is_on is None:
+        return None, "this TensorFlow does not tell"
+    return is_on == bool(case.values["onednn"]), f"TensorFlow says oneDNN is {'on' if is_on else 'off'}"
+
+
+def xla(case: Case) -> Judgement:
+    """Judge XLA by its own log."""
+    if case.effective["xla"]:
+        return True, "XLA compiled a cluster"
+    return None, "XLA compiled nothing, or did not tell"
+
+
+def _places(places: frozenset[tuple[int, ...]] | set[tuple[int, ...]]) -> str:
+    return " and ".join(format_list(cpus) for cpus in sorted(places))

@@ -1,0 +1,231 @@
+"""The knobs of TensorFlow.
+
+Semantics and sources of each variable: TensorFlow `process_util.cc`, `local_device.cc` and `threadpool_device.cc`
+(thread pools, and what an OpenMP build does by itself), `mkl_cpu_allocator.h` (the system's allocator), `xla/flags.cc`;
+the LLVM/Intel OpenMP runtime reference (KMP_*), the OpenMP 5.2 specification (OMP_*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.frameworks.tensorflow import affinity, judging, reach
+from tuner.frameworks.tensorflow.build import TensorFlowBuild
+from tuner.machine.cpulist import parse_list
+from tuner.machine.host import Machine
+from tuner.machine.libraries import INTEL_OPENMP
+from tuner.space import term
+from tuner.space.carrier import Preload, Variable
+from tuner.space.common import BATCH_SIZE, CPUS, MALLOC
+from tuner.space.judging import untold
+from tuner.space.knob import Knob
+from tuner.space.values import Numbers, Value, Words
+
+_XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+_THREADS = Numbers(counts_threads=True)
+_SWITCH = Numbers(minimum=0, limit=1)
+
+
+def _no_openmp(build: TensorFlowBuild) -> str | None:
+    """Return why an OpenMP variable does nothing for TensorFlow's operators."""
+    if build.onednn_runtime == "openmp":
+        return None
+    if build.onednn_runtime is None:
+        return f"oneDNN is off ({build.onednn_why}), and no other TensorFlow operator uses OpenMP"
+    seen = f"the probe saw runtime:{build.onednn_runtime}"
+    return f"oneDNN runs on TensorFlow's own Eigen thread pool ({seen}), not on OpenMP"
+
+
+def _no_kmp(build: TensorFlowBuild) -> str | None:
+    """Return why a KMP variable does nothing: only the OpenMP libraries of Intel and LLVM read them."""
+    reason = _no_openmp(build)
+    if reason is None and build.gnu_openmp:
+        return f"{build.openmp_library} is GNU's OpenMP library, which reads no KMP variable"
+    return reason
+
+
+def _no_onednn(build: TensorFlowBuild) -> str | None:
+    return None if build.has_onednn else f"oneDNN is off ({build.onednn_why})"
+
+
+def _onednn_is_fixed(build: TensorFlowBuild) -> str | None:
+    if build.onednn_runtime == "openmp":
+        return "without oneDNN the OpenMP knobs of this build would do nothing"
+    return None
+
+
+def _no_xla(build: TensorFlowBuild) -> str | None:
+    return None if build.xla else "this TensorFlow was built without XLA"
+
+
+def _own(name: str, machine: Machine, build: TensorFlowBuild) -> Value:
+    """Return what TensorFlow takes by itself: as the probe saw it, else as its source has it.
+
+    A stock build takes one thread a CPU of the mask for both pools. An OpenMP build takes max(⌈CPUs / OpenMP
+    threads⌉, 2) for the first (NumInterOpThreadsFromSessionOptions), and one OpenMP thread a physical core.
+    """
+    openmp = build.onednn_runtime == "openmp"
+    source: dict[str, Value] = {
+        "inter_op": 2 if openmp else machine.logical_cpus,
+        "intra_op": machine.logical_cpus,
+        "omp_num_threads": machine.physical_cores,
+        "kmp_blocktime": 200,
+    }
+    return build.defaults.get(name, source[name]) if build.cpus == machine.logical_cpus else source[name]
+
+
+def _one_or_all(machine: Machine) -> tuple[Value, Value]:
+    return 1, max(2, machine.physical_cores)
+
+
+def _free_or_bound(machine: Machine) -> tuple[Value, Value]:
+    return "none", f"granularity=fine,proclist=[{min(parse_list(machine.affinity))}],explicit"
+
+
+def _teams(values: Mapping[str, Value]) -> int:
+    """Return the OpenMP threads: each operator that runs at once has a team of its own."""
+    return int(values.get("inter_op", 1)) * int(values["omp_num_threads"])
+
+
+_ALL = (
+    Knob(
+        name="inter_op",
+        meaning="operators that may run at once",
+        values=_THREADS,
+        carrier=Variable(reach.INTER_OP.name),
+        default=lambda machine, build, _: _own("inter_op", machine, build),
+        judge=judging.pool("inter_op", reach.INTER_OP.name),
+        experiment=reach.INTER_OP,
+        far=_one_or_all,
+        threads=lambda values: int(values["inter_op"]),
+        vocabulary=term.on_either("inter_op", term.number(1), term.SOCKETS, term.WIDTH, term.CORES),
+    ),
+    Knob(
+        name="intra_op",
+        meaning="threads inside one operator (the Eigen pool)",
+        values=_THREADS,
+        carrier=Variable(reach.INTRA_OP.name),
+        default=lambda machine, build, _: _own("intra_op", machine, build),
+        judge=judging.pool("intra_op", reach.INTRA_OP.name),
+        experiment=reach.INTRA_OP,
+        far=_one_or_all,
+        threads=lambda values: int(values["intra_op"]),
+        vocabulary=term.on_either("intra_op", term.CORES, term.SHARE, term.number(1)),
+    ),
+    Knob(
+        name="omp_num_threads",
+        meaning="threads of oneDNN's operators in an OpenMP build",
+        values=_THREADS,
+        carrier=Variable(reach.OMP_NUM_THREADS.name),
+        unless=_no_openmp,
+        default=lambda machine, build, _: _own("omp_num_threads", machine, build),
+        judge=judging.openmp_number("omp_num_threads", reach.OMP_NUM_THREADS.name),
+        experiment=reach.OMP_NUM_THREADS,
+        far=_one_or_all,
+        threads=_teams,
+        vocabulary=term.on_openmp("OMP_NUM_THREADS", term.CORES, term.SHARE, term.number(1)),
+    ),
+    Knob(
+        name="kmp_affinity",
+        meaning="which CPU each OpenMP thread is bound to",
+        values=affinity.AFFINITY,
+        carrier=Variable(reach.KMP_AFFINITY.name),
+        unless=_no_kmp,
+        overrides=("omp_proc_bind", "omp_places"),
+        default=lambda *_: "none",
+        judge=judging.openmp_binding,
+        experiment=reach.KMP_AFFINITY,
+        far=_free_or_bound,
+        vocabulary=term.on_openmp("KMP_AFFINITY", term.COMPACTLY),
+    ),
+    Knob(
+        name="kmp_blocktime",
+        meaning="milliseconds an OpenMP thread spins before it sleeps",
+        values=Numbers(minimum=0, octaves=4.0),  # 0, 1, 30 and 200 ms are about one step apart
+        carrier=Variable(reach.KMP_BLOCKTIME.name),
+        unless=_no_kmp,
+        default=lambda machine, build, _: _own("kmp_blocktime", machine, build),
+        judge=judging.openmp_number("kmp_blocktime", reach.KMP_BLOCKTIME.name),
+        experiment=reach.KMP_BLOCKTIME,
+        far=lambda _: (0, 200),
+        vocabulary=term.on_openmp("KMP_BLOCKTIME", *(term.number(ms, f"{ms} ms") for ms in (0, 1, 30, 200))),
+    ),
+    BATCH_SIZE,
+    CPUS,
+    Knob(
+        name="omp_proc_bind",
+        meaning="how OpenMP threads are bound to places, in OpenMP's own words",
+        values=affinity.PROC_BIND,
+        carrier=Variable("OMP_PROC_BIND"),
+        core=False,
+        unless=_no_openmp,
+        default=lambda *_: "false",
+        judge=judging.openmp_binding,
+    ),
+    Knob(
+        name="omp_places",
+        meaning="the places that OpenMP threads are bound to",
+        values=affinity.PLACES,
+        carrier=Variable("OMP_PLACES"),
+        core=False,
+        unless=_no_openmp,
+        default=lambda *_: "cores",
+        judge=judging.openmp_binding,
+    ),
+    Knob(
+        name="openmp_library",
+        meaning="the OpenMP library: the build's own, or the intel-openmp package's",
+        values=Words(words=("bundled", INTEL_OPENMP)),
+        carrier=Preload("bundled"),
+        core=False,
+        early=True,
+        unless=_no_openmp,
+        default=lambda *_: "bundled",
+        judge=judging.openmp_library,
+    ),
+    MALLOC,
+    Knob(
+        name="onednn",
+        meaning="whether TensorFlow hands operators to oneDNN (1) or not (0); changes rounding",
+        values=_SWITCH,
+        carrier=Variable("TF_ENABLE_ONEDNN_OPTS"),
+        core=False,
+        early=True,
+        unless=_onednn_is_fixed,
+        default=lambda _, build, __: int(build.has_onednn),
+        judge=judging.onednn,
+        vocabulary=term.Vocabulary(
+            label="oneDNN",
+            terms=(term.number(1, "on (changes rounding)"),),
+            pool=term.EIGEN,
+            acts=lambda scale: scale.onednn_is_open,
+        ),
+    ),
+    Knob(
+        name="onednn_allocator",
+        meaning="whether oneDNN's operators take memory from the system (1) or from TensorFlow's pool (0)",
+        values=_SWITCH,
+        carrier=Variable("TF_ONEDNN_USE_SYSTEM_ALLOCATOR"),
+        core=False,
+        early=True,
+        unless=_no_onednn,
+        default=lambda *_: 0,
+        judge=untold,
+    ),
+    Knob(
+        name="xla",
+        meaning="whether XLA compiles clusters of operators (auto) or not (off); changes rounding",
+        values=Words(words=("off", "auto")),
+        carrier=Variable("TF_XLA_FLAGS", {"off": None, "auto": _XLA_FLAGS}),
+        core=False,
+        early=True,
+        unless=_no_xla,
+        default=lambda *_: "off",
+        judge=judging.xla,
+    ),
+)
+
+KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
+
+FOREIGN = ("KMP_", "OMP_", "GOMP_", "ONEDNN_VERBOSE", "DNNL_VERBOSE")
+"""How variables begin that act on the same pools as the knobs, or slow a step down, and so would falsify a trial."""

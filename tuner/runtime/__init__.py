@@ -1,1 +1,0 @@
-"""The TensorFlow build inside the target interpreter."""
