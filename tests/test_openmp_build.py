@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -83,18 +83,20 @@ def test_affinities_that_bind_alike_are_one(job: Job) -> None:
 
 @pytest.mark.parametrize("kind", ["fresh", "fork"])
 def test_every_knob_holds_in_the_process(target: Target, kind: str) -> None:
-    launcher: Launcher = FreshLauncher(target=target) if kind == "fresh" else ForkLauncher(target, told=print)
-    process = launcher.launch(BOUND, deployed(BOUND))
-    effective = process.ready().effective
+    with ExitStack() as stack:
+        launcher: Launcher = (
+            FreshLauncher(target=target)
+            if kind == "fresh"
+            else stack.enter_context(closing(ForkLauncher(target, told=print)))
+        )
+        process = stack.enter_context(closing(launcher.launch(BOUND, deployed(BOUND))))
+        effective = process.ready().effective
     assert effective["openmp"]["settings"]["KMP_BLOCKTIME"] == "7"
     assert effective["openmp"]["settings"]["OMP_NUM_THREADS"] == "2"
     if N_CPUS > 1:
-        bound = {mask for pool in ("tensorflow", "later") for mask in effective["pools"][pool]} - {effective["mask"]}
+        bound = {mask for pool in ("framework", "later") for mask in effective["pools"][pool]} - {effective["mask"]}
         assert len(bound) == 2
         assert all(mask.isdigit() for mask in bound)
-    process.close()
-    if isinstance(launcher, ForkLauncher):
-        launcher.close()
 
 
 def test_the_package_s_library_takes_the_place_of_the_bundled_one(target: Target, job: Job) -> None:

@@ -378,7 +378,7 @@ def test_a_workload_that_fails_stops_the_study_with_the_end_of_its_log(tmp_path:
     code, out, err = finished(tftune("search", "./bad.py", cwd=tmp_path))
     last = err.strip().splitlines()[-1]
     assert (code, out) == (1, "")
-    assert last.startswith("tftune: the reference (tf-default) failed: RuntimeError: no data (line ")
+    assert last.startswith("tftune: the default setting failed: RuntimeError: no data (line ")
     assert "no licence" in err
     again, _, _ = finished(tftune("show", "last", cwd=tmp_path))
     assert again == 0

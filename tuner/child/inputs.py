@@ -112,3 +112,72 @@ def array_of(described: Report, batch_size: int, dtype_of: Callable[[str], Any])
 def shape_text(shape: list[int | None]) -> str:
     """Return a shape as people write it, with ? for what is not known."""
     return "(%s)" % ", ".join("?" if n is None else str(n) for n in shape)
+
+
+def described_inputs(found: list[Report], spec: Report) -> list[Report]:
+    """Return name, dtype, shape (null for the batch) and range of each input of a model that was found.
+
+    `found` are name, dtype and shape (None where the rank is not known, and null for open dimensions). Raises
+    WorkloadError for shapes that are missing or do not fit, and for names that no input has.
+    """
+    known = [each["name"] for each in found]
+    for option, given in (("--input-shape", spec["shapes"]), ("--input-range", spec["ranges"])):
+        for name in given:
+            if name not in known:
+                raise WorkloadError("%s %s: it has no such input" % (option, name), "known: %s" % ", ".join(known))
+    return [
+        dict(
+            each,
+            shape=input_shape(each, spec["shapes"].get(each["name"])),
+            range=input_range(each, spec["ranges"].get(each["name"])),
+        )
+        for each in found
+    ]
+
+
+def input_range(found: Report, given: list[int] | None) -> list[int] | None:
+    """Return the range of an input's values, None for the usual one; raises WorkloadError for what it cannot hold."""
+    name, dtype = found["name"], found["dtype"]
+    if given is None or "float" in dtype:
+        return given
+    if "int" not in dtype:
+        raise WorkloadError("--input-range of input '%s', which is %s" % (name, dtype), "leave it out")
+    import numpy as np
+
+    limits = np.iinfo(dtype)
+    if not limits.min <= given[0] < given[1] <= limits.max + 1:
+        raise WorkloadError(
+            "--input-range %s=%d:%d does not fit %s" % (name, given[0], given[1], dtype),
+            "expected numbers from %d to %d" % (limits.min, limits.max),
+        )
+    return given
+
+
+def input_shape(described: Report, given: list[int] | None) -> list[int | None]:
+    """Return the shape of an input, its first dimension left open as the model leaves it; raises WorkloadError.
+
+    `given` is what the user said of it, without the batch.
+    """
+    name, found = described["name"], described["shape"]
+    if given is None:
+        if found is None or None in found[1:]:
+            known = "unknown" if found is None else shape_text(found)
+            raise WorkloadError(
+                "input '%s' has the shape %s" % (name, known),
+                "give it without the batch, e.g. --input-shape %s=%s" % (name, example(found)),
+            )
+        return list(found)
+    if found is None:
+        return [None] + given
+    if len(given) != len(found) - 1 or any(a not in (None, b) for a, b in zip(found[1:], given)):
+        raise WorkloadError(
+            "--input-shape %s=%s does not fit: input '%s' has the shape %s"
+            % (name, ",".join(map(str, given)), name, shape_text(found)),
+            "give it without the batch, e.g. --input-shape %s=%s" % (name, example(found)),
+        )
+    return list(found[:1]) + given
+
+
+def example(shape: list[int | None] | None) -> str:
+    """Return a shape that an input could be given, without the batch."""
+    return ",".join(str(n or 128) for n in (shape or [None, 128])[1:])

@@ -54,7 +54,7 @@ def adopt(start: Started, number: int) -> Reference:
     if start.facts is None:
         assert start.failure is not None  # Started has one of the two
         raise BaselineError(
-            f"the reference, the default setting, {start.failure.status}: {start.failure.message}",
+            f"the default setting {start.failure.status}: {start.failure.message}",
             "the workload has to run with the framework's defaults",
             log=start.failure.log,
         ) from start.failure

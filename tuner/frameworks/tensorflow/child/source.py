@@ -7,7 +7,7 @@ import inspect
 import os
 from typing import Any, Callable
 
-from ....child.inputs import TRAINING, Report, WorkloadError, batch_of, called, load_module, shape_text
+from ....child.inputs import TRAINING, Report, WorkloadError, batch_of, called, described_inputs, load_module
 
 MODEL = "model"  # a link to a SavedModel, in the folder of its export
 
@@ -21,7 +21,7 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
 
     if spec["kind"] == "keras":
         model = tf.keras.models.load_model(spec["workload"], compile=False)
-        found = described_inputs([keras_spec(each) for each in model.inputs], spec)
+        found = described_inputs([found_input(keras_spec(each)) for each in model.inputs], spec)
         # The names that Keras gives need not be fit for arguments.
         return [dict(each, name="input_%d" % i) for i, each in enumerate(found)], forward(model), model
     module = load_module(spec["workload"])
@@ -73,6 +73,12 @@ def keras_spec(tensor: Any) -> Any:
     import tensorflow as tf
 
     return tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.name)
+
+
+def found_input(tensor_spec: Any) -> Report:
+    """Return name, dtype and shape of an input as plain data; the shape is None where its rank is not known."""
+    shape = tensor_spec.shape.as_list() if tensor_spec.shape.rank is not None else None
+    return {"name": tensor_spec.name, "dtype": tensor_spec.dtype.name, "shape": shape}
 
 
 def forward(model: Any) -> Callable[..., Any]:
@@ -164,69 +170,4 @@ def signature_of(spec: Report) -> tuple[Any, list[Report]]:
     function = loaded.signatures[name]
     function._tftune_keeps = loaded  # the variables live as long as what loaded them
     taken = function.structured_input_signature[1]
-    return function, described_inputs([tensor_spec for _, tensor_spec in sorted(taken.items())], spec)
-
-
-def described_inputs(found: list[Any], spec: Report) -> list[Report]:
-    """Return name, dtype, shape (null for the batch) and range of each input of a model that was found.
-
-    Raises WorkloadError for shapes that are missing or do not fit, and for names that no input has.
-    """
-    known = [tensor_spec.name for tensor_spec in found]
-    for option, given in (("--input-shape", spec["shapes"]), ("--input-range", spec["ranges"])):
-        for name in given:
-            if name not in known:
-                raise WorkloadError("%s %s: it has no such input" % (option, name), "known: %s" % ", ".join(known))
-    return [
-        {
-            "name": tensor_spec.name,
-            "dtype": tensor_spec.dtype.name,
-            "shape": input_shape(tensor_spec, spec["shapes"].get(tensor_spec.name)),
-            "range": input_range(tensor_spec, spec["ranges"].get(tensor_spec.name)),
-        }
-        for tensor_spec in found
-    ]
-
-
-def input_range(tensor_spec: Any, given: list[int] | None) -> list[int] | None:
-    """Return the range of an input's values, None for the usual one; raises WorkloadError for what it cannot hold."""
-    dtype = tensor_spec.dtype
-    if given is not None and not (dtype.is_floating or dtype.is_integer):
-        raise WorkloadError("--input-range of input '%s', which is %s" % (tensor_spec.name, dtype.name), "leave it out")
-    if given is not None and dtype.is_integer and not dtype.min <= given[0] < given[1] <= dtype.max + 1:
-        raise WorkloadError(
-            "--input-range %s=%d:%d does not fit %s" % (tensor_spec.name, given[0], given[1], dtype.name),
-            "expected numbers from %d to %d" % (dtype.min, dtype.max),
-        )
-    return given
-
-
-def input_shape(tensor_spec: Any, given: list[int] | None) -> list[int | None]:
-    """Return the shape of an input, its first dimension left open as the model leaves it; raises WorkloadError.
-
-    `given` is what the user said of it, without the batch.
-    """
-    name = tensor_spec.name
-    found = tensor_spec.shape.as_list() if tensor_spec.shape.rank is not None else None
-    if given is None:
-        if found is None or None in found[1:]:
-            known = "unknown" if found is None else shape_text(found)
-            raise WorkloadError(
-                "input '%s' has the shape %s" % (name, known),
-                "give it without the batch, e.g. --input-shape %s=%s" % (name, example(found)),
-            )
-        return list(found)
-    if found is None:
-        return [None] + given
-    if len(given) != len(found) - 1 or any(a not in (None, b) for a, b in zip(found[1:], given)):
-        raise WorkloadError(
-            "--input-shape %s=%s does not fit: input '%s' has the shape %s"
-            % (name, ",".join(map(str, given)), name, shape_text(found)),
-            "give it without the batch, e.g. --input-shape %s=%s" % (name, example(found)),
-        )
-    return list(found[:1]) + given
-
-
-def example(shape: list[int | None] | None) -> str:
-    """Return a shape that an input could be given, without the batch."""
-    return ",".join(str(n or 128) for n in (shape or [None, 128])[1:])
+    return function, described_inputs([found_input(each) for _, each in sorted(taken.items())], spec)
