@@ -14,6 +14,7 @@ import pytest
 from tests.frameworks import CATALOGUE, read_space, resolve
 from tuner.cli import app
 from tuner.errors import BadInputError
+from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.conditions import Conditions
 from tuner.machine.host import Machine
@@ -100,6 +101,31 @@ def stock() -> Build:
 def openmp(stock: Build) -> Build:
     """An OpenMP build, as the probe sees it."""
     return replace(stock, id="openmp", onednn_runtime="openmp")
+
+
+@pytest.fixture(scope="session")
+def onnx() -> OnnxRuntimeBuild:
+    """ONNX Runtime's wheel, as the probe saw it on two CPUs."""
+    low = {"intra_op_num_threads": "2", "inter_op_num_threads": "2", "execution_mode": "parallel"}
+    seen: list[tuple[dict[str, str] | None, int, float]] = [
+        (None, 1, 0.025),
+        ({}, 2, 0.0003),
+        ({"intra_op_num_threads": "4"}, 4, 0.0004),
+        ({"inter_op_num_threads": "4"}, 4, 0.0003),
+        ({"execution_mode": "sequential"}, 1, 0.0002),
+        ({"session.intra_op.allow_spinning": "1"}, 2, 0.03),
+        ({"session.inter_op.allow_spinning": "1"}, 2, 0.04),
+    ]
+    return OnnxRuntimeBuild(
+        id="onnx",
+        python="3.11.7",
+        onnxruntime="1.32.0",
+        providers=["AzureExecutionProvider", "CPUExecutionProvider"],
+        cpus=2,
+        observations=[
+            {"changes": changes, "created": n, "idle_cpu_s": idle_s, "options": low} for changes, n, idle_s in seen
+        ],
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,13 @@
-"""TensorFlow for tests: its catalogue, and spaces, deployments and exports without a request."""
+"""Frameworks for tests: TensorFlow's spaces, deployments and exports without a request, and one from outside."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
+from tuner.frameworks.framework import Framework
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.request import space_file
@@ -20,6 +23,16 @@ from tuner.workload.asked import Asked
 from tuner.workload.workload import Workload
 
 CATALOGUE = FRAMEWORK.catalogue
+PACKAGES = Path(__file__).parent / "data/packages"
+"""A folder of packages as an interpreter has them: one brings a framework, by its entry point."""
+
+
+def from_outside() -> Framework:
+    """Return the framework of that package."""
+    if str(PACKAGES) not in sys.path:
+        sys.path.append(str(PACKAGES))
+    framework: Framework = importlib.import_module("tftune_numpy.framework").FRAMEWORK
+    return framework
 
 
 def read_space(name: str, machine: Machine, *, default_batch: int = 1) -> SpaceFile:

@@ -15,13 +15,12 @@ from tuner.machine.host import Machine
 from tuner.report.document import describe_space
 from tuner.report.emit import Format, emit
 from tuner.space import judging
-from tuner.space.carrier import Argument, Variable
+from tuner.space.carrier import Variable
 from tuner.space.deployment import Deployment
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.space.term import COMPACT, EIGEN, Scale
-from tuner.space.values import Numbers, Value, Words, expand
+from tuner.space.values import Numbers, Value, expand
 from tuner.workload.workload import Workload
 
 LIBRARIES = {"intel-openmp": "/opt/libiomp5.so", "tcmalloc": "/usr/lib/libtcmalloc_minimal.so.4"}
@@ -179,43 +178,6 @@ def test_defaults_come_from_what_was_seen(laptop: Machine, openmp: Build) -> Non
     assert KNOBS["omp_num_threads"].default(laptop, elsewhere, 8) == 4
 
 
-@pytest.mark.parametrize("knob", KNOBS.values(), ids=KNOBS)
-def test_every_knob_has_all_its_parts(knob: Knob, machine: Machine, stock: Build, openmp: Build) -> None:
-    """A knob is one object: what one of these lines needs cannot be forgotten."""
-    assert knob.meaning
-    assert knob.carrier.title
-    for runtime in (stock, openmp):
-        default = knob.default(machine, runtime, 8)
-        assert knob.parse(str(default), machine) == default
-        reason = knob.reason_off(runtime, {})
-        assert reason is None or len(reason) > 10
-    # Who carries it shows it: what our own code is given needs no judge, and everything else has one.
-    assert (knob.judge is None) is isinstance(knob.carrier, Argument)
-    other = next(value for value in some_values(knob, machine) if value != default)
-    assert knob.carrier.deploy(other, {str(other): "/lib/a.so"})
-    # What the probe experiments on is what carries it, and it acts on the values of the proof.
-    if knob.experiment is not None:
-        assert knob.carrier.name == knob.experiment.name
-        assert knob.experiment in CATALOGUE.experiments
-    if knob.core and not isinstance(knob.carrier, Argument):
-        assert knob.far is not None
-    if knob.far is not None:
-        low, high = knob.far(machine)
-        assert low != high
-        assert [knob.parse(str(value), machine) for value in (low, high)] == [low, high]
-    if isinstance(knob.values, Numbers) and knob.values.counts_threads:
-        few, many = (knob.threads({"inter_op": 1, knob.name: n}) for n in (1, 4))
-        assert few < many  # a setting of fewer threads is simpler
-    if knob.vocabulary is not None:
-        scale = Scale(cores=4, sockets=1, pools=2, batch_size=8, pool=knob.vocabulary.pool or EIGEN, onednn=False)
-        assert knob.vocabulary.acts(scale)
-        words = [term.words for term in knob.vocabulary.terms]
-        assert len(set(words)) == len(words) > 0
-        values = [term.of(scale, {}) for term in knob.vocabulary.terms if term.name != COMPACT]
-        assert [knob.parse(str(value), machine) for value in values] == values
-    assert set(knob.overrides) <= KNOBS.keys()
-
-
 def test_a_knob_is_one_object_and_one_line_of_a_space_file(
     machine: Machine, stock: Build, resnet50: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,17 +207,6 @@ def test_a_knob_is_one_object_and_one_line_of_a_space_file(
     assert (described["variable"], described["values"]) == ("MALLOC_ARENA_MAX", [1, 2, 8])
     with pytest.raises(BadInputError, match="malloc_arenas=0 is out of range"):
         arenas.parse("0", machine)
-
-
-def some_values(knob: Knob, machine: Machine) -> list[Value]:
-    """Return a few values that a knob can have."""
-    if isinstance(knob.values, Numbers):
-        return [n for n in range(knob.values.minimum, 4) if n <= knob.values.maximum(machine)]
-    if isinstance(knob.values, Words) and knob.values.words:
-        return list(knob.values.words)
-    if isinstance(knob.values, Words) and not knob.values.presets:
-        return [knob.parse("threads", machine)]
-    return expanded(knob.name, machine)
 
 
 @pytest.mark.parametrize("format_", list(Format))

@@ -47,7 +47,7 @@ def inspect(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show the machine, the TensorFlow runtime, the knobs (on, or off and why) and the baselines."""
+    """Show the machine, the framework's build, the knobs (on, or off and why) and the baselines."""
     from tuner.job.job import prepare
     from tuner.job.request import Request, check
     from tuner.report import document, terminal

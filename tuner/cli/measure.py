@@ -73,7 +73,7 @@ def compare(
 ) -> None:
     """Compare two settings: a verdict on b against a, from rounds of new processes.
 
-    Knobs that are not named stay at TensorFlow's default.
+    Knobs that are not named stay at the framework's default.
     """
     from tuner.job.compare import compare as run
     from tuner.job.compare import describe

@@ -171,9 +171,7 @@ def recommend(
     batch: Annotated[
         bool, typer.Option("--batch", help="Follow rules on the batch size too, not only on threads.")
     ] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Measure it against TensorFlow's default, as compare does.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Measure it against the default, as compare does.")] = False,
     time_budget: BudgetOption = "2m",
     wait: WaitOption = False,
     format_: Annotated[

@@ -82,7 +82,7 @@ def search(
         typer.Option(
             "--launcher",
             metavar="fork|fresh",
-            help="Begin trials as forks of one imported TensorFlow, or as fresh interpreters.",
+            help="Begin trials as forks of one process that has imported the framework, or as fresh interpreters.",
         ),
     ] = "fork",
     json_: JsonOption = False,

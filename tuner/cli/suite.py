@@ -9,6 +9,8 @@ import typer
 from tuner.cli.options import JsonOption, SpaceOption, StorageOption, TimeoutOption
 from tuner.cli.output import console, show, show_json
 from tuner.cli.search import INTERRUPTED
+from tuner.cli.workload_options import complete_framework
+from tuner.frameworks import registry
 from tuner.places import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
@@ -40,9 +42,18 @@ def suite(
         str | None,
         typer.Option("--cpu-quota", metavar="N[,N…]", help="All CPUs under a quota as a container's, by a cgroup."),
     ] = None,
+    framework: Annotated[
+        str,
+        typer.Option(
+            "--framework",
+            metavar="NAME",
+            help="What computes them: tensorflow, onnxruntime, or one that another package brings.",
+            autocompletion=complete_framework,
+        ),
+    ] = registry.DEFAULT,
     pythons: Annotated[
         list[str] | None,
-        typer.Option("--python", metavar="PATH", help="An interpreter with TensorFlow; may be given again."),
+        typer.Option("--python", metavar="PATH", help="An interpreter with the framework; may be given again."),
     ] = None,
     space: SpaceOption = "cpu",
     time_budget: Annotated[str, typer.Option("--time-budget", metavar="TIME", help="Of each search.")] = "5m",
@@ -55,7 +66,7 @@ def suite(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and run nothing.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Search over many workloads, modes, machine shapes and TensorFlow builds; one study each.
+    """Search over many workloads, modes, machine shapes and builds of a framework; one study each.
 
     What the storage has already is not run again: the same command continues. `tftune rules` learns from it.
     """
@@ -66,6 +77,7 @@ def suite(
         suites.SuiteRequest(
             workloads=workloads,
             modes=modes,
+            framework=framework,
             cpus=cpus,
             cpu_quotas=cpu_quota,
             pythons=pythons or (),

@@ -22,6 +22,7 @@ GROUP = "tftune.frameworks"
 DEFAULT = "tensorflow"
 _SHIPPED = {
     "tensorflow": "tuner.frameworks.tensorflow.framework:FRAMEWORK",
+    "onnxruntime": "tuner.frameworks.onnxruntime.framework:FRAMEWORK",
 }
 
 

@@ -35,6 +35,7 @@ class Proof:
     """
 
     knob: str
+    set_by: str
     variable: str | None
     reach: Reach
     values: tuple[Value, Value]
@@ -48,6 +49,7 @@ class Proof:
         """Return the proof as plain data."""
         return {
             "knob": self.knob,
+            "set_by": self.set_by,
             "variable": self.variable,
             "reaches": self.reach.answer,
             "evidence": self.reach.evidence,
@@ -105,6 +107,7 @@ def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Va
     probed = None if knob.experiment is None else job.framework.reach(job.build).get(knob.experiment.name)
     proof = Proof(
         knob=name,
+        set_by=knob.carrier.title,
         variable=knob.variable,
         reach=probed or Reach(answer=None, evidence=""),
         values=values,

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,9 +106,17 @@ def find_workload(asked: Asked) -> tuple[Framework, Workload]:
     named = registry.find(asked.framework) if asked.framework is not None else None
     reader = registry.reads(Path(asked.words[0])) if named is None and len(asked.words) == 1 else None
     framework = named or reader or registry.find(registry.DEFAULT)
+    _refuse_model_of_another(framework, asked.words)
     workload = workloads.find(asked, framework.suffixes)
     framework.refuse(workload)
     return framework, workload
+
+
+def _refuse_model_of_another(framework: Framework, words: Sequence[str]) -> None:
+    """Raise BadInputError for a model file that another framework reads, and this one does not."""
+    path = Path(words[0]) if len(words) == 1 else Path()
+    if path.suffix not in framework.suffixes and (reader := registry.reads(path)) is not None:
+        raise BadInputError(f"{framework.title} does not read {path.suffix} files", f"use --framework {reader.name}")
 
 
 def space_file(name: str, framework: Framework, machine: Machine, *, default_batch: int = 1) -> SpaceFile:

@@ -1,4 +1,4 @@
-"""A suite: searches over many workloads, modes, shapes of this machine and TensorFlow builds, one study each.
+"""A suite: searches over many workloads, modes, shapes of this machine and builds of a framework, one study each.
 
 Each search is a process of its own, confined to its shape; what is in the storage already is not made again.
 """

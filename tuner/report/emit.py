@@ -37,7 +37,7 @@ def emit(deployment: Deployment, format_: Format, *, title: str, session: Sessio
     """
     notes = [title, *_notes(deployment)]
     if format_ is Format.PYTHON:
-        return _python(deployment, notes, session(deployment.options))
+        return _python(deployment, notes, session(deployment.options) if deployment.options else [])
     return _WRITERS[format_](deployment, notes + [option_note(n, v) for n, v in deployment.options.items()])
 
 

@@ -51,11 +51,11 @@ def binding(document: Document) -> RenderableType:
 
 def reach(document: Document) -> RenderableType:
     """Return which knobs reach the build, and how that is known."""
-    shown = table("knob", "variable", "reaches", "evidence", title="which knobs reach this build")
+    shown = table("knob", "set by", "reaches", "evidence", title="which knobs reach this build")
     styles = {True: "green", False: "red", None: "yellow"}
     for row in document["audit"]:
         answer = row["reaches"]
-        shown.add_row(row["knob"], row["variable"] or "", Text(_ANSWERS[answer], style=styles[answer]), row["evidence"])
+        shown.add_row(row["knob"], row["set_by"], Text(_ANSWERS[answer], style=styles[answer]), row["evidence"])
     return shown
 
 

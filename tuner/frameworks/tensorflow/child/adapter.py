@@ -96,12 +96,7 @@ def loaded(spec: Report) -> Callable[[Report], Step]:
     if spec["execution"] == "eager":
         call = source.step_of(spec)[1]
         return lambda tensors: lambda: call(*tensors.values())
-    if spec["kind"] == "savedmodel":
-        function, _ = source.signature_of(spec)
-    else:
-        module = tf.saved_model.load(spec["folder"])
-        function = module.signatures[spec["mode"]]
-        function._tftune_keeps = module  # the variables live as long as what loaded them
+    function = source.exported(spec)
     if spec["execution"] != "xla":
         return lambda tensors: lambda: function(**tensors)
     compiled = tf.function(lambda **given: function(**given), jit_compile=True)

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import json
 import os
-import sys
 import tempfile
 from typing import Any, Callable, Dict, List, Optional
 
-from ....child import effective, fork, lifetime
+from ....child import effective, fork, looking
 from . import facts, importing
 
 TIMEOUT_S = 40.0
@@ -108,14 +106,5 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def main(arguments: List[str]) -> None:
-    """Import TensorFlow, look, write."""
-    lifetime.die_with(int(arguments[1]))
-    try:
-        told = describe(json.loads(arguments[2]))
-    except BaseException as error:
-        told = {"error": "%s: %s" % (type(error).__name__, error)}
-    told["python"] = "%d.%d.%d" % sys.version_info[:3]
-    with open(arguments[0], "w") as out:
-        json.dump(told, out)
-    sys.stdout.flush()
-    os._exit(0)
+    """Look, and write."""
+    looking.write(arguments, describe)

@@ -171,3 +171,15 @@ def signature_of(spec: Report) -> tuple[Any, list[Report]]:
     function._tftune_keeps = loaded  # the variables live as long as what loaded them
     taken = function.structured_input_signature[1]
     return function, described_inputs([found_input(each) for _, each in sorted(taken.items())], spec)
+
+
+def exported(spec: Report) -> Any:
+    """Return the signature of an exported workload, its batch size left open."""
+    import tensorflow as tf
+
+    if spec["kind"] == "savedmodel":
+        return signature_of(spec)[0]
+    module = tf.saved_model.load(spec["folder"])
+    function = module.signatures[spec["mode"]]
+    function._tftune_keeps = module  # the variables live as long as what loaded them
+    return function

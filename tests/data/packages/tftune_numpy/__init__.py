@@ -1,0 +1,1 @@
+"""NumPy as a framework of tftune: functions of arrays, and the threads of its BLAS library."""

@@ -1,0 +1,1 @@
+"""NumPy in the target interpreter."""

@@ -1,0 +1,15 @@
+"""Look at NumPy from inside the target interpreter; see `tuner.frameworks.probing.ask`."""
+
+from tftune.child import looking
+
+
+def describe(_):
+    """Return its version."""
+    import numpy
+
+    return {"version": numpy.__version__}
+
+
+def main(arguments):
+    """Look, and write."""
+    looking.write(arguments, describe)

@@ -1,0 +1,83 @@
+"""NumPy as a framework: what it can run, its knob, and how its builds are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tuner.frameworks import framework, probing
+from tuner.identity import digest
+from tuner.space.baseline import Baseline
+from tuner.space.carrier import Variable
+from tuner.space.common import BATCH_SIZE
+from tuner.space.judging import Case, Judgement
+from tuner.space.knob import Knob
+from tuner.space.values import Numbers
+
+HERE = Path(__file__).parent
+SUBJECT = probing.Subject(title="NumPy", package="numpy", install="numpy", folder=HERE / "child")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """A NumPy build."""
+
+    id: str
+    python: str
+    version: str
+    no_forks: str = "OpenBLAS starts its threads while NumPy is imported"
+    observations: tuple[Any, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return f"NumPy {self.version}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"framework": "numpy", **asdict(self)}
+
+
+def judge(case: Case) -> Judgement:
+    """Judge the threads of OpenBLAS by what the process tells."""
+    threads = case.effective["blas_threads"]
+    return threads == case.values["blas_threads"], f"{threads} threads after the import"
+
+
+class NumPy(framework.Framework):
+    """NumPy with OpenBLAS, as its wheels are."""
+
+    name = "numpy"
+    title = "NumPy"
+    child = HERE / "child"
+    spaces = HERE / "spaces"
+    knobs: ClassVar = {
+        "blas_threads": Knob(
+            name="blas_threads",
+            meaning="threads of a matrix product",
+            values=Numbers(counts_threads=True),
+            carrier=Variable("OPENBLAS_NUM_THREADS"),
+            default=lambda machine, *_: machine.logical_cpus,
+            judge=judge,
+            early=True,
+            threads=lambda values: int(values["blas_threads"]),
+        ),
+        "batch_size": BATCH_SIZE,
+    }
+    baselines = (
+        Baseline(name="numpy-default", source="OpenBLAS, README: one thread a CPU", rule=lambda _: {}),
+        Baseline(name="numpy-one", source="a thread for each process", rule=lambda _: {"blas_threads": 1}),
+    )
+    suffixes: ClassVar = {}
+    kinds = ("python",)
+
+    def probe(self, python: Path, env: Mapping[str, str]) -> Build:
+        probing.locate(python, env, SUBJECT)
+        facts, _ = probing.ask(python, env, SUBJECT, {})
+        return Build(id=digest(facts), python=facts["python"], version=facts["version"])
+
+    def lines(self, build: Mapping[str, Any]) -> list[str]:
+        return [f"NumPy {build['version']}, Python {build['python']}"]
+
+
+FRAMEWORK = NumPy()

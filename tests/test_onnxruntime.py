@@ -1,0 +1,132 @@
+"""ONNX Runtime beside TensorFlow: what it refuses, what a recommendation becomes; and for real, a file and a search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import tftune
+from tests.conftest import Call
+from tuner.frameworks.onnxruntime.framework import FRAMEWORK
+from tuner.report.emit import Format, emit
+
+OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.intra_op.allow_spinning": 0}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bert-tiny", "--mode", "training"], "ONNX Runtime has no mode 'training' here; known: inference"),
+        (["lenet5", "--execution", "xla"], "--execution xla with ONNX Runtime; expected graph"),
+        (["lenet5", "--set", "intra_op=2"], "intra_op is a knob of tensorflow, not of onnxruntime"),
+        (["lenet5", "--space", "quick"], "unknown search space 'quick'; known: cpu, threads"),
+        (["lenet5", "--set", "execution_mode=both"], "execution_mode=both is none of its values; expected sequential"),
+        (["none.onnx"], "no model file none.onnx; check its path"),
+    ],
+)
+def test_bad_input_is_one_line(call: Call, words: list[str], message: str) -> None:
+    code, out, err = call("inspect", *words, "--framework", "onnxruntime")
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_a_model_file_names_its_framework(call: Call) -> None:
+    code, _, err = call("inspect", "model.onnx", "--framework", "tensorflow")
+    assert code == 2
+    assert "TensorFlow does not read .onnx files; use --framework onnxruntime" in err
+
+
+def test_a_recommendation_is_code_that_makes_the_session() -> None:
+    lines = FRAMEWORK.session(OPTIONS)
+    assert "options.intra_op_num_threads = 2" in lines
+    assert "options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL" in lines
+    assert 'options.add_session_config_entry("session.intra_op.allow_spinning", "0")' in lines
+    deployment = FRAMEWORK.catalogue.deploy({"intra_op_num_threads": 2, "batch_size": 8})
+    for format_ in set(Format) - {Format.PYTHON, Format.JSON}:  # no variable carries an option
+        text = emit(deployment, format_, title="t", session=FRAMEWORK.session)
+        assert "# Set the session option intra_op_num_threads in your own code: 2" in text
+    nothing = FRAMEWORK.catalogue.deploy({"batch_size": 8})
+    assert "onnxruntime" not in emit(nothing, Format.PYTHON, title="t", session=FRAMEWORK.session)
+
+
+# ---- real processes -------------------------------------------------------------------------------------------
+
+MODEL = """
+'''A small net.'''
+ITEM, BATCH_SIZE = "row", 8
+def build():
+    import tensorflow as tf
+    w = tf.Variable(tf.random.stateless_normal((64, 64), (1, 2)))
+    return lambda x: OPERATION
+def inputs(batch_size):
+    import numpy as np
+    return (np.random.default_rng(0).random((batch_size, 64), np.float32),)
+"""
+
+
+def written(folder: Path, operation: str) -> str:
+    """Write a workload that does one thing, and return its name."""
+    (folder / "net.py").write_text(MODEL.replace("OPERATION", operation))
+    return "./net.py"
+
+
+@pytest.mark.tensorflow
+def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
+    ended = tftune("search", "lenet5", "--framework", "onnxruntime", "--time-budget", "60s", "--json", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert document["runtime"]["framework"] == "onnxruntime"
+    assert document["finals"]["rounds"] >= 1
+    assert "ort-default" in document["verdicts"]
+    assert {trial["status"] for trial in document["history"]} == {"ok"}
+    assert {trial["setting"]["execution_mode"] for trial in document["history"]} == {"sequential", "parallel"}
+    snippet = tftune("emit", "last", "--format", "json", cwd=tmp_path)
+    assert json.loads(snippet.stdout).keys() >= {"env", "arguments", "cpus"}
+
+
+@pytest.mark.tensorflow
+def test_a_comparison_says_what_a_mode_costs(tmp_path: Path) -> None:
+    """Options reach the process: handing small operators in a row to a second pool takes longer than they do."""
+    ended = tftune(
+        *("compare", "lenet5", "--framework", "onnxruntime", "--time-budget", "40s", "--json"),
+        *("--a", "ort-default", "--b", "execution_mode=parallel,inter_op_num_threads=2"),
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert document["b"]["execution_mode"] == "parallel"
+    assert document["verdict"] == "worse"  # a quarter of the speed, as measured here
+
+
+@pytest.mark.tensorflow
+def test_an_operator_that_onnx_lacks_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    name = written(tmp_path, "tf.math.betainc(x, x, x)")
+    ended = tftune("search", name, "--framework", "onnxruntime", cwd=tmp_path)
+    assert ended.returncode == 2
+    last = ended.stderr.strip().splitlines()[-1]
+    assert "it has the operator Betainc, which ONNX Runtime cannot run on the CPU" in last
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.py"]
+
+
+@pytest.mark.tensorflow
+def test_an_onnx_file_is_used_where_it_lies(tmp_path: Path) -> None:
+    from onnxruntime import datasets
+
+    (tmp_path / "model.onnx").write_bytes(Path(datasets.get_example("sigmoid.onnx")).read_bytes())
+    ended = tftune("inspect", "model.onnx", "--json", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert document["runtime"]["framework"] == "onnxruntime"
+    assert document["workload"]["kind"] == "onnx"
+    wrong = tftune("search", "model.onnx", "--input-shape", "nothing=3", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "--input-shape nothing: it has no such input; known: x" in wrong.stderr
+    fixed = tftune("search", "model.onnx", cwd=tmp_path)
+    assert fixed.returncode == 2
+    assert "have a batch size of their own, 3; give --batch-size 3" in fixed.stderr
+    (tmp_path / "bad.onnx").write_text("no model")
+    bad = tftune("search", "bad.onnx", cwd=tmp_path)
+    assert bad.returncode == 2
+    assert "ONNX Runtime cannot load it" in bad.stderr

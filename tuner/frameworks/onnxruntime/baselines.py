@@ -1,0 +1,35 @@
+"""What is recommended for ONNX Runtime, resolved on a machine."""
+
+from __future__ import annotations
+
+from tuner.frameworks.onnxruntime.knobs import PARALLEL
+from tuner.machine.host import Machine
+from tuner.space.baseline import Baseline
+from tuner.space.values import Value
+
+
+def _parallel(machine: Machine) -> dict[str, Value]:
+    """Return parallel execution; with a single core ONNX Runtime itself falls back to the sequential one."""
+    if machine.usable_cores == 1:
+        return {}
+    return {"execution_mode": PARALLEL, "inter_op_num_threads": machine.usable_cores}
+
+
+BASELINES: tuple[Baseline, ...] = (
+    Baseline(
+        name="ort-default",
+        source="ONNX Runtime documentation, Thread management: one thread a physical core, each bound to its own",
+        rule=lambda _: {},
+    ),
+    Baseline(
+        name="ort-explicit",
+        source="ONNX Runtime documentation, Thread management: as many threads as cores can be used, set outright",
+        rule=lambda machine: {"intra_op_num_threads": machine.usable_cores},
+        at_best_batch=True,
+    ),
+    Baseline(
+        name="ort-parallel",
+        source="ONNX Runtime documentation, Thread management: for models with many branches",
+        rule=_parallel,
+    ),
+)

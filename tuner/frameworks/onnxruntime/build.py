@@ -1,0 +1,79 @@
+"""Probing the ONNX Runtime of an interpreter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.frameworks import probing
+from tuner.identity import digest
+from tuner.space import experiment
+from tuner.space.experiment import Experiment, Observation, observed
+
+CHILD = Path(__file__).parent / "child"
+_SUBJECT = probing.Subject(title="ONNX Runtime", package="onnxruntime", install="onnxruntime", folder=CHILD)
+_SWITCHES = ("ORT_", "LD_", "PYTHON")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxRuntimeBuild:
+    """An ONNX Runtime build."""
+
+    id: str
+    python: str
+    onnxruntime: str
+    providers: list[str]
+    """Its execution providers, in its own order of preference."""
+    cpus: int
+    """The CPUs of the affinity mask under which the experiments ran."""
+    observations: list[Observation]
+    """The raw experiments; see `tuner.frameworks.onnxruntime.reach`."""
+
+    @property
+    def default_threads(self) -> int | None:
+        """Return the threads that a session has when nothing is set, as the probe saw it; None if it saw nothing."""
+        unset = observed(self.observations, None)
+        return None if unset is None else 1 + int(unset["created"])
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a line."""
+        return f"ONNX Runtime {self.onnxruntime}"
+
+    @property
+    def version(self) -> str:
+        """Return its own version."""
+        return self.onnxruntime
+
+    @property
+    def no_forks(self) -> str | None:
+        """Return None: its threads start with a session, and none exists before a fork."""
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the build as plain data."""
+        return {"framework": "onnxruntime", **asdict(self)}
+
+
+def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment]) -> OnnxRuntimeBuild:
+    """Return the ONNX Runtime of an interpreter, from the cache if that environment has not changed.
+
+    `env` is the environment that trials start from, `experiments` those of the knobs. Raises BadInputError where there
+    is no such interpreter, it has no ONNX Runtime, or its ONNX Runtime does not import.
+    """
+    place = probing.locate(python, env, _SUBJECT)
+    switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
+    cpus = sorted(os.sched_getaffinity(0))
+    plan = experiment.plan(experiments, cpus)
+    memory = probing.Memory([place, switches, cpus, plan, Path(__file__).read_text(), probing.sources(CHILD)])
+    known = memory.recall()
+    if known is not None:
+        return OnnxRuntimeBuild(**known)
+    facts, _ = probing.ask(python, env, _SUBJECT, plan)
+    same = {name: facts[name] for name in ("python", "onnxruntime", "providers")}
+    build = OnnxRuntimeBuild(id=digest(same), **same, cpus=len(cpus), observations=facts["observations"])
+    memory.keep(asdict(build))
+    return build

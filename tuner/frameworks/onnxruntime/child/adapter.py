@@ -1,0 +1,91 @@
+"""ONNX Runtime as the worker asks for it; see `tuner.child.adapter`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ....child import fork, inputs
+from . import exporter, session
+
+OUT_OF_MEMORY: "Tuple[str, ...]" = ()  # its own say so by their message only; see `Model`
+N_THREADS = 3
+Report = Dict[str, Any]
+Step = Callable[[], Any]
+
+
+def load() -> Any:
+    """Import ONNX Runtime."""
+    import onnxruntime
+
+    return onnxruntime
+
+
+def refusal() -> Optional[str]:
+    """Return why forked workers would not be what fresh ones are, or None if they are."""
+    created = fork.in_a_fork(lambda: session.observe({"intra_op_num_threads": str(N_THREADS)})["created"])
+    return (
+        None if created == N_THREADS - 1 else "a session of a forked process does not start the threads that it is to"
+    )
+
+
+def export(spec: Report) -> None:
+    """Write what a session loads, and what it takes."""
+    load()
+    exporter.export(spec)
+
+
+class Model:
+    """A session of a model; see `tuner.child.adapter.Model`."""
+
+    def __init__(self, spec: Report, described: "List[Report]") -> None:
+        self.spec = spec
+        self.described = described
+        self.session: Any = None
+
+    def arguments(self, batch_size: int) -> "Tuple[Any, ...]":
+        """Return the arrays of one call."""
+        import numpy as np
+
+        return inputs.arguments_of(self.spec, batch_size, self.described, np.dtype)
+
+    def start(self) -> None:
+        """Make the session: its threads come with it."""
+        path = os.path.join(self.spec["folder"], exporter.MODEL)
+        self.session = session.of(os.path.realpath(path), self.spec["options"])
+        self.names = [each.name for each in self.session.get_outputs()]
+
+    def load(self) -> None:
+        """Do nothing: the session has loaded the model."""
+
+    def step(self, arrays: "Tuple[Any, ...]") -> Step:
+        """Return a call of the session on arrays that are there."""
+        import numpy as np
+
+        taken = {each.name for each in self.session.get_inputs()}  # a converter leaves out what no output needs
+        feed = {
+            each["name"]: np.ascontiguousarray(array)
+            for each, array in zip(self.described, arrays)
+            if each["name"] in taken
+        }
+        run, names = self.session.run, self.names
+
+        def call() -> Any:
+            try:
+                return run(names, feed)
+            except Exception as error:
+                raise session.translated(error) from error
+
+        return call
+
+    def floats(self, outputs: Any) -> Report:
+        """Return the floating-point outputs as arrays."""
+        return {
+            name: array
+            for name, array in zip(self.names, outputs)
+            if getattr(array, "dtype", None) is not None and array.dtype.kind in "fc"
+        }
+
+    def state(self, log: str) -> Report:
+        """Return the options that the session tells."""
+        return {"options": session.told(self.session)}

@@ -1,0 +1,63 @@
+"""Making what a session loads: an ONNX file as it is, or TensorFlow's export of a workload, converted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from typing import Any, Dict, List
+
+from ....child.inputs import GRAPH, INPUTS, WorkloadError, described_inputs
+from . import converting, session
+
+MODEL = "model.onnx"
+Report = Dict[str, Any]
+UNKNOWN_OPERATOR = re.compile(r"No Op registered for (\w+)|Could not find an implementation for (\w+)")
+# ONNX's names of types, as a session tells them, and NumPy's.
+DTYPES = {"float": "float32", "double": "float64", "string": "string", "bool": "bool", "float16": "float16"}
+DTYPES.update({"%sint%d" % (sign, bits): "%sint%d" % (sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)})
+
+
+def export(spec: Report) -> None:
+    """Write the model, what its inputs are and the graph of one item's call, null where that is not known."""
+    path = os.path.join(spec["folder"], MODEL)
+    if "from" not in spec:
+        os.symlink(spec["workload"], path)  # its weights may lie in files beside it
+        described = described_inputs(inputs_of(loaded(spec["workload"])), spec)
+        with open(os.path.join(spec["folder"], INPUTS), "w") as file:
+            json.dump(described, file)
+        with open(os.path.join(spec["folder"], GRAPH), "w") as file:
+            json.dump(None, file)
+        return
+    converting.convert(spec, path)
+    for name in (INPUTS, GRAPH):
+        shutil.copy(os.path.join(spec["from"], name), spec["folder"])
+    loaded(path)
+
+
+def loaded(path: str) -> Any:
+    """Return a session of a model; raises WorkloadError in ONNX Runtime's words for one that it cannot run."""
+    try:
+        return session.of(path, {})
+    except Exception as error:
+        unknown = UNKNOWN_OPERATOR.search(str(error))
+        if unknown:
+            message = "it has the operator %s, which ONNX Runtime cannot run on the CPU" % (unknown[1] or unknown[2])
+        else:
+            message = "ONNX Runtime cannot load it: %s" % str(error).split(" : ")[-1]  # after its codes
+        raise WorkloadError(message, "use another model, or a framework that runs it") from error
+
+
+def inputs_of(of: Any) -> List[Report]:
+    """Return name, dtype and shape of each input of a session; raises WorkloadError for a type without numbers."""
+    found = []
+    for each in of.get_inputs():
+        kind = each.type.partition("(")[2].rstrip(")")
+        if kind not in DTYPES:
+            raise WorkloadError(
+                "its input '%s' is %s" % (each.name, each.type), "expected tensors of %s" % ", ".join(sorted(DTYPES))
+            )
+        shape = [n if isinstance(n, int) else None for n in each.shape]
+        found.append({"name": each.name, "dtype": DTYPES[kind], "shape": shape})
+    return found

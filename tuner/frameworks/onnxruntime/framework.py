@@ -1,0 +1,76 @@
+"""ONNX Runtime as a framework: `.onnx` files, and whatever TensorFlow exports, by way of tf2onnx."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner.frameworks import framework
+from tuner.frameworks.onnxruntime import build, design
+from tuner.frameworks.onnxruntime.baselines import BASELINES
+from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
+from tuner.frameworks.onnxruntime.knobs import CONFIG, KNOBS, MODES, PARALLEL
+from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.space.values import Value
+from tuner.workload.workload import Workload
+
+_ONNX = "onnx"
+
+
+class OnnxRuntime(framework.Framework):
+    """Its CPU execution provider."""
+
+    name = "onnxruntime"
+    title = "ONNX Runtime"
+    child = build.CHILD
+    spaces = Path(__file__).parent / "spaces"
+    knobs = KNOBS
+    baselines = BASELINES
+    suffixes: Mapping[str, str] = {".onnx": _ONNX, **TENSORFLOW.suffixes}  # not changed
+    kinds = (_ONNX, *TENSORFLOW.kinds)
+    timing = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "ORT_")
+
+    def probe(self, python: Path, env: Mapping[str, str]) -> OnnxRuntimeBuild:
+        """Return the build of an interpreter."""
+        return build.probe(python, env, self.catalogue.experiments)
+
+    def lines(self, build: Mapping[str, Any]) -> list[str]:
+        """Return what to tell of a build."""
+        return [
+            f"ONNX Runtime {build['onnxruntime']}, Python {build['python']}",
+            f"execution providers: {', '.join(build['providers'])}; the CPU's is used",
+        ]
+
+    def source(self, workload: Workload) -> framework.Framework | None:
+        """Return TensorFlow for all but ONNX's own files: its SavedModel is converted."""
+        return None if workload.kind == _ONNX else TENSORFLOW
+
+    def exported(self, workload: Workload, build: framework.Build) -> list[object]:
+        """Return what an export depends on: an ONNX file stays where it is, with the weights beside it."""
+        return [str(workload.path) if workload.kind == _ONNX else "", build.version]
+
+    def regimes(self, space: Space) -> list[Setting]:
+        """Return a setting of each regime: operators one at a time or several at once, idle threads asleep."""
+        return design.design(space)
+
+    def session(self, options: Mapping[str, int | str]) -> list[str]:
+        """Return the lines of Python that make a session with these options."""
+        lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
+        for name, value in options.items():
+            if name.startswith(CONFIG):
+                lines.append(f'options.add_session_config_entry("{name}", "{value}")')
+            elif name == "execution_mode":
+                lines.append(f"options.{name} = onnxruntime.ExecutionMode.{MODES[value]}")
+            else:
+                lines.append(f"options.{name} = {value}")
+        return [*lines, 'session = onnxruntime.InferenceSession("model.onnx", options)']
+
+    def held(self, knob: str) -> dict[str, Value]:
+        """Return the mode in which several operators may run at once: without it, that pool has no threads."""
+        return {"execution_mode": PARALLEL} if knob == "inter_op_num_threads" else {}
+
+
+FRAMEWORK = OnnxRuntime()

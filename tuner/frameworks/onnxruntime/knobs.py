@@ -1,0 +1,100 @@
+"""The knobs of ONNX Runtime: options of the session that a model is loaded into.
+
+Semantics and sources: ONNX Runtime's documentation, Thread management; `onnxruntime_session_options_config_keys.h`
+(spinning); `inference_session.cc` (a pool of one is none, and a parallel session without a second pool is sequential).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.frameworks.onnxruntime import judging, reach
+from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
+from tuner.machine.host import Machine
+from tuner.space.carrier import Option
+from tuner.space.common import BATCH_SIZE, CPUS, MALLOC
+from tuner.space.knob import Knob
+from tuner.space.values import Numbers, Value, Words
+
+CONFIG = "session."
+"""How the names of options begin that a session takes as entries of its configuration, by name and text."""
+SEQUENTIAL, PARALLEL = "sequential", "parallel"
+MODES: Mapping[Value, str] = {SEQUENTIAL: "ORT_SEQUENTIAL", PARALLEL: "ORT_PARALLEL"}
+_THREADS = Numbers(counts_threads=True)
+_SWITCH = Numbers(minimum=0, limit=1)
+
+
+def _own(machine: Machine, build: OnnxRuntimeBuild, _: int) -> Value:
+    """Return the threads of a pool when nothing is set: as the probe saw it, else one a physical core."""
+    seen = build.default_threads if build.cpus == machine.logical_cpus else None
+    return seen if seen is not None else machine.physical_cores
+
+
+def _one_or_all(machine: Machine) -> tuple[Value, Value]:
+    return 1, max(2, machine.physical_cores)
+
+
+def _at_once(values: Mapping[str, Value]) -> int:
+    """Return the threads of the second pool, which is there in one mode only."""
+    return int(values["inter_op_num_threads"]) if values.get("execution_mode") == PARALLEL else 0
+
+
+_ALL = (
+    Knob(
+        name="intra_op_num_threads",
+        meaning="threads inside one operator",
+        values=_THREADS,
+        carrier=Option(reach.INTRA_OP.name),
+        default=_own,
+        judge=judging.pool("intra_op_num_threads"),
+        experiment=reach.INTRA_OP,
+        far=_one_or_all,
+        threads=lambda values: int(values["intra_op_num_threads"]),
+    ),
+    Knob(
+        name="inter_op_num_threads",
+        meaning="operators that may run at once, where the mode is parallel",
+        values=_THREADS,
+        carrier=Option(reach.INTER_OP.name),
+        default=_own,
+        judge=judging.pool("inter_op_num_threads"),
+        experiment=reach.INTER_OP,
+        far=lambda machine: (2, max(4, machine.physical_cores)),
+        threads=_at_once,
+    ),
+    Knob(
+        name="execution_mode",
+        meaning="whether operators run one at a time (sequential) or several at once (parallel)",
+        values=Words(words=(SEQUENTIAL, PARALLEL)),
+        carrier=Option(reach.EXECUTION_MODE.name),
+        default=lambda *_: SEQUENTIAL,
+        judge=judging.option("execution_mode", reach.EXECUTION_MODE.name),
+        experiment=reach.EXECUTION_MODE,
+        far=lambda _: (SEQUENTIAL, PARALLEL),
+    ),
+    Knob(
+        name="intra_op_spinning",
+        meaning="whether idle threads of the first pool spin (1) or sleep (0)",
+        values=_SWITCH,
+        carrier=Option(reach.INTRA_OP_SPINNING.name),
+        default=lambda *_: 1,
+        judge=judging.option("intra_op_spinning", reach.INTRA_OP_SPINNING.name),
+        experiment=reach.INTRA_OP_SPINNING,
+        far=lambda _: (0, 1),
+    ),
+    BATCH_SIZE,
+    Knob(
+        name="inter_op_spinning",
+        meaning="whether idle threads of the second pool spin (1) or sleep (0)",
+        values=_SWITCH,
+        carrier=Option(reach.INTER_OP_SPINNING.name),
+        core=False,
+        default=lambda *_: 1,
+        judge=judging.option("inter_op_spinning", reach.INTER_OP_SPINNING.name),
+        experiment=reach.INTER_OP_SPINNING,
+    ),
+    CPUS,
+    MALLOC,
+)
+
+KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
