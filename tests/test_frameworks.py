@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import tftune
+from tests.conftest import Call
 from tests.frameworks import PACKAGES, from_outside
 from tuner.errors import BadInputError
 from tuner.frameworks import registry
@@ -26,7 +27,7 @@ from tuner.job.request import Request, check, space_file
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
 from tuner.space import space as spaces
-from tuner.space.carrier import Argument, Option
+from tuner.space.carrier import Argument, Option, Processes
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -154,8 +155,8 @@ def test_every_knob_has_all_its_parts(name: str, knob_name: str, machine: Machin
         assert knob.parse(str(default), machine) == default
         reason = knob.reason_off(build, {})
         assert reason is None or len(reason) > 10
-    # Who carries it shows it: what our own code is given needs no judge, and everything else has one.
-    assert (knob.judge is None) is isinstance(knob.carrier, Argument)
+    # Who carries it shows it: what our own code is given or starts needs no judge, and everything else has one.
+    assert (knob.judge is None) is isinstance(knob.carrier, Argument | Processes)
     other = next(value for value in some_values(knob, machine) if value != default)
     deployed = knob.carrier.deploy(other, {str(other): "/lib/a.so"})
     assert deployed
@@ -297,6 +298,29 @@ def test_a_workload_computes_the_same_whatever_computes_it() -> None:
     assert one["inputs"] == other["inputs"]
     (a,), (b,) = one["outputs"].values(), other["outputs"].values()
     assert a == pytest.approx(b, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.tensorflow
+def test_a_device_of_another_package_is_measured_on(tmp_path: Path) -> None:
+    """Its environment, its memory and its identity are in the study."""
+    env = dict(os.environ, PYTHONPATH=str(PACKAGES))
+    command = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--time-budget", "10s", "--json"]
+    documents = []
+    for device in ("cpu", "counted"):
+        ended = tftune(*command, "--device", device, cwd=tmp_path, env=env)
+        assert ended.returncode == 0, ended.stderr
+        documents.append(json.loads(ended.stdout))
+    cpu, counted = documents
+    assert (cpu["device"], counted["device"]) == ({"name": "cpu"}, {"name": "counted", "unit": "arrays"})
+    assert cpu["study"] != counted["study"]
+    assert {trial["peak_memory_bytes"] for trial in counted["history"]} == {64}
+    assert all(trial["peak_memory_bytes"] > 1 << 20 for trial in cpu["history"])
+
+
+def test_an_unknown_device_is_one_line(call: Call) -> None:
+    code, out, err = call("inspect", "lenet5", "--device", "cpuu")
+    assert (code, out) == (2, "")
+    assert "unknown device 'cpuu'; did you mean cpu?" in err
 
 
 @pytest.mark.tensorflow

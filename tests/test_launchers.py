@@ -378,9 +378,14 @@ from tuner.space.setting import Setting
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.launcher import Target
 from tuner.workload.workload import load
-target = Target(python=Path({str(target.python)!r}), framework=Path({str(target.framework)!r}),
+target = Target(
+    python=Path({str(target.python)!r}),
+    framework=Path({str(target.framework)!r}),
+    device=Path({str(target.device)!r}),
     base_env={dict(target.base_env)!r},
-    workload=load({str(target.workload.path)!r}), folder=Path({str(target.folder)!r}))
+    workload=load({str(target.workload.path)!r}),
+    folder=Path({str(target.folder)!r}),
+)
 launcher = ForkLauncher(target, told=print)
 one = Setting.of({ONE.to_dict()!r})
 running, paused = (launcher.launch(one, deployed(one)) for _ in range(2))

@@ -12,9 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ORDER = [
-    "errors", "identity", "places",
-    "child", "machine", "workload", "space", "frameworks", "trial", "measure", "search", "model", "rules", "report",
-    "job", "cli",
+    "errors", "identity", "places", "plugins",
+    "child", "machine", "devices", "workload", "space", "frameworks", "trial", "measure", "search", "model", "rules",
+    "report", "job", "cli",
 ]  # fmt: skip
 FILES = sorted((ROOT / "tuner").rglob("*.py"))
 OWN = ("self", "cls", "os")  # os._exit is the documented name

@@ -17,6 +17,7 @@ from tests.command_line import ROOT, tftune
 from tests.conftest import DATA, Call
 from tests.frameworks import read_space, resolve
 from tests.planted import ONE_THREAD, Truth, make, studies_in, write
+from tuner.devices.cpu import DEVICE
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
@@ -584,6 +585,7 @@ def on(
             env={},
             ignored_variables=[],
             machine=small,
+            device=DEVICE,
             framework=FRAMEWORK,
             build=runtime,
             workload=workload,

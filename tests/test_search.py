@@ -243,7 +243,7 @@ def test_a_recommended_setting_that_means_nothing_here_is_left_out_of_the_finals
 
 def test_a_failing_reference_stops_the_study(tmp_path: Path, space: Space) -> None:
     launcher = noisy(failures={space.reference: Status.FAILED})
-    with pytest.raises(BaselineError, match="the reference"):
+    with pytest.raises(BaselineError, match="the default setting failed"):
         run(space, launcher, folder=tmp_path)
     assert launcher.live == 0
 

@@ -19,6 +19,7 @@ import pytest
 from tests.conftest import setting
 from tests.frameworks import cached_folder, deployed, export
 from tests.processes import gone, wait_until
+from tuner.devices.cpu import DEVICE
 from tuner.errors import TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.build import describe, read_onednn
@@ -56,6 +57,7 @@ def target(workload: Workload, folder: Path, python: Path, env: dict[str, str], 
     return Target(
         python=python,
         framework=FRAMEWORK.child,
+        device=DEVICE.child,
         base_env=env,
         workload=workload,
         folder=folder,

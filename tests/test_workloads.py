@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import setting
 from tests.frameworks import deployed, export
+from tuner.devices.cpu import DEVICE
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.model.graph import Features, features, read
@@ -49,7 +50,13 @@ def run(workload: Workload, runtime: Build, python: Path, env: dict[str, str]) -
     folder = export(workload, runtime, python=python, env=env)
     found = features(read(folder / GRAPH))
     target = Target(
-        python=python, framework=FRAMEWORK.child, base_env=env, workload=workload, folder=folder, deadline_s=300.0
+        python=python,
+        framework=FRAMEWORK.child,
+        device=DEVICE.child,
+        base_env=env,
+        workload=workload,
+        folder=folder,
+        deadline_s=300.0,
     )
     process = FreshLauncher(target=target).launch(SMALL, deployed(SMALL))
     try:

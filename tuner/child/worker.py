@@ -9,26 +9,25 @@ and stderr belong to the framework and are kept by the parent as evidence.
     {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
         {"slice_s": s}       runs whole steps for at least s seconds, reports "slice"
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
-    {"do": "canary"}         the same with a product of matrices for its step
+    {"do": "canary"}         the same with a small step of the device's own
     any failure              reports "failure" with its kind: failed, oom or invalid
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
 import re
-import resource
 import sys
 import time
 import traceback
 from typing import Any, Callable, Dict, Iterable, Optional
 
-from . import adapter, effective, inputs
+from . import adapter, device, effective, inputs
 from .adapter import Adapter, Step
+from .device import Device
 
 FINITE_CHUNK = 1 << 18  # values that are looked at together, so that looking takes no memory to speak of
 MAX_FRAMES = 3  # of the user's own, that are told of an error
@@ -39,7 +38,6 @@ SAMPLE_SIZE = 32  # values of each output
 WINDOW_S = 0.25
 STEADY = 0.05
 WARM_UP_CAP_S = 2.5
-CANARY_SIZE = 512
 CLOCK = time.perf_counter
 
 Report = Dict[str, Any]
@@ -54,11 +52,12 @@ class InvalidOutputError(Exception):
 class Workload:
     """A loaded model, whose step can be made for one batch size after another."""
 
-    def __init__(self, spec: Report, framework: Adapter) -> None:
+    def __init__(self, spec: Report, framework: Adapter, device: Device) -> None:
         """Import the framework, start its threads and load the model; `facts` tell what that took."""
         started = CLOCK()
         framework.load()
         imported, alone = CLOCK(), effective.threads()
+        self.device = device
         self.learns = spec["mode"] == inputs.TRAINING
         with open(os.path.join(spec["folder"], inputs.INPUTS)) as file:
             self.model = framework.Model(spec, json.load(file))
@@ -84,10 +83,11 @@ class Workload:
         `check(outputs)` raises InvalidOutputError for outputs of a later step that are no result.
         """
         arrays, self.first = self.first or self.model.arguments(batch_size), ()
-        reset_peak()
+        self.device.reset_peak()
         began = CLOCK()
         step = self.model.step(arrays)
         outputs = self.model.floats(step())
+        self.device.wait()
         check_finite(outputs)
         first = CLOCK()
 
@@ -97,7 +97,7 @@ class Workload:
             if self.learns:
                 check_learns(outputs, values)
 
-        windows, again = warm_up(step, first - began)
+        windows, again = warm_up(step, self.device.wait, first - began)
         if windows:
             check(again)
         else:
@@ -111,27 +111,11 @@ class Workload:
             "first_step_s": first - began,
             "warm_up": windows[-1],
             "settled": settled(windows),
-            "memory_bytes": peak_memory(),
+            "memory_bytes": self.device.peak_memory(),
             "sample": told,
         }
         self.trained = self.learns
         return step, facts, check
-
-
-def peak_memory() -> int | None:
-    """Return the most memory (bytes) that this process has held since it began or `reset_peak` was called."""
-    try:
-        with open("/proc/self/status") as status:
-            line = next(line for line in status if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return 1024 * int(line.split()[1])
-
-
-def reset_peak() -> None:
-    """Count the peak of memory from what is held now; a kernel that refuses leaves it as it is."""
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
 
 
 def check_learns(first: Any, later: Any) -> None:
@@ -140,7 +124,7 @@ def check_learns(first: Any, later: Any) -> None:
         raise InvalidOutputError("the loss has not moved since the first step: it trains nothing")
 
 
-def warm_up(step: Step, spent_s: float) -> tuple[list[Report], Any]:
+def warm_up(step: Step, wait: Callable[[], None], spent_s: float) -> tuple[list[Report], Any]:
     """Run windows until the steps are steady or the cap is reached; return them, and the last outputs.
 
     `spent_s` is what the first step took. The rule is the same for every setting; where steps are so long that the
@@ -149,7 +133,7 @@ def warm_up(step: Step, spent_s: float) -> tuple[list[Report], Any]:
     windows: list[Report] = []
     outputs = None
     while spent_s < WARM_UP_CAP_S and not settled(windows):
-        window = time_slice(step, WINDOW_S)
+        window = time_slice(step, wait, WINDOW_S)
         outputs = window.pop("outputs")
         spent_s += window["elapsed_s"]
         windows.append(window)
@@ -164,22 +148,14 @@ def settled(windows: list[Report]) -> bool | None:
     return abs(math.log(last / before)) <= STEADY
 
 
-def prepare_canary() -> tuple[Step, Report, Check]:
-    """Return (step, facts, check) of a process that shows how fast the machine is just now, in a few megabytes."""
-    import numpy as np
-
+def prepare_canary(device: Device) -> tuple[Step, Report, Check]:
+    """Return (step, facts, check) of a process that shows how fast the device is just now."""
     started = CLOCK()
-    a = np.random.default_rng(0).standard_normal((CANARY_SIZE, CANARY_SIZE)).astype("float32")
-
-    product = np.empty_like(a)
-
-    def step() -> Any:
-        np.matmul(a, a, out=product)
-        return {}
-
+    step = device.canary()
     step()
+    device.wait()
     first = CLOCK()
-    windows, _ = warm_up(step, first - started)
+    windows, _ = warm_up(step, device.wait, first - started)
     windows = windows or [slice_of(started, [first])]
     facts = {
         "import_s": 0.0,
@@ -193,8 +169,11 @@ def prepare_canary() -> tuple[Step, Report, Check]:
     return step, facts, check_finite
 
 
-def time_slice(step: Step, duration_s: float) -> Report:
-    """Run whole steps until `duration_s` has passed; the clock is read once a step and nothing else is done."""
+def time_slice(step: Step, wait: Callable[[], None], duration_s: float) -> Report:
+    """Run whole steps until `duration_s` has passed, and wait for what the device has not done yet.
+
+    The clock is read once a step and nothing else is done.
+    """
     ends = []
     start = CLOCK()
     stop = start + duration_s
@@ -203,6 +182,8 @@ def time_slice(step: Step, duration_s: float) -> Report:
         outputs = step()
         now = CLOCK()
         ends.append(now)
+    wait()
+    ends[-1] = CLOCK()
     return dict(slice_of(start, ends), outputs=outputs)
 
 
@@ -311,11 +292,12 @@ def own_frames(error: BaseException, folder: str) -> list[traceback.FrameSummary
 
 def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None]) -> None:
     """Load, then obey until the parent closes the command pipe."""
+    on = device.of(spec["device"])
     if spec["do"] == "canary":
-        step, facts, check = prepare_canary()
+        step, facts, check = prepare_canary(on)
         workload = None
     else:
-        workload = Workload(spec, adapter.of(spec["framework"]))
+        workload = Workload(spec, adapter.of(spec["framework"]), on)
         step, first, check = workload.prepare(spec["batch_size"])
         facts = dict(workload.facts, **first, effective=workload.state())
     tell(dict(facts, report="ready"))
@@ -325,9 +307,9 @@ def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None])
             step, facts, check = workload.prepare(command["batch_size"])
             tell(dict(facts, report="batch"))
         else:
-            timed = time_slice(step, command["slice_s"])
+            timed = time_slice(step, on.wait, command["slice_s"])
             check(timed.pop("outputs"))
-            tell(dict(timed, report="slice", memory_bytes=peak_memory()))
+            tell(dict(timed, report="slice", memory_bytes=on.peak_memory()))
 
 
 def keep_to(cpus: str) -> None:

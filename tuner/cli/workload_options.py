@@ -29,6 +29,13 @@ def complete_framework(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
+def complete_device(incomplete: str) -> list[str]:
+    """Return the devices that begin so."""
+    from tuner.devices.registry import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
 def _model_options(
     words: Annotated[
         list[str] | None,
@@ -52,6 +59,16 @@ def _model_options(
             show_default=False,
         ),
     ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            rich_help_panel=_PANEL,
+            metavar="NAME",
+            help="What it is computed on: cpu, or one that another package brings.",
+            autocompletion=complete_device,
+        ),
+    ] = "cpu",
     mode: Annotated[
         str,
         typer.Option(
@@ -113,6 +130,7 @@ def _model_options(
     return Asked(
         words=tuple(words or ()),
         framework=framework,
+        device=device,
         mode=mode,
         params=tuple(params or ()),
         execution=execution,

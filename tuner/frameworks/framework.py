@@ -75,6 +75,8 @@ class Framework(ABC):
     kinds: tuple[str, ...]
     modes: tuple[str, ...] = (INFERENCE,)
     executions: tuple[Execution, ...] = (Execution.GRAPH,)
+    devices: tuple[str, ...] = ("cpu",)
+    """The kinds of devices that it can use."""
     foreign: tuple[str, ...] = ()
     timing: tuple[str, ...] = ()
 

@@ -16,7 +16,6 @@ from tuner.job.job import Job, prepare
 from tuner.job.request import Checked
 from tuner.job.servers import Servers, parallel_starts
 from tuner.job.side import Side, side
-from tuner.machine import conditions
 from tuner.machine.conditions import Conditions
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure import finals
@@ -107,7 +106,7 @@ def measure(
         )
     contenders = _contenders(a, b)
     began, began_s, budget_s = now(), time.monotonic(), checked.budget.time_s
-    before = conditions.read(job.machine.affinity)
+    watch = job.device.watch(job.machine)
     with Servers(job, deadline_s=checked.deadline_s, say=say) as servers:
         servers.first()  # it comes up while the model is exported
         launcher = job.launcher(deadline_s=checked.deadline_s)
@@ -124,7 +123,7 @@ def measure(
             say=say,
         )
         contest.hold(lambda: _tell(contest, told))
-    seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
+    seen = watch.seen()
     check_ran(contest.rounds)
     return Comparison(
         a=a,

@@ -11,7 +11,6 @@ import numpy as np
 from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked
-from tuner.machine import conditions
 from tuner.machine.conditions import Conditions
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.contest import USUAL_ROUNDS
@@ -72,7 +71,7 @@ def noise_of(
         same = (setting, job.space.deployment(setting))
         began_s = time.monotonic()
         launcher = job.launcher(deadline_s=checked.deadline_s)
-        before = conditions.read(job.machine.affinity)
+        watch = job.device.watch(job.machine)
         longest_s = 0.0
         while len(pairs) < MOST_PAIRS:
             left_s = None if budget_s is None else budget_s - (time.monotonic() - began_s)
@@ -84,7 +83,7 @@ def noise_of(
             batch_sizes = (setting.batch_size, setting.batch_size)
             ratios.append(estimate(log_ratios(pairs[-1], job.objective, batch_sizes=batch_sizes)))
             told(len(pairs), ratios[-1])
-        seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
+        seen = watch.seen()
     noise, slices = gauge(pairs, job.objective, batch_size=setting.batch_size), FinalsPlan().slices
     return Gauged(
         noise=noise,

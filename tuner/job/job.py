@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.devices.device import Device
 from tuner.errors import BadInputError, unknown
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
@@ -42,6 +43,7 @@ class Job:
     env: dict[str, str]
     ignored_variables: list[str]
     machine: Machine
+    device: Device
     framework: Framework
     build: Build
     workload: Workload
@@ -58,7 +60,8 @@ class Job:
 
     def described(self) -> dict[str, Any]:
         """Return machine, build, workload and space as plain data."""
-        host = describe_host(self.machine, self.build) | {"environment": self.environment}
+        host = describe_host(self.machine, self.build) | {"device": self.device.describe()}
+        host |= {"environment": self.environment}
         return host | describe_workload(self.workload) | describe_space(self.space)
 
     def applied(self, setting: Setting, deployment: Deployment, facts: Facts) -> str | None:
@@ -110,6 +113,7 @@ class Job:
         return Target(
             python=self.python,
             framework=self.framework.child,
+            device=self.device.child,
             base_env=self.env,
             workload=self.workload,
             folder=self._folder(),
@@ -133,6 +137,7 @@ class Job:
             self.limits.to_dict(),
             self.environment,
             seed,
+            *self.device.identity(),
         ]
         graph = self.workload.execution is Execution.GRAPH
         executed = "" if graph else f"-{self.workload.execution}"
@@ -142,7 +147,7 @@ class Job:
 def prepare(checked: Checked) -> Job:
     """Probe the build and resolve the space on it; raises BadInputError, and writes no result."""
     framework = checked.framework
-    env, ignored = trial_environment(framework)
+    env, ignored = trial_environment(framework, checked.device)
     _check_preload(env)
     build = framework.probe(checked.python, env)
     env |= framework.environment(build)
@@ -153,6 +158,7 @@ def prepare(checked: Checked) -> Job:
         env=env,
         ignored_variables=ignored,
         machine=checked.machine,
+        device=checked.device,
         framework=framework,
         build=build,
         workload=checked.workload,
@@ -186,11 +192,10 @@ def timing_variables(env: Mapping[str, str], framework: Framework) -> dict[str, 
     return {name: value for name, value in sorted(env.items()) if name.startswith(framework.timing)}
 
 
-def trial_environment(framework: Framework) -> tuple[dict[str, str], list[str]]:
+def trial_environment(framework: Framework, device: Device) -> tuple[dict[str, str], list[str]]:
     """Return what trials inherit of this process's environment, and the names of the variables that they do not."""
     env, ignored = framework.catalogue.scrub(os.environ)
-    # The device is the CPU; a GPU build must not take the work away.
-    return env | {"CUDA_VISIBLE_DEVICES": "-1"}, ignored
+    return env | device.environment(), ignored
 
 
 def _check_placeholders(command: Command, space: Space) -> None:
@@ -200,6 +205,10 @@ def _check_placeholders(command: Command, space: Space) -> None:
     """
     if space.tells_batch and "batch_size" not in command.placeholders:
         raise BadInputError("the command has no place for a batch size", "write {batch_size} among its words")
+    if "instances" in space.domains and "instances" not in command.placeholders:
+        raise BadInputError(
+            "a command starts its own processes, and this one is told no number", "write {instances} among its words"
+        )
     known = space.catalogue.knobs
     for name in sorted(command.placeholders):
         if name in known and name not in space.domains:

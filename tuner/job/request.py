@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.devices import registry as devices
+from tuner.devices.device import Device
 from tuner.errors import BadInputError, unknown
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Framework
@@ -60,6 +62,7 @@ class Checked:
     """A request whose words are all understood; nothing was started or written for it."""
 
     machine: Machine
+    device: Device
     framework: Framework
     workload: Workload
     file: SpaceFile
@@ -88,6 +91,7 @@ def check(request: Request, *, stores: bool = True) -> Checked:
         objective=_objective(request.objective, workload),
         limits=_limits(request, workload),
         machine=machine,
+        device=find_device(request.workload, framework),
         framework=framework,
         workload=workload,
         file=space_file(request.space, framework, machine, default_batch=workload.batch_size),
@@ -110,6 +114,16 @@ def find_workload(asked: Asked) -> tuple[Framework, Workload]:
     workload = workloads.find(asked, framework.suffixes)
     framework.refuse(workload)
     return framework, workload
+
+
+def find_device(asked: Asked, framework: Framework) -> Device:
+    """Return the device that was asked for; raises BadInputError where the framework cannot use it."""
+    device = devices.find(asked.device)
+    if device.kind not in framework.devices:
+        raise BadInputError(
+            f"{framework.title} does not compute on {device.name} here", f"expected {' or '.join(framework.devices)}"
+        )
+    return device
 
 
 def _refuse_model_of_another(framework: Framework, words: Sequence[str]) -> None:

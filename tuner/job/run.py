@@ -13,7 +13,6 @@ from tuner.job.advise import hints
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked, Request, check
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
-from tuner.machine import conditions
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.finals import FinalsPlan
 from tuner.model.graph import Features
@@ -71,7 +70,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             for name, setting in hinted.items():
                 console.print(terminal.hint_line(name, setting.to_dict(), job.described()), soft_wrap=True)
             parallel = parallel_starts(job.machine)
-            before = conditions.read(job.machine.affinity)
+            watch = job.device.watch(job.machine)
             try:
                 Study(
                     record=record,
@@ -103,8 +102,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                 ).run()
             finally:
                 progress.end()
-                seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
-                record.put("conditions", [*record.get("conditions", []), seen.to_dict()])
+                record.put("conditions", [*record.get("conditions", []), watch.seen().to_dict()])
     except KeyboardInterrupt:
         console.print("interrupted; every finished trial is kept, and the same command continues")
         return record, True

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tuner.devices import registry as devices
 from tuner.errors import BadInputError, NoModeError, unknown
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
@@ -115,7 +116,7 @@ def plan(request: SuiteRequest) -> Suite:
     check_storage(request.storage)
     shapes = _shapes(request, machine)
     named, absent = _workloads(request)
-    env, _ = trial_environment(framework)
+    env, _ = trial_environment(framework, devices.find(devices.DEFAULT))
     environment = timing_variables(env, framework)
     pythons = list(dict.fromkeys(interpreter(text) for text in request.pythons or (None,)))
     builds = {python: framework.probe(python, env) for python in pythons}

@@ -109,6 +109,18 @@ def between(before: Reading, after: Reading, *, cpus: str) -> Conditions:
     )
 
 
+class Watch:
+    """What happens to the CPUs of a list such as `0-3` from when this is made."""
+
+    def __init__(self, cpus: str) -> None:
+        self._cpus = cpus
+        self._before = read(cpus)
+
+    def seen(self) -> Conditions:
+        """Return what has happened since."""
+        return between(self._before, read(self._cpus), cpus=self._cpus)
+
+
 def asleep_s() -> float:
     """Return for how long (s) the machine has slept since it was started: a difference of two tells of a pause."""
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())

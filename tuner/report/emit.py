@@ -51,10 +51,16 @@ def argument_note(name: str, value: int | str) -> str:
     return f"Set the {name.replace('_', ' ')} in your own code: {value}"
 
 
+def processes_note(n: int) -> str:
+    """Return what to do about the number of processes."""
+    return f"Start {n} processes of the program beside each other, each with these settings."
+
+
 def _notes(deployment: Deployment) -> list[str]:
     if not deployment:
         return [_NOTHING]
     notes = [] if deployment.env or deployment.options or deployment.cpus else ["Keep the default threads."]
+    notes += [processes_note(deployment.processes)] if deployment.processes > 1 else []
     return notes + [argument_note(name, value) for name, value in deployment.arguments.items()]
 
 

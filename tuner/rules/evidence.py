@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.devices import registry as devices
 from tuner.frameworks import registry
 from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG, wang_width
 from tuner.machine.host import host_of
@@ -230,6 +231,9 @@ def _unfit(known: Known, *, simulated: bool) -> str | None:
     framework = registry.of(described["runtime"])
     if framework.name != registry.DEFAULT:
         return f"of {framework.title}, of which these rules tell nothing"
+    device = described.get("device", {}).get("name", devices.DEFAULT)
+    if device != devices.DEFAULT:
+        return f"measured on {device}, of which these rules tell nothing"
     features = known.get("features")
     if not features:
         return "nothing is known of its workload's graph"

@@ -1,8 +1,8 @@
 """Carriers: how the value of a knob comes into a process.
 
-There are five. A variable of the environment; a library that is loaded before all others; the CPUs that the process is
+There are six. A variable of the environment; a library that is loaded before all others; the CPUs that the process is
 kept to, which `taskset` does for a program that is started; an option that the framework is given when it loads a
-model; and an argument of the workload's own code. Each gives its part of a `Deployment`.
+model; how many processes there are; and an argument of the workload's own code. Each gives its part of a `Deployment`.
 """
 
 from __future__ import annotations
@@ -93,6 +93,22 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
+class Processes:
+    """How many processes run the workload beside each other."""
+
+    name: str = "processes"
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a table."""
+        return "processes beside each other"
+
+    def deploy(self, value: Value, _: Libraries) -> Deployment:
+        """Return so many processes."""
+        return Deployment(processes=int(value))
+
+
+@dataclass(frozen=True, slots=True)
 class Argument:
     """An argument that the workload's own code takes."""
 
@@ -108,4 +124,4 @@ class Argument:
         return Deployment(arguments={self.name: value})
 
 
-Carrier = Variable | Preload | Mask | Option | Argument
+Carrier = Variable | Preload | Mask | Option | Processes | Argument

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.machine.host import Machine
 from tuner.space import judging
-from tuner.space.carrier import Argument, Mask, Preload
+from tuner.space.carrier import Argument, Mask, Preload, Processes
 from tuner.space.knob import Knob
 from tuner.space.values import Cpus, Numbers, Words
 
@@ -30,6 +30,15 @@ CPUS = Knob(
     core=False,
     default=lambda machine, *_: machine.affinity,
     judge=judging.mask,
+)
+INSTANCES = Knob(
+    name="instances",
+    meaning="processes that run the workload beside each other, each with a model of its own",
+    values=Numbers(limit=64),
+    carrier=Processes(),
+    core=False,
+    default=lambda *_: 1,
+    judge=None,
 )
 MALLOC = Knob(
     name="malloc",

@@ -14,18 +14,19 @@ class Deployment:
     """What applies a setting.
 
     `env` are the variables of the program's environment, `options` those of the session that it loads its model into,
-    `arguments` what its own code has to be given, such as the batch size, and `cpus` the list of the CPUs that it is
-    kept to, None for all that it may use anyway.
+    `arguments` what its own code has to be given, such as the batch size, `cpus` the list of the CPUs that it is kept
+    to, None for all that it may use anyway, and `processes` how many of it run beside each other.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, int | str] = field(default_factory=dict)
     arguments: Mapping[str, int | str] = field(default_factory=dict)
     cpus: str | None = None
+    processes: int = 1
 
     def __bool__(self) -> bool:
         """Return whether there is anything to apply."""
-        return bool(self.env or self.options or self.arguments or self.cpus)
+        return bool(self.env or self.options or self.arguments or self.cpus or self.processes > 1)
 
     def __or__(self, other: Deployment) -> Deployment:
         """Return both together, the other's values first of all; libraries that either preloads are all preloaded."""
@@ -37,17 +38,20 @@ class Deployment:
             options={**self.options, **other.options},
             arguments={**self.arguments, **other.arguments},
             cpus=self.cpus if other.cpus is None else other.cpus,
+            processes=self.processes if other.processes == 1 else other.processes,
         )
 
     def holds(self, part: Deployment) -> bool:
         """Return whether anything of `part` is set here, to whatever value."""
         named = part.env.keys() & self.env.keys() or part.options.keys() & self.options.keys()
-        return bool(named) or (part.cpus is not None and self.cpus is not None)
+        together = part.processes > 1 and self.processes > 1
+        return bool(named) or together or (part.cpus is not None and self.cpus is not None)
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain data."""
         told: dict[str, object] = {"env": dict(self.env), "arguments": dict(self.arguments), "cpus": self.cpus}
-        return told | ({"options": dict(self.options)} if self.options else {})
+        told |= {"options": dict(self.options)} if self.options else {}
+        return told | ({"processes": self.processes} if self.processes > 1 else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Deployment:
@@ -59,4 +63,10 @@ class Deployment:
         batch_size, cpus = env.pop("TFTUNE_BATCH_SIZE", None), env.pop("TFTUNE_CPUS", None)
         arguments = dict(data.get("arguments", {} if batch_size is None else {"batch_size": int(batch_size)}))
         options = dict(data.get("options", {}))
-        return cls(env=env, options=options, arguments=arguments, cpus=data.get("cpus", cpus))
+        return cls(
+            env=env,
+            options=options,
+            arguments=arguments,
+            cpus=data.get("cpus", cpus),
+            processes=data.get("processes", 1),
+        )

@@ -35,7 +35,7 @@ class Knob:
     default: Callable[[Machine, Any, int], Value]
     """What the framework does when nothing is set, on a machine and a build, at the default batch size."""
     judge: Judge | None
-    """How a process shows that it took effect; None where it is given to our own code, which takes it."""
+    """How a process shows that it took effect; None where our own code takes it, or starts so many processes."""
     core: bool = True
     early: bool = False
     unless: Callable[[Any], str | None] = lambda _: None

@@ -24,8 +24,9 @@ from tuner.errors import TunerError
 from tuner.places import CHILD, boot
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.trial import group
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.launcher import Target
+from tuner.trial.launcher import Process, Target
 from tuner.trial.process import ChildProcess, Ends, GuardLost
 
 _HELLO_TIMEOUT_S = 120.0
@@ -49,8 +50,14 @@ class ForkLauncher:
         self._restarted: set[tuple[tuple[str, str], ...]] = set()
         self._refusals: set[str] = set()
 
-    def launch(self, setting: Setting, deployment: Deployment) -> ChildProcess:
-        """Fork a process with the setting's variables; raises TunerError where the server dies a second time."""
+    def launch(self, setting: Setting, deployment: Deployment) -> Process:
+        """Fork processes with the setting's variables, as many as the deployment has.
+
+        Raises TunerError where the server dies a second time.
+        """
+        return group.launch(lambda: self._launch_one(setting, deployment), deployment.processes)
+
+    def _launch_one(self, setting: Setting, deployment: Deployment) -> ChildProcess:
         early = tuple(sorted((name, value) for name, value in deployment.env.items() if self._target.is_early(name)))
         while True:
             server = self._server(early)
@@ -58,7 +65,7 @@ class ForkLauncher:
                 refused = server.refused
                 if refused is not None:
                     self._tell_once(f"trials start as fresh interpreters: {refused}")
-                    return self._fresh.launch(setting, deployment)
+                    return self._fresh.launch_one(setting, deployment)
                 return self._fork(server, setting, deployment)
             except ServerLost:
                 self._bury(early, server)

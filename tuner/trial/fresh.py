@@ -12,7 +12,8 @@ from pathlib import Path
 from tuner.places import CHILD, boot
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.launcher import Target
+from tuner.trial import group
+from tuner.trial.launcher import Process, Target
 from tuner.trial.process import ChildProcess, Ends, Start, guarded
 
 
@@ -32,8 +33,12 @@ class FreshLauncher:
 
     target: Target
 
-    def launch(self, setting: Setting, deployment: Deployment) -> ChildProcess:
-        """Start a fresh interpreter with the setting's variables."""
+    def launch(self, setting: Setting, deployment: Deployment) -> Process:
+        """Start fresh interpreters with the setting's variables, as many as the deployment has."""
+        return group.launch(lambda: self.launch_one(setting, deployment), deployment.processes)
+
+    def launch_one(self, setting: Setting, deployment: Deployment) -> ChildProcess:
+        """Start a single one."""
         target = self.target
         return ChildProcess(
             interpreter(target.python, target.base_env | dict(deployment.env), target.spec(setting, deployment)),
@@ -44,8 +49,8 @@ class FreshLauncher:
     def canary(self) -> ChildProcess:
         """Start the canary in a fresh interpreter."""
         target = self.target
-        start = interpreter(target.python, target.base_env, {"do": "canary", "workload": ""})
-        return ChildProcess(start, target.deadline_s)
+        spec = {"do": "canary", "workload": "", "device": str(target.device)}
+        return ChildProcess(interpreter(target.python, target.base_env, spec), target.deadline_s)
 
     def now(self) -> float:
         """Return the monotonic clock."""

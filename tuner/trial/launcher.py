@@ -63,11 +63,13 @@ class Target:
 
     `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `applied` tells why a
     setting, deployed so, does not hold in a process that is ready, None if it does. `framework` is the folder of the
-    framework's own part, and `is_early` tells which variables a process has to begin with.
+    framework's own part, `device` the file of the device's, and `is_early` tells which variables a process has to begin
+    with.
     """
 
     python: Path
     framework: Path
+    device: Path
     base_env: dict[str, str]
     workload: Workload
     folder: Path
@@ -80,6 +82,7 @@ class Target:
         own: dict[str, object] = {
             "do": "time",
             "framework": str(self.framework),
+            "device": str(self.device),
             "folder": str(self.folder),
             "batch_size": setting.batch_size,
             "cpus": deployment.cpus,

@@ -134,8 +134,15 @@ class ChildProcess:
 
     def rebatch(self, batch_size: int) -> Facts:
         """Let the loaded model go on with another batch size, and wait until it is warm again."""
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._commands, json.dumps({"batch_size": batch_size}).encode() + b"\n")
+        self.begin_batch(batch_size)
+        return self.end_batch()
+
+    def begin_batch(self, batch_size: int) -> None:
+        """Let the loaded model go on with another batch size."""
+        self._command({"batch_size": batch_size})
+
+    def end_batch(self) -> Facts:
+        """Wait until the model is warm with the batch size that it was given."""
         report = self.report("batch")
         assert self._facts is not None  # it was ready before
         facts = self._facts.with_batch(report)
@@ -144,12 +151,23 @@ class ChildProcess:
 
     def slice(self, duration_s: float) -> Slice:
         """Ask for a slice and sleep until its report comes."""
-        with contextlib.suppress(BrokenPipeError):  # a dead worker is told by the report pipe, with its reason
-            os.write(self._commands, json.dumps({"slice_s": duration_s}).encode() + b"\n")
+        self.begin_slice(duration_s)
+        return self.end_slice()
+
+    def begin_slice(self, duration_s: float) -> None:
+        """Ask for a slice."""
+        self._command({"slice_s": duration_s})
+
+    def end_slice(self) -> Slice:
+        """Sleep until the report of a slice comes."""
         report = self.report("slice")
         self.peak_memory_bytes = max(self.peak_memory_bytes or 0, report.get("memory_bytes") or 0) or None
         resumed, self._resumed = self._resumed, False
         return replace(Slice.from_dict(report), resumed=resumed)
+
+    def _command(self, command: Mapping[str, object]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # a dead worker is told by the report pipe, with its reason
+            os.write(self._commands, json.dumps(command).encode() + b"\n")
 
     def report(self, kind: str, *, since_s: float | None = None) -> dict[str, Any]:
         """Return the next report, which has to be of that kind; raises TrialFailure for anything else.

@@ -17,6 +17,7 @@ class Asked:
     words: Sequence[str] = ()
     framework: str | None = None
     """None where the workload decides."""
+    device: str = "cpu"
     name: str | None = None
     mode: str = INFERENCE
     execution: str = "graph"

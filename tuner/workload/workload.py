@@ -47,7 +47,7 @@ class Execution(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A model in a mode on a device, or a command. `fingerprint` changes when what is computed may."""
+    """A model in a mode, or a command. `fingerprint` changes when what is computed may."""
 
     name: str
     kind: str
@@ -56,7 +56,6 @@ class Workload:
     """What it is made from; of a command, the folder that it is run in."""
     description: str
     mode: str
-    device: str
     execution: Execution
     item: str
     batch_size: int
@@ -88,7 +87,6 @@ class Workload:
             "name": self.name,
             "kind": str(self.kind),
             "mode": self.mode,
-            "device": self.device,
             "execution": self.execution.value,
             "params": dict(self.params),
             "fingerprint": self.fingerprint,
@@ -157,7 +155,6 @@ def _python(name: str, asked: Asked, execution: Execution) -> Workload:
         path=file.path,
         description=file.description,
         mode=asked.mode,
-        device="cpu",
         execution=execution,
         item=file.item,
         batch_size=file.batch_size,
@@ -199,7 +196,6 @@ def _found(
         path=path.resolve(),
         description=description,
         mode=asked.mode,
-        device="cpu",
         execution=execution,
         item="item",
         batch_size=1,
@@ -224,7 +220,6 @@ def _command(asked: Asked, execution: Execution) -> Workload:
         path=Path.cwd(),
         description=str(made),
         mode=INFERENCE,
-        device="cpu",
         execution=execution,
         item="run",
         batch_size=1,

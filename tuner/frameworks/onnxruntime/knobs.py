@@ -12,7 +12,7 @@ from tuner.frameworks.onnxruntime import judging, reach
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.machine.host import Machine
 from tuner.space.carrier import Option
-from tuner.space.common import BATCH_SIZE, CPUS, MALLOC
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Value, Words
 
@@ -94,6 +94,7 @@ _ALL = (
         experiment=reach.INTER_OP_SPINNING,
     ),
     CPUS,
+    INSTANCES,
     MALLOC,
 )
 

@@ -16,7 +16,7 @@ from tuner.machine.host import Machine
 from tuner.machine.libraries import INTEL_OPENMP
 from tuner.space import term
 from tuner.space.carrier import Preload, Variable
-from tuner.space.common import BATCH_SIZE, CPUS, MALLOC
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC
 from tuner.space.judging import untold
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Value, Words
@@ -183,6 +183,7 @@ _ALL = (
         default=lambda *_: "bundled",
         judge=judging.openmp_library,
     ),
+    INSTANCES,
     MALLOC,
     Knob(
         name="onednn",

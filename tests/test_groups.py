@@ -1,0 +1,228 @@
+"""Groups: several processes behind the protocol of one; with made members, and with real ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.processes import gone, wait_until
+from tuner.errors import BadInputError
+from tuner.job.job import Job, prepare
+from tuner.job.request import Request, check
+from tuner.report.emit import Format, emit
+from tuner.space.deployment import Deployment
+from tuner.trial import group
+from tuner.trial.forking import ForkLauncher
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Launcher
+from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
+from tuner.workload.asked import Asked
+
+
+def a_slice(n_steps: int, step_s: float, *, resumed: bool = False) -> Slice:
+    """Return a slice of equal steps."""
+    return Slice(start_s=1.0, elapsed_s=n_steps * step_s, n_steps=n_steps, step_s=(step_s,) * n_steps, resumed=resumed)
+
+
+@dataclass
+class Made:
+    """A member that says what it was asked for."""
+
+    step_s: float
+    memory_bytes: int | None = 100
+    fails: Status | None = None
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        return self.memory_bytes
+
+    def facts(self) -> Facts:
+        return Facts(
+            import_s=self.step_s,
+            context_s=0.1,
+            load_s=0.1,
+            first_step_s=0.1,
+            warm_up=a_slice(2, self.step_s),
+            effective={"step_s": self.step_s},
+            memory_bytes=self.memory_bytes,
+            settled=True,
+        )
+
+    def ready(self) -> Facts:
+        if self.fails is not None:
+            raise TrialFailure(self.fails, "no more", hint="less")
+        return self.facts()
+
+    def begin_batch(self, batch_size: int) -> None:
+        self.log.append(f"begin batch {batch_size}")
+
+    def end_batch(self) -> Facts:
+        self.log.append("end batch")
+        return self.facts()
+
+    def rebatch(self, batch_size: int) -> Facts:
+        raise AssertionError("the others would wait")
+
+    def begin_slice(self, duration_s: float) -> None:
+        self.log.append(f"begin {duration_s}")
+
+    def end_slice(self) -> Slice:
+        self.log.append("end")
+        return a_slice(4, self.step_s)
+
+    def slice(self, duration_s: float) -> Slice:
+        raise AssertionError("the others would wait")
+
+    def pause(self) -> None:
+        self.log.append("pause")
+
+    def resume(self) -> None:
+        self.log.append("resume")
+
+    def close(self) -> Exit:
+        self.log.append("close")
+        return Exit(returncode=0 if self.fails is None else 1, peak_memory_bytes=self.memory_bytes)
+
+
+def test_the_rate_of_a_group_is_the_sum_of_its_members() -> None:
+    members = [Made(0.1), Made(0.2)]
+    both = group.Group(members)
+    facts = both.ready()
+    assert facts.import_s == 0.2  # the longest
+    assert facts.memory_bytes == both.peak_memory_bytes == 200
+    assert facts.effective == {"step_s": 0.1}
+    ran = both.slice(0.5)
+    assert ran.n_steps / ran.elapsed_s == pytest.approx(1 / 0.1 + 1 / 0.2)
+    assert sorted(ran.step_s) == [0.1] * 4 + [0.2] * 4
+    both.rebatch(16)
+    both.pause()
+    both.resume()
+    assert both.close() == Exit(returncode=0, peak_memory_bytes=200)
+    begun = ["begin 0.5", "end", "begin batch 16", "end batch", "pause", "resume", "close"]
+    assert [member.log for member in members] == [begun, begun]
+
+
+def test_the_first_step_after_a_pause_counts_for_no_member() -> None:
+    slow = Slice(start_s=0.0, elapsed_s=1.4, n_steps=5, step_s=(1.0, 0.1, 0.1, 0.1, 0.1), resumed=True)
+    ran = group.combined([slow, slow])
+    assert ran.n_steps / ran.elapsed_s == pytest.approx(2 / 0.1)
+    assert ran.settled == (8, pytest.approx(0.4))
+
+
+def test_a_member_that_fails_is_named() -> None:
+    with pytest.raises(TrialFailure) as caught:
+        group.Group([Made(0.1), Made(0.1, fails=Status.OOM)]).ready()
+    assert caught.value.status is Status.OOM
+    assert (caught.value.message, caught.value.hint) == ("process 2 of 2: no more", "less")
+    assert group.Group([Made(0.1), Made(0.1, fails=Status.OOM)]).close().returncode == 1
+    assert group.Group([Made(0.1), Made(0.1, memory_bytes=None)]).peak_memory_bytes is None
+
+
+def test_nothing_is_left_behind_where_one_cannot_start() -> None:
+    started: list[Made] = []
+
+    def start() -> Any:
+        if len(started) == 2:
+            raise OSError("no more processes")
+        started.append(Made(0.1))
+        return started[-1]
+
+    with pytest.raises(OSError, match="no more processes"):
+        group.launch(start, 3)
+    assert [member.log for member in started] == [["close"], ["close"]]
+    assert group.launch(lambda: started[0], 1) is started[0]  # a group of one is that one
+
+
+def test_snippets_say_how_many_to_start() -> None:
+    deployment = Deployment(env={"TF_NUM_INTRAOP_THREADS": "1"}, processes=2)
+    assert Deployment.from_dict(deployment.to_dict()) == deployment
+    for format_ in set(Format) - {Format.JSON}:
+        assert "# Start 2 processes of the program beside each other" in emit(deployment, format_, title="t")
+    assert '"processes": 2' in emit(deployment, Format.JSON, title="t")
+    assert "processes" not in emit(Deployment(env={"A": "1"}), Format.JSON, title="t")
+
+
+def test_a_command_starts_its_own_processes() -> None:
+    def job(*words: str) -> Job:
+        asked = Asked(words=("echo", "rate=1", *words), metric_regex=r"rate=(\d+)")
+        return prepare(check(Request(workload=asked, pins=["instances=2"]), stores=False))
+
+    with pytest.raises(BadInputError, match="a command starts its own processes, and this one is told no number"):
+        job()
+    assert job("{instances}").space.domains["instances"] == (2,)
+
+
+# ---- real processes -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    """Two processes of a shipped workload, a thread each."""
+    pins = ["instances=2", "inter_op=1", "intra_op=1"]
+    asked = Asked.named("lenet5", framework="tensorflow")
+    return prepare(check(Request(workload=asked, pins=pins, batch_size="64"), stores=False))
+
+
+@pytest.fixture(scope="module")
+def launchers(job: Job) -> Iterator[dict[str, Launcher]]:
+    """Both launchers."""
+    job.export()
+    with closing(ForkLauncher(job.target(), told=print)) as forks:
+        yield {"fresh": FreshLauncher(target=job.target()), "fork": forks}
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", ["fresh", "fork"])
+def test_two_processes_run_beside_each_other(job: Job, launchers: dict[str, Launcher], kind: str) -> None:
+    two = job.space.points[0]
+    deployment = job.space.deployment(two)
+    assert deployment.processes == 2
+    with closing(launchers[kind].launch(two, deployment)) as process:
+        facts = process.ready()
+        assert facts.effective["context"]["created"] == 1 + 1 + 1
+        process.pause()
+        process.resume()
+        began_s = time.monotonic()
+        ran = process.slice(1.0)
+        took_s = time.monotonic() - began_s
+        process.rebatch(8)
+        small = process.slice(0.1)
+    alone = two.with_values(instances=1)
+    with closing(launchers[kind].launch(alone, job.space.deployment(alone))) as single:
+        memory = single.ready().memory_bytes
+    assert took_s < 1.9  # one after the other would take two seconds
+    assert ran.elapsed_s == pytest.approx(1.0, rel=0.5)
+    assert small.n_steps / small.elapsed_s > ran.n_steps / ran.elapsed_s
+    assert memory is not None
+    assert facts.memory_bytes is not None
+    assert 1.5 * memory < facts.memory_bytes < 2.5 * memory
+
+
+@pytest.mark.tensorflow
+def test_a_group_that_loses_a_member_fails_and_leaves_nothing(job: Job, launchers: dict[str, Launcher]) -> None:
+    two = job.space.points[0]
+    started: list[Any] = []
+    fresh = launchers["fresh"]
+    assert isinstance(fresh, FreshLauncher)
+
+    def start() -> Any:
+        started.append(fresh.launch_one(two, job.space.deployment(two)))
+        return started[-1]
+
+    both = group.launch(start, 2)
+    both.ready()
+    os.kill(started[1].pid, signal.SIGKILL)
+    with pytest.raises(TrialFailure) as caught:
+        both.slice(0.2)
+    assert caught.value.status is Status.CRASHED
+    assert caught.value.message.startswith("process 2 of 2: the process was killed by SIGKILL")
+    both.close()
+    wait_until(lambda: all(gone(each.pid) for each in started))

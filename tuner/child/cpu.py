@@ -1,0 +1,43 @@
+"""The CPU in the target interpreter; see `device`."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from typing import Any, Callable, Optional
+
+SIZE = 512  # of the matrices that show the drift
+
+
+def wait() -> None:
+    """Do nothing: a step that has returned has been computed."""
+
+
+def peak_memory() -> Optional[int]:
+    """Return the most memory (bytes) that this process has held since it began or `reset_peak` was called."""
+    try:
+        with open("/proc/self/status") as status:
+            line = next(line for line in status if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * int(line.split()[1])
+
+
+def reset_peak() -> None:
+    """Count the peak of memory from what is held now; a kernel that refuses leaves it as it is."""
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def canary() -> Callable[[], Any]:
+    """Return a step that multiplies matrices, in a few megabytes."""
+    import numpy as np
+
+    a = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype("float32")
+    product = np.empty_like(a)
+
+    def step() -> Any:
+        np.matmul(a, a, out=product)
+        return {}
+
+    return step

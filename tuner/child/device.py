@@ -1,0 +1,31 @@
+"""What is asked of a device in the target interpreter: its own part, a module whose file a spec names."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, Callable, Optional, Protocol, cast
+
+from .boot import mounted
+
+
+class Device(Protocol):
+    """A device."""
+
+    def wait(self) -> None:
+        """Return when all that was handed to the device has been computed; a slice ends with it."""
+
+    def peak_memory(self) -> Optional[int]:
+        """Return the most memory (bytes) that this process has held there since `reset_peak`; None where unknown."""
+
+    def reset_peak(self) -> None:
+        """Count the peak from what is held now."""
+
+    def canary(self) -> Callable[[], Any]:
+        """Return a small step that shows how fast the device is just now."""
+
+
+def of(path: str) -> Device:
+    """Return the device whose own part is a file."""
+    folder, file = os.path.split(path)
+    return cast("Device", importlib.import_module("%s.%s" % (mounted(folder), os.path.splitext(file)[0])))

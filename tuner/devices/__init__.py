@@ -1,0 +1,1 @@
+"""What a model is computed on, one file each behind one class."""

@@ -1,0 +1,53 @@
+"""Objects by name: those that come with tftune, and those that other packages bring as entry points of a group.
+
+An entry point says where the object is, such as `mine = "package.module:OBJECT"`. Its module is imported when it is
+asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar, cast
+
+from tuner.errors import TunerError, unknown
+
+T = TypeVar("T")
+
+
+class Plugins(Generic[T]):
+    """The objects of one kind; what comes with tftune cannot be replaced."""
+
+    def __init__(self, kind: str, *, group: str, shipped: Mapping[str, str]) -> None:
+        """`kind` is what one of them is called; `shipped` are the places of our own, as entry points write them."""
+        self._kind = kind
+        self._group = group
+        self._shipped = shipped
+
+    @functools.cached_property
+    def _places(self) -> dict[str, str]:
+        """Return where each object is; looking through what is installed takes a while."""
+        others = {each.name: each.value for each in importlib.metadata.entry_points(group=self._group)}
+        return {**self._shipped, **{name: place for name, place in others.items() if name not in self._shipped}}
+
+    def names(self) -> list[str]:
+        """Return all names, our own first."""
+        return list(self._places)
+
+    def find(self, name: str) -> T:
+        """Return the object of that name; raises BadInputError with the nearest names."""
+        if name not in self._places:
+            raise unknown(self._kind, name, self._places)
+        module, _, attribute = self._places[name].partition(":")
+        try:
+            return cast("T", getattr(importlib.import_module(module), attribute))
+        except (ImportError, AttributeError) as error:
+            raise TunerError(
+                f"the {self._kind} {name} cannot be loaded: {error}", "repair or remove the package that brings it"
+            ) from error
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over all of them, each imported when it is its turn."""
+        return (self.find(name) for name in self._places)

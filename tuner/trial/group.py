@@ -1,0 +1,142 @@
+"""Groups: the processes that run one setting together, behind the protocol of a single one.
+
+Each member is an instance of the workload with a model of its own, and all compute at the same time. What a group does
+in a slice is what its members do together:
+
+    rate = Σᵢ nᵢ / tᵢ        nᵢ steps of member i in tᵢ seconds
+
+Members run whole steps, so their slices end at slightly different times; each counts over its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from tuner.trial.launcher import Process
+from tuner.trial.outcome import Exit, Facts, Slice, TrialFailure
+
+T = TypeVar("T")
+
+
+class Member(Process, Protocol):
+    """A process that can be asked for something without waiting for the answer."""
+
+    def begin_slice(self, duration_s: float) -> None:
+        """Let it run whole steps for at least `duration_s`."""
+
+    def end_slice(self) -> Slice:
+        """Wait for the slice that was begun; raises TrialFailure."""
+
+    def begin_batch(self, batch_size: int) -> None:
+        """Let it go on with another batch size."""
+
+    def end_batch(self) -> Facts:
+        """Wait until it is warm with that batch size; raises TrialFailure."""
+
+
+def launch(start: Callable[[], Member], n: int) -> Process:
+    """Start `n` processes and return them as one; raises what `start` raises, with nothing left behind."""
+    members: list[Member] = []
+    try:
+        for _ in range(n):
+            members.append(start())  # noqa: PERF401  # what has started has to be known when the next one fails
+    except BaseException:
+        for member in members:
+            member.close()
+        raise
+    return members[0] if n == 1 else Group(members)
+
+
+class Group:
+    """Several processes that run one setting together."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = members
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """Return what all have held together; None where one does not tell."""
+        return together([member.peak_memory_bytes for member in self._members])
+
+    def ready(self) -> Facts:
+        """Wait until all are loaded and warm."""
+        return self._facts([self._of(number, member.ready) for number, member in enumerate(self._members, start=1)])
+
+    def rebatch(self, batch_size: int) -> Facts:
+        """Let all go on with another batch size, and wait until all are warm."""
+        for member in self._members:
+            member.begin_batch(batch_size)
+        return self._facts([self._of(number, member.end_batch) for number, member in enumerate(self._members, start=1)])
+
+    def slice(self, duration_s: float) -> Slice:
+        """Let all run whole steps for at least `duration_s` at the same time."""
+        for member in self._members:
+            member.begin_slice(duration_s)
+        return combined([self._of(number, member.end_slice) for number, member in enumerate(self._members, start=1)])
+
+    def pause(self) -> None:
+        """Stop all."""
+        for member in self._members:
+            member.pause()
+
+    def resume(self) -> None:
+        """Let all go on."""
+        for member in self._members:
+            member.resume()
+
+    def close(self) -> Exit:
+        """End all; the first exit code that tells of a failure is the group's."""
+        exits = [member.close() for member in self._members]
+        codes = [each.returncode for each in exits]
+        return Exit(
+            returncode=next((code for code in codes if code != 0), 0),
+            peak_memory_bytes=together([each.peak_memory_bytes for each in exits]),
+        )
+
+    def _of(self, number: int, ask: Callable[[], T]) -> T:
+        """Return what a member answers; a failure tells which one it was."""
+        try:
+            return ask()
+        except TrialFailure as failure:
+            message = f"process {number} of {len(self._members)}: {failure.message}"
+            raise TrialFailure(
+                failure.status, message, failure.log, frames=failure.frames, hint=failure.hint
+            ) from failure
+
+    def _facts(self, facts: Sequence[Facts]) -> Facts:
+        """Return what the first member told, with the longest of all phases and the memory of all."""
+        known = [each.settled for each in facts]
+        return replace(
+            facts[0],
+            import_s=max(each.import_s for each in facts),
+            context_s=max(each.context_s for each in facts),
+            load_s=max(each.load_s for each in facts),
+            first_step_s=max(each.first_step_s for each in facts),
+            warm_up=combined([each.warm_up for each in facts]),
+            memory_bytes=together([each.memory_bytes for each in facts]),
+            settled=None if None in known else all(known),
+        )
+
+
+def combined(slices: Sequence[Slice]) -> Slice:
+    """Return slices of several processes as one: the steps of all, in the time that gives the sum of their rates.
+
+    The first step after a pause is left out of each, as it is of a process alone, so that the sum is of settled rates.
+    """
+    settled = [each.settled for each in slices]
+    n_steps = sum(n for n, _ in settled)
+    rate = sum(n / seconds for n, seconds in settled)
+    return Slice(
+        start_s=min(each.start_s for each in slices),
+        elapsed_s=n_steps / rate,
+        n_steps=n_steps,
+        step_s=tuple(second for each in slices for second in each.undisturbed_s),
+    )
+
+
+def together(amounts: Sequence[int | None]) -> int | None:
+    """Return the sum; None where one is not known."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
