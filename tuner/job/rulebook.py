@@ -64,7 +64,9 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
         reasons = "; ".join(f"{len(names)} {reason}" for reason, names in left_out.items())
         raise BadInputError(
             f"none of {sum(map(len, left_out.values()))} studies can be learned from: {reasons}",
-            "ask for others, or search again" if request.filters else "run their searches again",
+            "ask for others, or search again"
+            if request.filters
+            else "rules need finished searches of TensorFlow models: tftune suite",
         )
     told(f"learning from {len(studies)} studies, workloads: {len({s.workload for s in studies})}; and holding out")
     plan = LearnPlan()
