@@ -20,8 +20,6 @@ from tuner.measure.constraint import Limits
 from tuner.measure.noise import gauge
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
-from tuner.measure.statistics import Estimate
-from tuner.measure.verdict import MARGIN
 from tuner.report.document import describe_study
 from tuner.search.bench import Bench
 from tuner.search.budget import Budget
@@ -34,6 +32,8 @@ from tuner.search.standing import alike, incumbent
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.equivalence import MARGIN
+from tuner.stats.estimate import Estimate
 from tuner.trial.outcome import Exit, Facts, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 from tuner.workload.workload import Workload

@@ -22,9 +22,6 @@ from tuner.job.request import Request
 from tuner.job.sessions import Held, Sessions, make_sessions, run_sessions
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
-from tuner.measure.session import BELIEVED_SD, pool, together
-from tuner.measure.statistics import Estimate
-from tuner.measure.verdict import MARGIN, Word
 from tuner.report import terminal
 from tuner.report.document import describe_line, describe_study
 from tuner.report.sessions import of_setting
@@ -34,6 +31,9 @@ from tuner.search.record import Record
 from tuner.search.storage import open_storage
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.equivalence import MARGIN, Word
+from tuner.stats.estimate import Estimate
+from tuner.stats.pooling import BELIEVED_SD, pool, together
 from tuner.trial.outcome import Slice
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.asked import Asked

@@ -26,7 +26,7 @@ from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import detect
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
-from tuner.measure.statistics import estimate, unpaired
+from tuner.stats.estimate import estimate, unpaired
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.starting import start_together
 

@@ -30,7 +30,7 @@ from tuner.workload.asked import Asked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tuner.measure.verdict import Verdict
+    from tuner.stats.equivalence import Verdict
 
 NO_LONGER_HELPS = 1
 COMPARE_EPILOG = (

@@ -21,9 +21,6 @@ from tuner.job.side import Side
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
-from tuner.measure.session import Together
-from tuner.measure.tail import Kept
-from tuner.measure.verdict import Word
 from tuner.report import evidence, sessions
 from tuner.report.document import advice_of, describe_study
 from tuner.search.record import Record, now
@@ -31,6 +28,9 @@ from tuner.search.storage import check_storage, find, open_storage, storing
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.stats.equivalence import Word
+from tuner.stats.pooling import Together
+from tuner.stats.tail import Kept
 from tuner.workload.asked import Asked
 
 

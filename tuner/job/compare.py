@@ -21,13 +21,14 @@ from tuner.machine.exclusive import measuring_alone
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
 from tuner.measure.contest import FEWEST, Contest
-from tuner.measure.finals import Contender, FinalsPlan, Round
+from tuner.measure.finals import Contender, Round
 from tuner.measure.objective import Objective
-from tuner.measure.verdict import MARGIN, Verdict, Word
+from tuner.measure.planning import FinalsPlan
 from tuner.measure.warning import DISTURBING, Warning, merge, of_conditions
 from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
 from tuner.search.record import now
+from tuner.stats.equivalence import MARGIN, Verdict, Word
 
 A, B = "a", "b"
 LAPS_FRESH, LAPS_FORKED = 4, 2

@@ -13,17 +13,17 @@ from tuner.job.job import Job, prepare
 from tuner.job.request import Checked
 from tuner.machine.conditions import Conditions
 from tuner.machine.exclusive import measuring_alone
-from tuner.measure.contest import USUAL_ROUNDS
-from tuner.measure.finals import FinalsPlan
-from tuner.measure.noise import Noise, gauge, slice_sd
+from tuner.measure.noise import gauge, slice_sd
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
-from tuner.measure.statistics import Estimate, estimate
-from tuner.measure.verdict import MARGIN
+from tuner.measure.planning import USUAL_ROUNDS, FinalsPlan
 from tuner.measure.warning import merge, of_conditions
 from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.stats.equivalence import MARGIN
+from tuner.stats.estimate import Estimate, estimate
+from tuner.stats.noise import Noise
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.running import CommandLauncher

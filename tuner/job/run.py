@@ -14,7 +14,7 @@ from tuner.job.job import Job, prepare
 from tuner.job.request import Checked, Request, check
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.exclusive import measuring_alone
-from tuner.measure.finals import FinalsPlan
+from tuner.measure.planning import FinalsPlan
 from tuner.model.graph import Features
 from tuner.report import terminal
 from tuner.report import workload as workloads

@@ -7,13 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tuner.errors import TunerError
-from tuner.measure import noise as noises
 from tuner.measure.agreement import TOLERANCE, computes_apart, deviation
-from tuner.measure.noise import Noise
+from tuner.measure.noise import gauge
 from tuner.measure.pair import Pair, ReferenceLost, log_ratios, measure_pair
-from tuner.measure.statistics import Estimate, pooled_sd
-from tuner.measure.steady import unsettled
-from tuner.measure.tail import Kept
 from tuner.search.plan import BenchPlan
 from tuner.search.pool import Live, Pool
 from tuner.search.race import Call, call
@@ -23,6 +19,11 @@ from tuner.search.sampler import believed
 from tuner.search.standing import incumbent
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.estimate import Estimate
+from tuner.stats.moderation import pooled_sd
+from tuner.stats.noise import PRIOR_DF, UNKNOWN, Noise
+from tuner.stats.steady import unsettled
+from tuner.stats.tail import Kept
 from tuner.trial.launcher import Launcher, Process
 from tuner.trial.outcome import Facts, Status, TrialFailure
 from tuner.trial.starting import Started, start_together
@@ -54,7 +55,7 @@ class Bench:
         """The most that a process was seen to hold."""
         self._random = False
         """Whether processes of one setting compute different things, so that outputs tell nothing."""
-        self.noise = noises.UNKNOWN
+        self.noise = UNKNOWN
         self.start_s = 0.0
         """How long the last start of processes took."""
         self.step_s = 0.0
@@ -117,7 +118,7 @@ class Bench:
             return self.noise, []
         self._random = first.facts is not None and computes_apart(first.facts.sample, twin.facts.sample)
         self._twin = self._live(twin.setting, twin.process, twin.facts), pair
-        self.noise = noises.gauge([pair], self._plan.objective, batch_size=self._space.reference.batch_size)
+        self.noise = gauge([pair], self._plan.objective, batch_size=self._space.reference.batch_size)
         return self.noise, [pair]
 
     def measure(self, asked: Sequence[Trial], known: Sequence[Trial]) -> Iterator[Trial]:
@@ -370,7 +371,7 @@ class Bench:
     def _quad_sd(self, known: Sequence[Trial]) -> float:
         """Return what a quad's log-ratio scatters by in this study so far."""
         groups = [self._log_ratios(other, other.pair) for other in known if other.pair]
-        return pooled_sd(groups, prior_sd=self.noise.quad_sd, prior_df=noises.PRIOR_DF)
+        return pooled_sd(groups, prior_sd=self.noise.quad_sd, prior_df=PRIOR_DF)
 
     def _log_ratios(self, trial: Trial, pair: Pair) -> Sequence[float]:
         """Return the log-ratios of a pair's quads, up to a constant."""

@@ -24,14 +24,14 @@ from scipy.linalg import block_diag
 from scipy.special import ndtr
 
 from tuner.measure.constraint import Limits
-from tuner.measure.noise import Noise
-from tuner.measure.statistics import Array
-from tuner.search import gp
 from tuner.search.lattice import Encoding, Indices, Lattice
 from tuner.search.record import Trial, distributions, pending_of, trials_of
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.space.values import Value
+from tuner.stats import gp
+from tuner.stats.estimate import Array
+from tuner.stats.noise import Noise
 from tuner.trial.outcome import Status
 
 _LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (log scale)

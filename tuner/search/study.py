@@ -11,9 +11,9 @@ import numpy as np
 import optuna
 
 from tuner.errors import BaselineError, TunerError
-from tuner.measure.contest import FEWEST, USUAL_ROUNDS, Contest, fit_plan, needed_s
-from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
-from tuner.measure.noise import Noise
+from tuner.measure.contest import FEWEST, Contest
+from tuner.measure.finals import Contender, Round
+from tuner.measure.planning import USUAL_ROUNDS, Cost, FinalsPlan, fit_plan, needed_s
 from tuner.search.bench import Bench
 from tuner.search.budget import Budget
 from tuner.search.countdown import Countdown
@@ -24,6 +24,7 @@ from tuner.search.sampler import LatticeSampler, believed
 from tuner.search.standing import incumbent
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.noise import Noise
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 
