@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.command_line import tftune
 from tests.conftest import setting
 from tests.frameworks import deployed
 from tests.processes import gone, wait_until
@@ -169,3 +172,26 @@ def test_two_commands_are_compared_in_turns(tmp_path: Path) -> None:
     assert ratios == pytest.approx([0.405465, 0.405465], abs=1e-5)
     order = "".join({"100": "a", "150": "b"}.get(line, "") for line in (tmp_path / "order").read_text().split())
     assert order == "abbabaab"
+
+
+def test_any_openmp_program_is_searched(tmp_path: Path) -> None:
+    """Nothing is known of it but the number that it prints: here less where nothing is set."""
+    script = 'sleep 0.05; t=${OMP_NUM_THREADS:-64}; echo "rate: $((6400 / t))"'
+    search = ("search", "--framework", "command", "--metric-regex", r"rate: (\S+)", "--name", "bench")
+    ended = tftune(*search, "--time-budget", "30s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert document["runtime"] == {"framework": "command", "id": "command", "python": ""}
+    assert document["verdicts"]["command-default"]["verdict"] == "better"
+    assert document["recommended"]["env"].keys() == {"OMP_NUM_THREADS", "OMP_PROC_BIND"}
+    model = tftune("search", "lenet5", "--framework", "command", cwd=tmp_path)
+    assert model.returncode == 2
+    assert "--framework command with lenet5, which is a model; give a command after --" in model.stderr
+
+
+def test_a_command_whose_interpreter_lacks_the_framework_can_do_without(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "bare"], cwd=tmp_path, check=True)
+    ended = tftune("search", "--metric-regex", r"(\d+)", "--", "bare/bin/python", "-c", "print(1)", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "has no TensorFlow" in ended.stderr
+    assert "or add --framework command" in ended.stderr

@@ -9,8 +9,13 @@ import pytest
 
 from tests.command_line import tftune
 from tests.conftest import Call
+from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK
+from tuner.job.request import space_file
+from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
+from tuner.space.space import resolve
+from tuner.workload.workload import Workload
 
 OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.intra_op.allow_spinning": 0}
 
@@ -36,6 +41,18 @@ def test_a_model_file_names_its_framework(call: Call) -> None:
     code, _, err = call("inspect", "model.onnx", "--framework", "tensorflow")
     assert code == 2
     assert "TensorFlow does not read .onnx files; use --framework onnxruntime" in err
+
+
+def test_an_option_that_does_nothing_is_not_set(machine: Machine, onnx: OnnxRuntimeBuild, resnet50: Workload) -> None:
+    file = space_file("cpu", FRAMEWORK, machine)
+    space = resolve(file, catalogue=FRAMEWORK.catalogue, machine=machine, build=onnx, workload=resnet50)
+    one = space.reference.with_values(intra_op_num_threads=1)
+    assert "inter_op_num_threads" not in space.deployment(one).options
+    both = one.with_values(execution_mode="parallel", inter_op_num_threads=2)
+    assert space.deployment(both).options["inter_op_num_threads"] == 2
+    # Nothing of the lattice is the same thing twice.
+    deployments = [str(space.deployment(point)) for point in space.points]
+    assert len(set(deployments)) == len(deployments)
 
 
 def test_a_recommendation_is_code_that_makes_the_session() -> None:

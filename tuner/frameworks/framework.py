@@ -64,8 +64,8 @@ class Framework(ABC):
 
     name: str
     title: str
-    child: Path
-    """The folder of its own part."""
+    child: Path | None = None
+    """The folder of its own part; None where it runs commands alone."""
     spaces: Path
     """The folder of its search spaces; one is called `cpu`."""
     knobs: Mapping[str, Knob]

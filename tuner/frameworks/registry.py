@@ -22,6 +22,7 @@ _FRAMEWORKS: Plugins[Framework] = Plugins(
     shipped={
         DEFAULT: "tuner.frameworks.tensorflow.framework:FRAMEWORK",
         "onnxruntime": "tuner.frameworks.onnxruntime.framework:FRAMEWORK",
+        "command": "tuner.frameworks.command.framework:FRAMEWORK",
     },
 )
 

@@ -110,6 +110,7 @@ class Job:
 
     def target(self, *, deadline_s: float = 120.0) -> Target:
         """Return what the processes of this job have in common; its model has to be exported before one is ready."""
+        assert self.framework.child is not None  # a command has no such processes
         return Target(
             python=self.python,
             framework=self.framework.child,
@@ -149,7 +150,7 @@ def prepare(checked: Checked) -> Job:
     framework = checked.framework
     env, ignored = trial_environment(framework, checked.device)
     _check_preload(env)
-    build = framework.probe(checked.python, env)
+    build = _probe(checked, env)
     env |= framework.environment(build)
     libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
     untold = _is_untold(checked)
@@ -185,6 +186,17 @@ def prepare(checked: Checked) -> Job:
     if checked.workload.command is not None:
         _check_placeholders(checked.workload.command, job.space)
     return job
+
+
+def _probe(checked: Checked, env: Mapping[str, str]) -> Build:
+    """Return the build; where a command's interpreter has none, say that a command can do without."""
+    try:
+        return checked.framework.probe(checked.python, env)
+    except BadInputError as error:
+        if checked.workload.command is None:
+            raise
+        hint = "or add --framework command, which needs nothing of the program"
+        raise BadInputError(error.message, f"{error.hint}; {hint}", log=error.log) from error
 
 
 def timing_variables(env: Mapping[str, str], framework: Framework) -> dict[str, str]:

@@ -41,6 +41,11 @@ def emit(deployment: Deployment, format_: Format, *, title: str, session: Sessio
     return _WRITERS[format_](deployment, notes + [option_note(n, v) for n, v in deployment.options.items()])
 
 
+def usual(deployment: Deployment) -> Format:
+    """Return the format that applies most of a deployment by itself: options of a session are code."""
+    return Format.PYTHON if deployment.options else Format.SH
+
+
 def option_note(name: str, value: int | str) -> str:
     """Return what to do about an option of the session: no variable carries it."""
     return f"Set the session option {name} in your own code: {value}"

@@ -14,7 +14,7 @@ from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.measure.objective import METRIC
 from tuner.places import DEFAULT_STORAGE
 from tuner.report.document import Document
-from tuner.report.emit import Format, emit
+from tuner.report.emit import emit, usual
 from tuner.report.layout import duration_text, percent, plural, rate_text, ratio_text, table
 from tuner.space.deployment import Deployment
 from tuner.stats.noise import LEAST_PROCESS_SD
@@ -295,13 +295,13 @@ def recommendation(document: Document, storage: str = DEFAULT_STORAGE) -> list[R
         )
     if len(advice["alike"]) > 1:
         lines.append(Text(f"not told apart from the fastest: {', '.join(advice['alike'])}", style="dim"))
-    again = f"tftune emit {document['study']} --format sh"
+    deployment = Deployment.from_dict(advice)
+    format_ = usual(deployment)
+    again = f"tftune emit {document['study']} --format {format_}"
     if storage != DEFAULT_STORAGE:
         again += f" --storage {shlex.quote(storage)}"
     title = f"tftune, study {document['study']}"
-    snippet = emit(
-        Deployment.from_dict(advice), Format.SH, title=title, session=registry.of(document.get("runtime", {})).session
-    )
+    snippet = emit(deployment, format_, title=title, session=registry.of(document.get("runtime", {})).session)
     return [
         Group(*lines),
         Text(),

@@ -40,6 +40,8 @@ class Knob:
     early: bool = False
     unless: Callable[[Any], str | None] = lambda _: None
     """Why it cannot act on a build, None if it can."""
+    acts: Callable[[Mapping[str, Value]], bool] = lambda _: True
+    """Whether it does anything in a setting with these values; where it does not, it is left alone."""
     overrides: tuple[str, ...] = ()
     """Knobs that it would make ineffective: where one of these is named, this one stays out."""
     experiment: Experiment | None = None

@@ -92,17 +92,22 @@ class Space:
         The default is measured as users run it, with nothing set, and not as a copy of it.
         """
         is_default = setting.without("batch_size") == self.reference.without("batch_size")
+        values = setting.to_dict()
         applied = {
             name: value
-            for name, value in setting.items
-            if (self.tells_batch if name == "batch_size" else not is_default and not self._needs_nothing(name, value))
+            for name, value in values.items()
+            if (self.tells_batch if name == "batch_size" else not is_default and not self._needs_nothing(name, values))
         }
         return self.catalogue.deploy(applied, self.libraries)
 
-    def _needs_nothing(self, name: str, value: Value) -> bool:
-        """Return whether a knob is left alone at its default: what is read early, and the mask that there is anyway."""
+    def _needs_nothing(self, name: str, values: Mapping[str, Value]) -> bool:
+        """Return whether a knob is left alone: where it does nothing beside the others, and some at their defaults.
+
+        These are what is read early, and the mask that there is anyway.
+        """
         each = self.catalogue.knobs[name]
-        return (each.early or isinstance(each.carrier, Mask)) and value == self.reference[name]
+        is_default = (each.early or isinstance(each.carrier, Mask)) and values[name] == self.reference[name]
+        return is_default or not each.acts(values)
 
     def choices(self) -> dict[str, tuple[Value, ...]]:
         """Return every value that a knob takes on the lattice or in a baseline, in order."""

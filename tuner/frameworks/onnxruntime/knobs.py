@@ -34,9 +34,9 @@ def _one_or_all(machine: Machine) -> tuple[Value, Value]:
     return 1, max(2, machine.physical_cores)
 
 
-def _at_once(values: Mapping[str, Value]) -> int:
-    """Return the threads of the second pool, which is there in one mode only."""
-    return int(values["inter_op_num_threads"]) if values.get("execution_mode") == PARALLEL else 0
+def _is_parallel(values: Mapping[str, Value]) -> bool:
+    """Return whether there is a second pool."""
+    return values["execution_mode"] == PARALLEL
 
 
 _ALL = (
@@ -60,7 +60,8 @@ _ALL = (
         judge=judging.pool("inter_op_num_threads"),
         experiment=reach.INTER_OP,
         far=lambda machine: (2, max(4, machine.physical_cores)),
-        threads=_at_once,
+        acts=_is_parallel,
+        threads=lambda values: int(values["inter_op_num_threads"]) if _is_parallel(values) else 0,
     ),
     Knob(
         name="execution_mode",
@@ -90,6 +91,7 @@ _ALL = (
         carrier=Option(reach.INTER_OP_SPINNING.name),
         core=False,
         default=lambda *_: 1,
+        acts=_is_parallel,
         judge=judging.option("inter_op_spinning", reach.INTER_OP_SPINNING.name),
         experiment=reach.INTER_OP_SPINNING,
     ),

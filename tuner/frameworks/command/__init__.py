@@ -1,0 +1,1 @@
+"""Programs of which nothing is known but the number that they print."""

@@ -1,0 +1,126 @@
+"""A command as a framework: a program that tells nothing of itself, and the variables that most OpenMP programs read.
+
+Whether a variable reaches it cannot be seen: only what the measurements say. Semantics: OpenMP 5.2, OMP_NUM_THREADS and
+OMP_PROC_BIND.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import BadInputError
+from tuner.frameworks import framework
+from tuner.machine.host import Machine
+from tuner.space.baseline import Baseline
+from tuner.space.carrier import Variable
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC
+from tuner.space.experiment import Observation
+from tuner.space.judging import untold
+from tuner.space.knob import Knob
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.space.values import Numbers, Value, Words
+from tuner.workload.workload import Workload
+
+_UNBOUND, _CLOSE, _SPREAD = "false", "close", "spread"
+
+
+def _far(machine: Machine) -> tuple[Value, Value]:
+    return 1, max(2, machine.physical_cores)
+
+
+_ALL = (
+    Knob(
+        name="openmp_threads",
+        meaning="threads of an OpenMP program",
+        values=Numbers(counts_threads=True),
+        carrier=Variable("OMP_NUM_THREADS"),
+        default=lambda machine, *_: machine.logical_cpus,
+        judge=untold,
+        far=_far,
+        threads=lambda values: int(values["openmp_threads"]),
+    ),
+    Knob(
+        name="openmp_binding",
+        meaning="how the threads of an OpenMP program are bound to CPUs",
+        values=Words(words=(_UNBOUND, _CLOSE, _SPREAD)),
+        carrier=Variable("OMP_PROC_BIND"),
+        default=lambda *_: _UNBOUND,
+        judge=untold,
+        far=lambda _: (_UNBOUND, _CLOSE),
+    ),
+    BATCH_SIZE,
+    CPUS,
+    INSTANCES,
+    MALLOC,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandBuild:
+    """What is known of a program: nothing."""
+
+    id: str = "command"
+    title: str = "a command"
+    version: str = ""
+    no_forks: str | None = "a command is executed"
+
+    @property
+    def observations(self) -> list[Observation]:
+        """Return nothing: there is no probe."""
+        return []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the build as plain data."""
+        return {"framework": "command", "id": self.id, "python": ""}
+
+
+class Command(framework.Framework):
+    """Programs of any kind."""
+
+    name = "command"
+    title = "A command"
+    spaces = Path(__file__).parent / "spaces"
+    knobs: Mapping[str, Knob] = {knob.name: knob for knob in _ALL}  # not changed
+    baselines = (
+        Baseline(name="command-default", source="the program as it is: nothing is set", rule=lambda _: {}),
+        Baseline(
+            name="openmp-cores",
+            source="common advice for OpenMP programs: a thread for each core that can be used, neighbours together",
+            rule=lambda machine: {"openmp_threads": machine.usable_cores, "openmp_binding": _CLOSE},
+        ),
+    )
+    suffixes: Mapping[str, str] = {}  # not changed
+    kinds = ()
+    foreign = ("OMP_", "KMP_", "GOMP_")
+    timing = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_")
+
+    def probe(self, python: Path, env: Mapping[str, str]) -> CommandBuild:
+        """Return what is known of any program."""
+        return CommandBuild()
+
+    def lines(self, build: Mapping[str, Any]) -> list[str]:
+        """Return that nothing is known."""
+        return ["a command: whether a variable takes effect in it cannot be seen"]
+
+    def refuse(self, workload: Workload) -> None:
+        """Raise BadInputError for anything but a command."""
+        if workload.command is None:
+            raise BadInputError(
+                f"--framework command with {workload.name}, which is a model",
+                "give a command after -- and --metric-regex, or leave --framework out",
+            )
+
+    def regimes(self, space: Space) -> list[Setting]:
+        """Return a bound and a spread setting of half the threads, as far as they are points of the space."""
+        reference = space.reference
+        half = max(1, int(reference["openmp_threads"]) // 2)
+        wanted = [reference.with_values(openmp_threads=half, openmp_binding=word) for word in (_CLOSE, _SPREAD)]
+        known, points = set(space.baselines.values()), set(space.points)
+        return [each for each in wanted if each in points and each not in known]
+
+
+FRAMEWORK = Command()
