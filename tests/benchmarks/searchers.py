@@ -30,9 +30,10 @@ from scipy.optimize import minimize
 from tests.benchmarks.bench import Figure
 from tests.benchmarks.surfaces import HELD_BACK, NOISE_SD, TUNED_ON, Surface
 from tuner.frameworks.tensorflow.knobs import KNOBS
+from tuner.search.history import incumbent
 from tuner.search.record import distributions, trials_of
-from tuner.search.sampler import LatticeSampler, believed
-from tuner.search.standing import incumbent
+from tuner.search.sampler import LatticeSampler
+from tuner.search.surrogate import believed
 from tuner.space.setting import Setting, distinct
 from tuner.stats.noise import Noise
 

@@ -32,11 +32,11 @@ from tuner.measure.planning import Cost, FinalsPlan, fit_plan
 from tuner.measure.recommendation import recommend
 from tuner.search.bench import Bench
 from tuner.search.budget import Budget
+from tuner.search.history import incumbent
 from tuner.search.plan import BenchPlan, Plan
 from tuner.search.race import RacePlan
 from tuner.search.record import Record
 from tuner.search.sampler import LatticeSampler
-from tuner.search.standing import incumbent
 from tuner.search.study import Study
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting

@@ -89,3 +89,8 @@ def needed_s(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, gain: flo
     while rounds < plan.max_rounds and noise.detectable(rounds=rounds, slices=plan.slices, margin=MARGIN) > gain:
         rounds += 1
     return rounds * plan.round_s(costs)
+
+
+def noise_floor(noise: Noise, plan: FinalsPlan, *, rounds: int = USUAL_ROUNDS) -> float:
+    """Return what A against A stays below in 95 % of finals of the usual length, as a ratio minus 1."""
+    return noise.floor(rounds=rounds, slices=plan.slices)

@@ -21,9 +21,9 @@ from tuner.measure.warning import merge
 from tuner.report import evidence
 from tuner.report.decision import decide, deployment_of
 from tuner.report.sessions import standing_of
+from tuner.search.history import incumbent
 from tuner.search.record import Record, Trial
-from tuner.search.sampler import believed
-from tuner.search.standing import incumbent
+from tuner.search.surrogate import believed
 from tuner.space.space import Space
 from tuner.space.values import Value
 from tuner.stats.noise import Noise

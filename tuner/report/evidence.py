@@ -14,11 +14,11 @@ from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
-from tuner.measure.planning import FinalsPlan
+from tuner.measure.planning import FinalsPlan, noise_floor
 from tuner.measure.warning import Code, Warning, merge, of_conditions
 from tuner.report.layout import plural
 from tuner.search.record import Record, Trial
-from tuner.search.study import End, noise_floor
+from tuner.search.study import End
 from tuner.stats import steady
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.noise import Noise

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from tuner.measure.finals import INCUMBENT, SAME_BATCH, SIMPLER, Contender
 from tuner.measure.planning import USUAL_ROUNDS, FinalsPlan
 from tuner.measure.recommendation import simplicity
+from tuner.search.history import alike, incumbent
 from tuner.search.record import Trial
-from tuner.search.standing import alike, incumbent
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats.equivalence import chance_of_verdict
