@@ -80,6 +80,16 @@ def test_mathematics_needs_nothing_but_numpy_scipy_and_itself() -> None:
         assert all(name.startswith("tuner.stats.") for name in own), path
 
 
+def test_only_the_command_line_and_what_is_drawn_for_it_knows_a_console() -> None:
+    for path in FILES:
+        if path.relative_to(ROOT / "tuner").parts[0] in ("child", "frameworks", "report", "cli"):
+            continue  # a child prints into the log of its process
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        imported = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+        assert not {name for name in imported if name.partition(".")[0] in ("rich", "typer")}, path
+        assert not [node for node in nodes if isinstance(node, ast.Name) and node.id == "print"], path
+
+
 def test_what_measures_reads_no_clock_that_may_jump() -> None:
     """Durations come from monotonic clocks; the time of day is for people."""
     jumping = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}

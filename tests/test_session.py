@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tests.conftest import setting
 from tests.scripted import Log, noisy, run
+from tuner.cli.events import SearchShown
 from tuner.cli.options import MARGIN_PERCENT
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import refuse_elsewhere
@@ -292,7 +293,9 @@ def held(monkeypatch: pytest.MonkeyPatch, record: Record, *outcomes: Exception |
     monkeypatch.setattr("tuner.job.sessions.check_again", check)
     sessions = Sessions(n=1 + len(outcomes), every_s=0.0)
     request = Request(workload=Asked.named("resnet50"))
-    made = run_sessions(request, sessions, Console(file=StringIO()), after_first=lambda _: happened.append("told"))
+    made = run_sessions(
+        request, sessions, SearchShown(Console(file=StringIO())), after_first=lambda _: happened.append("told")
+    )
     return made, happened
 
 
