@@ -24,10 +24,9 @@ from tuner.space.setting import Setting
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.estimate import Estimate, estimate
 from tuner.stats.noise import Noise
-from tuner.trial.launcher import Launcher
+from tuner.trial.launcher import Launcher, start_together
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.running import CommandLauncher
-from tuner.trial.starting import start_together
 
 PAIR_S = 10.0
 """Slices of a pair of fresh processes, about."""

@@ -21,8 +21,8 @@ from tuner.stats.equivalence import Verdict, Word, judge
 from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.audit import Finding
 from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Started, start_together
 from tuner.trial.outcome import Facts, TrialFailure
-from tuner.trial.starting import Started, start_together
 
 _PLAN = PairPlan(min_quads=3, max_quads=10)
 

@@ -23,9 +23,8 @@ from tuner.measure.planning import FinalsPlan
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array
-from tuner.trial.launcher import Launcher, Process
+from tuner.trial.launcher import Launcher, Process, start_together
 from tuner.trial.outcome import Slice, TrialFailure
-from tuner.trial.starting import start_together
 
 INCUMBENT = "incumbent"
 SIMPLER = "simpler"

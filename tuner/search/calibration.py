@@ -13,8 +13,8 @@ from tuner.search.pool import Live
 from tuner.search.processes import Processes
 from tuner.space.setting import Setting
 from tuner.stats.noise import UNKNOWN, Noise
+from tuner.trial.launcher import Started
 from tuner.trial.outcome import TrialFailure
-from tuner.trial.starting import Started
 
 _ROOMY_BYTES = 4 << 30  # with this much free, the first processes start together without a look at their size
 

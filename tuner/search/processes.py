@@ -12,9 +12,8 @@ from tuner.search.record import Trial
 from tuner.search.reference import Reference, adopt, by_way_of_a_canary
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.trial.launcher import Launcher, Process
+from tuner.trial.launcher import Launcher, Process, Started, start_together
 from tuner.trial.outcome import Facts, TrialFailure
-from tuner.trial.starting import Started, start_together
 
 _MEMORY_MARGIN = 1.3  # a process grows while it runs
 
