@@ -38,6 +38,8 @@ from tuner.trial.outcome import Exit, Facts, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 from tuner.workload.workload import Workload
 
+pytestmark = pytest.mark.slow
+
 RACE = RacePlan()
 
 

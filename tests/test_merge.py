@@ -20,6 +20,8 @@ from tuner.job.rulebook import RulesRequest
 from tuner.search.record import Record
 from tuner.search.storage import all_records, open_storage
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def small(tmp_path: Path) -> str:

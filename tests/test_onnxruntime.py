@@ -23,7 +23,7 @@ OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.int
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["bert-tiny", "--mode", "training"], "ONNX Runtime has no mode 'training' here; known: inference"),
+        (["bert-tiny", "--mode", "training"], "bert-tiny has no mode 'training' in ONNX Runtime; known: inference"),
         (["lenet5", "--execution", "xla"], "--execution xla with ONNX Runtime; expected graph"),
         (["lenet5", "--set", "intra_op=2"], "intra_op is a knob of tensorflow, not of onnxruntime"),
         (["lenet5", "--space", "quick"], "unknown search space 'quick'; known: cpu, threads"),

@@ -40,6 +40,8 @@ from tuner.space.deployment import Deployment
 from tuner.space.term import EIGEN, OPENMP
 from tuner.workload.workload import Workload
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = DATA / "rules"
 PICTURES = {rulepage.SPEEDUPS: "rules-speedups.svg", rulepage.LOSSES: "rules-losses.svg"}
 BOTH = (False, True)

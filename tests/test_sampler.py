@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -200,7 +199,8 @@ def test_a_prior_mean_that_is_the_truth_leads_to_the_top(space: Space) -> None:
     assert informed.expected_gain == pytest.approx(0.3, abs=0.05)
 
 
-def test_a_proposal_on_a_large_lattice_takes_less_than_a_second() -> None:
+def test_a_proposal_looks_at_a_part_of_a_large_lattice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long it takes is a benchmark's question (`tests.benchmarks.searchers`): this is what it depends on."""
     surface = next(s for s in TUNED_ON if s.host.cores == 56 and s.build == OPENMP)
     space = surface.space
     assert len(space.points) > 100_000
@@ -208,10 +208,16 @@ def test_a_proposal_on_a_large_lattice_takes_less_than_a_second() -> None:
     settings = [*first_of(space), *(space.points[i] for i in rng.integers(len(space.points), size=30))]
     study = study_of(space, lambda s: math.log(surface.rate(s)), list(dict.fromkeys(settings)))
     sampler = LatticeSampler(space, seed=0)
-    sampler.propose(study)  # the lattice is encoded once
-    began_s = time.process_time()
+    counts: list[int] = []
+    predict = gp.predict
+
+    def counting(posterior: gp.Posterior, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: N803
+        counts.append(len(Z))
+        return predict(posterior, Z)
+
+    monkeypatch.setattr(gp, "predict", counting)
     proposal = sampler.propose(study, cost_s=lambda _: 1.0)
-    assert time.process_time() - began_s < 2.0  # twice what it may take, for a busy machine
+    assert sum(counts) < len(space.points)
     assert proposal is not None
     assert proposal.setting not in settings
 

@@ -42,6 +42,8 @@ from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.workload import Workload
 
+pytestmark = pytest.mark.slow
+
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 

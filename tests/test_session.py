@@ -39,6 +39,8 @@ from tuner.trial.outcome import Slice
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.asked import Asked
 
+pytestmark = pytest.mark.slow
+
 
 def session(ratio: float, se: float = 0.006, df: float = 9.0) -> Estimate:
     return Estimate(mean=math.log(ratio), se=se, n=int(df) + 1, df=df)

@@ -117,7 +117,9 @@ class Framework(ABC):
                 f"{self.title} does not run {workload.path}", f"expected {' or '.join(self.kinds)}; or --framework"
             )
         if workload.mode not in self.modes:
-            raise NoModeError(f"{self.title} has no mode '{workload.mode}' here", f"known: {', '.join(self.modes)}")
+            raise NoModeError(
+                f"{workload.name} has no mode '{workload.mode}' in {self.title}", f"known: {', '.join(self.modes)}"
+            )
         if workload.execution not in self.executions:
             raise BadInputError(
                 f"--execution {workload.execution} with {self.title}", f"expected {' or '.join(self.executions)}"

@@ -62,9 +62,11 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
     left_out = others | by_reason(excluded)
     if not studies:
         reasons = "; ".join(f"{len(names)} {reason}" for reason, names in left_out.items())
+        n_studies = sum(map(len, left_out.values()))
+        needed = "rules need finished searches of TensorFlow models: tftune suite"
         raise BadInputError(
-            f"none of {sum(map(len, left_out.values()))} studies can be learned from: {reasons}",
-            "ask for others, or search again" if request.filters else "run their searches again",
+            f"none of {n_studies} studies can be learned from: {reasons}",
+            "ask for others, or search again" if request.filters else needed,
         )
     told(f"learning from {len(studies)} studies, workloads: {len({s.workload for s in studies})}; and holding out")
     plan = LearnPlan()
