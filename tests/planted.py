@@ -23,10 +23,7 @@ from tests.benchmarks.replay import load
 from tuner.frameworks.tensorflow.baselines import BASELINES, WANG, wang_width
 from tuner.machine.host import Machine, host_of
 from tuner.machine.topology import Cache
-from tuner.measure.finals import Contender, Round
-from tuner.measure.noise import Noise
-from tuner.measure.statistics import Array, moderated
-from tuner.measure.verdict import INCUMBENT
+from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.model.graph import Features
 from tuner.rules.condition import Literal
 from tuner.rules.evidence import Study, apply
@@ -39,6 +36,9 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.term import COMPACT, EIGEN, OPENMP
 from tuner.space.values import Value
+from tuner.stats.estimate import Array
+from tuner.stats.moderation import moderated
+from tuner.stats.noise import Noise
 from tuner.trial.outcome import Slice
 
 TRACE = "resnet50-stock"

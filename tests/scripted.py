@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
-from tuner.measure.noise import Noise
 from tuner.search.budget import Budget
 from tuner.search.plan import Plan
 from tuner.search.record import SCHEMA, Record, Trial
@@ -17,6 +16,7 @@ from tuner.search.storage import create_or_continue, open_storage
 from tuner.search.study import Study
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.noise import Noise
 from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher
 

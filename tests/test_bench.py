@@ -20,20 +20,20 @@ from tuner.measure.constraint import Limits
 from tuner.measure.noise import gauge
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
-from tuner.measure.statistics import Estimate
-from tuner.measure.verdict import MARGIN
 from tuner.report.document import describe_study
 from tuner.search.bench import Bench
 from tuner.search.budget import Budget
+from tuner.search.history import alike, incumbent
 from tuner.search.lattice import Encoding
 from tuner.search.plan import BenchPlan, Plan
 from tuner.search.race import Call, RacePlan, call
 from tuner.search.record import Trial
-from tuner.search.sampler import fit
-from tuner.search.standing import alike, incumbent
+from tuner.search.surrogate import fit
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.equivalence import MARGIN
+from tuner.stats.estimate import Estimate
 from tuner.trial.outcome import Exit, Facts, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 from tuner.workload.workload import Workload
@@ -225,7 +225,7 @@ def test_what_a_live_process_can_run_costs_no_start(space: Space) -> None:
     bench.gauge([])
     fast = setting(inter_op=2, intra_op=8, batch_size=8)
     before = bench.cost_s(fast.with_values(batch_size=16))
-    start_s = bench.start_s / 2
+    start_s = bench.processes.start_s / 2
     list(bench.measure([Trial(number=0, setting=fast, status=Status.OK)], []))
     after = bench.cost_s(fast.with_values(batch_size=16))
     assert before - after == pytest.approx(start_s)
@@ -343,8 +343,8 @@ def test_by_way_of_a_canary_ratios_are_still_to_the_default(space: Space) -> Non
     launcher = Small(1)
     bench = Bench(space, launcher, BenchPlan(free_memory_bytes=launcher.free))
     bench.gauge([])
-    assert bench.alone
-    assert bench.room(2) == 1
+    assert bench.processes.alone
+    assert bench.processes.room(2) == 1
     fast = setting(inter_op=2, intra_op=8, batch_size=16)
     [done] = bench.measure([Trial(number=0, setting=fast, status=Status.OK)], [])
     bench.close()

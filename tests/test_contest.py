@@ -18,13 +18,11 @@ from tuner.job.compare import A, B, Comparison, check_ran, describe
 from tuner.job.side import Side
 from tuner.machine.host import Machine
 from tuner.measure import finals
-from tuner.measure.contest import Contest, Match, differ, fit_plan, needed_s
-from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
+from tuner.measure.contest import Contest, Match, differ
+from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
-from tuner.measure.noise import UNKNOWN
 from tuner.measure.objective import Objective
-from tuner.measure.statistics import Estimate
-from tuner.measure.verdict import INCUMBENT, MARGIN, UNMEASURED, Verdict, Word
+from tuner.measure.planning import Cost, FinalsPlan, fit_plan, needed_s
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.comparison import comparison
@@ -32,6 +30,9 @@ from tuner.report.terminal import speedup_text
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, Word
+from tuner.stats.estimate import Estimate
+from tuner.stats.noise import UNKNOWN
 from tuner.trial.outcome import Slice, Status
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 

@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ORDER = [
     "errors", "identity", "places", "plugins",
-    "child", "machine", "devices", "workload", "space", "frameworks", "trial", "measure", "search", "model", "rules",
-    "report", "job", "cli",
+    "child", "stats", "machine", "devices", "workload", "space", "frameworks", "trial", "measure", "search", "model",
+    "rules", "report", "job", "cli",
 ]  # fmt: skip
 FILES = sorted((ROOT / "tuner").rglob("*.py"))
 OWN = ("self", "cls", "os")  # os._exit is the documented name
@@ -68,6 +68,26 @@ def test_the_child_needs_nothing_but_the_standard_library_and_its_framework() ->
         }
         own = FRAMEWORKS[path.parent.parent.name]
         assert modules - set(sys.stdlib_module_names) <= {"numpy"} | own, path
+
+
+def test_mathematics_needs_nothing_but_numpy_scipy_and_itself() -> None:
+    others = {*sys.stdlib_module_names, "numpy", "scipy"}
+    for path in (ROOT / "tuner/stats").glob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+        own = {name for name in modules if name.partition(".")[0] not in others}
+        assert all(name.startswith("tuner.stats.") for name in own), path
+
+
+def test_only_the_command_line_and_what_is_drawn_for_it_knows_a_console() -> None:
+    for path in FILES:
+        if path.relative_to(ROOT / "tuner").parts[0] in ("child", "frameworks", "report", "cli"):
+            continue  # a child prints into the log of its process
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        imported = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+        assert not {name for name in imported if name.partition(".")[0] in ("rich", "typer")}, path
+        assert not [node for node in nodes if isinstance(node, ast.Name) and node.id == "print"], path
 
 
 def test_what_measures_reads_no_clock_that_may_jump() -> None:

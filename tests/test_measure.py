@@ -11,23 +11,16 @@ import pytest
 from tests.conftest import setting
 from tests.frameworks import CATALOGUE
 from tuner.measure.agreement import deviation
-from tuner.measure.finals import Contender, FinalsPlan, rates, run_round, table
+from tuner.measure.finals import INCUMBENT, Contender, rates, run_round, table
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
-from tuner.measure.statistics import Estimate, estimate, unpaired
-from tuner.measure.verdict import (
-    INCUMBENT,
-    Standing,
-    Word,
-    chance_of_verdict,
-    judge,
-    judge_all,
-    recommend,
-    simplicity,
-)
+from tuner.measure.planning import FinalsPlan
+from tuner.measure.recommendation import Standing, judge_all, recommend, simplicity
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.stats.equivalence import Word, chance_of_verdict, judge
+from tuner.stats.estimate import Estimate, estimate, unpaired
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
 

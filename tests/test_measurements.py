@@ -213,7 +213,7 @@ def test_with_memory_for_one_process_trials_go_by_way_of_a_canary(job: Job) -> N
     """The canary and the trial are real; only the free memory is made up."""
     bench = Bench(job.space, FreshLauncher(target=job.target()), BenchPlan(free_memory_bytes=lambda: 1 << 20))
     _, pairs = bench.gauge([])
-    assert bench.alone
+    assert bench.processes.alone
     assert pairs == []
     one = job.space.reference.with_values(inter_op=1, intra_op=1)
     try:

@@ -8,23 +8,15 @@ import numpy as np
 import pytest
 
 from tests.conftest import setting
-from tuner.measure.noise import (
-    LEAST_PROCESS_SD,
-    PRIOR_PROCESS_SD,
-    PRIOR_QUAD_SD,
-    UNKNOWN,
-    Noise,
-    gauge,
-    slice_sd,
-    together,
-)
+from tuner.measure.noise import gauge, slice_sd, together
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, measure_pair
-from tuner.measure.steady import creeps, unsettled
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.terminal import noise_text
 from tuner.space.deployment import Deployment
+from tuner.stats.noise import LEAST_PROCESS_SD, PRIOR_PROCESS_SD, PRIOR_QUAD_SD, UNKNOWN, Noise
+from tuner.stats.steady import creeps, unsettled
 from tuner.trial.scripted import ScriptedLauncher
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)

@@ -23,8 +23,8 @@ from tuner.job.request import Request, check
 from tuner.machine.libraries import intel_openmp
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
-from tuner.measure.statistics import estimate
 from tuner.space.setting import Setting
+from tuner.stats.estimate import estimate
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher, Target

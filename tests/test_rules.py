@@ -17,7 +17,6 @@ from tests.conftest import setting
 from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attributes, make, studies
 from tuner.frameworks.tensorflow.baselines import BASELINES, INTEL, wang_width
 from tuner.machine.host import Machine
-from tuner.measure.verdict import MARGIN
 from tuner.rules.account import account, is_right, loss
 from tuner.rules.average import next_one, over_workloads
 from tuner.rules.condition import Condition, Literal, roundest, thresholds
@@ -33,6 +32,7 @@ from tuner.rules.strata import ONEDNN_OFF, QUOTA, REST, Advice, Gain, advice_by_
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.rules.table import Table, follow, thread_table
 from tuner.space.term import EIGEN, OPENMP
+from tuner.stats.equivalence import MARGIN
 
 PLAN = LearnPlan()
 

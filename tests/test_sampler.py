@@ -17,13 +17,14 @@ from tests.frameworks import read_space, resolve
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.design import design
 from tuner.machine.host import Machine
-from tuner.search import gp
+from tuner.search.history import incumbent
 from tuner.search.lattice import Encoding, Lattice
 from tuner.search.record import Trial, distributions
-from tuner.search.sampler import LatticeSampler, believed
-from tuner.search.standing import incumbent
+from tuner.search.sampler import LatticeSampler
+from tuner.search.surrogate import believed
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats import gp
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
 

@@ -26,7 +26,6 @@ from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.report import terminal
 from tuner.report.document import describe_host, describe_study
-from tuner.search import gp
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.lattice import Encoding
 from tuner.search.lineup import contenders
@@ -38,6 +37,7 @@ from tuner.search.study import Study
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
+from tuner.stats import gp
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.workload import Workload

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tuner.measure.sequential import Looks, nominal_levels
-from tuner.measure.statistics import estimate
+from tuner.stats.estimate import estimate
+from tuner.stats.sequential import Looks, nominal_levels
 
 
 def bounds(fractions: list[float], *, alpha: float, rho: float) -> list[float]:

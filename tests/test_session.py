@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tests.conftest import setting
 from tests.scripted import Log, noisy, run
+from tuner.cli.events import SearchShown
 from tuner.cli.options import MARGIN_PERCENT
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import refuse_elsewhere
@@ -22,9 +23,6 @@ from tuner.job.request import Request
 from tuner.job.sessions import Held, Sessions, make_sessions, run_sessions
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
-from tuner.measure.session import BELIEVED_SD, pool, together
-from tuner.measure.statistics import Estimate
-from tuner.measure.verdict import MARGIN, Word
 from tuner.report import terminal
 from tuner.report.document import describe_line, describe_study
 from tuner.report.sessions import of_setting
@@ -34,6 +32,9 @@ from tuner.search.record import Record
 from tuner.search.storage import open_storage
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.equivalence import MARGIN, Word
+from tuner.stats.estimate import Estimate
+from tuner.stats.pooling import BELIEVED_SD, pool, together
 from tuner.trial.outcome import Slice
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.asked import Asked
@@ -294,7 +295,9 @@ def held(monkeypatch: pytest.MonkeyPatch, record: Record, *outcomes: Exception |
     monkeypatch.setattr("tuner.job.sessions.check_again", check)
     sessions = Sessions(n=1 + len(outcomes), every_s=0.0)
     request = Request(workload=Asked.named("resnet50"))
-    made = run_sessions(request, sessions, Console(file=StringIO()), after_first=lambda _: happened.append("told"))
+    made = run_sessions(
+        request, sessions, SearchShown(Console(file=StringIO())), after_first=lambda _: happened.append("told")
+    )
     return made, happened
 
 

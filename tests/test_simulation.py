@@ -9,8 +9,8 @@ import pytest
 
 from tests.benchmarks.replay import ReplayLauncher, load
 from tests.benchmarks.simulation import DEFAULT, ITEMS_S, TRACES, coverage, finals_study
-from tuner.measure.verdict import Word
 from tuner.space.deployment import Deployment
+from tuner.stats.equivalence import Word
 
 
 @pytest.mark.parametrize("name", TRACES)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tuner.measure.statistics import Estimate, estimate, moderated, paired, pooled_sd, unpaired
+from tuner.stats.estimate import Estimate, estimate, p_of_equal_means, paired, unpaired
+from tuner.stats.moderation import moderated, pooled_sd
 
 SAMPLES = st.lists(st.floats(-1, 1), min_size=3, max_size=20).filter(lambda x: np.std(x) > 1e-6)
 
@@ -35,6 +36,11 @@ def test_unpaired_is_welchs(a: list[float], b: list[float]) -> None:
     found, oracle = unpaired(a, b), stats.ttest_ind(b, a, equal_var=False)
     assert found.mean / found.se == pytest.approx(oracle.statistic)
     assert found.df == pytest.approx(oracle.df)
+
+
+@given(SAMPLES, SAMPLES)
+def test_equal_means_are_asked_of_as_by_student(a: list[float], b: list[float]) -> None:
+    assert p_of_equal_means(np.array(a), np.array(b)) == pytest.approx(stats.ttest_ind(a, b).pvalue, abs=1e-9)
 
 
 @given(SAMPLES)

@@ -13,7 +13,7 @@ from scipy import stats
 from tuner.errors import BadInputError
 from tuner.job.request import parse_size
 from tuner.measure.constraint import Limits
-from tuner.measure.tail import Kept, p99_within, quantiles, samples_needed
+from tuner.stats.tail import Kept, p99_within, quantiles, samples_needed
 
 
 @pytest.mark.parametrize(("p", "n"), [(0.5, 11), (0.9, 64), (0.99, 662)])

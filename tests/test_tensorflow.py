@@ -26,8 +26,8 @@ from tuner.frameworks.tensorflow.build import describe, read_onednn
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
-from tuner.measure.statistics import estimate
 from tuner.space.setting import Setting
+from tuner.stats.estimate import estimate
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
 from tuner.trial.outcome import Status, TrialFailure

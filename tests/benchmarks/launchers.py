@@ -19,8 +19,8 @@ from tuner.job.job import Job
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
-from tuner.measure.statistics import Estimate, estimate
 from tuner.space.setting import Setting
+from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher, Process, Target

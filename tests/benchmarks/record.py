@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.benchmarks.bench import BUILDS, job_on
 from tuner.machine.exclusive import measuring_alone
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.starting import start_together
+from tuner.trial.launcher import start_together
 
 FOLDER = Path(__file__).parent / "traces"
 N_PROCESSES = 6

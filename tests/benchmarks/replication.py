@@ -34,7 +34,7 @@ from scipy.special import stdtrit
 from tests.benchmarks.bench import BUILDS, Figure, job_on
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.objective import Objective
-from tuner.measure.statistics import Array, estimate
+from tuner.stats.estimate import Array, estimate
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Process

@@ -26,9 +26,9 @@ from tuner.machine.exclusive import measuring_alone
 from tuner.machine.host import detect
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
-from tuner.measure.statistics import estimate, unpaired
+from tuner.stats.estimate import estimate, unpaired
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.starting import start_together
+from tuner.trial.launcher import start_together
 
 TFTUNE = str(Path(sys.executable).with_name("tftune"))
 RULES = Path(__file__).parents[1] / "data" / "rules" / "rules.json"

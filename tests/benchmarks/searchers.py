@@ -30,12 +30,13 @@ from scipy.optimize import minimize
 from tests.benchmarks.bench import Figure
 from tests.benchmarks.surfaces import HELD_BACK, NOISE_SD, TUNED_ON, Surface
 from tuner.frameworks.tensorflow.knobs import KNOBS
-from tuner.measure.noise import Noise
+from tuner.search.history import incumbent
 from tuner.search.record import distributions, trials_of
-from tuner.search.sampler import LatticeSampler, believed
-from tuner.search.standing import incumbent
+from tuner.search.sampler import LatticeSampler
+from tuner.search.surrogate import believed
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
+from tuner.stats.noise import Noise
 
 MOST_TRIALS = 40
 NEAR = 0.98

@@ -24,25 +24,27 @@ import optuna
 from tests.benchmarks.bench import Figure
 from tests.benchmarks.replay import ReplayLauncher, load
 from tests.frameworks import CATALOGUE
-from tuner.measure.contest import Contest, fit_plan
-from tuner.measure.finals import Contender, Cost, FinalsPlan
-from tuner.measure.noise import Noise
+from tuner.measure.contest import Contest
+from tuner.measure.finals import INCUMBENT, Contender
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
-from tuner.measure.session import together
-from tuner.measure.statistics import Array, estimate, unpaired
-from tuner.measure.verdict import CLAIMS, INCUMBENT, Word, recommend
+from tuner.measure.planning import Cost, FinalsPlan, fit_plan
+from tuner.measure.recommendation import recommend
 from tuner.search.bench import Bench
 from tuner.search.budget import Budget
+from tuner.search.history import incumbent
 from tuner.search.plan import BenchPlan, Plan
 from tuner.search.race import RacePlan
 from tuner.search.record import Record
 from tuner.search.sampler import LatticeSampler
-from tuner.search.standing import incumbent
 from tuner.search.study import Study
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.equivalence import CLAIMS, Word
+from tuner.stats.estimate import Array, estimate, unpaired
+from tuner.stats.noise import Noise
+from tuner.stats.pooling import together
 from tuner.trial.scripted import ScriptedLauncher
 
 TRACES = ("resnet50-stock", "resnet50-OpenMP")

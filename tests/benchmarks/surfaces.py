@@ -54,9 +54,9 @@ import numpy as np
 from tests.frameworks import read_space, resolve
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
-from tuner.measure.statistics import Array
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.stats.estimate import Array
 from tuner.workload.workload import load
 
 NOISE_SD = 0.012  # of an observation, log scale

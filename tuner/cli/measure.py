@@ -28,9 +28,7 @@ from tuner.places import DEFAULT_STORAGE
 from tuner.workload.asked import Asked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tuner.measure.verdict import Verdict
+    pass
 
 NO_LONGER_HELPS = 1
 COMPARE_EPILOG = (
@@ -75,6 +73,7 @@ def compare(
 
     Knobs that are not named stay at the framework's default.
     """
+    from tuner.cli.events import ComparisonShown
     from tuner.job.compare import compare as run
     from tuner.job.compare import describe
     from tuner.job.request import Request, check
@@ -93,7 +92,15 @@ def compare(
         ),
         stores=False,
     )
-    made = run(checked, a, b, margin=threshold / 100, storage_url=storage, wait=wait, say=_say, told=_tell())
+    made = run(
+        checked,
+        a,
+        b,
+        margin=threshold / 100,
+        storage_url=storage,
+        wait=wait,
+        events=ComparisonShown(console(stderr=True)),
+    )
     document = describe(made)
     if json_:
         show_json(document)
@@ -119,6 +126,7 @@ def check(
     together. It no longer helps where it is shown to be worse, or no different. Where nothing could be decided, the
     exit code is 0.
     """
+    from tuner.cli.events import ComparisonShown
     from tuner.job.check import checkup
     from tuner.job.compare import describe
     from tuner.report.comparison import checked_text, comparison
@@ -132,8 +140,7 @@ def check(
         trial_timeout=trial_timeout,
         margin=None if threshold is None else threshold / 100,
         wait=wait,
-        say=_say,
-        told=_tell(),
+        events=ComparisonShown(console(stderr=True)),
     )
     document: dict[str, object] = {"schema": SCHEMA, "study": made.study, "helps": made.helps, "reason": None}
     if made.comparison is None:
@@ -167,14 +174,12 @@ def noise(
 
     It tells what a search of the default budget can find here, and what the machine did meanwhile.
     """
+    from tuner.cli.events import NoiseShown
     from tuner.job.gauge import describe, noise_of
     from tuner.job.request import Request
     from tuner.job.request import check as understand
-    from tuner.report import terminal
     from tuner.report.comparison import noise as table
-    from tuner.report.layout import ratio_text
 
-    progress = console(stderr=True)
     checked = understand(
         Request(
             workload=or_default(workload),
@@ -189,33 +194,10 @@ def noise(
     made = noise_of(
         checked,
         wait=wait,
-        waiting=lambda line: _say(f"waiting: {line}"),
-        introduce=lambda job: progress.print(terminal.host(job.described())),
-        told=lambda number, ratio: progress.print(
-            f"pair {number}: {ratio_text(ratio.ratio, *ratio.interval())}", style="dim"
-        ),
+        events=NoiseShown(console(stderr=True)),
     )
     document = describe(made)
     if json_:
         show_json(document)
     else:
         show("", table(document))
-
-
-def _say(line: str) -> None:
-    console(stderr=True).print(line, soft_wrap=True, markup=False)
-
-
-def _tell() -> Callable[[int, Verdict, float | None], None]:
-    """Return what prints a line after each round."""
-    from tuner.report.layout import duration_text
-    from tuner.report.terminal import speedup_text
-
-    progress = console(stderr=True)
-
-    def told(number: int, verdict: Verdict, left_s: float | None) -> None:
-        left = "" if left_s is None else f", {duration_text(left_s)} left"
-        figure = "" if verdict.speedup is None else f": {speedup_text(verdict.to_dict())}, {verdict.word}"
-        progress.print(f"round {number}{figure}{left}", style="dim")
-
-    return told

@@ -10,7 +10,7 @@ from tuner.errors import BadInputError
 from tuner.places import DEFAULT_STORAGE
 
 MARGIN_PERCENT = 2.0
-"""The margin unless the user gives another: `tuner.measure.verdict.MARGIN`, without what loading that would cost."""
+"""The margin unless the user gives another: `tuner.stats.equivalence.MARGIN`, without what loading that would cost."""
 _MOST_PERCENT = 50.0
 
 

@@ -224,6 +224,7 @@ def _why(document: dict[str, Any]) -> str:
 
 def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict[str, Any] | None:
     """Measure a setting against the default; None where it is the default."""
+    from tuner.cli.events import VerificationShown
     from tuner.job.compare import describe, measure
     from tuner.job.side import Side
     from tuner.machine.exclusive import measuring_alone
@@ -237,14 +238,14 @@ def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict
         Side(asked=text, setting=s, deployment=job.space.deployment(s))
         for text, s in ((job.space.default, default), ("rules", setting))
     )
-    with measuring_alone(wait=wait, waiting=lambda line: out.print(f"waiting: {line}")):
+    events = VerificationShown(out)
+    with measuring_alone(wait=wait, waiting=events.waiting):
         made = measure(
             job,
             a,
             b,
             checked,
-            say=lambda line: out.print(line, soft_wrap=True, markup=False),
-            told=lambda n, verdict, _: out.print(f"round {n}: {verdict.word}", style="dim"),
+            events=events,
         )
     return describe(made)
 

@@ -91,6 +91,7 @@ def search(
 
     The same command again continues the same study. What is found is kept as it comes: Ctrl-C loses nothing.
     """
+    from tuner.cli.events import SearchShown
     from tuner.job.request import Request
     from tuner.job.sessions import make_sessions, run_sessions
 
@@ -120,7 +121,7 @@ def search(
 
     # In JSON there is one document, and it comes last.
     after_first = (lambda _: None) if json_ else report
-    held = run_sessions(request, planned, console(stderr=True), after_first=after_first)
+    held = run_sessions(request, planned, SearchShown(console(stderr=True)), after_first=after_first)
     report(held.record)
     if held.interrupted:
         raise typer.Exit(INTERRUPTED)

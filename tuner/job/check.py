@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tuner.errors import BadInputError, TunerError
 from tuner.frameworks import registry
-from tuner.job.compare import A, B, Comparison, Say, Told, measure
+from tuner.job.compare import A, B, Comparison, measure
+from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
 from tuner.job.request import DEFAULT_SPACE, Checked, Request
 from tuner.job.request import check as understand
@@ -21,9 +22,6 @@ from tuner.job.side import Side
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
-from tuner.measure.session import Together
-from tuner.measure.tail import Kept
-from tuner.measure.verdict import Word
 from tuner.report import evidence, sessions
 from tuner.report.document import advice_of, describe_study
 from tuner.search.record import Record, now
@@ -31,6 +29,9 @@ from tuner.search.storage import check_storage, find, open_storage, storing
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.stats.equivalence import Word
+from tuner.stats.pooling import Together
+from tuner.stats.tail import Kept
 from tuner.workload.asked import Asked
 
 
@@ -79,8 +80,7 @@ def checkup(
     trial_timeout: str | None,
     margin: float | None,
     wait: bool,
-    say: Say,
-    told: Told,
+    events: ComparisonEvents,
 ) -> Checkup:
     """Measure a study's recommendation against the default, on this machine as it is now.
 
@@ -106,7 +106,7 @@ def checkup(
     default = Setting.of(described["baselines"][default_name]["setting"])
     batch = Deployment(arguments={"batch_size": default.batch_size})
     margin = described["finals"]["margin"] if margin is None else margin
-    with measuring_alone(wait=wait, waiting=lambda line: say(f"waiting: {line}")):
+    with measuring_alone(wait=wait, waiting=events.waiting):
         job = prepare(checked)
         refuse_elsewhere(record, job)
         made = measure(
@@ -119,8 +119,7 @@ def checkup(
             ),
             checked,
             margin=margin,
-            say=say,
-            told=told,
+            events=events,
         )
     for name, text in made.failures.items():
         if made.ended == "failed" or not any(name in round_.slices for round_ in made.rounds):

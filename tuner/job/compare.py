@@ -6,12 +6,13 @@ Both are finals of two: rounds of new processes, each process timed in turns wit
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tuner.errors import BadInputError, TunerError
+from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked
 from tuner.job.servers import Servers, parallel_starts
@@ -21,13 +22,14 @@ from tuner.machine.exclusive import measuring_alone
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
 from tuner.measure.contest import FEWEST, Contest
-from tuner.measure.finals import Contender, FinalsPlan, Round
+from tuner.measure.finals import Contender, Round
 from tuner.measure.objective import Objective
-from tuner.measure.verdict import MARGIN, Verdict, Word
+from tuner.measure.planning import FinalsPlan
 from tuner.measure.warning import DISTURBING, Warning, merge, of_conditions
 from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
 from tuner.search.record import now
+from tuner.stats.equivalence import MARGIN, Verdict, Word
 
 A, B = "a", "b"
 LAPS_FRESH, LAPS_FORKED = 4, 2
@@ -68,12 +70,6 @@ class Comparison:
         return sum(round_.timed_s for round_ in self.rounds)
 
 
-Told = Callable[[int, Verdict, float | None], None]
-"""Is told after each round: how many there are, what they say, and the time that is left (s)."""
-Say = Callable[[str], None]
-"""Is given a line where something has to be said."""
-
-
 def compare(
     checked: Checked,
     a: str,
@@ -82,18 +78,17 @@ def compare(
     margin: float,
     storage_url: str,
     wait: bool,
-    say: Say,
-    told: Told,
+    events: ComparisonEvents,
 ) -> Comparison:
     """Measure b against a; raises BadInputError before anything is measured."""
-    with measuring_alone(wait=wait, waiting=lambda line: say(f"waiting: {line}")):
+    with measuring_alone(wait=wait, waiting=events.waiting):
         job = prepare(checked)
         sides = side(a, job, storage_url), side(b, job, storage_url)
-        return measure(job, *sides, checked, margin=margin, say=say, told=told)
+        return measure(job, *sides, checked, margin=margin, events=events)
 
 
 def measure(
-    job: Job, a: Side, b: Side, checked: Checked, *, margin: float = MARGIN, say: Say, told: Told
+    job: Job, a: Side, b: Side, checked: Checked, *, margin: float = MARGIN, events: ComparisonEvents
 ) -> Comparison:
     """Hold rounds of new processes of both until the verdict is decided or the budget ends.
 
@@ -107,7 +102,7 @@ def measure(
     contenders = _contenders(a, b)
     began, began_s, budget_s = now(), time.monotonic(), checked.budget.time_s
     watch = job.device.watch(job.machine)
-    with Servers(job, deadline_s=checked.deadline_s, say=say) as servers:
+    with Servers(job, deadline_s=checked.deadline_s, say=events.notice) as servers:
         servers.first()  # it comes up while the model is exported
         launcher = job.launcher(deadline_s=checked.deadline_s)
         replicas = servers.replicas(contenders)
@@ -120,9 +115,9 @@ def measure(
             margin=margin,
             rng=np.random.default_rng(),
             left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
-            say=say,
+            say=events.notice,
         )
-        contest.hold(lambda: _tell(contest, told))
+        contest.hold(lambda: events.looked(contest.n_rounds, contest.verdicts()[A], contest.left_s()))
     seen = watch.seen()
     check_ran(contest.rounds)
     return Comparison(
@@ -159,10 +154,6 @@ def _plan(job: Job, *, forks: bool) -> FinalsPlan:
     """Return the plan; of a command every run is a process of its own, so that nothing is gained by several a round."""
     laps = LAPS_FORKED if forks else LAPS_FRESH
     return FinalsPlan(parallel=parallel_starts(job.machine), laps=laps if job.workload.command is None else 1)
-
-
-def _tell(contest: Contest, told: Told) -> None:
-    told(contest.n_rounds, contest.verdicts()[A], contest.left_s())
 
 
 def describe(made: Comparison) -> Document:

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.errors import TunerError
-from tuner.job.job import Job, prepare
+from tuner.job.events import NoiseEvents
+from tuner.job.job import prepare
 from tuner.job.request import Checked
 from tuner.machine.conditions import Conditions
 from tuner.machine.exclusive import measuring_alone
-from tuner.measure.contest import USUAL_ROUNDS
-from tuner.measure.finals import FinalsPlan
-from tuner.measure.noise import Noise, gauge, slice_sd
+from tuner.measure.noise import gauge, slice_sd
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
-from tuner.measure.statistics import Estimate, estimate
-from tuner.measure.verdict import MARGIN
+from tuner.measure.planning import USUAL_ROUNDS, FinalsPlan
 from tuner.measure.warning import merge, of_conditions
 from tuner.report import evidence
 from tuner.report.document import SCHEMA, Document
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.launcher import Launcher
+from tuner.stats.equivalence import MARGIN
+from tuner.stats.estimate import Estimate, estimate
+from tuner.stats.noise import Noise
+from tuner.trial.launcher import Launcher, start_together
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.running import CommandLauncher
-from tuner.trial.starting import start_together
 
 PAIR_S = 10.0
 """Slices of a pair of fresh processes, about."""
@@ -56,17 +55,15 @@ def noise_of(
     checked: Checked,
     *,
     wait: bool,
-    waiting: Callable[[str], None],
-    introduce: Callable[[Job], None],
-    told: Callable[[int, Estimate], None],
+    events: NoiseEvents,
 ) -> Gauged:
-    """Measure A against A in fresh pairs until the budget ends; `told` is called after each with its ratio."""
+    """Measure A against A in fresh pairs until the budget ends."""
     budget_s = checked.budget.time_s
     pairs: list[Pair] = []
     ratios: list[Estimate] = []
-    with measuring_alone(wait=wait, waiting=waiting):
+    with measuring_alone(wait=wait, waiting=events.waiting):
         job = prepare(checked)
-        introduce(job)
+        events.prepared(job)
         setting = job.space.reference
         same = (setting, job.space.deployment(setting))
         began_s = time.monotonic()
@@ -82,7 +79,7 @@ def noise_of(
             longest_s = max(longest_s, time.monotonic() - pair_began_s)
             batch_sizes = (setting.batch_size, setting.batch_size)
             ratios.append(estimate(log_ratios(pairs[-1], job.objective, batch_sizes=batch_sizes)))
-            told(len(pairs), ratios[-1])
+            events.pair_ends(len(pairs), ratios[-1])
         seen = watch.seen()
     noise, slices = gauge(pairs, job.objective, batch_size=setting.batch_size), FinalsPlan().slices
     return Gauged(

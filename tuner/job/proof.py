@@ -13,16 +13,16 @@ from tuner.job.job import Job
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
-from tuner.measure.statistics import Estimate, estimate
-from tuner.measure.verdict import Verdict, Word, judge
 from tuner.space.deployment import Deployment
 from tuner.space.experiment import Reach
 from tuner.space.setting import Setting
 from tuner.space.values import Value
+from tuner.stats.equivalence import Verdict, Word, judge
+from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.audit import Finding
 from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import Started, start_together
 from tuner.trial.outcome import Facts, TrialFailure
-from tuner.trial.starting import Started, start_together
 
 _PLAN = PairPlan(min_quads=3, max_quads=10)
 

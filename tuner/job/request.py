@@ -18,13 +18,13 @@ from tuner.frameworks.framework import Framework
 from tuner.machine.host import Machine, detect
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
-from tuner.measure.verdict import MARGIN
 from tuner.places import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.storage import check_storage
 from tuner.space import spacefile
 from tuner.space.catalogue import Catalogue
 from tuner.space.spacefile import SpaceFile
+from tuner.stats.equivalence import MARGIN
 from tuner.workload import workload as workloads
 from tuner.workload.asked import Asked
 from tuner.workload.workload import Workload

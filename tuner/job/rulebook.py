@@ -13,13 +13,13 @@ from tuner import __version__
 from tuner.errors import BadInputError, unknown
 from tuner.job.request import words
 from tuner.machine.host import detect, host_of
-from tuner.measure.verdict import MARGIN
 from tuner.places import DEFAULT_STORAGE, shipped
 from tuner.rules.distil import distil
 from tuner.rules.evidence import Known, by_reason, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.rule import RuleSet
 from tuner.search.storage import open_storage, records
+from tuner.stats.equivalence import MARGIN
 
 KEPT = Path("results/tftune-rules.json")
 """Where a team's rules lie, beside its studies, below the folder that tftune is run in."""

@@ -1,25 +1,19 @@
-"""Running a search: the only place where machine, storage, study and console meet."""
+"""Running a search: the only place where machine, storage and study meet."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
 from tuner.job.advise import hints
+from tuner.job.events import SearchEvents
 from tuner.job.job import Job, prepare
 from tuner.job.request import Checked, Request, check
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.exclusive import measuring_alone
-from tuner.measure.finals import FinalsPlan
+from tuner.measure.planning import FinalsPlan
 from tuner.model.graph import Features
-from tuner.report import terminal
-from tuner.report import workload as workloads
-from tuner.report.layout import plural
-from tuner.report.progress import Progress
 from tuner.rules.evidence import MEASURED
 from tuner.search.plan import BenchPlan, Plan
 from tuner.search.record import SCHEMA, Record, now
@@ -31,44 +25,36 @@ from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
 
 
-def run(request: Request, console: Console) -> tuple[Record | None, bool]:
-    """Run a search; returns its record and whether it was interrupted. Progress goes to `console`."""
+def run(request: Request, events: SearchEvents) -> tuple[Record | None, bool]:
+    """Run a search; returns its record and whether it was interrupted."""
     checked = check(request)
     record: Record | None = None
     try:
         with (
             storing(),
-            measuring_alone(wait=request.wait, waiting=lambda line: console.print(f"waiting: {line}")),
+            measuring_alone(wait=request.wait, waiting=events.waiting),
             contextlib.ExitStack() as cleanup,
         ):
             began_s = time.monotonic()  # a queue before this does not count
             job = prepare(checked)
-            say = partial(console.print, soft_wrap=True, markup=False)
-            _introduce(job, console)
+            events.prepared(job)
             servers = None
             if request.launcher == "fork":
-                servers = cleanup.enter_context(Servers(job, deadline_s=checked.deadline_s, say=say))
+                servers = cleanup.enter_context(Servers(job, deadline_s=checked.deadline_s, say=events.notice))
             forks = None if servers is None else servers.first()  # it comes up while the model is exported
             fresh = job.launcher(deadline_s=checked.deadline_s)
             launcher: Launcher = forks or fresh
             features = job.features()
-            # As one line: a table's rows begin with a number, and no part of this is to look like one.
-            told = workloads.line(job.described() | {"features": features and features.to_dict()})
-            console.print(told, soft_wrap=True)
             of_model = isinstance(fresh, FreshLauncher)
-            if isinstance(fresh, CommandLauncher):
-                console.print(workloads.precision(fresh.usual.elapsed_s), soft_wrap=True)
-            console.print()
+            events.workload_known(job, features, fresh.usual.elapsed_s if isinstance(fresh, CommandLauncher) else None)
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
-            hinted = hints(job, features, told=lambda line: console.print(line, soft_wrap=True))
+            hinted = hints(job, features, told=events.notice)
             sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits, hints=list(hinted.values()))
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
             _remember(record, job, checked, request, features)
             record.put("hints", {name: setting.to_dict() for name, setting in hinted.items()})
-            progress = _progress(record, job, console)
-            for name, setting in hinted.items():
-                console.print(terminal.hint_line(name, setting.to_dict(), job.described()), soft_wrap=True)
+            listener = events.study_begins(record, job, hinted)
             parallel = parallel_starts(job.machine)
             watch = job.device.watch(job.machine)
             try:
@@ -96,15 +82,15 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
                         together=parallel,
                     ),
                     budget=checked.budget,
-                    events=progress,
+                    events=listener,
                     seed=request.seed,
                     began_s=began_s,
                 ).run()
             finally:
-                progress.end()
+                events.study_ends()
                 record.put("conditions", [*record.get("conditions", []), watch.seen().to_dict()])
     except KeyboardInterrupt:
-        console.print("interrupted; every finished trial is kept, and the same command continues")
+        events.interrupted()
         return record, True
     return record, False
 
@@ -113,24 +99,6 @@ def _max_pair_s(launcher: FreshLauncher | CommandLauncher) -> float:
     """Return how long a pair may take: as many slices of a model as are worth it, but three quads of runs."""
     usual_s = BenchPlan().max_pair_s
     return usual_s if isinstance(launcher, FreshLauncher) else max(usual_s, 12 * launcher.usual.elapsed_s)
-
-
-def _introduce(job: Job, console: Console) -> None:
-    described = job.described()
-    for part in (terminal.host(described), "", terminal.knobs(described), "", terminal.baselines(described), ""):
-        console.print(part)
-    if job.ignored_variables:
-        console.print(f"not handed to the trials: {', '.join(job.ignored_variables)}, set in your environment")
-
-
-def _progress(record: Record, job: Job, console: Console) -> Progress:
-    done = len(record.trials())
-    verb = f"continuing with {plural(done, 'trial')}" if done else "beginning"
-    progress = Progress(console, [*job.space.points, *job.space.baselines.values()], terminal.held(job.described()))
-    progress.stage(
-        f"study {record.name}: {verb}; ratios are to {job.space.default} at batch size {job.space.reference.batch_size}"
-    )
-    return progress
 
 
 def _remember(record: Record, job: Job, checked: Checked, request: Request, features: Features | None) -> None:

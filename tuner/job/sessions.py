@@ -6,15 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rich.console import Console
-
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import checkup
+from tuner.job.events import SearchEvents
 from tuner.job.request import Request
 from tuner.job.run import run
 from tuner.report.document import describe_study
-from tuner.report.layout import duration_text
-from tuner.report.terminal import speedup_text
 from tuner.search.budget import parse_duration
 from tuner.search.record import Record
 
@@ -47,7 +44,11 @@ class Held:
 
 
 def run_sessions(
-    request: Request, sessions: Sessions, console: Console, *, after_first: Callable[[Record], None] = lambda _: None
+    request: Request,
+    sessions: Sessions,
+    events: SearchEvents,
+    *,
+    after_first: Callable[[Record], None] = lambda _: None,
 ) -> Held:
     """Search, then check in the other sessions what was found.
 
@@ -55,29 +56,25 @@ def run_sessions(
     sessions nothing is held: others may measure on this machine. A session that fails does not end the others.
     """
     began_s = time.monotonic()
-    record, interrupted = run(request, console)
+    record, interrupted = run(request, events)
     if sessions.n == 1 or record is None or interrupted:
         return Held(record=record, interrupted=interrupted)
     after_first(record)
     failed = False
     for number in range(2, sessions.n + 1):
         if not _is_to_check(record):
-            console.print("the study recommends the default: there is nothing to measure again")
+            events.nothing_to_repeat()
             break
         left_s = max(0.0, began_s + (number - 1) * sessions.every_s - time.monotonic())
-        console.print(
-            f"session {number} of {sessions.n} begins in {duration_text(left_s)}; Ctrl-C ends here, and "
-            f"`tftune check {record.name}` adds one later",
-            soft_wrap=True,
-        )
+        events.session_waits(number, sessions.n, record.name, left_s)
         try:
             time.sleep(left_s)
-            check_again(record.name, request, console)
+            check_again(record.name, request, events)
         except KeyboardInterrupt:
             return Held(record=record, interrupted=True, failed=failed)
         except TunerError as error:
             failed = True
-            console.print(f"session {number} failed: {error.message}", style="red", soft_wrap=True, markup=False)
+            events.session_failed(number, error)
             if isinstance(error, BadInputError):
                 break  # what is another machine or workload now stays so
     return Held(record=record, interrupted=False, failed=failed)
@@ -89,7 +86,7 @@ def _is_to_check(record: Record) -> bool:
     return held is not None and held["advice"]["source"] != record.catalogue.default
 
 
-def check_again(study: str, request: Request, console: Console) -> None:
+def check_again(study: str, request: Request, events: SearchEvents) -> None:
     """Add a session."""
     made = checkup(
         study,
@@ -99,8 +96,7 @@ def check_again(study: str, request: Request, console: Console) -> None:
         trial_timeout=request.trial_timeout,
         margin=request.margin,
         wait=True,
-        say=lambda line: console.print(line, soft_wrap=True, markup=False),
-        told=lambda n, verdict, _: console.print(f"round {n}: {verdict.word}", style="dim"),
+        events=events,
     )
     if made.comparison is not None:
-        console.print(f"this session: {speedup_text(made.comparison.verdict.to_dict())}", soft_wrap=True)
+        events.session_ends(made.comparison.verdict)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.measure.tail import Kept, p99, p99_within
+from tuner.stats.tail import Kept, p99, p99_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

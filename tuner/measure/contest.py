@@ -6,7 +6,7 @@
 
 A process is the unit of replication, a round gives one difference for each pair that ran in it, and each comparison is
 a paired t-test on its own differences. It is looked at after each of its rounds, at group-sequential levels
-(`tuner.measure.sequential`).
+(`tuner.stats.sequential`).
 
 Multiplicity. The fallback procedure (Wiens 2003, Pharmaceutical Statistics 2; Maurer & Bretz 2013, Statistics in
 Biopharmaceutical Research 5, for its looks): the error α = 5 % is split in advance,
@@ -22,38 +22,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from tuner.errors import TunerError
 from tuner.measure import finals
-from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
+from tuner.measure.finals import Contender, Round
 from tuner.measure.interruption import FORKS_DIFFER
-from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
-from tuner.measure.sequential import Looks
-from tuner.measure.statistics import Array, Estimate
-from tuner.measure.verdict import CLAIMS, MARGIN, UNMEASURED, Standing, Verdict, Word, judge
+from tuner.measure.planning import PRIMARY_TIME, FinalsPlan
+from tuner.measure.recommendation import Standing
+from tuner.stats.equivalence import CLAIMS, MARGIN, UNMEASURED, Verdict, Word, judge
+from tuner.stats.estimate import Array, Estimate, p_of_equal_means
+from tuner.stats.sequential import Looks
 from tuner.trial.launcher import Launcher
 
 Say = Callable[[str], None]
 
 FEWEST = 2
 """The fewest rounds that have an interval."""
-USUAL_ROUNDS = 10
-"""Rounds that the default budget of a search has time for: the noise floor is that of these."""
 _ALPHA = 0.05
 _PRIMARY_SHARE = 0.9  # of α
-_PRIMARY_TIME = 0.5  # of the time, at most, is the primary comparison's alone
 # Student's quantiles at the levels of a Brownian motion are a little too small where the variance is estimated from few
 # rounds: what is spent is exceeded by up to 20 % (200,000 simulated contests of 2 to 40 rounds). So less is spent.
 _STUDENT = 0.85
 _MOST_INTERRUPTED = 3
 _RHO = 2.0  # how the error is spent over the looks
 _SPARE = 1.1  # rounds that are planned over those that there seems to be time for
-_FEWEST_LAPS, _MOST_LAPS = 2, 6
 _WORTHWHILE = 8  # rounds: rivals for which there is no time for so many are not compared with
 _CHECK_ALPHA = 0.01  # the error of saying that forked processes differ from fresh ones
 _CHECK_FROM = 4  # rounds of forked processes
@@ -198,8 +194,8 @@ class Contest:
             return False
         left_s = self.left_s()
         if self._total_s is None or left_s is None:
-            return len(self.rounds) >= _PRIMARY_TIME * self.plan.max_rounds
-        return left_s <= (1 - _PRIMARY_TIME) * self._total_s
+            return len(self.rounds) >= PRIMARY_TIME * self.plan.max_rounds
+        return left_s <= (1 - PRIMARY_TIME) * self._total_s
 
     def _worthwhile_rivals(self) -> Sequence[Contender]:
         """Return as many of the rivals that were not begun, in order, as there is time to learn something of."""
@@ -339,47 +335,6 @@ class Contest:
 def differ(fresh: Array, forked: Array) -> bool:
     """Return whether log-ratios of fresh processes, shape (m,), lie apart from those of forked ones, shape (n,).
 
-    Student's t-test of two samples with one variance; one fresh round, of which nothing scatters, is enough to ask.
+    One fresh round, of which nothing scatters, is enough to ask.
     """
-    m, n = len(fresh), len(forked)
-    if not m or n < _CHECK_FROM:
-        return False
-    inside = float(((fresh - fresh.mean()) ** 2).sum() + ((forked - forked.mean()) ** 2).sum())
-    se = math.sqrt(inside / (m + n - 2) * (1 / m + 1 / n))
-    return 2 * float(stdtr(m + n - 2, -abs(float(fresh.mean() - forked.mean())) / max(se, 1e-12))) < _CHECK_ALPHA
-
-
-def fit_plan(
-    plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, left_s: float | None, resident: int | None
-) -> FinalsPlan:
-    """Return the plan with the laps that make the primary comparison's interval narrowest in the time it has.
-
-    n rounds of m slices of each give a half-width of t(n - 1) √(2 (σ_p² + σ_q²/m) / n): more slices a process cost
-    less time than more processes, and leave the luck of these. One lap alone is not enough where there is time for two:
-    weather that lasts for longer than a slice is in all slices of it. `costs` are those of the two that are compared;
-    `resident` is the number of processes that memory holds, None if that is not known.
-    """
-    fitting = plan.resident if resident is None else max(1, min(plan.resident, resident))
-    plan = replace(plan, resident=fitting)
-    time_s = USUAL_ROUNDS * plan.round_s(costs) if left_s is None else _PRIMARY_TIME * left_s
-
-    def half_width(laps: int) -> float:
-        candidate = replace(plan, laps=laps)
-        n = min(plan.max_rounds, int(time_s / candidate.round_s(costs)))
-        if n < plan.min_rounds:
-            return math.inf
-        return -float(stdtrit(n - 1, 0.025)) * noise.finals_se(rounds=n, slices=candidate.slices)
-
-    laps = [laps for laps in range(_FEWEST_LAPS, _MOST_LAPS + 1) if math.isfinite(half_width(laps))]
-    return replace(plan, laps=min(laps, key=half_width, default=1))
-
-
-def needed_s(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, gain: float) -> float:
-    """Return the time (s) in which the primary comparison finds a true `gain` in 90 % of cases, by the noise.
-
-    As many rounds at most as the plan has; `costs` are those of the two that are compared.
-    """
-    rounds = plan.min_rounds
-    while rounds < plan.max_rounds and noise.detectable(rounds=rounds, slices=plan.slices, margin=MARGIN) > gain:
-        rounds += 1
-    return rounds * plan.round_s(costs)
+    return len(fresh) > 0 and len(forked) >= _CHECK_FROM and p_of_equal_means(fresh, forked) < _CHECK_ALPHA

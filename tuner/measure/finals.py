@@ -19,13 +19,16 @@ from tuner.machine.conditions import asleep_s
 from tuner.measure import interruption
 from tuner.measure.interruption import Interruption
 from tuner.measure.objective import Objective
-from tuner.measure.statistics import Array
+from tuner.measure.planning import FinalsPlan
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.launcher import Launcher, Process
+from tuner.stats.estimate import Array
+from tuner.trial.launcher import Launcher, Process, start_together
 from tuner.trial.outcome import Slice, TrialFailure
-from tuner.trial.starting import start_together
 
+INCUMBENT = "incumbent"
+SIMPLER = "simpler"
+"""The simplest of the settings that the search could not tell apart from the incumbent."""
 SAME_BATCH = "@same-batch"
 _MOST_REPEATS = 2  # of one slice: what stalls for ever is slow
 
@@ -60,43 +63,6 @@ class Contender:
             **self.deployment.to_dict(),
             "eligible": self.eligible,
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """About how long a contender's process takes until it is ready, others starting beside it, and for a step (s)."""
-
-    start_s: float
-    step_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinalsPlan:
-    """`laps` there and back a round, slices of `slice_s`.
-
-    At most `parallel` processes start at once, and at most `resident` live at once.
-    """
-
-    slice_s: float = 0.5
-    laps: int = 2
-    parallel: int = 2
-    resident: int = 12
-    min_rounds: int = 3
-    max_rounds: int = 40
-
-    @property
-    def slices(self) -> int:
-        """Return how many slices of each contender a round has."""
-        return 2 * self.laps
-
-    def round_s(self, costs: Sequence[Cost]) -> float:
-        """Return about how long a round lasts."""
-        starts = sum(cost.start_s for cost in costs) / min(self.parallel, len(costs))
-        return starts + self.slices * sum(self.slice_for(cost.step_s) for cost in costs)
-
-    def slice_for(self, step_s: float) -> float:
-        """Return how long a slice lasts on average when a step takes `step_s`: it ends with a whole step."""
-        return max(step_s, self.slice_s + step_s / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

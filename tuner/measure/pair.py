@@ -22,7 +22,7 @@ from tuner.machine.conditions import asleep_s
 from tuner.measure import interruption
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
-from tuner.measure.statistics import Array
+from tuner.stats.estimate import Array
 from tuner.trial.launcher import Process
 from tuner.trial.outcome import Slice, TrialFailure
 

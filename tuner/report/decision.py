@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.measure.finals import SAME_BATCH, Contender
-from tuner.measure.session import Together
-from tuner.measure.verdict import INCUMBENT, SIMPLER, Advice, Standing, Verdict, Word, recommend
+from tuner.measure.finals import INCUMBENT, SAME_BATCH, SIMPLER, Contender
+from tuner.measure.recommendation import Advice, Standing, recommend
 from tuner.report.layout import plural
 from tuner.report.sessions import Session, all_together, closest_s, of_setting
 from tuner.search.record import Record
 from tuner.space.deployment import Deployment
+from tuner.stats.equivalence import Verdict, Word
+from tuner.stats.pooling import Together
 
 _SEVERAL = 2  # sessions that can say something together
 

@@ -15,19 +15,19 @@ from tuner.machine.host import Machine
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
-from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
-from tuner.measure.tail import Kept, p99
-from tuner.measure.verdict import judge_all
+from tuner.measure.recommendation import judge_all
 from tuner.measure.warning import merge
 from tuner.report import evidence
 from tuner.report.decision import decide, deployment_of
 from tuner.report.sessions import standing_of
+from tuner.search.history import incumbent
 from tuner.search.record import Record, Trial
-from tuner.search.sampler import believed
-from tuner.search.standing import incumbent
+from tuner.search.surrogate import believed
 from tuner.space.space import Space
 from tuner.space.values import Value
+from tuner.stats.noise import Noise
+from tuner.stats.tail import Kept, p99
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
 

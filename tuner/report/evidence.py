@@ -7,20 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.machine.conditions import Conditions
-from tuner.measure import interruption, steady
+from tuner.measure import interruption
 from tuner.measure.constraint import Limits
 from tuner.measure.contest import FEWEST
-from tuner.measure.finals import Contender, FinalsPlan, Round
+from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
-from tuner.measure.noise import Noise
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
-from tuner.measure.tail import QUANTILES, Kept, quantiles, samples_needed
-from tuner.measure.verdict import INCUMBENT, MARGIN
+from tuner.measure.planning import FinalsPlan, noise_floor
 from tuner.measure.warning import Code, Warning, merge, of_conditions
 from tuner.report.layout import plural
 from tuner.search.record import Record, Trial
-from tuner.search.study import End, noise_floor
+from tuner.search.study import End
+from tuner.stats import steady
+from tuner.stats.equivalence import MARGIN
+from tuner.stats.noise import Noise
+from tuner.stats.tail import QUANTILES, Kept, quantiles, samples_needed
 from tuner.trial.outcome import Slice
 
 _GIB = 1024**3

@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.text import Text
 
 from tuner.measure.finals import Round
-from tuner.measure.noise import UNKNOWN, Noise
 from tuner.report.document import trial_document
 from tuner.report.layout import clock_text, duration_text
 from tuner.report.terminal import noise_text, setting_text, trial_row
 from tuner.search.record import Trial
 from tuner.space.setting import Setting
+from tuner.stats.noise import UNKNOWN, Noise
 
 _CLEAR_LINE = "\r\x1b[2K"
 

@@ -9,13 +9,14 @@ from datetime import datetime
 from typing import Any
 
 from tuner.measure import finals
-from tuner.measure.finals import Contender, Round
+from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.measure.objective import Objective
-from tuner.measure.session import Together, together
-from tuner.measure.statistics import Estimate
-from tuner.measure.verdict import INCUMBENT, MARGIN, Standing
+from tuner.measure.recommendation import Standing
 from tuner.search.record import Record
 from tuner.space.setting import Setting
+from tuner.stats.equivalence import MARGIN
+from tuner.stats.estimate import Estimate
+from tuner.stats.pooling import Together, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,14 @@ from rich.text import Text
 
 from tuner.frameworks import registry
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
-from tuner.measure.noise import LEAST_PROCESS_SD
 from tuner.measure.objective import METRIC
-from tuner.measure.tail import QUANTILES, samples_needed
 from tuner.places import DEFAULT_STORAGE
 from tuner.report.document import Document
 from tuner.report.emit import emit, usual
 from tuner.report.layout import duration_text, percent, plural, rate_text, ratio_text, table
 from tuner.space.deployment import Deployment
+from tuner.stats.noise import LEAST_PROCESS_SD
+from tuner.stats.tail import QUANTILES, samples_needed
 
 _GIB = 1024**3
 _APART_S = 1800.0  # sessions of less than this between them may well meet the machine in one state

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from tuner.measure.statistics import Estimate, estimate
+from tuner.stats.estimate import Estimate, estimate
 
 
 def over_workloads(values: Iterable[tuple[str, float]]) -> Estimate | None:

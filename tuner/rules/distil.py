@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.measure.statistics import Estimate
 from tuner.rules.account import account, baselines, described, kind
 from tuner.rules.average import next_one, over_workloads, ratio_document
 from tuner.rules.evidence import Study
@@ -25,6 +24,7 @@ from tuner.rules.table import Rules, Table, batch_table, first_rule, follow, thr
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.term import EIGEN
+from tuner.stats.estimate import Estimate
 
 Out = Callable[[Study], bool]
 """Says of a study whether it is left out."""

@@ -18,10 +18,9 @@ from tuner.machine.host import host_of
 from tuner.measure import finals
 from tuner.measure.contest import FEWEST
 from tuner.measure.finals import Contender, Round
-from tuner.measure.noise import Noise, together
+from tuner.measure.noise import together
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
-from tuner.measure.statistics import moderated
 from tuner.rules.recipe import BATCH, ONEDNN, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, Surface
@@ -29,6 +28,8 @@ from tuner.search.record import Record
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
 from tuner.space.values import Value
+from tuner.stats.moderation import moderated
+from tuner.stats.noise import Noise
 from tuner.workload.workload import Execution
 
 COMPACT_BASELINE = "tf-guide-mkl"

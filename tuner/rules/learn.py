@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.measure.statistics import Array
+from tuner.stats.estimate import Array
 
 Mask = NDArray[np.bool_]
 Single = NDArray[np.float32]

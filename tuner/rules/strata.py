@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from tuner.measure.verdict import MARGIN
 from tuner.rules.average import over_workloads, ratio_document
+from tuner.stats.equivalence import MARGIN
 
 Kind = Mapping[str, Any]
 """A kind of machine and build: its shape, pool, onednn and quota (`tuner.rules.account.kind`)."""

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from tuner.frameworks.tensorflow.knobs import KNOBS
-from tuner.measure.statistics import Array
 from tuner.space.setting import Setting
 from tuner.space.values import Numbers, Value
+from tuner.stats.estimate import Array
 
 _AMPLITUDES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 _OTHER_WORD = 0.3

@@ -1,4 +1,4 @@
-"""The budget of a search: so many trials, so much time, or both."""
+"""The budget of a search: so many trials, so much time, or both; and what is left of the time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tuner.errors import BadInputError
+from tuner.trial.launcher import Launcher
 
 DEFAULT_TIME_S = 300.0
 _UNITS = (3600.0, 60.0, 1.0)
@@ -18,6 +19,28 @@ class Budget:
 
     trials: int | None = None
     time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Countdown:
+    """Time since `began_s`, on the launcher's clock, against `total_s`; None is no limit."""
+
+    launcher: Launcher
+    began_s: float
+    total_s: float | None
+
+    def passed_s(self) -> float:
+        """Return the time since the run began."""
+        return self.launcher.now() - self.began_s
+
+    def left_s(self) -> float | None:
+        """Return what is left; None if there is no limit."""
+        return None if self.total_s is None else self.total_s - self.passed_s()
+
+    def is_short_of(self, needed_s: float) -> bool:
+        """Return whether less than `needed_s` is left."""
+        left = self.left_s()
+        return left is not None and left < needed_s
 
 
 def make_budget(trials: int | None, time: str | None) -> Budget:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.measure.statistics import Array
 from tuner.space.setting import Setting
 from tuner.space.values import Value
+from tuner.stats.estimate import Array
 
 Indices = NDArray[np.intp]
 _LEAST = 0.5  # what a 0 counts as

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tuner.measure.contest import USUAL_ROUNDS
-from tuner.measure.finals import SAME_BATCH, Contender, FinalsPlan
-from tuner.measure.noise import Noise
-from tuner.measure.verdict import INCUMBENT, SIMPLER, chance_of_verdict, simplicity
+from tuner.measure.finals import INCUMBENT, SAME_BATCH, SIMPLER, Contender
+from tuner.measure.planning import USUAL_ROUNDS, FinalsPlan
+from tuner.measure.recommendation import simplicity
+from tuner.search.history import alike, incumbent
 from tuner.search.record import Trial
-from tuner.search.standing import alike, incumbent
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
+from tuner.stats.equivalence import chance_of_verdict
+from tuner.stats.noise import Noise
 
 
 def line_up(

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tuner.measure.constraint import Limits
-from tuner.measure.finals import FinalsPlan
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan
-from tuner.measure.verdict import MARGIN
+from tuner.measure.planning import FinalsPlan
 from tuner.search.race import RacePlan
+from tuner.stats.equivalence import MARGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ Notation
     d = x - b,  s_d² = s² + s_b² + 2σ_p², or 4σ_p² where the two had different reference processes, which have their
              luck too; its interval at look k is Student's at the nominal level α_k
 
-A pair is looked at after every quad, so its levels are group-sequential (`tuner.measure.sequential`): the probability
+A pair is looked at after every quad, so its levels are group-sequential (`tuner.stats.sequential`): the probability
 that a setting which is as good as the incumbent looks is called hopeless at any look is at most α/2. The incumbent is
 the best of many, so it looks a little better than it is, and some that are as good are given up.
 
@@ -25,8 +25,8 @@ from enum import StrEnum
 
 from scipy.special import stdtrit
 
-from tuner.measure.sequential import Looks
-from tuner.measure.statistics import Estimate
+from tuner.stats.estimate import Estimate
+from tuner.stats.sequential import Looks
 
 
 class Call(StrEnum):

@@ -20,11 +20,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.frameworks import registry
 from tuner.measure.pair import Pair
-from tuner.measure.statistics import Estimate
 from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
+from tuner.stats.estimate import Estimate
 from tuner.trial.outcome import Status, TrialFailure
 
 SCHEMA = 3

@@ -15,10 +15,10 @@ from typing import Any
 from tuner.errors import BaselineError, TunerError
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
-from tuner.measure.statistics import Estimate, moderated
-from tuner.trial.launcher import Launcher, Process
+from tuner.stats.estimate import Estimate
+from tuner.stats.moderation import moderated
+from tuner.trial.launcher import Launcher, Process, Started
 from tuner.trial.outcome import TrialFailure
-from tuner.trial.starting import Started
 
 Enough = Callable[[Pair], bool]
 PRIOR_DF = 4.0

@@ -11,7 +11,7 @@ versus local search in constrained optimization of computer models, section 4).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,18 +20,17 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
-from scipy.linalg import block_diag
 from scipy.special import ndtr
 
 from tuner.measure.constraint import Limits
-from tuner.measure.noise import Noise
-from tuner.measure.statistics import Array
-from tuner.search import gp
 from tuner.search.lattice import Encoding, Indices, Lattice
 from tuner.search.record import Trial, distributions, pending_of, trials_of
+from tuner.search.surrogate import PriorMean, believe
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
-from tuner.space.values import Value
+from tuner.stats import gp
+from tuner.stats.estimate import Array
+from tuner.stats.noise import Noise
 from tuner.trial.outcome import Status
 
 _LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (log scale)
@@ -40,8 +39,6 @@ _LEADERS = 4  # tried settings whose neighbours on a large lattice are looked at
 _CLIMBS = 5  # of the points looked at on a large lattice, from which better neighbours are sought
 _LEAST_COST_S = 0.1
 
-PriorMean = Callable[[Sequence[Setting]], Array]
-"""What is expected of settings before anything is measured: log-ratios to the default, shape (settings,)."""
 CostS = Callable[[Setting], float]
 """The seconds that a trial of a setting is expected to take."""
 
@@ -135,7 +132,7 @@ class LatticeSampler(BaseSampler):
         if not len(left):
             return None
         rng = np.random.default_rng([self._seed, len(trials), len(pending)])
-        posterior = self._believe(trials, pending, luck)
+        posterior = believe(trials, pending, self._encoding, luck, prior_mean=self._prior_mean)
         if posterior is None:
             return Proposal(setting=points[left[rng.integers(len(left))]], expected_gain=math.inf)
         allowed = [t.setting for t in trials if t.estimate is not None and t.eligible and not t.over_limit]
@@ -175,80 +172,6 @@ class LatticeSampler(BaseSampler):
                 X, y = self._encoding.encode([setting for setting, _ in known]), np.array([g for _, g in known])
                 found.append(gp.fit(X, y, _LIMIT_SD**2 * np.eye(len(y))))
         return found
-
-    def _believe(self, trials: Sequence[Trial], pending: Sequence[Setting], luck: float) -> gp.Mixture | None:
-        """Return the process of the trials, in which those under way came out as expected; None without trials.
-
-        This "kriging believer" keeps settings that are started together apart: Ginsbourger et al. (2010),
-        Kriging is well-suited to parallelize optimization, section 4.2.
-        """
-        mixture = fit(trials, self._encoding, luck, prior_mean=self._prior_mean)
-        if mixture is None or not pending:
-            return mixture
-        x = self._encoding.encode(pending)
-        return tuple(
-            gp.condition(
-                np.vstack([each.X, x]),
-                np.concatenate([each.y, gp.predict(each, x)[0]]),
-                block_diag(each.N, luck**2 * np.eye(len(pending))),
-                each.lengthscales,
-                each.amplitudes,
-                each.groups,
-            )
-            for each in mixture
-        )
-
-
-def fit(
-    trials: Sequence[Trial], encoding: Encoding, luck: float, *, prior_mean: PriorMean | None = None
-) -> gp.Mixture | None:
-    """Return the Gaussian processes of the trials that gave a number, or None if none did.
-
-    `luck` is what two processes of one setting differ by (σ_p, log scale): each trial shares that of its process with
-    those of other batch sizes in it, and that of its reference with all others that were compared with it.
-    """
-    known = [(t, estimate) for t in trials if (estimate := t.estimate) is not None]
-    if not known:
-        return None
-    settings = [t.setting for t, _ in known]
-    y = np.array([estimate.mean for _, estimate in known])
-    if prior_mean is not None:
-        y = y - prior_mean(settings)
-    references = np.array([t.reference for t, _ in known])
-    # Where it is not known in which process a trial ran, it had one of its own.
-    processes = np.array([t.process or -1 - i for i, (t, _) in enumerate(known)])
-    N = np.diag([estimate.se**2 for _, estimate in known])
-    for lucky in (processes, references):
-        N = N + luck**2 * (lucky[:, None] == lucky[None, :])
-    X = encoding.encode(settings)
-    return tuple(gp.fit(X, y, N, groups) for groups in _groupings(encoding))
-
-
-def believed(
-    trials: Sequence[Trial],
-    choices: Mapping[str, Sequence[Value]],
-    *,
-    luck: float,
-    prior_mean: PriorMean | None = None,
-) -> dict[Setting, float]:
-    """Return the posterior mean (log-ratio) of each setting that gave a number: what `incumbent` chooses by.
-
-    `choices` are the values of each knob, as `Space.choices` has them; what an older space had beside them is added.
-    The same trials give the same belief.
-    """
-    values = {name: dict.fromkeys(known) for name, known in choices.items()}
-    for trial in trials:
-        for name, value in trial.setting.items:
-            values.setdefault(name, {}).setdefault(value)
-    encoding = Encoding({name: tuple(known) for name, known in values.items()})
-    posterior = fit(trials, encoding, luck, prior_mean=prior_mean)
-    if posterior is None:
-        return {}
-    settings = distinct(t.setting for t in trials if t.estimate is not None)
-    mean = gp.mean_of(posterior, encoding.encode(settings))
-    if prior_mean is not None:
-        mean = mean + prior_mean(settings)
-    return dict(zip(settings, mean.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,20 +235,6 @@ def _kept(excesses: Sequence[gp.Posterior], Z: Array) -> Array:
         mean, sd = gp.predict(posterior, Z)
         probability = probability * ndtr(-mean / np.hypot(sd, 1e-6))
     return probability
-
-
-def _groupings(encoding: Encoding) -> list[gp.Groups]:
-    """Return the ways to group the coordinates that the model is averaged over.
-
-    In the first every knob acts together with all others. In the second the batch size, the spinning and the Eigen pool
-    of an OpenMP build each have a curve that all settings share, the threads and their binding have one together, and
-    what is left acts together: fewer trials tell more, where the truth is near that. Neither is best on all machines.
-    """
-    every = encoding.coordinates(*encoding.knobs)
-    alone = [["batch_size"], ["kmp_blocktime"], ["intra_op"] if "omp_num_threads" in encoding.knobs else []]
-    rest = [knob for knob in encoding.knobs if not any(knob in knobs for knobs in alone)]
-    groups = [group for knobs in (*alone, rest) if len(group := encoding.coordinates(*knobs))]
-    return [[every], [*groups, every]] if len(groups) > 1 else [[every]]
 
 
 def _luck(study: optuna.Study) -> float:

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy  # scipy.optimize: as in statistics
+import scipy  # scipy.optimize: as in moderation
 from scipy.special import ndtr, ndtri
 
-from tuner.measure.statistics import Array
+from tuner.stats.estimate import Array
 
 _MAX_Z = 8.0
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(160)

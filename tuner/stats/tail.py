@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betaincinv
 
-from tuner.measure.statistics import Array
+from tuner.stats.estimate import Array
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtrc, stdtrit
 
-from tuner.measure.statistics import Array, Estimate
-from tuner.measure.verdict import MARGIN, UNMEASURED, Verdict, Word, judge
+from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, Word, judge
+from tuner.stats.estimate import Array, Estimate
 
 BELIEVED_SD, BELIEVED_DF = 0.01, 4.0
 _Z = 1.96

@@ -16,14 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy  # scipy.optimize is loaded where a root is first looked for, which many commands do not
 from numpy.typing import NDArray
-from scipy.special import digamma, polygamma, stdtrit
+from scipy.special import stdtr, stdtrit
 
 Array = NDArray[np.float64]
-
-_LEAST_VARIANCE = 1e-8  # of log-ratios: no quads scatter by less than 0.01 %
-_LEAST_DF, _MOST_DF = 0.5, 200.0  # of what many variances say of one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,56 +65,23 @@ def estimate(x: Sequence[float] | Array) -> Estimate:
     return Estimate(mean=float(values.mean()), se=se, n=n, df=n - 1)
 
 
-def moderated(x: Sequence[float] | Array, *, prior_sd: float, prior_df: float) -> Estimate:
-    """Return the mean of `x` with a standard error that few values cannot make accidentally small.
-
-    s̃² = (d₀ s₀² + d s²) / (d₀ + d), with d = n - 1 and d₀ + d degrees of freedom: the moderated t-statistic of
-    Smyth (2004), Linear models and empirical Bayes methods, eq. 7. s₀ is what the study's other pairs showed.
-    """
-    values = np.asarray(x, dtype=float)
-    n = len(values)
-    d = n - 1
-    s2 = float(values.var(ddof=1)) if n > 1 else 0.0
-    variance = (prior_df * prior_sd**2 + d * s2) / (prior_df + d)
-    return Estimate(mean=float(values.mean()), se=math.sqrt(variance / n), n=n, df=prior_df + d)
-
-
-def squeezed(sums: Array, df: Array) -> Array:
-    """Return many variances, each in the light of all, from sums of squares and their degrees of freedom, shape (n,).
-
-    (d₀ s₀² + d_k s_k²) / (d₀ + d_k), with s₀² and d₀ from how the logarithms of the s_k² scatter: Smyth (2004), Linear
-    models and empirical Bayes methods, section 6.2. One that is far larger than the others moves them little, which
-    their mean would not keep it from. Those without degrees of freedom become s₀²; raises ValueError if all are such.
-    """
-    told = df > 0
-    if not told.any():
-        raise ValueError("no degrees of freedom: no variance can be told")
-    half = df[told] / 2
-    e = np.log(np.maximum(sums[told] / df[told], _LEAST_VARIANCE)) - digamma(half) + np.log(half)
-    beyond = float(e.var(ddof=1) - polygamma(1, half).mean()) if len(e) > 1 else 0.0
-    most, least = (float(polygamma(1, d / 2)) for d in (_LEAST_DF, _MOST_DF))
-    beyond = min(max(beyond, least), most)
-    half_prior = float(scipy.optimize.brentq(lambda h: polygamma(1, h) - beyond, _LEAST_DF / 2, _MOST_DF / 2))
-    usual = math.exp(float(e.mean()) + float(digamma(half_prior)) - math.log(half_prior))
-    return np.asarray((2 * half_prior * usual + sums) / (2 * half_prior + df))
-
-
-def pooled_sd(groups: Sequence[Sequence[float]], *, prior_sd: float, prior_df: float) -> float:
-    """Return the standard deviation inside groups, pooled over them and with a prior for when there are few."""
-    total, df = prior_df * prior_sd**2, prior_df
-    for group in groups:
-        if len(group) > 1:
-            total += float(np.var(group, ddof=1)) * (len(group) - 1)
-            df += len(group) - 1
-    return math.sqrt(total / df)
-
-
 def unpaired(a: Sequence[float] | Array, b: Sequence[float] | Array) -> Estimate:
     """Return mean(b) - mean(a) as if the two had been measured apart (Welch's interval)."""
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     va, vb = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
     df = (va + vb) ** 2 / (va**2 / (len(x) - 1) + vb**2 / (len(y) - 1)) if va + vb > 0 else math.inf
     return Estimate(mean=float(y.mean() - x.mean()), se=math.sqrt(va + vb), n=len(x) + len(y), df=float(df))
+
+
+def p_of_equal_means(a: Array, b: Array) -> float:
+    """Return how probable means at least so far apart are if the two, shapes (m,) and (n,), m + n > 2, have one mean.
+
+    Student's t-test of two samples with one variance; of one of them alone nothing scatters.
+    """
+    m, n = len(a), len(b)
+    inside = float(((a - a.mean()) ** 2).sum() + ((b - b.mean()) ** 2).sum())
+    se = math.sqrt(inside / (m + n - 2) * (1 / m + 1 / n))
+    return 2 * float(stdtr(m + n - 2, -abs(float(a.mean() - b.mean())) / max(se, 1e-12)))
 
 
 def paired(y: Array, a: int, b: int) -> Estimate:

@@ -25,12 +25,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # scipy.optimize: as in statistics
+import scipy  # scipy.optimize: as in moderation
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import ndtr
 
-from tuner.measure.statistics import Array
+from tuner.stats.estimate import Array
 
 _SQRT5 = np.sqrt(5.0)
 # Log-normal priors, (mean, sd) of the logarithm. A lengthscale of half the domain lets a trend be learned from

@@ -1,0 +1,117 @@
+"""What people see of a task while it runs: a line on a console for each thing that it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+
+from tuner.errors import TunerError
+from tuner.job.job import Job
+from tuner.model.graph import Features
+from tuner.report import terminal
+from tuner.report import workload as workloads
+from tuner.report.layout import duration_text, plural, ratio_text
+from tuner.report.progress import Progress
+from tuner.search.record import Record
+from tuner.space.setting import Setting
+from tuner.stats.equivalence import Verdict
+from tuner.stats.estimate import Estimate
+
+
+class _Shown:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def waiting(self, line: str) -> None:
+        self.notice(f"waiting: {line}")
+
+    def notice(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True, markup=False)
+
+
+class ComparisonShown(_Shown):
+    """Shows the rounds of a comparison with what they say."""
+
+    def looked(self, n_rounds: int, verdict: Verdict, left_s: float | None) -> None:
+        left = "" if left_s is None else f", {duration_text(left_s)} left"
+        figure = "" if verdict.speedup is None else f": {terminal.speedup_text(verdict.to_dict())}, {verdict.word}"
+        self._console.print(f"round {n_rounds}{figure}{left}", style="dim")
+
+
+class VerificationShown(_Shown):
+    """Shows the rounds of a comparison that is part of something else in a word each."""
+
+    def looked(self, n_rounds: int, verdict: Verdict, left_s: float | None) -> None:
+        del left_s
+        self._console.print(f"round {n_rounds}: {verdict.word}", style="dim")
+
+
+class NoiseShown(_Shown):
+    """Shows the machine and the ratio of each pair."""
+
+    def prepared(self, job: Job) -> None:
+        self._console.print(terminal.host(job.described()))
+
+    def pair_ends(self, number: int, ratio: Estimate) -> None:
+        self._console.print(f"pair {number}: {ratio_text(ratio.ratio, *ratio.interval())}", style="dim")
+
+
+class SearchShown(VerificationShown):
+    """Shows what is searched and where, the trials and rounds, and the further sessions."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._progress: Progress | None = None
+
+    def prepared(self, job: Job) -> None:
+        described = job.described()
+        for part in (terminal.host(described), "", terminal.knobs(described), "", terminal.baselines(described), ""):
+            self._console.print(part)
+        if job.ignored_variables:
+            ignored = ", ".join(job.ignored_variables)
+            self._console.print(f"not handed to the trials: {ignored}, set in your environment")
+
+    def workload_known(self, job: Job, features: Features | None, run_s: float | None) -> None:
+        # As one line: a table's rows begin with a number, and no part of this is to look like one.
+        told = workloads.line(job.described() | {"features": features and features.to_dict()})
+        self._console.print(told, soft_wrap=True)
+        if run_s is not None:
+            self._console.print(workloads.precision(run_s), soft_wrap=True)
+        self._console.print()
+
+    def study_begins(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Progress:
+        described, space = job.described(), job.space
+        done = len(record.trials())
+        verb = f"continuing with {plural(done, 'trial')}" if done else "beginning"
+        progress = Progress(self._console, [*space.points, *space.baselines.values()], terminal.held(described))
+        progress.stage(
+            f"study {record.name}: {verb}; ratios are to {space.default} at batch size {space.reference.batch_size}"
+        )
+        for name, setting in hinted.items():
+            self._console.print(terminal.hint_line(name, setting.to_dict(), described), soft_wrap=True)
+        self._progress = progress
+        return progress
+
+    def study_ends(self) -> None:
+        if self._progress is not None:
+            self._progress.end()
+
+    def interrupted(self) -> None:
+        self._console.print("interrupted; every finished trial is kept, and the same command continues")
+
+    def nothing_to_repeat(self) -> None:
+        self._console.print("the study recommends the default: there is nothing to measure again")
+
+    def session_waits(self, number: int, n_sessions: int, study: str, left_s: float) -> None:
+        self._console.print(
+            f"session {number} of {n_sessions} begins in {duration_text(left_s)}; Ctrl-C ends here, and "
+            f"`tftune check {study}` adds one later",
+            soft_wrap=True,
+        )
+
+    def session_ends(self, verdict: Verdict) -> None:
+        self._console.print(f"this session: {terminal.speedup_text(verdict.to_dict())}", soft_wrap=True)
+
+    def session_failed(self, number: int, error: TunerError) -> None:
+        self._console.print(f"session {number} failed: {error.message}", style="red", soft_wrap=True, markup=False)

@@ -1,0 +1,76 @@
+"""What the tasks tell of themselves while they run; whoever listens decides what people see of it.
+
+Events come between measurements, and never while something is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from tuner.errors import TunerError
+from tuner.job.job import Job
+from tuner.model.graph import Features
+from tuner.search.events import Events
+from tuner.search.record import Record
+from tuner.space.setting import Setting
+from tuner.stats.equivalence import Verdict
+from tuner.stats.estimate import Estimate
+
+
+class TaskEvents(Protocol):
+    """What every task that measures may tell."""
+
+    def waiting(self, line: str) -> None:
+        """Another measures on this machine, and is waited for; `line` says who."""
+
+    def notice(self, line: str) -> None:
+        """Something is not as it usually is, and the task goes on."""
+
+
+class ComparisonEvents(TaskEvents, Protocol):
+    """What a comparison of two settings tells."""
+
+    def looked(self, n_rounds: int, verdict: Verdict, left_s: float | None) -> None:
+        """A round has ended: what those that count say so far, and the time that is left (s)."""
+
+
+class NoiseEvents(TaskEvents, Protocol):
+    """What is told while the noise of a machine is measured."""
+
+    def prepared(self, job: Job) -> None:
+        """The machine and the build are known."""
+
+    def pair_ends(self, number: int, ratio: Estimate) -> None:
+        """A pair of fresh processes was measured."""
+
+
+class SearchEvents(ComparisonEvents, Protocol):
+    """What a search tells, and its further sessions, which are comparisons."""
+
+    def prepared(self, job: Job) -> None:
+        """The machine, the build, the knobs and the baselines are known."""
+
+    def workload_known(self, job: Job, features: Features | None, run_s: float | None) -> None:
+        """The workload is exported and its graph is known; `run_s` is how long one run of a command takes."""
+
+    def study_begins(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Events:
+        """The study is open, and these settings are tried early, by who hints at them. Return who listens to it."""
+
+    def study_ends(self) -> None:
+        """Nothing more comes from the study itself, however it ended."""
+
+    def interrupted(self) -> None:
+        """The user has ended the search."""
+
+    def nothing_to_repeat(self) -> None:
+        """The default is recommended, so that no further session has anything to measure."""
+
+    def session_waits(self, number: int, n_sessions: int, study: str, left_s: float) -> None:
+        """A further session of a study begins in so many seconds."""
+
+    def session_ends(self, verdict: Verdict) -> None:
+        """A further session has ended: what it says by itself."""
+
+    def session_failed(self, number: int, error: TunerError) -> None:
+        """A further session has failed."""

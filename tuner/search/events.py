@@ -1,0 +1,29 @@
+"""What a search tells of itself; whoever listens decides what people see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tuner.measure.finals import Round
+from tuner.search.record import Trial
+from tuner.stats.noise import Noise
+
+
+class Events(Protocol):
+    """Told what happens, between measurements and never during one."""
+
+    def stage(self, text: str) -> None:
+        """A new phase begins."""
+
+    def noise_known(self, noise: Noise, floor: float) -> None:
+        """The noise floor is known; `floor` is the smallest gain that finals of the usual length can believe."""
+
+    def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
+        """The processes of these trials are about to be started."""
+
+    def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
+        """A trial is in the record; `best` is the incumbent now."""
+
+    def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
+        """A round of the finals is in the record."""

@@ -1,0 +1,74 @@
+"""The history of a search: its finished trials, the best of them, and those that may be as good."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tuner.search.record import Record, Trial
+from tuner.search.surrogate import believed
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.stats.noise import Noise
+
+
+def incumbent(trials: Sequence[Trial], belief: Mapping[Setting, float] | None = None) -> Trial | None:
+    """Return the best trial among those that were not given up as hopeless: the largest posterior mean.
+
+    `belief` is the posterior mean (log-ratio) of each setting, as `tuner.search.surrogate.believed` has it. The largest
+    of many noisy means is too high on average; without a belief it is taken all the same. A baseline that a `--set`
+    rules out is compared with and not chosen, nor is what breaks a limit.
+    """
+    good = [t for t in trials if t.estimate is not None and not t.pruned and t.eligible and not t.over_limit]
+    known = belief or {}
+    return max(good, key=lambda t: known.get(t.setting, t.log_ratio or 0.0), default=None)
+
+
+def alike(
+    trials: Sequence[Trial], *, luck: float, level: float = 0.95, belief: Mapping[Setting, float] | None = None
+) -> list[Trial]:
+    """Return the trials that may be as good as the incumbent for all that the search can tell, it among them.
+
+    `luck` is what two processes of one setting differ by; `belief` as for `incumbent`.
+    """
+    best = incumbent(trials, belief)
+    if best is None or best.estimate is None:
+        return []
+    found = []
+    for trial in trials:
+        if trial.estimate is None or not trial.eligible or trial.over_limit:
+            continue
+        apart = trial.estimate.minus(best.estimate)
+        lucky = math.sqrt(2 if trial.reference == best.reference else 4) * luck
+        if trial is best or apart.widened(lucky).interval(level)[1] >= 1.0:
+            found.append(trial)
+    return found
+
+
+class History:
+    """The finished trials of a study, and what they say together."""
+
+    def __init__(self, record: Record, space: Space) -> None:
+        self._record = record
+        self._space = space
+        self._believed: tuple[tuple[int, float], dict[Setting, float]] | None = None
+        self.trials: list[Trial] = []
+
+    def read(self) -> None:
+        """Take over the trials of earlier runs: once, as no other run may measure meanwhile."""
+        self.trials = self._record.trials()
+
+    def noise(self) -> Noise:
+        """Return the noise as it was measured last, in an earlier run if not in this one."""
+        return Noise.from_dict(self._record.get("noise"))
+
+    def belief(self) -> dict[Setting, float]:
+        """Return the posterior mean (log-ratio) of each setting that was measured; found anew where more is known."""
+        knowledge = (len(self.trials), self.noise().process_sd)
+        if self._believed is None or self._believed[0] != knowledge:
+            self._believed = knowledge, believed(self.trials, self._space.choices(), luck=knowledge[1])
+        return self._believed[1]
+
+    def incumbent(self) -> Trial | None:
+        """Return the best trial so far."""
+        return incumbent(self.trials, self.belief())

@@ -1,0 +1,159 @@
+"""The live processes of a search: the reference, and those of the settings that are measured beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tuner.measure.pair import Pair
+from tuner.search.plan import BenchPlan
+from tuner.search.pool import Live, Pool
+from tuner.search.record import Trial
+from tuner.search.reference import Reference, adopt, by_way_of_a_canary
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.trial.launcher import Launcher, Process, Started, start_together
+from tuner.trial.outcome import Facts, TrialFailure
+
+_MEMORY_MARGIN = 1.3  # a process grows while it runs
+
+
+class Processes:
+    """Starts processes as memory allows, keeps them, and knows the one that is the reference."""
+
+    def __init__(self, space: Space, launcher: Launcher, plan: BenchPlan) -> None:
+        self._space = space
+        self._launcher = launcher
+        self._plan = plan
+        self._pool = Pool(plan.live if plan.limits.memory_bytes is None else 0)
+        self._n_references = 0
+        self._n_processes = 0
+        self._memory_bytes = 0
+        """The most that a process was seen to hold."""
+        self.reference: Reference | None = None
+        self.start_s = 0.0
+        """How long the last start of processes took."""
+        self.step_s = 0.0
+        """About how long a step of the reference takes."""
+
+    @property
+    def alone(self) -> bool:
+        """Return whether trials are compared by way of a canary, for want of memory."""
+        return self.reference is not None and self.reference.level is not None
+
+    def __contains__(self, setting: Setting) -> bool:
+        """Return whether a trial of a setting needs no start."""
+        return setting in self._pool
+
+    def room(self, together: int) -> int:
+        """Return how many trials may be started at once, of `together` wanted, by the memory that is left."""
+        free = self._plan.free_memory_bytes()
+        if self.alone:
+            return 1
+        if free is None or not self._memory_bytes:
+            return together
+        n_more = int(free / (_MEMORY_MARGIN * self._memory_bytes)) + len(list(self._pool))
+        return max(1, min(together, n_more))
+
+    def fits(self, n: int = 1) -> bool:
+        """Return whether there is memory for `n` more processes."""
+        free = self._plan.free_memory_bytes()
+        return free is None or free > n * _MEMORY_MARGIN * self._memory_bytes
+
+    def count_from(self, known: Sequence[Trial]) -> None:
+        """Number what is started from now on after what the finished trials of earlier runs had."""
+        self._n_references = max((trial.reference for trial in known), default=0)
+        self._n_processes = max((trial.process for trial in known), default=0)
+
+    def launch(self, settings: Sequence[Setting]) -> list[Started]:
+        """Start a process of each setting, and wait until all are warm."""
+        began = self._launcher.now()
+        wanted = [(setting, self._space.deployment(setting)) for setting in settings]
+        started = start_together(self._launcher, wanted, parallel=self._plan.parallel)
+        self.start_s = (self._launcher.now() - began) / math.ceil(len(settings) / self._plan.parallel)
+        for start in started:
+            self.saw(None if start.facts is None else start.facts.memory_bytes)
+        return started
+
+    def saw(self, memory_bytes: int | None) -> None:
+        """Take note of what a process was seen to hold."""
+        self._memory_bytes = max(self._memory_bytes, memory_bytes or 0)
+
+    def start(self, wanted: Sequence[Setting]) -> dict[Setting, TrialFailure]:
+        """Start what the wanted settings need, and a new reference before them if it is time for one.
+
+        Return the failures of those that did not start, by their setting. Raises BaselineError where there is no
+        reference.
+        """
+        first_of = {self._pool.key(setting): setting for setting in reversed(wanted)}
+        settings = sorted((s for s in first_of.values() if s not in self._pool), key=wanted.index)
+        reference = self.reference
+        due = reference is None or (reference.served >= self._plan.renew_every and not self.alone)
+        if not due and not settings:
+            return {}
+        if not self.fits(len(settings) + due):
+            self._pool.close()
+        if due and reference is not None and not self.fits(len(settings) + 1):
+            self.lose_reference()  # there is no room for the old one beside the new
+            reference = None
+        started = self.launch([self._space.reference, *settings] if due else settings)
+        if due:
+            first = started.pop(0)
+            if first.facts is not None or reference is None:
+                try:
+                    self.adopt(first)
+                except BaseException:
+                    for each in started:
+                        each.process.close()
+                    raise
+            else:
+                reference.served = 0  # the old one still serves
+        for each in started:
+            if each.facts is not None:
+                self.put(self.own(each.setting, each.process, each.facts), beside=wanted)
+        return {each.setting: each.failure for each in started if each.failure is not None}
+
+    def own(self, setting: Setting, process: Process, facts: Facts) -> Live:
+        """Return a started process with its number in the study."""
+        self._n_processes += 1
+        return Live(number=self._n_processes, setting=setting, process=process, facts=facts)
+
+    def take(self, setting: Setting) -> Live | None:
+        """Return the process of a setting, which is the caller's then; None where there is none."""
+        return self._pool.take(setting)
+
+    def put(self, live: Live, *, beside: Sequence[Setting]) -> None:
+        """Keep a process, as long as there is room; those of the settings `beside` stay."""
+        self._pool.put(live, beside=beside)
+
+    def adopt(self, start: Started) -> None:
+        """Make a started process the reference, in the place of the one before; raises BaselineError if it failed."""
+        made = adopt(start, self._n_references + 1)
+        if self.reference is not None:
+            self.reference.process.close()
+        self.reference, self.step_s = made, made.step_s
+        self._n_references += 1
+
+    def take_canary(self, enough: Callable[[Pair], bool], sd: float) -> None:
+        """Compare the reference with a canary, which takes its place; `sd` is what a quad scatters by."""
+        assert self.reference is not None
+        self.reference = by_way_of_a_canary(
+            self.reference,
+            self._launcher,
+            self._plan.pair,
+            self._plan.objective,
+            batch_size=self._space.reference.batch_size,
+            enough=enough,
+            sd=sd,
+        )
+
+    def lose_reference(self) -> None:
+        """End the reference; the next start brings another."""
+        if self.reference is not None:
+            self.reference.process.close()
+            self.reference = None
+
+    def close(self) -> None:
+        """End all of them."""
+        self._pool.close()
+        self.lose_reference()

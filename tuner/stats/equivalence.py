@@ -1,0 +1,86 @@
+"""Equivalence: whether a log-ratio is shown to be better, worse, or no different within a practical margin."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scipy.special import ndtr
+
+from tuner.stats.estimate import Estimate
+
+MARGIN = 0.02
+"""The smallest difference that matters in practice, unless the user says another: fixed, whatever the noise is."""
+_HOPELESSLY_WIDE = math.log(1.5)
+_FEWEST_DF = 2.0  # with one, an interval is narrow or wide by whether two numbers happen to agree
+_Z = 1.96
+
+
+class Word(StrEnum):
+    """What is said of a speed-up."""
+
+    BETTER = "better"
+    NO_DIFFERENCE = "no difference"
+    WORSE = "worse"
+    UNDECIDED = "undecided"
+
+
+CLAIMS = frozenset({Word.BETTER, Word.WORSE})
+"""What is said where a difference is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The speed-up of the incumbent over a baseline with its interval; None where nothing can be said."""
+
+    speedup: float | None
+    low: float | None
+    high: float | None
+    word: Word
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the verdict as plain data."""
+        return {"speedup": self.speedup, "low": self.low, "high": self.high, "verdict": self.word.value}
+
+
+SAME = Verdict(speedup=1.0, low=1.0, high=1.0, word=Word.NO_DIFFERENCE)
+"""The incumbent against its own setting under another name."""
+UNMEASURED = Verdict(speedup=None, low=None, high=None, word=Word.UNDECIDED)
+
+
+def judge(estimate: Estimate, *, level: float = 0.95, margin: float = MARGIN) -> Verdict:
+    """Return the verdict on a log-ratio, by its interval at `level` and the practical `margin` (0.02 for 2 %).
+
+    better or worse: the interval excludes 1, and the estimate is beyond the margin. no difference: the whole interval
+    lies inside the margin, which is an equivalence test (Westlake 1976, Biometrics 32; at 95 % a stricter one than the
+    usual two one-sided tests at 5 %). Anything else is undecided: no evidence, no claim; and no number at all where
+    the interval reaches more than half as much again up and down. Two rounds decide nothing.
+    """
+    low, high = estimate.interval(level)
+    if estimate.df <= 0 or math.log(max(high, 1e-300)) - estimate.mean > _HOPELESSLY_WIDE:
+        return UNMEASURED
+    speedup, most = estimate.ratio, 1 + margin
+    if estimate.df < _FEWEST_DF:
+        word = Word.UNDECIDED
+    elif low > 1 and speedup > most:
+        word = Word.BETTER
+    elif high < 1 and speedup < 1 / most:
+        word = Word.WORSE
+    elif low >= 1 / most and high <= most:
+        word = Word.NO_DIFFERENCE
+    else:
+        word = Word.UNDECIDED
+    return Verdict(speedup=speedup, low=low, high=high, word=word)
+
+
+def chance_of_verdict(difference: float, se: float, *, margin: float = MARGIN) -> float:
+    """Return the probability that an estimate with this standard error is judged at all, for a true `difference` (log).
+
+    A normal approximation: |x| is beyond both the margin and 1.96 standard errors, or closer to 0 than the margin by so
+    much.
+    """
+    outer, inner = max(math.log1p(margin), _Z * se), math.log1p(margin) - _Z * se
+    claim = ndtr((-outer - difference) / se) + ndtr((difference - outer) / se)
+    equal = ndtr((inner - difference) / se) - ndtr((-inner - difference) / se) if inner > 0 else 0.0
+    return float(claim + equal)

@@ -1,0 +1,69 @@
+"""Moderated variances: what few values scatter by, in the light of what others of their kind do.
+
+Few values may agree by luck. A prior, or the variances of the others, keeps their own from being taken at its word.
+
+Notation
+    d, s²     degrees of freedom of a variance, and the variance
+    d₀, s₀²   what is believed of it, and how many degrees of freedom that is worth
+
+Source: Smyth (2004), Linear models and empirical Bayes methods for assessing differential expression in microarray
+experiments, Statistical Applications in Genetics and Molecular Biology 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy  # scipy.optimize is loaded where a root is first looked for, which many commands do not
+from scipy.special import digamma, polygamma
+
+from tuner.stats.estimate import Array, Estimate
+
+_LEAST_VARIANCE = 1e-8  # of log-ratios: no quads scatter by less than 0.01 %
+_LEAST_DF, _MOST_DF = 0.5, 200.0  # of what many variances say of one
+
+
+def moderated(x: Sequence[float] | Array, *, prior_sd: float, prior_df: float) -> Estimate:
+    """Return the mean of `x` with a standard error that few values cannot make accidentally small.
+
+    s̃² = (d₀ s₀² + d s²) / (d₀ + d), with d = n - 1 and d₀ + d degrees of freedom: the moderated t-statistic of
+    Smyth (2004), Linear models and empirical Bayes methods, eq. 7. s₀ is what the study's other pairs showed.
+    """
+    values = np.asarray(x, dtype=float)
+    n = len(values)
+    d = n - 1
+    s2 = float(values.var(ddof=1)) if n > 1 else 0.0
+    variance = (prior_df * prior_sd**2 + d * s2) / (prior_df + d)
+    return Estimate(mean=float(values.mean()), se=math.sqrt(variance / n), n=n, df=prior_df + d)
+
+
+def squeezed(sums: Array, df: Array) -> Array:
+    """Return many variances, each in the light of all, from sums of squares and their degrees of freedom, shape (n,).
+
+    (d₀ s₀² + d_k s_k²) / (d₀ + d_k), with s₀² and d₀ from how the logarithms of the s_k² scatter: Smyth (2004), Linear
+    models and empirical Bayes methods, section 6.2. One that is far larger than the others moves them little, which
+    their mean would not keep it from. Those without degrees of freedom become s₀²; raises ValueError if all are such.
+    """
+    told = df > 0
+    if not told.any():
+        raise ValueError("no degrees of freedom: no variance can be told")
+    half = df[told] / 2
+    e = np.log(np.maximum(sums[told] / df[told], _LEAST_VARIANCE)) - digamma(half) + np.log(half)
+    beyond = float(e.var(ddof=1) - polygamma(1, half).mean()) if len(e) > 1 else 0.0
+    most, least = (float(polygamma(1, d / 2)) for d in (_LEAST_DF, _MOST_DF))
+    beyond = min(max(beyond, least), most)
+    half_prior = float(scipy.optimize.brentq(lambda h: polygamma(1, h) - beyond, _LEAST_DF / 2, _MOST_DF / 2))
+    usual = math.exp(float(e.mean()) + float(digamma(half_prior)) - math.log(half_prior))
+    return np.asarray((2 * half_prior * usual + sums) / (2 * half_prior + df))
+
+
+def pooled_sd(groups: Sequence[Sequence[float]], *, prior_sd: float, prior_df: float) -> float:
+    """Return the standard deviation inside groups, pooled over them and with a prior for when there are few."""
+    total, df = prior_df * prior_sd**2, prior_df
+    for group in groups:
+        if len(group) > 1:
+            total += float(np.var(group, ddof=1)) * (len(group) - 1)
+            df += len(group) - 1
+    return math.sqrt(total / df)
