@@ -121,6 +121,7 @@ def onnx() -> OnnxRuntimeBuild:
         python="3.11.7",
         onnxruntime="1.32.0",
         providers=["AzureExecutionProvider", "CPUExecutionProvider"],
+        converters={"tensorflow": "2.21.0", "keras": "3.12.0", "tf2onnx": "1.17.0"},
         cpus=2,
         observations=[
             {"changes": changes, "created": n, "idle_cpu_s": idle_s, "options": low} for changes, n, idle_s in seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ from tests.command_line import tftune
 from tests.conftest import Call
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK
-from tuner.job.request import space_file
+from tuner.job.job import prepare
+from tuner.job.request import Request, check, space_file
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
 from tuner.space.space import resolve
+from tuner.trial.fresh import FreshLauncher
+from tuner.workload.asked import Asked
 from tuner.workload.workload import Workload
 
 OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.intra_op.allow_spinning": 0}
@@ -125,6 +129,24 @@ def test_an_operator_that_onnx_lacks_is_named_and_nothing_is_written(tmp_path: P
     last = ended.stderr.strip().splitlines()[-1]
     assert "it has the operator Betainc, which ONNX Runtime cannot run on the CPU" in last
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net.py"]
+
+
+@pytest.mark.tensorflow
+def test_what_is_converted_computes_the_same(tmp_path: Path) -> None:
+    """A tensor that the model has from elsewhere stays one, and Keras's GELU needs an operator that ONNX lacks."""
+    name = written(tmp_path, "tf.nn.gelu(tf.linalg.matmul(x, w)) + tf.math.erfc(x) * c")
+    path = tmp_path / name
+    path.write_text(path.read_text().replace("    return", "    c = tf.range(64, dtype=tf.float32)\n    return", 1))
+    outputs = []
+    for framework in ("tensorflow", "onnxruntime"):
+        job = prepare(check(Request(workload=Asked.named(str(path), framework=framework)), stores=False))
+        job.export()
+        reference = job.space.reference
+        with closing(FreshLauncher(target=job.target()).launch(reference, job.space.deployment(reference))) as process:
+            sample = process.ready().sample
+        assert sample is not None
+        outputs += list(sample["outputs"].values())
+    assert outputs[0] == pytest.approx(outputs[1], rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.tensorflow

@@ -27,6 +27,8 @@ class OnnxRuntimeBuild:
     onnxruntime: str
     providers: list[str]
     """Its execution providers, in its own order of preference."""
+    converters: dict[str, str]
+    """The versions of what makes an ONNX file of TensorFlow's export, by name; none of what is not installed."""
     cpus: int
     """The CPUs of the affinity mask under which the experiments ran."""
     observations: list[Observation]
@@ -73,7 +75,7 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     if known is not None:
         return OnnxRuntimeBuild(**known)
     facts, _ = probing.ask(python, env, _SUBJECT, plan)
-    same = {name: facts[name] for name in ("python", "onnxruntime", "providers")}
+    same = {name: facts[name] for name in ("python", "onnxruntime", "providers", "converters")}
     build = OnnxRuntimeBuild(id=digest(same), **same, cpus=len(cpus), observations=facts["observations"])
     memory.keep(asdict(build))
     return build

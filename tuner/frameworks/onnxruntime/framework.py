@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tuner.frameworks import framework
 from tuner.frameworks.onnxruntime import build, design
@@ -18,6 +18,7 @@ from tuner.space.values import Value
 from tuner.workload.workload import Workload
 
 _ONNX = "onnx"
+_CONVERSION = 2  # raise it when the conversion makes another file
 
 
 class OnnxRuntime(framework.Framework):
@@ -50,7 +51,9 @@ class OnnxRuntime(framework.Framework):
 
     def exported(self, workload: Workload, build: framework.Build) -> list[object]:
         """Return what an export depends on: an ONNX file stays where it is, with the weights beside it."""
-        return [str(workload.path) if workload.kind == _ONNX else "", build.version]
+        if workload.kind == _ONNX:
+            return [str(workload.path)]
+        return [_CONVERSION, build.version, cast("OnnxRuntimeBuild", build).converters]
 
     def regimes(self, space: Space) -> list[Setting]:
         """Return a setting of each regime: operators one at a time or several at once, idle threads asleep."""

@@ -9,10 +9,13 @@ experiment, or null where nothing is set.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 from typing import Any, Dict, List, Optional
 
 from ....child import fork, looking
 from . import session
+
+CONVERTERS = ("tensorflow", "tensorflow-cpu", "keras", "tf2onnx")
 
 
 def observe(low: Dict[str, str], changes: Optional[Dict[str, str]]) -> Dict[str, Any]:
@@ -28,8 +31,17 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     return {
         "onnxruntime": onnxruntime.__version__,
         "providers": onnxruntime.get_available_providers(),
+        "converters": {name: version for name in CONVERTERS if (version := installed(name)) is not None},
         "observations": [observation for observation in found if observation is not None],
     }
+
+
+def installed(name: str) -> Optional[str]:
+    """Return the version of a package without importing it, None where it is not there."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def main(arguments: List[str]) -> None:
