@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,55 +29,44 @@ Replicas = Callable[[Sequence[Contender]], Sequence[Launcher]]
 """Returns what forks the processes of contenders, if anything does; whoever gives it ends them."""
 
 
+@dataclass(slots=True, kw_only=True)
 class Finals:
-    """The finals of one run of a study."""
+    """The finals of one run of a study.
 
-    def __init__(
-        self,
-        *,
-        record: Record,
-        history: History,
-        space: Space,
-        launcher: Launcher,
-        replicas: Replicas,
-        processes: Processes,
-        plan: Plan,
-        time: Countdown,
-        events: Events,
-        seed: int,
-    ) -> None:
-        """Fresh processes come from `launcher`; those of the search, `processes`, tell what a start and a step cost."""
-        self._record = record
-        self._history = history
-        self._space = space
-        self._launcher = launcher
-        self._replicas = replicas
-        self._processes = processes
-        self._plan = plan
-        self._time = time
-        self._events = events
-        self._seed = seed
-        self._began = ""
-        self._earlier: dict[str, object] | None = record.get("finals")
-        """Those of an earlier session, until these can stand in for them."""
-        self.rounds: list[Round] = []
+    Fresh processes come from `launcher`; those of the search, `processes`, tell what a start and a step cost.
+    """
+
+    record: Record
+    history: History
+    space: Space
+    launcher: Launcher
+    replicas: Replicas
+    processes: Processes
+    plan: Plan
+    time: Countdown
+    events: Events
+    seed: int
+    rounds: list[Round] = field(default_factory=list)
+    began: str = ""
+    earlier: dict[str, object] | None = None
+    """Those of an earlier session, until these can stand in for them."""
 
     def reserve_s(self) -> float:
         """Return the time that the finals need for a small gain, and no more than their share of the budget."""
         costs = self._costs(self._line_up()[:2])
         if len(costs) < 2:
             return 0.0
-        needed = 2 * needed_s(self._plan.finals, self._history.noise(), costs, gain=_SOUGHT_GAIN)
-        return needed if self._time.total_s is None else min(needed, _SHARE * self._time.total_s)
+        needed = 2 * needed_s(self.plan.finals, self.history.noise(), costs, gain=_SOUGHT_GAIN)
+        return needed if self.time.total_s is None else min(needed, _SHARE * self.time.total_s)
 
     def hold(self) -> None:
         """Hold rounds until every comparison is decided or the time is used up."""
-        if self._history.incumbent() is None:
+        if self.history.incumbent() is None:
             seen = [
-                (trial.step_s, trial.peak_memory_bytes) for trial in self._history.trials if trial.estimate is not None
+                (trial.step_s, trial.peak_memory_bytes) for trial in self.history.trials if trial.estimate is not None
             ]
-            if self._plan.bench.limits and seen:
-                nearest = self._plan.bench.limits.nearest(seen)
+            if self.plan.bench.limits and seen:
+                nearest = self.plan.bench.limits.nearest(seen)
                 raise TunerError(
                     f"none of {len(seen)} trials keeps to the limits; the nearest were {nearest}",
                     "raise the limit, or give a longer --time-budget to find what keeps to it",
@@ -87,33 +77,33 @@ class Finals:
             raise TunerError(
                 "there is nothing to compare the default with", "give a --space or --set with more settings"
             )
-        self._events.stage(
+        self.events.stage(
             f"finals: the incumbent against {contenders[1].names[0]}"
             + (f", then against {len(contenders) - 2} more" if len(contenders) > 2 else "")
-            + f"; differences under {100 * self._plan.margin:g} % are treated as equal"
+            + f"; differences under {100 * self.plan.margin:g} % are treated as equal"
         )
         contest = Contest(
             contenders=contenders,
-            launcher=self._launcher,
-            replicas=self._replicas(contenders),
+            launcher=self.launcher,
+            replicas=self.replicas(contenders),
             plan=fit_plan(
-                self._plan.finals,
-                self._history.noise(),
+                self.plan.finals,
+                self.history.noise(),
                 self._costs(contenders[:2]),
-                left_s=self._time.left_s(),
+                left_s=self.time.left_s(),
                 resident=self._resident(),
             ),
-            objective=self._plan.bench.objective,
-            margin=self._plan.margin,
-            rng=np.random.default_rng([self._seed, len(self._record.runs())]),
-            left_s=self._time.left_s,
-            say=self._events.stage,
+            objective=self.plan.bench.objective,
+            margin=self.plan.margin,
+            rng=np.random.default_rng([self.seed, len(self.record.runs())]),
+            left_s=self.time.left_s,
+            say=self.events.stage,
         )
-        self.rounds, self._began = contest.rounds, now()
+        self.rounds, self.began, self.earlier = contest.rounds, now(), self.record.get("finals")
 
         def after_round() -> None:
             self._keep(contest)
-            self._events.round_ends(len(contest.rounds), contest.rounds[-1], self._time.left_s())
+            self.events.round_ends(len(contest.rounds), contest.rounds[-1], self.time.left_s())
 
         contest.hold(after_round)
 
@@ -121,32 +111,32 @@ class Finals:
         """Return what each contender costs, as the trials of its batch size tell."""
         # Where another batch size went on in a process, its trial tells nothing of a start.
         starts_s = [
-            trial.start_s for trial in self._history.trials if trial.facts is not None and trial.facts["load_s"] > 0
+            trial.start_s for trial in self.history.trials if trial.facts is not None and trial.facts["load_s"] > 0
         ]
-        start_s = max(starts_s[-6:], default=self._processes.start_s)
+        start_s = max(starts_s[-6:], default=self.processes.start_s)
         steps_s = {
             trial.setting.batch_size: trial.pair.candidate[-1].elapsed_s / trial.pair.candidate[-1].n_steps
-            for trial in self._history.trials
+            for trial in self.history.trials
             if trial.pair is not None
         }
-        usual_s = self._processes.step_s
+        usual_s = self.processes.step_s
         return [Cost(start_s=start_s, step_s=steps_s.get(c.setting.batch_size, usual_s)) for c in contenders]
 
     def _line_up(self) -> list[Contender]:
         """Return the contenders of finals that were held now."""
         return line_up(
-            self._history.trials,
-            self._space,
-            self._history.noise(),
-            self._plan.finals,
-            margin=self._plan.margin,
-            belief=self._history.belief(),
+            self.history.trials,
+            self.space,
+            self.history.noise(),
+            self.plan.finals,
+            margin=self.plan.margin,
+            belief=self.history.belief(),
         )
 
     def _resident(self) -> int | None:
         """Return how many processes fit into the memory, as the trials' peaks tell; None if they do not."""
-        peaks = [t.peak_memory_bytes for t in self._history.trials if t.peak_memory_bytes]
-        free = self._plan.bench.free_memory_bytes()
+        peaks = [t.peak_memory_bytes for t in self.history.trials if t.peak_memory_bytes]
+        free = self.plan.bench.free_memory_bytes()
         return None if not peaks or free is None else int(free / (_MEMORY_MARGIN * max(peaks)))
 
     def _keep(self, contest: Contest) -> None:
@@ -154,15 +144,15 @@ class Finals:
 
         A killed run keeps what it had; earlier finals stay until these have ended.
         """
-        if contest.n_rounds < FEWEST or (self._earlier is not None and not contest.ended):
+        if contest.n_rounds < FEWEST or (self.earlier is not None and not contest.ended):
             return
-        if self._earlier is not None:
-            self._record.put("earlier_finals", [*self._record.get("earlier_finals", []), self._earlier])
-            self._earlier = None
-        self._record.put(
+        if self.earlier is not None:
+            self.record.put("earlier_finals", [*self.record.get("earlier_finals", []), self.earlier])
+            self.earlier = None
+        self.record.put(
             "finals",
             {
-                "began": self._began,
+                "began": self.began,
                 "contenders": [c.to_dict() for c in contest.contenders],
                 "rounds": [round_.to_dict() for round_ in contest.rounds],
                 "margin": contest.margin,
