@@ -106,8 +106,8 @@ def line(document: Document) -> RenderableType:
 def precision(run_s: float) -> RenderableType:
     """Return what is to be expected of a command's figures."""
     return Text(
-        f"a run takes {duration_text(run_s)}. Commands are run whole, in turns: two settings are compared by 4 runs at "
-        f"least, a search by some {_RUNS}, and\nwhat the machine does within a run stays in the figure. Whether a "
+        f"a run takes {duration_text(run_s)}. Commands are run whole, in turns: two settings are compared by 12 runs "
+        f"at least, a search by some {_RUNS}, and\nwhat the machine does within a run stays in the figure. Whether a "
         "variable took effect in them cannot be seen."
     )
 
