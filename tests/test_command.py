@@ -163,7 +163,8 @@ def test_of_all_runs_the_most_memory_is_told(tmp_path: Path) -> None:
 
 
 def test_two_commands_are_compared_in_turns(tmp_path: Path) -> None:
-    made = shell(tmp_path, "echo rate: $TFTUNE_TEST_RATE; echo $TFTUNE_TEST_RATE >> order")
+    # Long enough that no run takes half as long as another: a slice is one run then, however busy the machine is.
+    made = shell(tmp_path, "sleep 0.2; echo rate: $TFTUNE_TEST_RATE; echo $TFTUNE_TEST_RATE >> order")
     made.rehearse(EIGHT, Deployment(env={"TFTUNE_TEST_RATE": "7"}))
     a, b = (process(made, Deployment(env={"TFTUNE_TEST_RATE": rate})) for rate in ("100", "150"))
     steps = a.ready().step_s, b.ready().step_s
