@@ -111,7 +111,7 @@ def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
 def test_a_comparison_says_what_a_mode_costs(tmp_path: Path) -> None:
     """Options reach the process: handing small operators in a row to a second pool takes longer than they do."""
     ended = tftune(
-        *("compare", "lenet5", "--framework", "onnxruntime", "--time-budget", "40s", "--json"),
+        *("compare", "lenet5", "--framework", "onnxruntime", "--time-budget", "90s", "--json"),
         *("--a", "ort-default", "--b", "execution_mode=parallel,inter_op_num_threads=2"),
         cwd=tmp_path,
     )
