@@ -119,10 +119,9 @@ def check(
     together. It no longer helps where it is shown to be worse, or no different. Where nothing could be decided, the
     exit code is 0.
     """
-    from tuner.job.check import checkup
-    from tuner.job.compare import describe
+    from tuner.job.check import checkup, describe
     from tuner.report.comparison import checked_text, comparison
-    from tuner.report.document import SCHEMA
+    from tuner.report.result.comparison import NothingToCheck
 
     made = checkup(
         study,
@@ -135,19 +134,13 @@ def check(
         say=_say,
         told=_tell(),
     )
-    document: dict[str, object] = {"schema": SCHEMA, "study": made.study, "helps": made.helps, "reason": None}
-    if made.comparison is None:
-        document["reason"] = f"study {made.study} recommends to keep the default: there is nothing to check"
-    else:
-        found = describe(made.comparison)
-        found["limits"] = {name: answer.value for name, answer in made.kept.items()} or None
-        document |= found | {"together": made.whole and made.whole.to_dict(), "closest_s": made.closest_s}
+    result = describe(made)
     if json_:
-        show_json(document)
-    elif made.comparison is None:
-        show(str(document["reason"]))
+        show_json(result)
+    elif isinstance(result, NothingToCheck):
+        show(result.reason)
     else:
-        show(comparison(document), checked_text(document))
+        show(comparison(result), checked_text(result))
     if made.helps is False:
         raise typer.Exit(NO_LONGER_HELPS)
 
@@ -190,7 +183,7 @@ def noise(
         checked,
         wait=wait,
         waiting=lambda line: _say(f"waiting: {line}"),
-        introduce=lambda job: progress.print(terminal.host(job.described())),
+        introduce=lambda job: progress.print(terminal.host(job.subject)),
         told=lambda number, ratio: progress.print(
             f"pair {number}: {ratio_text(ratio.ratio, *ratio.interval())}", style="dim"
         ),
@@ -215,7 +208,7 @@ def _tell() -> Callable[[int, Verdict, float | None], None]:
 
     def told(number: int, verdict: Verdict, left_s: float | None) -> None:
         left = "" if left_s is None else f", {duration_text(left_s)} left"
-        figure = "" if verdict.speedup is None else f": {speedup_text(verdict.to_dict())}, {verdict.word}"
+        figure = "" if verdict.speedup is None else f": {speedup_text(verdict)}, {verdict.word}"
         progress.print(f"round {number}{figure}{left}", style="dim")
 
     return told

@@ -7,6 +7,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from msgspec import to_builtins
 from rich.console import Console
 
 from tuner.job.advise import hints
@@ -21,7 +22,7 @@ from tuner.report import terminal
 from tuner.report import workload as workloads
 from tuner.report.layout import plural
 from tuner.report.progress import Progress
-from tuner.rules.evidence import MEASURED
+from tuner.search.attributes import MEASURED
 from tuner.search.plan import BenchPlan, Plan
 from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
@@ -54,8 +55,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             launcher: Launcher = forks or fresh
             features = job.features()
             # As one line: a table's rows begin with a number, and no part of this is to look like one.
-            told = workloads.line(job.described() | {"features": features and features.to_dict()})
-            console.print(told, soft_wrap=True)
+            console.print(workloads.line(job.subject.workload, features), soft_wrap=True)
             of_model = isinstance(fresh, FreshLauncher)
             if isinstance(fresh, CommandLauncher):
                 console.print(workloads.precision(fresh.usual.elapsed_s), soft_wrap=True)
@@ -69,7 +69,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             record.put("hints", {name: setting.to_dict() for name, setting in hinted.items()})
             progress = _progress(record, job, console)
             for name, setting in hinted.items():
-                console.print(terminal.hint_line(name, setting.to_dict(), job.described()), soft_wrap=True)
+                console.print(terminal.hint_line(name, setting.to_dict(), job.subject), soft_wrap=True)
             parallel = parallel_starts(job.machine)
             before = conditions.read(job.machine.affinity)
             try:
@@ -104,7 +104,7 @@ def run(request: Request, console: Console) -> tuple[Record | None, bool]:
             finally:
                 progress.end()
                 seen = conditions.between(before, conditions.read(job.machine.affinity), cpus=job.machine.affinity)
-                record.put("conditions", [*record.get("conditions", []), seen.to_dict()])
+                record.add("conditions", seen.to_dict())
     except KeyboardInterrupt:
         console.print("interrupted; every finished trial is kept, and the same command continues")
         return record, True
@@ -118,8 +118,8 @@ def _max_pair_s(launcher: FreshLauncher | CommandLauncher) -> float:
 
 
 def _introduce(job: Job, console: Console) -> None:
-    described = job.described()
-    for part in (terminal.host(described), "", terminal.knobs(described), "", terminal.baselines(described), ""):
+    subject = job.subject
+    for part in (terminal.host(subject), "", terminal.knobs(subject), "", terminal.baselines(subject), ""):
         console.print(part)
     if job.ignored_variables:
         console.print(f"not handed to the trials: {', '.join(job.ignored_variables)}, set in your environment")
@@ -128,7 +128,7 @@ def _introduce(job: Job, console: Console) -> None:
 def _progress(record: Record, job: Job, console: Console) -> Progress:
     done = len(record.trials())
     verb = f"continuing with {plural(done, 'trial')}" if done else "beginning"
-    progress = Progress(console, [*job.space.points, *job.space.baselines.values()], terminal.held(job.described()))
+    progress = Progress(console, [*job.space.points, *job.space.baselines.values()], terminal.held(job.subject))
     progress.stage(
         f"study {record.name}: {verb}; ratios are to {job.space.default} at batch size {job.space.reference.batch_size}"
     )
@@ -141,14 +141,14 @@ def _remember(record: Record, job: Job, checked: Checked, request: Request, feat
         record.put("objective", job.objective.value)
         record.put("limits", checked.limits.to_dict())
         record.put("asked", request.workload.to_dict() | {"folder": str(Path.cwd())})
-        record.put("features", None if features is None else features.to_dict())
+        record.put("features", to_builtins(features))
         record.put("python", str(job.python))
         record.put("trial_timeout", request.trial_timeout)
         record.put("seed", request.seed)
         record.put("origin", MEASURED)
         record.put("pins", checked.pins)
         record.put("batch_sizes", checked.batch_sizes)
-        record.put("described", job.described())
+        record.put("described", to_builtins(job.subject))
         record.put("created", now())
         record.put("schema", SCHEMA)
     record.put("updated", now())

@@ -85,8 +85,8 @@ def run_sessions(
 
 def _is_to_check(record: Record) -> bool:
     """Return whether the study's finals recommend something else than the default."""
-    held = describe_study(record)["finals"]
-    return held is not None and held["advice"]["source"] != record.catalogue.default
+    study = describe_study(record)
+    return study.finals is not None and study.finals.advice.source != study.default
 
 
 def check_again(study: str, request: Request, console: Console) -> None:
@@ -103,4 +103,4 @@ def check_again(study: str, request: Request, console: Console) -> None:
         told=lambda n, verdict, _: console.print(f"round {n}: {verdict.word}", style="dim"),
     )
     if made.comparison is not None:
-        console.print(f"this session: {speedup_text(made.comparison.verdict.to_dict())}", soft_wrap=True)
+        console.print(f"this session: {speedup_text(made.comparison.verdict)}", soft_wrap=True)

@@ -49,11 +49,6 @@ class Noise:
     n_pairs: int
     n_quads: int
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any] | None) -> Noise:
-        """Return the noise of a stored study; what is believed before anything is known if it has none yet."""
-        return cls(**data) if data else UNKNOWN
-
     def to_dict(self) -> dict[str, Any]:
         """Return the noise as plain data."""
         return {key: round(value, 6) if isinstance(value, float) else value for key, value in asdict(self).items()}

@@ -48,10 +48,6 @@ class Verdict:
     high: float | None
     word: Word
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the verdict as plain data."""
-        return {"speedup": self.speedup, "low": self.low, "high": self.high, "verdict": self.word.value}
-
 
 SAME = Verdict(speedup=1.0, low=1.0, high=1.0, word=Word.NO_DIFFERENCE)
 """The incumbent against its own setting under another name."""

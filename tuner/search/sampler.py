@@ -24,9 +24,9 @@ from scipy.linalg import block_diag
 from scipy.special import ndtr
 
 from tuner.measure.constraint import Limits
-from tuner.measure.noise import Noise
 from tuner.measure.statistics import Array
 from tuner.search import gp
+from tuner.search.attributes import Attributes
 from tuner.search.lattice import Encoding, Indices, Lattice
 from tuner.search.record import Trial, distributions, pending_of, trials_of
 from tuner.space.setting import Setting, distinct
@@ -330,4 +330,4 @@ def _groupings(encoding: Encoding) -> list[gp.Groups]:
 
 def _luck(study: optuna.Study) -> float:
     """Return σ_p as the study has measured it."""
-    return Noise.from_dict(study.user_attrs.get("noise")).process_sd
+    return Attributes(study.study_name, study.user_attrs).process_sd

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
 import optuna
+from msgspec import to_builtins
 
 from tuner.errors import BaselineError, TunerError
 from tuner.measure.contest import FEWEST, USUAL_ROUNDS, Contest, fit_plan, needed_s
 from tuner.measure.finals import Contender, Cost, FinalsPlan, Round
-from tuner.measure.noise import Noise
+from tuner.measure.noise import UNKNOWN, Noise
+from tuner.search.attributes import End, Run
 from tuner.search.bench import Bench
 from tuner.search.budget import Budget
 from tuner.search.countdown import Countdown
@@ -31,15 +32,6 @@ _MIN_SUGGESTIONS = 13  # before the model's word that nothing better is to be ex
 _FINALS_SHARE = 0.5  # of the time budget, at most, is kept for the first rounds of the finals
 _MEMORY_MARGIN = 1.1
 _SOUGHT_GAIN = 0.03  # the smallest gain that the finals are given the time to find, as far as the budget goes
-
-
-class End(StrEnum):
-    """Why a search ended."""
-
-    SPACE = "space"
-    TRIALS = "trials"
-    TIME = "time"
-    NO_GAIN = "no gain"
 
 
 class Events(Protocol):
@@ -137,7 +129,7 @@ class Study:
         noise, pairs = self._bench.gauge(self._trials)
         if noise.n_pairs:
             self._record.put("noise", noise.to_dict())
-        self._record.put("noise_pairs", [*self._record.get("noise_pairs", []), *(pair.to_dict() for pair in pairs)])
+        self._record.add("noise_pairs", *(pair.to_dict() for pair in pairs))
         self._events.noise_known(noise, noise_floor(noise, self._plan.finals))
 
     def _ask(self) -> list[tuple[optuna.Trial, Trial]]:
@@ -257,7 +249,7 @@ class Study:
 
     def _noise(self) -> Noise:
         """Return the noise as it was measured last, in an earlier run if not in this one."""
-        return Noise.from_dict(self._record.get("noise"))
+        return self._record.attributes().noise or UNKNOWN
 
     def _finals(self) -> None:
         """Hold rounds until every comparison is decided or the time is used up."""
@@ -293,7 +285,7 @@ class Study:
             ),
             objective=self._plan.bench.objective,
             margin=self._plan.margin,
-            rng=np.random.default_rng([self._seed, len(self._record.runs())]),
+            rng=np.random.default_rng([self._seed, len(self._record.attributes().runs)]),
             left_s=self._time.left_s,
             say=self._events.stage,
         )
@@ -319,7 +311,7 @@ class Study:
         if contest.n_rounds < FEWEST or (self._earlier_finals is not None and not contest.ended):
             return
         if self._earlier_finals is not None:
-            self._record.put("earlier_finals", [*self._record.get("earlier_finals", []), self._earlier_finals])
+            self._record.add("earlier_finals", self._earlier_finals)
             self._earlier_finals = None
         self._record.put(
             "finals",
@@ -336,14 +328,14 @@ class Study:
     def _close_run(self) -> None:
         """Keep how long this run took, and how much of it was measurement."""
         timed = sum(trial.timed_s for trial in self._done)
-        run = {
-            "wall_s": round(self._time.passed_s(), 3),
-            "measured_s": round(timed + sum(round_.timed_s for round_ in self._rounds), 3),
-            "search_timed_share": round(timed / self._search_s, 4) if timed else None,
-            "ended": None if self._end is None else self._end[0].value,
-            "ended_because": "" if self._end is None else self._end[1],
-        }
-        self._record.put("runs", [*self._record.runs(), run])
+        run = Run(
+            wall_s=round(self._time.passed_s(), 3),
+            measured_s=round(timed + sum(round_.timed_s for round_ in self._rounds), 3),
+            search_timed_share=round(timed / self._search_s, 4) if timed else None,
+            ended=None if self._end is None else self._end[0],
+            ended_because="" if self._end is None else self._end[1],
+        )
+        self._record.put("runs", to_builtins([*self._record.attributes().runs, run]))
 
 
 def noise_floor(noise: Noise, plan: FinalsPlan, *, rounds: int = USUAL_ROUNDS) -> float:
