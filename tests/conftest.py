@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.frameworks import CATALOGUE, MADE_MACHINE, STOCK, read_space, resolve
+from tests.schemas import validate
 from tuner.cli import app
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -113,6 +114,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
             code, text = error.exit_code, str(error)
             return code, capsys.readouterr().out, text
         captured = capsys.readouterr()
+        validate(words, captured.out)
         return code, captured.out, captured.err
 
     return run

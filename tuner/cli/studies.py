@@ -1,4 +1,4 @@
-"""The commands `list`, `show` and `emit`: what is in a storage already."""
+"""The commands `list`, `show` and `emit`: what is in a storage already; and `schema`, what documents look like."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LIST_EPILOG = "Examples: tftune list | tftune list --json"
 SHOW_EPILOG = "Examples: tftune show last | tftune show resnet50 --json"
+SCHEMA_EPILOG = "Examples: tftune schema show | tftune schema compare > compare.schema.json"
 EMIT_EPILOG = 'Examples: eval "$(tftune emit last)" | tftune emit last --format k8s'
 
 
@@ -87,6 +88,17 @@ def emit(
     advice = advice_of(found)
     title = f"tftune, study {found.study}: {advice.reason}"
     sys.stdout.write(write(advice.deployment, Format(format_), title=title, session=found.framework.session))
+
+
+def schema(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="A command with --json, such as show, or workloads show.")
+    ],
+) -> None:
+    """Print the JSON Schema of what a command prints with --json."""
+    from tuner.report.result.schema import schema_of
+
+    show_json(schema_of(" ".join(command)))
 
 
 def readable(storage: str) -> list[Record]:

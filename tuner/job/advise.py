@@ -210,7 +210,7 @@ def _followed(choice: _Choice, rules: RuleList | None, situation: Situation, com
         why = f"{KEEP[group]}: {reason(choice.decision)}"
         return FollowedRule(group=group, if_=condition, then=KEEP[group], advice=advice, sentence=why)
     then, first = rule.words(situation.pool), rules.rules[0] is rule
-    words = sentence(condition, then, first=first)
+    words = sentence(condition if rule.condition.literals else None, then, first=first)
     if not first and not rule.condition.literals:
         words = f"no earlier rule applies: {then}"
     bound = dict(rule.recipe.items).get("kmp_affinity")

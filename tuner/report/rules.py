@@ -33,7 +33,6 @@ DO_NO_HARM = (
     "the rules with that step, learned each time without what was left out"
 )
 
-EVERYWHERE = "everywhere"
 TITLES = {THREADS: "threads", BATCH: "batch size"}
 NOT_TOLD = {
     THREADS: "no study tells of threads: tftune suite --space threads",
@@ -100,9 +99,9 @@ def heading(document: Mapping[str, Any]) -> str:
     )
 
 
-def sentence(condition: str, then: str, *, first: bool) -> str:
-    """Return a rule as a sentence; `first` of its list or not."""
-    if condition != EVERYWHERE:
+def sentence(condition: str | None, then: str, *, first: bool) -> str:
+    """Return a rule as a sentence; `first` of its list or not. One without a condition holds everywhere."""
+    if condition is not None:
         return f"If {condition}: {then}"
     return f"{'Everywhere' if first else 'Otherwise'}: {then}"
 
@@ -211,7 +210,7 @@ def _but_default(rule: Mapping[str, Any]) -> str:
 def statements(name: str, group: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each sentence of a group with its evidence; the last says what holds where no rule does."""
     for number, rule in enumerate(group["rules"]):
-        words = sentence(rule["if"], rule["then"], first=number == 0)
+        words = sentence(rule["if"] if rule["condition"] else None, rule["then"], first=number == 0)
         yield f"{number + 1}. {words}{_but_default(rule)}", rule["evidence"]
     if not group["rules"]:
         yield f"No rule: {KEEP[name]}", group["otherwise"]

@@ -97,6 +97,13 @@ class Held:
         return Standing(contenders=contenders, incumbent=incumbent, names=names, y=y, levels=levels, margin=self.margin)
 
 
+def damaged(study: str, part: str, error: Exception) -> BadInputError:
+    """Return the error for a part of a stored study that cannot be understood."""
+    return BadInputError(
+        f"study {study} cannot be read: its {part} is damaged ({error!r})", "search again with --fresh"
+    )
+
+
 class Attributes:
     """What is stored of a study, from one reading of its storage.
 
@@ -116,9 +123,7 @@ class Attributes:
         try:
             return parse(data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadInputError(
-                f"study {self.study} cannot be read: its '{key}' is damaged ({error!r})", "search again with --fresh"
-            ) from error
+            raise damaged(self.study, f"'{key}'", error) from error
 
     def get(self, key: str, kind: type[T]) -> T | None:
         """Return an attribute as a value of that type, None where there is none."""

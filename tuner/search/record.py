@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.measure.pair import Pair
 from tuner.measure.statistics import Estimate
-from tuner.search.attributes import Attributes
+from tuner.search.attributes import Attributes, damaged
 from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -210,7 +210,8 @@ def trials_of(study: optuna.Study) -> list[Trial]:
     """Return the finished trials of an Optuna study, as `Record.trials` does."""
     states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
     # The status is written last: without it a trial was never finished.
-    return [_trial(t) for t in study.get_trials(deepcopy=False, states=states) if "status" in t.user_attrs]
+    finished = [t for t in study.get_trials(deepcopy=False, states=states) if "status" in t.user_attrs]
+    return [_trial(study.study_name, frozen) for frozen in finished]
 
 
 def pending_of(study: optuna.Study) -> list[Setting]:
@@ -256,8 +257,15 @@ def _attributes(trial: Trial) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value not in (None, "", [])}
 
 
-def _trial(frozen: FrozenTrial) -> Trial:
-    attrs = frozen.user_attrs
+def _trial(study: str, frozen: FrozenTrial) -> Trial:
+    """Return a stored trial; raises BadInputError where it cannot be understood."""
+    try:
+        return _understood(frozen, frozen.user_attrs)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(study, f"trial {frozen.number}", error) from error
+
+
+def _understood(frozen: FrozenTrial, attrs: Mapping[str, Any]) -> Trial:
     return Trial(
         number=frozen.number,
         setting=Setting.of(attrs["setting"]),

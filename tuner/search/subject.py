@@ -6,7 +6,7 @@ What is read from a storage is checked against these types; what is not among th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, to_builtins
 
@@ -16,9 +16,6 @@ from tuner.machine.host import Machine
 from tuner.space.space import Space
 from tuner.space.values import Value
 from tuner.workload.workload import Execution, Workload
-
-SCHEMA = 1
-"""The version of the published documents' format."""
 
 Values = dict[str, Value]
 """A setting: the value of each knob."""
@@ -31,7 +28,7 @@ BuildFacts = Annotated[
 class Document(Struct, frozen=True, kw_only=True):
     """Something published, with the version of its format."""
 
-    schema: int = SCHEMA
+    schema: Literal[1] = 1
 
 
 class WorkloadFacts(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ The evidence in it is what the rules' own file has (`tuner.rules.schema`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -13,7 +13,7 @@ from tuner.model.graph import Features
 from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.study import Applied
 from tuner.rules.strata import Advice, Recommendation
-from tuner.search.subject import SCHEMA, Values
+from tuner.search.subject import Values
 
 Evidence = dict[str, Any]
 """A part of the rules' file, see `tuner.rules.schema`."""
@@ -48,7 +48,7 @@ class FollowedRule(Struct, frozen=True, kw_only=True):
 class RecommendationResult(Applied, frozen=True, kw_only=True):
     """A setting from rules, with its evidence; `expected` is its ratio to the default, null beyond the evidence."""
 
-    schema: int = SCHEMA
+    schema: Literal[1] = 1
     workload: str
     mode: str
     shape: str
