@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.schemas import validate
 from tuner.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -17,7 +18,9 @@ ROOT = Path(__file__).parents[1]
 def tftune(*args: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
     command = [str(Path(sys.executable).with_name("tftune")), *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=env)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=env)
+    validate(args, done.stdout)
+    return done
 
 
 @dataclass(frozen=True)
@@ -38,4 +41,5 @@ def tftune_here(*args: str, cwd: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     with pytest.raises(SystemExit) as ended:
         main()
     captured = capsys.readouterr()
+    validate(args, captured.out)
     return Ended(returncode=int(ended.value.code or 0), stdout=captured.out, stderr=captured.err)

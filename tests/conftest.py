@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks import CATALOGUE, read_space, resolve
+from tests.frameworks import CATALOGUE, MADE_MACHINE, STOCK, read_space, resolve
+from tests.schemas import validate
 from tuner.cli import app
 from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
@@ -58,43 +59,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def machine() -> Machine:
     """Two sockets of 4 cores with 2 hardware threads each."""
-    return Machine(
-        id="made",
-        cpu_model="Made CPU",
-        architecture="x86_64",
-        online_cpus=16,
-        logical_cpus=16,
-        physical_cores=8,
-        threads_per_core=2,
-        sockets=2,
-        numa_nodes={"0": "0-3,8-11", "1": "4-7,12-15"},
-        affinity="0-15",
-        cpu_quota=None,
-        memory_bytes=64 << 30,
-        memory_limit_bytes=None,
-    )
+    return MADE_MACHINE
 
 
 @pytest.fixture(scope="session")
 def stock() -> Build:
     """A stock wheel, as the probe sees it."""
-    return Build(
-        id="stock",
-        python="3.11.7",
-        tensorflow="2.21.0",
-        onednn="3.7.3",
-        onednn_runtime="threadpool",
-        onednn_enabled=True,
-        onednn_why="on by default on a CPU with avx512_vnni",
-        onednn_threads=16,
-        isa="AVX-512",
-        openmp_libraries=[],
-        xla=True,
-        cuda=None,
-        refused=None,
-        cpus=16,
-        observations=[],
-    )
+    return STOCK
 
 
 @pytest.fixture
@@ -170,6 +141,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
             code, text = error.exit_code, str(error)
             return code, capsys.readouterr().out, text
         captured = capsys.readouterr()
+        validate(words, captured.out)
         return code, captured.out, captured.err
 
     return run

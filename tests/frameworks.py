@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tuner.devices.cpu import DEVICE
 from tuner.frameworks.framework import Framework
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.request import space_file
 from tuner.machine.host import Machine
+from tuner.search.subject import Subject, subject_of
 from tuner.space import space
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -35,6 +37,42 @@ def from_outside() -> Framework:
     return framework
 
 
+MADE_MACHINE = Machine(
+    id="made",
+    cpu_model="Made CPU",
+    architecture="x86_64",
+    online_cpus=16,
+    logical_cpus=16,
+    physical_cores=8,
+    threads_per_core=2,
+    sockets=2,
+    numa_nodes={"0": "0-3,8-11", "1": "4-7,12-15"},
+    affinity="0-15",
+    cpu_quota=None,
+    memory_bytes=64 << 30,
+    memory_limit_bytes=None,
+)
+"""Two sockets of 4 cores with 2 hardware threads each."""
+STOCK = TensorFlowBuild(
+    id="stock",
+    python="3.11.7",
+    tensorflow="2.21.0",
+    onednn="3.7.3",
+    onednn_runtime="threadpool",
+    onednn_enabled=True,
+    onednn_why="on by default on a CPU with avx512_vnni",
+    onednn_threads=16,
+    isa="AVX-512",
+    openmp_libraries=[],
+    xla=True,
+    cuda=None,
+    refused=None,
+    cpus=16,
+    observations=[],
+)
+"""A stock wheel, as the probe sees it."""
+
+
 def read_space(name: str, machine: Machine, *, default_batch: int = 1) -> SpaceFile:
     """Return a space for TensorFlow, by its name or file."""
     return space_file(name, FRAMEWORK, machine, default_batch=default_batch)
@@ -43,6 +81,11 @@ def read_space(name: str, machine: Machine, *, default_batch: int = 1) -> SpaceF
 def resolve(file: SpaceFile, **given: Any) -> Space:
     """Return a space file resolved for TensorFlow."""
     return space.resolve(file, catalogue=CATALOGUE, **given)
+
+
+def subject(of: Space) -> Subject:
+    """Return what a study over a space on the made machine is of: ResNet-50, on a stock wheel."""
+    return subject_of(MADE_MACHINE, DEVICE, STOCK, workloads.load("resnet50"), of, {})
 
 
 def deployed(setting: Setting) -> Deployment:

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import optuna
+from msgspec import to_builtins
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from tests.benchmarks.replay import load
-from tuner.frameworks.tensorflow.baselines import BASELINES, WANG, wang_width
+from tuner.frameworks.tensorflow.baselines import BASELINES, DEFAULT, WANG, wang_width
 from tuner.machine.host import Machine, host_of
 from tuner.machine.topology import Cache
 from tuner.measure.finals import INCUMBENT, Contender, Round
@@ -32,6 +33,7 @@ from tuner.rules.situation import Situation
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.search.record import SCHEMA
 from tuner.search.storage import open_storage
+from tuner.search.subject import BaselineFacts, KnobFacts, Subject, WorkloadFacts
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.term import COMPACT, EIGEN, OPENMP
@@ -40,6 +42,7 @@ from tuner.stats.estimate import Array
 from tuner.stats.moderation import moderated
 from tuner.stats.noise import Noise
 from tuner.trial.outcome import Slice
+from tuner.workload.workload import Execution
 
 TRACE = "resnet50-stock"
 QUADS, ROUNDS, SLICES = 5, 5, 4
@@ -267,7 +270,7 @@ def _as_study(number: int, made: Made) -> Study:
     return Study(
         name=f"made-{number}",
         created=f"2026-11-{1 + number % 28:02d}T00:00:00+00:00",
-        host=host_of(situation.machine.to_dict()),
+        host=host_of(situation.machine),
         shape_id=situation.machine.id,
         runtime="2.21.0",
         situation=situation,
@@ -327,27 +330,8 @@ def attributes(number: int, made: Made) -> dict[str, object]:
         "created": f"2026-11-{1 + number % 28:02d}T00:00:00+00:00",
         "updated": f"2026-11-{1 + number % 28:02d}T00:05:00+00:00",
         "noise": Noise(quad_sd=QUAD_SD, process_sd=made.luck, drift=0.0, n_pairs=3, n_quads=6).to_dict(),
-        "features": situation.features.to_dict(),
-        "described": {
-            "machine": situation.machine.to_dict(),
-            "runtime": {
-                "id": situation.pool,
-                "tensorflow": "2.21.0",
-                "onednn_runtime": "openmp" if situation.pool == OPENMP else "threadpool",
-                "onednn_enabled": situation.onednn,
-            },
-            "workload": {
-                "name": situation.workload,
-                "mode": situation.mode,
-                "execution": "graph",
-                "batch_size": situation.batch_size,
-                "fingerprint": situation.workload,
-            },
-            "knobs": {
-                knob: {"active": True, "values": _domain(knob, value, made)} for knob, value in made.default.items
-            },
-            "baselines": {name: {"setting": s.to_dict()} for name, s in made.baselines.items()},
-        },
+        "features": to_builtins(situation.features),
+        "described": to_builtins(_subject(made)),
         "finals": {
             "contenders": [c.to_dict() for c in contenders],
             "rounds": [r.to_dict() for r in rounds],
@@ -358,10 +342,46 @@ def attributes(number: int, made: Made) -> dict[str, object]:
     }
 
 
-def _domain(knob: str, value: Value, made: Made) -> list[Value]:
+def _subject(made: Made) -> Subject:
+    """Return what a made study is of."""
+    situation = made.situation
+    return Subject(
+        machine=situation.machine,
+        runtime={
+            "id": situation.pool,
+            "tensorflow": "2.21.0",
+            "onednn_runtime": "openmp" if situation.pool == OPENMP else "threadpool",
+            "onednn_enabled": situation.onednn,
+        },
+        workload=WorkloadFacts(
+            name=situation.workload,
+            kind="python",
+            mode=situation.mode,
+            execution=Execution.GRAPH,
+            params={},
+            fingerprint=situation.workload,
+            description="",
+            item="item",
+            batch_size=situation.batch_size,
+        ),
+        space="made",
+        points=len(made.trials),
+        knobs={
+            knob: KnobFacts(active=True, values=_domain(knob, value, made), variable=None, meaning=knob)
+            for knob, value in made.default.items
+        },
+        default=DEFAULT,
+        baselines={
+            name: BaselineFacts(setting=setting.to_dict(), same_as=(), source="made")
+            for name, setting in made.baselines.items()
+        },
+    )
+
+
+def _domain(knob: str, value: Value, made: Made) -> tuple[Value, ...]:
     """Return what the space of the study had for a knob."""
     pool = knob in ("inter_op", "intra_op", "omp_num_threads")
-    return [1, made.situation.machine.usable_cores] if pool else [value]
+    return (1, made.situation.machine.usable_cores) if pool else (value,)
 
 
 def _names(setting: Setting, made: Made, *, first: bool) -> tuple[str, ...]:

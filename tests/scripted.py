@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import to_builtins
+
+from tests.frameworks import subject
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
 from tuner.search.budget import Budget
@@ -73,6 +76,7 @@ def run(
     assert storage is not None
     sampler = LatticeSampler(space, seed=seed, limits=limits)
     record = create_or_continue(storage, "made", sampler, fresh=fresh)
+    record.put("described", to_builtins(subject(space)))
     record.put("schema", SCHEMA)
     record.put("limits", (limits or Limits()).to_dict())
     record.put("seed", seed)

@@ -149,32 +149,33 @@ def _short(**bench: object) -> Plan:
 def test_the_noise_is_measured_first_and_kept(tmp_path: Path, space: Space) -> None:
     launcher = noisy(noise=0.03, process_noise=0.02)
     record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=6))
-    found = describe_study(record)["noise"]
+    noise = describe_study(record).noise
     assert launcher.launched[:2] == [space.reference] * 2
-    assert found["quad_sd"] == pytest.approx(0.03, rel=0.5)
+    assert noise is not None
+    assert noise.quad_sd == pytest.approx(0.03, rel=0.5)
     first = record.trials()[0]
     assert first.setting == space.reference
     assert first.pair is not None
-    assert found["n_quads"] >= 4
+    assert noise.n_quads >= 4
 
 
 def test_noise_is_told_of_and_leaves_the_margin_alone(tmp_path: Path, space: Space) -> None:
     shaky = noisy(noise=0.16, process_noise=0.05)
     record, _ = run(space, shaky, folder=tmp_path, budget=Budget(trials=5))
     document = describe_study(record)
-    assert document["finals"]["margin"] == MARGIN == 0.02
-    assert document["noise"]["floor"] > MARGIN
-    assert "noisy" in [w["code"] for w in document["warnings"]]
+    assert document.finals.margin == MARGIN == 0.02
+    assert document.noise.floor > MARGIN
+    assert "noisy" in [warning.code for warning in document.warnings]
     chosen = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), fresh=True, plan=Plan(margin=0.1))[0]
-    assert describe_study(chosen)["finals"]["margin"] == 0.1
+    assert describe_study(chosen).finals.margin == 0.1
 
 
 def test_the_search_says_how_much_its_own_figure_shrank(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path)
     document = describe_study(record)
-    shrank = document["shrinkage"]
-    assert shrank["finals"] == document["verdicts"]["tf-default"]["speedup"]
-    assert shrank["search"] == pytest.approx(document["incumbent"]["ratio"], rel=0.03)
+    shrank = document.shrinkage
+    assert shrank.finals == document.verdicts["tf-default"].speedup
+    assert shrank.search == pytest.approx(document.incumbent.ratio, rel=0.03)
 
 
 # ---- several batch sizes in a process --------------------------------------------------------------------------
@@ -335,8 +336,8 @@ def test_no_more_processes_live_at_once_than_memory_holds(
     assert best is not None
     assert surface(best.setting) > 1.1 * surface(space.reference)
     document = describe_study(record)
-    assert ("measured alone" in [w["code"] for w in document["warnings"]]) is alone
-    assert document["verdicts"]["tf-default"]["verdict"] == "better"
+    assert ("measured alone" in [warning.code for warning in document.warnings]) is alone
+    assert document.verdicts["tf-default"].word == "better"
 
 
 def test_by_way_of_a_canary_ratios_are_still_to_the_default(space: Space) -> None:
@@ -369,8 +370,8 @@ def test_the_search_keeps_to_a_limit_on_the_step(tmp_path: Path, space: Space) -
     tried = [t for t in trials if not t.baselines]
     assert sum(t.over_limit for t in tried) < 0.5 * len(tried)
     document = describe_study(record)
-    assert document["recommended"]["limits"] in ("kept", "not known")
-    assert document["limits"]["p99_s"] == 0.105
+    assert document.recommended.limits in ("kept", "not known")
+    assert document.limits.p99_s == 0.105
 
 
 def test_where_nothing_keeps_to_the_limits_that_is_said(tmp_path: Path, space: Space) -> None:

@@ -22,7 +22,7 @@ from tuner.search.storage import check_storage
 from tuner.workload.workload import load
 
 COMMANDS = ["search", "suite", "rules", "recommend", "import", "export", "compare", "check", "noise", "inspect",
-            "workloads", "workloads show", "list", "show", "emit", "env create"]  # fmt: skip
+            "workloads", "workloads show", "list", "show", "emit", "schema", "env create"]  # fmt: skip
 
 
 def test_help_names_every_command(tmp_path: Path) -> None:

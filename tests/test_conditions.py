@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec import convert
 
 from tests.conftest import QUIET
 from tests.processes import wait_until
@@ -17,6 +18,7 @@ from tests.trees import add_cgroup_v1, add_cgroup_v2, write
 from tuner.machine import conditions
 from tuner.machine.conditions import Conditions, Reading, between, read
 from tuner.measure.warning import ADVICE, Code, merge, of_conditions
+from tuner.report.result.study import WarningResult
 
 HZ = os.sysconf("SC_CLK_TCK")
 
@@ -78,7 +80,7 @@ def test_shares_of_the_time_between() -> None:
     assert found.pressure_share == pytest.approx(0.5)
     assert found.throttled_share == pytest.approx(0.1)
     assert (found.hot, found.mhz, found.asleep_s) == (3, 1500, 30)
-    assert Conditions.from_dict(found.to_dict()) == found
+    assert convert(found.to_dict(), Conditions) == found
 
 
 def test_our_own_children_are_not_foreign() -> None:
@@ -123,7 +125,7 @@ def test_a_quiet_machine_has_none_and_each_kind_comes_once() -> None:
     twice = of_conditions(replace(QUIET, steal_share=0.1)), of_conditions(replace(QUIET, steal_share=0.2))
     [only] = merge(*twice)
     assert "20 %" in only.found
-    assert only.to_dict()["advice"]
+    assert WarningResult.of(only).advice
 
 
 def test_every_warning_says_what_to_do() -> None:

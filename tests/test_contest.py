@@ -26,6 +26,7 @@ from tuner.measure.planning import Cost, FinalsPlan, fit_plan, needed_s
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.comparison import comparison
+from tuner.report.result.comparison import ComparisonResult
 from tuner.report.terminal import speedup_text
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -478,29 +479,29 @@ def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
     )
 
 
-def text_of(document: dict[str, object]) -> str:
+def text_of(result: ComparisonResult) -> str:
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(comparison(document))
+        console.print(comparison(result))
     return captured.get()
 
 
 def test_the_document_of_a_comparison_keeps_the_contract() -> None:
     document = describe(compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
-    assert document["a"] == SLOW.to_dict()
-    assert document["b"] == FAST.to_dict()
-    assert document["verdict"] == "better"
-    assert document["low"] < document["speedup"] < document["high"]
-    assert document["speedup"] == pytest.approx(2.0, rel=0.02)
-    assert document["reason"] is None
-    assert document["sides"]["b"]["rate"] == pytest.approx(40.0, rel=0.02)
+    assert document.a == SLOW.to_dict()
+    assert document.b == FAST.to_dict()
+    assert document.word == "better"
+    assert document.low < document.speedup < document.high
+    assert document.speedup == pytest.approx(2.0, rel=0.02)
+    assert document.reason is None
+    assert document.sides["b"].rate == pytest.approx(40.0, rel=0.02)
     assert "better" in text_of(document)
 
 
 def test_an_undecided_comparison_gives_its_reason_and_no_figure_of_its_own() -> None:
     document = describe(compared(lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.3))
-    assert document["verdict"] == "undecided"
-    assert document["reason"] == "40 rounds leave open whether the difference matters: give a longer --time-budget"
+    assert document.word == "undecided"
+    assert document.reason == "40 rounds leave open whether the difference matters: give a longer --time-budget"
     text = text_of(document)
     assert "between" in text
     assert "undecided" in text
@@ -508,21 +509,21 @@ def test_an_undecided_comparison_gives_its_reason_and_no_figure_of_its_own() -> 
 
 def test_a_machine_too_restless_for_any_number() -> None:
     document = describe(compared(lambda _: 20.0, process_noise=1.0))
-    assert (document["verdict"], document["speedup"], document["low"], document["high"]) == (
+    assert (document.word, document.speedup, document.low, document.high) == (
         "undecided",
         None,
         None,
         None,
     )
-    assert "differ too much among themselves" in document["reason"]
+    assert "differ too much among themselves" in document.reason
     assert "—" in text_of(document)
 
 
 def test_a_side_that_does_not_run_is_named() -> None:
     document = describe(compared(lambda _: 20.0, failures={FAST: Status.OOM}))
-    assert document["verdict"] == "undecided"
-    assert document["failures"] == {"b": "oom: scripted oom"}
-    assert document["reason"] == "b did not run"
+    assert document.word == "undecided"
+    assert document.failures == {"b": "oom: scripted oom"}
+    assert document.reason == "b did not run"
     assert "b oom: scripted oom" in text_of(document)
 
 
@@ -536,13 +537,13 @@ def test_where_neither_side_runs_the_tool_fails() -> None:
 
 def test_two_rounds_are_said_to_be_too_few() -> None:
     document = describe(replace(compared(lambda _: 20.0, noise=0.05), n_rounds=2, verdict=UNMEASURED))
-    assert document["reason"] == "2 rounds are too few: give a longer --time-budget"
+    assert document.reason == "2 rounds are too few: give a longer --time-budget"
 
 
 def test_an_undecided_figure_is_an_interval() -> None:
-    open_ = Verdict(speedup=1.02, low=0.98, high=1.06, word=Word.UNDECIDED).to_dict()
+    open_ = Verdict(speedup=1.02, low=0.98, high=1.06, word=Word.UNDECIDED)
     assert speedup_text(open_) == "between 0.98 and 1.06"
-    sure = Verdict(speedup=1.05, low=1.03, high=1.07, word=Word.BETTER).to_dict()
+    sure = Verdict(speedup=1.05, low=1.03, high=1.07, word=Word.BETTER)
     assert speedup_text(sure) == "1.05 [1.03, 1.07]"
 
 
@@ -552,9 +553,5 @@ def test_steps_are_in_the_tails_only_from_rounds_that_count() -> None:
         return Round(slices={"a": [made]}, memory={"a": 1000}, interruptions=list(interruptions))
 
     found = evidence.tail([round_(0.01), round_(5.0, Interruption(Kind.ASLEEP, "slept"))], "a")
-    assert found["p90"] == pytest.approx(10.0)
-    assert (found["p99"], found["n_steps"], found["peak_memory_bytes"]) == (
-        None,
-        70,
-        1000,
-    )
+    assert found.p90 == pytest.approx(10.0)
+    assert (found.p99, found.n_steps, found.peak_memory_bytes) == (None, 70, 1000)

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks import CATALOGUE, read_space, resolve
+from tests.frameworks import CATALOGUE, read_space, resolve, subject
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.machine.host import Machine
-from tuner.report.document import describe_space
 from tuner.report.emit import Format, emit
 from tuner.space import judging
 from tuner.space.carrier import Variable
@@ -203,8 +202,8 @@ def test_a_knob_is_one_object_and_one_line_of_a_space_file(
     assert deployment.env["MALLOC_ARENA_MAX"] == "1"
     assert CATALOGUE.is_early("MALLOC_ARENA_MAX")  # so its trials begin with it
     assert "export MALLOC_ARENA_MAX=1" in emit(deployment, Format.SH, title="t")
-    described = describe_space(space)["knobs"]["malloc_arenas"]
-    assert (described["variable"], described["values"]) == ("MALLOC_ARENA_MAX", [1, 2, 8])
+    described = subject(space).knobs["malloc_arenas"]
+    assert (described.variable, described.values) == ("MALLOC_ARENA_MAX", (1, 2, 8))
     with pytest.raises(BadInputError, match="malloc_arenas=0 is out of range"):
         arenas.parse("0", machine)
 

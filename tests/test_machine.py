@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from tests.conftest import DATA
 from tests.trees import add_cgroup_v1, add_cgroup_v2, make_machine
 from tuner.machine.cgroup import read_limits, used_memory_bytes
 from tuner.machine.cpulist import format_list, parse_list, parse_mask
-from tuner.machine.host import detect, host_of
-from tuner.machine.topology import read_topology
+from tuner.machine.host import Machine, detect, host_of
+from tuner.machine.topology import Cache, read_topology
 
 CAPTURES = DATA / "machines"
 CAPTURED = sorted(path.name.removesuffix(".tar.gz") for path in CAPTURES.glob("*.tar.gz"))
@@ -144,13 +145,16 @@ def test_this_machine_agrees_with_the_kernel() -> None:
     assert found.memory_bytes > 0
 
 
-def test_hosts_are_told_apart_by_their_caches_where_the_model_says_nothing() -> None:
-    caches = [{"name": "L1d", "size_bytes": 32 << 10}, {"name": "L2", "size_bytes": 512 << 10}]
-    machine = {"cpu_model": "AMD EPYC", "online_cpus": 2, "memory_bytes": 25276063744, "caches": caches}
-    assert host_of(machine) == "AMD EPYC, 2 CPUs, L2 512 KiB, 24 GiB"
-    newer = [*caches[:1], {"name": "L2", "size_bytes": 1 << 20}, {"name": "L3", "size_bytes": 32 << 20}]
-    assert host_of(machine | {"caches": newer}) == "AMD EPYC, 2 CPUs, L2 1 MiB, L3 32 MiB, 24 GiB"
-    assert host_of(machine | {"caches": [{"name": "L2", "size_bytes": None}]}) == "AMD EPYC, 2 CPUs, 24 GiB"
+def test_hosts_are_told_apart_by_their_caches_where_the_model_says_nothing(machine: Machine) -> None:
+    def host(*sizes: tuple[str, int | None]) -> str:
+        caches = [Cache(name=name, size_bytes=size, n_instances=1) for name, size in sizes]
+        memory = 25276063744
+        return host_of(replace(machine, cpu_model="AMD EPYC", online_cpus=2, memory_bytes=memory, caches=caches))
+
+    assert host(("L1d", 32 << 10), ("L2", 512 << 10)) == "AMD EPYC, 2 CPUs, L2 512 KiB, 24 GiB"
+    newer = (("L1d", 32 << 10), ("L2", 1 << 20), ("L3", 32 << 20))
+    assert host(*newer) == "AMD EPYC, 2 CPUs, L2 1 MiB, L3 32 MiB, 24 GiB"
+    assert host(("L2", None)) == "AMD EPYC, 2 CPUs, 24 GiB"
 
 
 def test_there_are_captures() -> None:

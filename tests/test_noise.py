@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import convert
 
 from tests.conftest import setting
 from tuner.measure.noise import gauge, slice_sd, together
@@ -108,9 +110,9 @@ def test_noise_that_rests_on_little_says_so() -> None:
     assert UNKNOWN.assumed
     assert {w.code for w in evidence.of_noise(few, 0.018)} == {Code.ASSUMED_NOISE}
     assert {w.code for w in evidence.of_noise(many, 0.03)} == {Code.NOISY}
-    hidden = many.to_dict() | {"process_sd": LEAST_PROCESS_SD, "floor": 0.03, "assumed": False}
+    hidden = evidence.noise_result(replace(many, process_sd=LEAST_PROCESS_SD), 0.03)
     assert "processes of one setting by less than can be seen" in noise_text(hidden)
-    assert "mostly assumed: 2 quads" in noise_text(few.to_dict() | {"floor": 0.02, "assumed": True})
+    assert "mostly assumed: 2 quads" in noise_text(evidence.noise_result(few, 0.02))
 
 
 def test_pairs_that_all_grow_slower_are_not_steady() -> None:
@@ -129,7 +131,7 @@ def test_pairs_that_all_grow_slower_are_not_steady() -> None:
 
 
 def test_noise_is_stored_and_read() -> None:
-    assert Noise.from_dict(UNKNOWN.to_dict()) == UNKNOWN
+    assert convert(UNKNOWN.to_dict(), Noise) == UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -261,10 +261,10 @@ def test_what_tells_of_neither_threads_nor_batches_is_left_out(tmp_path: Path) -
     storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=1)
     records = all_records(storage)
     described = records[0].get("described")
-    held = described["knobs"] | {"inter_op": {"active": True, "values": [1]}}
+    held = described["knobs"] | {"inter_op": described["knobs"]["inter_op"] | {"values": [1]}}
     records[0].put("described", described | {"knobs": held})
     assert _excluded(storage) == {"its space tells of neither threads nor batch sizes": 1}
-    several = held | {"batch_size": {"active": True, "values": [1, 2, 4]}}
+    several = held | {"batch_size": held["batch_size"] | {"values": [1, 2, 4]}}
     records[0].put("described", described | {"knobs": several})
     good, out = read(all_records(storage))
     assert [(study.tells_threads, study.tells_batch) for study in good] == [(False, True), (True, False)]
@@ -276,7 +276,7 @@ def test_a_baseline_that_sets_what_no_rule_speaks_of_is_not_compared_with(tmp_pa
     record = all_records(storage)[0]
     described = record.get("described")
     baselines = {
-        name: {"setting": each["setting"] | {"malloc": "tcmalloc" if name == "intel" else "system"}}
+        name: each | {"setting": each["setting"] | {"malloc": "tcmalloc" if name == "intel" else "system"}}
         for name, each in described["baselines"].items()
     }
     record.put("described", described | {"baselines": baselines})
@@ -693,7 +693,7 @@ def test_what_no_study_is_of_is_kept_by_recommend_and_tried_by_a_search(
 
 def test_a_hint_by_wangs_formula_is_said_to_be_recalled(on: Call) -> None:
     job = on(OPENMP)
-    line = terminal.hint_line("wang-width", job.space.reference.to_dict(), job.described())
+    line = terminal.hint_line("wang-width", job.space.reference.to_dict(), job.subject)
     assert "Wang et al., ACM TACO 2021; the formula as recalled, not verified from the paper" in str(line)
 
 

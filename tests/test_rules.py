@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.benchmarks.rules import found_again, nothing_found, shuffled_gives_nothing
 from tests.conftest import setting
@@ -31,6 +32,7 @@ from tuner.rules.situation import FEATURES, Situation, of_study
 from tuner.rules.strata import ONEDNN_OFF, QUOTA, REST, Advice, Gain, advice_by_stratum, class_of, decide
 from tuner.rules.surface import FINALS, Measured, Surface
 from tuner.rules.table import Table, follow, thread_table
+from tuner.search.attributes import Attributes
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.equivalence import MARGIN
 
@@ -230,9 +232,11 @@ def test_a_difference_knows_what_its_two_have_in_common() -> None:
 )
 def test_whether_onednn_is_on_is_a_feature(runtime: str | None, enabled: bool | None, on: int) -> None:
     made_one = next(make(np.random.default_rng(0), truth=NOTHING, workloads=1))
-    stored: Any = attributes(0, made_one)
-    stored["described"]["runtime"] |= {"onednn_runtime": runtime, "onednn_enabled": enabled}
-    assert of_study(stored["described"], stored["features"]).values()["onednn"] == on
+    known = Attributes("made", attributes(0, made_one))
+    subject = structs.replace(
+        known.subject, runtime=known.subject.runtime | {"onednn_runtime": runtime, "onednn_enabled": enabled}
+    )
+    assert of_study(subject, made_one.situation.features).values()["onednn"] == on
 
 
 def test_many_contrasts_to_one_default_do_not_know_it_better() -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from msgspec import to_builtins
 from scipy.stats import norm
 
 from tests.conftest import setting
-from tests.frameworks import read_space, resolve
+from tests.frameworks import read_space, resolve, subject
 from tests.scripted import BEST, Log, noisy, run, surface
 from tuner.cli import output
 from tuner.errors import BadInputError, BaselineError, TunerError
@@ -25,7 +26,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.report import terminal
-from tuner.report.document import describe_host, describe_study
+from tuner.report.document import describe_study
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.lattice import Encoding
 from tuner.search.lineup import contenders
@@ -106,16 +107,16 @@ def test_the_search_comes_near_the_top_and_the_finals_say_so(tmp_path: Path, spa
     launcher = noisy(seed=seed)
     record, log = run(space, launcher, folder=tmp_path, seed=seed)
     document = describe_study(record)
-    best = Setting.of(document["incumbent"]["setting"])
+    best = Setting.of(document.incumbent.setting)
     assert surface(best) > 0.97 * surface(Setting.of(BEST))
-    assert document["verdicts"]["tf-default"]["verdict"] == "better"
+    assert document.verdicts["tf-default"].word == "better"
     truth = surface(best) / surface(space.reference)
-    assert document["verdicts"]["tf-default"]["speedup"] == pytest.approx(truth, rel=0.03)
-    recommended = Setting.of(document["recommended"]["setting"])
+    assert document.verdicts["tf-default"].speedup == pytest.approx(truth, rel=0.03)
+    recommended = Setting.of(document.recommended.setting)
     assert surface(recommended) > 0.95 * surface(best)
-    assert document["recommended"]["source"] in document["recommended"]["alike"]
+    assert document.recommended.source in document.recommended.alike
     assert launcher.live == 0
-    assert log.rounds == document["finals"]["rounds"]
+    assert log.rounds == document.finals.rounds
 
 
 def test_the_baselines_come_first_and_no_setting_comes_twice(tmp_path: Path, space: Space) -> None:
@@ -158,28 +159,28 @@ def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -
     for seed in range(5):
         launcher = ScriptedLauncher(rate=lambda _: 50.0, noise=0.02, process_noise=0.004, drift=0.1, seed=seed)
         record, _ = run(space, launcher, folder=tmp_path, seed=seed, budget=Budget(trials=12), fresh=True)
-        advice = describe_study(record)["recommended"]
-        assert advice["reason"] == "keep tf-default: nothing was shown to beat it by more than the margin"
-        kept += advice["source"] == "tf-default" and not advice["env"] and "tf-default" in advice["alike"]
+        advice = describe_study(record).recommended
+        assert advice.reason == "keep tf-default: nothing was shown to beat it by more than the margin"
+        kept += advice.source == "tf-default" and not advice.env and "tf-default" in advice.alike
     assert kept == 5
 
 
 def test_the_interval_of_a_trial_allows_for_the_luck_of_its_processes(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(noise=0.01, process_noise=0.03), folder=tmp_path, budget=Budget(trials=6))
     document = describe_study(record)
-    luck = document["noise"]["process_sd"]
+    luck = document.noise.process_sd
     assert luck > 0.003
-    for row, trial in zip(document["history"], record.trials(), strict=True):
+    for row, trial in zip(document.history, record.trials(), strict=True):
         assert trial.estimate is not None
-        assert (row["low"], row["high"]) == pytest.approx(trial.estimate.widened(math.sqrt(2) * luck).interval())
+        assert (row.low, row.high) == pytest.approx(trial.estimate.widened(math.sqrt(2) * luck).interval())
         alone = trial.estimate.interval()
-        assert row["low"] < alone[0] and alone[1] < row["high"]
+        assert row.low < alone[0] and alone[1] < row.high
 
 
 def test_losers_are_cut_short(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path)
     document = describe_study(record)
-    assert document["trials"]["pruned"] > 0
+    assert document.trials.pruned > 0
     pruned = [t for t in record.trials() if t.pruned]
     whole = [t for t in record.trials() if t.status is Status.OK and not t.pruned]
     assert max(t.pair.n_quads for t in pruned if t.pair) < max(t.pair.n_quads for t in whole if t.pair)
@@ -194,8 +195,8 @@ def test_a_failing_setting_is_a_failed_trial_with_its_kind_and_log_and_is_not_su
     assert failed
     assert all(t.log == "scripted log" and t.message == "scripted crashed" and t.log_ratio is None for t in failed)
     assert len({t.setting for t in failed}) == len(failed)
-    assert describe_study(record)["trials"]["kinds"] == {"crashed": len(failed)}
-    assert len(log.trials) == 30 or "expected" in str(describe_study(record)["ended_because"])
+    assert describe_study(record).trials.kinds == {"crashed": len(failed)}
+    assert len(log.trials) == 30 or "expected" in str(describe_study(record).ended_because)
 
 
 def test_a_failing_baseline_stops_the_study_with_its_log(tmp_path: Path, space: Space) -> None:
@@ -237,8 +238,8 @@ def test_a_recommended_setting_that_means_nothing_here_is_left_out_of_the_finals
     assert trial.status is (Status.UNAPPLIED if kind == "unapplied" else Status.INVALID)
     assert trial.log_ratio is None
     document = describe_study(record)
-    assert "intel" not in document["verdicts"]
-    assert "tf-default" in document["verdicts"]
+    assert "intel" not in document.verdicts
+    assert "tf-default" in document.verdicts
     good = [t for t in record.trials() if t.status is Status.OK]
     assert {round(t.deviation or 0.0, 6) for t in good} == {0.0}
 
@@ -272,7 +273,7 @@ def test_the_time_budget_is_kept(tmp_path: Path, space: Space) -> None:
     launcher = noisy(start_s=3.0)
     record, log = run(space, launcher, folder=tmp_path, budget=Budget(time_s=300))
     assert launcher.clock_s <= 300
-    assert launcher.clock_s > 200 or "expected" in describe_study(record)["ended_because"]
+    assert launcher.clock_s > 200 or "expected" in describe_study(record).ended_because
     assert log.rounds >= 2
 
 
@@ -286,7 +287,7 @@ def test_a_lattice_that_is_used_up_ends_the_search(tmp_path: Path, space: Space)
         baselines=space.baselines,
     )
     record, _ = run(small, noisy(), folder=tmp_path)
-    assert describe_study(record)["ended_because"] == "every setting of the search space was tried"
+    assert describe_study(record).ended_because == "every setting of the search space was tried"
 
 
 def test_an_interrupted_run_keeps_what_is_finished_and_can_go_on(tmp_path: Path, space: Space) -> None:
@@ -403,7 +404,7 @@ def test_a_kill_while_a_trial_is_being_stored_leaves_it_unfinished_or_whole(tmp_
 
 def test_earlier_finals_stay_until_new_ones_can_stand_in_for_them(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=8))
-    before = describe_study(record)["verdicts"]
+    before = describe_study(record).verdicts
 
     class Interrupting(ScriptedLauncher):
         def launch(self, setting: Setting, deployment: object) -> object:
@@ -413,7 +414,7 @@ def test_earlier_finals_stay_until_new_ones_can_stand_in_for_them(tmp_path: Path
 
     with pytest.raises(KeyboardInterrupt):
         run(space, Interrupting(rate=surface), folder=tmp_path, budget=Budget(trials=8))
-    assert describe_study(record)["verdicts"] == before
+    assert describe_study(record).verdicts == before
 
 
 def test_latency_compares_median_steps_at_one_batch_size(
@@ -423,7 +424,7 @@ def test_latency_compares_median_steps_at_one_batch_size(
     fixed = resolve(file, machine=machine, build=stock, workload=resnet50, fixed_batch=True)
     plan = Plan(bench=BenchPlan(objective=Objective.LATENCY))
     record, _ = run(fixed, noisy(), folder=tmp_path, plan=plan)
-    best = Setting.of(describe_study(record)["incumbent"]["setting"])
+    best = Setting.of(describe_study(record).incumbent.setting)
     assert best.batch_size == 8
     assert surface(best) > 0.95 * max(surface(p) for p in fixed.points)
 
@@ -435,9 +436,9 @@ def test_what_a_pin_rules_out_is_compared_with_and_not_chosen(
     pinned = resolve(file, machine=machine, build=stock, workload=resnet50, pins={"intra_op": "1"})
     record, _ = run(pinned, noisy(), folder=tmp_path, budget=Budget(trials=8))
     document = describe_study(record)
-    assert document["incumbent"]["setting"]["intra_op"] == 1
-    assert document["recommended"]["source"] in ("incumbent", "tf-default", "tf-default@same-batch")
-    assert "intel" in document["verdicts"]
+    assert document.incumbent.setting["intra_op"] == 1
+    assert document.recommended.source in ("incumbent", "tf-default", "tf-default@same-batch")
+    assert "intel" in document.verdicts
 
 
 def test_a_baseline_outside_of_the_lattice_may_win(tmp_path: Path, space: Space) -> None:
@@ -445,13 +446,13 @@ def test_a_baseline_outside_of_the_lattice_may_win(tmp_path: Path, space: Space)
     launcher = noisy(rate=lambda s: 130.0 if s == space.baselines["intel"] else 100.0)
     record, _ = run(narrow, launcher, folder=tmp_path, budget=Budget(trials=8))
     document = describe_study(record)
-    assert document["incumbent"]["setting"] == space.baselines["intel"].to_dict()
-    assert document["recommended"]["setting"] == space.baselines["intel"].to_dict()
+    assert document.incumbent.setting == space.baselines["intel"].to_dict()
+    assert document.recommended.setting == space.baselines["intel"].to_dict()
 
 
 def test_the_document_keeps_the_contract(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path)
-    document = json.loads(json.dumps(describe_study(record), allow_nan=False))
+    document = json.loads(json.dumps(to_builtins(describe_study(record)), allow_nan=False))
     assert document["schema"] == 1
     assert {"ok", "failed", "pruned"} <= document["trials"].keys()
     assert document["incumbent"].keys() == {"setting", "ratio", "low", "high"}
@@ -514,12 +515,10 @@ def test_reading_verbs_write_nothing_into_anything(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_finding_studies(tmp_path: Path, space: Space, machine: Machine, stock: Build) -> None:
+def test_finding_studies(tmp_path: Path, space: Space) -> None:
     assert open_storage(f"sqlite:///{tmp_path}/t.db", create=False) is None
-    workload = {"name": "made", "mode": "inference", "fingerprint": "f"}
     for fresh in (False, True):
         record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), fresh=fresh)
-        record.put("described", describe_host(machine, stock) | {"workload": workload})
     storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=False)
     assert storage is not None
     assert find(storage, "made").name == "made"
@@ -537,9 +536,12 @@ def test_a_study_without_a_number_says_so(tmp_path: Path, space: Space) -> None:
     storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
     assert storage is not None
     record = create_or_continue(storage, "made", LatticeSampler(space, seed=0), fresh=False)
+    with pytest.raises(BadInputError, match="does not say what it is of"):
+        describe_study(record)
+    record.put("described", to_builtins(subject(space)))
     document = describe_study(record)
-    assert document["incumbent"] is None
-    assert document["verdicts"] is None
+    assert document.incumbent is None
+    assert document.verdicts is None
     with pytest.raises(TunerError):
         record.put("schema", 99)
         create_or_continue(storage, "made", LatticeSampler(space, seed=0), fresh=False)

@@ -25,7 +25,8 @@ from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
 from tuner.report import terminal
 from tuner.report.document import describe_line, describe_study
-from tuner.report.sessions import of_setting
+from tuner.report.result.study import StudyResult
+from tuner.report.sessions import of_setting, together_result
 from tuner.search.budget import Budget
 from tuner.search.plan import BenchPlan, Plan
 from tuner.search.record import Record
@@ -83,7 +84,7 @@ def test_an_imprecise_session_counts_for_little() -> None:
 def test_sessions_that_disagree_have_no_verdict(ratios: tuple[float, ...], word: Word, disagree: bool) -> None:
     found = together([session(ratio) for ratio in ratios])
     assert (found.verdict.word, found.disagree, found.n) == (word, disagree, len(ratios))
-    assert found.to_dict()["sessions"] == len(ratios)
+    assert together_result(found).sessions == len(ratios)
 
 
 def test_two_rounds_that_agree_by_luck_are_no_precise_session() -> None:
@@ -124,7 +125,7 @@ def checked(record: Record, recommended: Setting, default: Setting, ratio: float
         for name, each in (("b", recommended), ("a", default))
     ]
     held = {"began": began, "contenders": sides, "rounds": [round_.to_dict() for round_ in rounds], "conditions": {}}
-    record.put("checks", [*record.get("checks", []), held])
+    record.add("checks", held)
 
 
 def shown(*parts: object) -> str:
@@ -134,8 +135,8 @@ def shown(*parts: object) -> str:
     return captured.get()
 
 
-def text_of(document: dict[str, object]) -> str:
-    return shown(*terminal.recommendation(document))
+def text_of(study: StudyResult) -> str:
+    return shown(*terminal.recommendation(study))
 
 
 @pytest.fixture(scope="module")
@@ -152,36 +153,36 @@ def study(tmp_path: Path, searched: Path) -> tuple[Record, Setting]:
     storage = open_storage(f"sqlite:///{copy}", create=False)
     assert storage is not None
     record = Record(optuna.load_study(study_name=optuna.get_all_study_names(storage)[0], storage=storage))
-    advice = describe_study(record)["recommended"]
-    assert advice["source"] != "tf-default"
-    return record, Setting.of(advice["setting"])
+    advice = describe_study(record).recommended
+    assert advice.source != "tf-default"
+    return record, Setting.of(advice.setting)
 
 
 def test_a_verdict_names_how_many_sessions_it_rests_on(study: tuple[Record, Setting], space: Space) -> None:
     record, recommended = study
     before = describe_study(record)
-    gain = before["recommended"]["gain"]
-    assert (gain["sessions"], gain["verdict"]) == (1, "better")
+    gain = before.recommended.gain
+    assert (gain.sessions, gain.word) == (1, "better")
     assert "from one session" in text_of(before)
-    checked(record, recommended, space.reference, gain["speedup"], began="2026-12-01T02:00:00+00:00")
+    checked(record, recommended, space.reference, gain.speedup, began="2026-12-01T02:00:00+00:00")
     after = describe_study(record)
-    assert after["recommended"]["gain"]["sessions"] == 2
-    assert after["recommended"]["gain"]["verdict"] == "better"
-    assert [each["began"] for each in after["recommended"]["sessions"]][1] == "2026-12-01T02:00:00+00:00"
+    assert after.recommended.gain.sessions == 2
+    assert after.recommended.gain.word == "better"
+    assert [each.began for each in after.recommended.sessions][1] == "2026-12-01T02:00:00+00:00"
     assert "2 sessions" in text_of(after)
-    assert after["verdicts"] == before["verdicts"]  # the finals are what they were
+    assert after.verdicts == before.verdicts  # the finals are what they were
 
 
 def test_what_other_sessions_do_not_bear_out_is_not_recommended(study: tuple[Record, Setting], space: Space) -> None:
     record, recommended = study
     checked(record, recommended, space.reference, 1.0, began="2026-12-01T02:00:00+00:00")
     after = describe_study(record)
-    assert after["recommended"]["source"] == "tf-default"
-    assert after["recommended"]["env"] == {}
-    assert after["recommended"]["gain"] is None
-    assert after["recommended"]["together"]["sessions_disagree"] is True
-    assert "2 sessions, which disagree, do not show together" in after["recommended"]["reason"]
-    assert after["finals"]["advice"]["setting"] == recommended.to_dict()  # what a check measures again
+    assert after.recommended.source == "tf-default"
+    assert after.recommended.env == {}
+    assert after.recommended.gain is None
+    assert after.recommended.together.sessions_disagree is True
+    assert "2 sessions, which disagree, do not show together" in after.recommended.reason
+    assert after.finals.advice.setting == recommended.to_dict()  # what a check measures again
     assert "which disagree" in text_of(after)
 
 
@@ -189,7 +190,7 @@ def test_a_check_of_another_setting_says_nothing(study: tuple[Record, Setting], 
     record, recommended = study
     other = setting(inter_op=1, intra_op=1, batch_size=1)
     checked(record, other, space.reference, 0.5, began="2026-12-01T02:00:00+00:00")
-    assert len(of_setting(record, recommended)) == 1
+    assert len(of_setting(record.attributes(), recommended)) == 1
 
 
 def test_finals_of_an_earlier_run_stay_as_a_session(
@@ -198,10 +199,10 @@ def test_finals_of_an_earlier_run_stay_as_a_session(
     record, recommended = study
     run(space, noisy(seed=5), folder=tmp_path, budget=Budget(trials=16))
     assert len(record.get("earlier_finals")) == 1
-    sessions = describe_study(record)["recommended"]["sessions"]
+    sessions = describe_study(record).recommended.sessions
     assert len(sessions) == 2
-    assert all(each["began"] for each in sessions)
-    assert len(of_setting(record, recommended)) in (1, 2)  # the second may recommend another
+    assert all(each.began for each in sessions)
+    assert len(of_setting(record.attributes(), recommended)) in (1, 2)  # the second may recommend another
 
 
 def test_where_all_others_lose_one_of_them_still_stands_against_the_default(tmp_path: Path, space: Space) -> None:
@@ -209,9 +210,9 @@ def test_where_all_others_lose_one_of_them_still_stands_against_the_default(tmp_
     launcher = ScriptedLauncher(rate=lambda s: 50.0 if s == space.reference else 10.0, noise=0.01)
     record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=8))
     document = describe_study(record)
-    assert document["recommended"]["source"] == "tf-default"
-    assert document["verdicts"]["tf-default"]["verdict"] == "worse"
-    assert describe_line(record)["verdict"]["verdict"] == "worse"
+    assert document.recommended.source == "tf-default"
+    assert document.verdicts["tf-default"].word == "worse"
+    assert describe_line(record).verdict.word == "worse"
     assert "continue it for new finals" not in shown(terminal.verdicts(document))
 
 
@@ -220,7 +221,7 @@ def test_a_limit_that_only_the_default_keeps_leaves_the_default(tmp_path: Path, 
     launcher = ScriptedLauncher(rate=lambda s: 50.0 if s == space.reference else 1.0)
     plan = Plan(bench=BenchPlan(limits=limits))
     record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=8), plan=plan, limits=limits)
-    assert describe_study(record)["recommended"]["source"] == "tf-default"
+    assert describe_study(record).recommended.source == "tf-default"
 
 
 def test_finals_that_were_cut_short_claim_nothing(study: tuple[Record, Setting]) -> None:
@@ -229,15 +230,15 @@ def test_finals_that_were_cut_short_claim_nothing(study: tuple[Record, Setting])
     stored = record.get("finals")
     record.put("finals", stored | {"rounds": stored["rounds"][:2], "levels": {}})
     document = describe_study(record)
-    assert {verdict["verdict"] for verdict in document["verdicts"].values()} == {"undecided"}
-    assert document["recommended"]["source"] == "tf-default"
+    assert {verdict.word for verdict in document.verdicts.values()} == {"undecided"}
+    assert document.recommended.source == "tf-default"
 
 
 def test_what_several_sessions_show_outlasts_finals_that_leave_it_open(
     study: tuple[Record, Setting], space: Space
 ) -> None:
     record, recommended = study
-    gain = describe_study(record)["recommended"]["gain"]["speedup"]
+    gain = describe_study(record).recommended.gain.speedup
     checked(record, recommended, space.reference, gain, began="2026-12-01T02:00:00+00:00")
     stored = record.get("finals")
     contenders = [each for each in stored["contenders"] if Setting.of(each["setting"]) == recommended]
@@ -246,20 +247,20 @@ def test_what_several_sessions_show_outlasts_finals_that_leave_it_open(
     record.put("earlier_finals", [stored | first])
     record.put("finals", stored | {"rounds": stored["rounds"][:2], "levels": {}})  # nothing can be said of these
     after = describe_study(record)
-    if after["finals"]["incumbent"] == recommended.to_dict():
-        assert after["recommended"]["setting"] == recommended.to_dict()
-        assert "sessions together" in after["recommended"]["reason"]
-        assert after["recommended"]["gain"]["verdict"] == "better"
-        assert after["finals"]["advice"]["setting"] == recommended.to_dict()
+    if after.finals.incumbent == recommended.to_dict():
+        assert after.recommended.setting == recommended.to_dict()
+        assert "sessions together" in after.recommended.reason
+        assert after.recommended.gain.word == "better"
+        assert after.finals.advice.setting == recommended.to_dict()
     else:
-        assert after["recommended"]["source"] == "tf-default"
+        assert after.recommended.source == "tf-default"
 
 
 def test_earlier_finals_stay_until_others_have_ended(
     study: tuple[Record, Setting], tmp_path: Path, space: Space
 ) -> None:
     record, _ = study
-    before = describe_study(record)["recommended"]
+    before = describe_study(record).recommended
 
     class Interrupted(Log):
         def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
@@ -268,7 +269,7 @@ def test_earlier_finals_stay_until_others_have_ended(
 
     with pytest.raises(KeyboardInterrupt):
         run(space, noisy(seed=5), folder=tmp_path, budget=Budget(trials=16), log=Interrupted())
-    assert describe_study(record)["recommended"] == before
+    assert describe_study(record).recommended == before
     assert record.get("earlier_finals") is None
 
 
@@ -338,17 +339,19 @@ def test_a_session_elsewhere_is_refused_and_says_what_differs(study: tuple[Recor
         workload=SimpleNamespace(fingerprint="w"),
         environment={},
     )
-    described = {"machine": {"id": "m"}, "runtime": {"id": "r"}, "workload": {"fingerprint": "w"}, "environment": {}}
+    described = record.get("described")
+    for part, key in (("machine", "id"), ("runtime", "id"), ("workload", "fingerprint")):
+        described[part] |= {key: part[0]}
     record.put("described", described)
-    refuse_elsewhere(record, here)  # type: ignore[arg-type]
-    for what, name in (("machine", "machine"), ("runtime", "build"), ("workload", "workload")):
-        other = dict.fromkeys(described[what], "other")
-        record.put("described", described | {what: other})
+    refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
+    parts = (("machine", "id", "machine"), ("runtime", "id", "build"), ("workload", "fingerprint", "workload"))
+    for part, key, name in parts:
+        record.put("described", described | {part: described[part] | {key: "other"}})
         with pytest.raises(BadInputError, match=f"made with another {name}"):
-            refuse_elsewhere(record, here)  # type: ignore[arg-type]
+            refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
     record.put("described", described | {"environment": {"LD_PRELOAD": "libtcmalloc.so"}})
     with pytest.raises(BadInputError, match="made with another environment"):
-        refuse_elsewhere(record, here)  # type: ignore[arg-type]
+        refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
 
 
 # ---- the options ---------------------------------------------------------------------------------------------

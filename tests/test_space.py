@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.conftest import DATA, setting
-from tests.frameworks import CATALOGUE, read_space, resolve
+from tests.frameworks import CATALOGUE, read_space, resolve, subject
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
-from tuner.frameworks.tensorflow.build import describe
+from tuner.frameworks.tensorflow.build import describe, is_off_by_default
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.machine.host import Machine
 from tuner.report import terminal
+from tuner.search.subject import KnobFacts
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
 from tuner.space.expression import Expression
@@ -288,13 +290,24 @@ def test_a_constraint_speaks_of_what_a_knob_is_by_default(machine: Machine, stoc
     assert tried(off) == (0, 1)
 
 
-def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: Build) -> None:
-    off = without_onednn(stock)
-    assert [str(line) for line in terminal.unasked({"knobs": {}, "runtime": off})] == [
+def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: Build, space: Space) -> None:
+    asked = structs.replace(subject(space), runtime=stock.to_dict())
+    off = structs.replace(asked, runtime=without_onednn(stock))
+    assert "onednn" not in off.knobs
+    assert [str(line) for line in terminal.unasked(off)] == [
         "oneDNN is off by default here, and this space does not ask about it: --space threads does"
     ]
-    assert not terminal.unasked({"knobs": {"onednn": {}}, "runtime": off})
-    assert not terminal.unasked({"knobs": {}, "runtime": stock.to_dict()})
+    knob = KnobFacts(active=True, values=(0, 1), variable="TF_ENABLE_ONEDNN_OPTS", meaning="oneDNN")
+    assert not terminal.unasked(structs.replace(off, knobs=off.knobs | {"onednn": knob}))
+    assert not terminal.unasked(asked)
+
+
+def test_why_onednn_is_off_is_a_code_and_of_earlier_studies_its_words(stock: Build) -> None:
+    off = without_onednn(stock)
+    assert (off["onednn_reason"], is_off_by_default(off)) == ("no-flag", True)
+    earlier = {key: value for key, value in off.items() if key != "onednn_reason"}
+    assert is_off_by_default(earlier)
+    assert not is_off_by_default(off | {"onednn_reason": "variable"})
 
 
 def without_onednn(stock: Build) -> dict[str, object]:

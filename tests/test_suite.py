@@ -13,10 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET, structs, to_builtins
 
 from tests.command_line import tftune
+from tests.frameworks import subject
 from tests.processes import wait_until
+from tests.scripted import noisy, run
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import TensorFlow
@@ -26,8 +30,12 @@ from tuner.machine.cgroup import cpu_groups, read_limits
 from tuner.machine.confine import Shape, choose, confined
 from tuner.machine.host import detect
 from tuner.machine.topology import Topology, read_topology
+from tuner.report.document import describe_study
+from tuner.search.budget import Budget
 from tuner.search.record import SCHEMA
 from tuner.search.storage import open_storage
+from tuner.search.subject import workload_facts
+from tuner.space.space import Space
 
 TWO_SOCKETS = Topology(
     cpus=frozenset(range(16)),
@@ -166,25 +174,22 @@ def test_all_workloads_in_the_modes_that_they_have(planned: Any) -> None:
     assert made.missing == list(range(35))
 
 
-def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path) -> None:
+def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path, space: Space) -> None:
     made = planned(workloads="lenet5,mlp")
     storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
     assert storage is not None
     case = made.cases[1]
-    machine = detect()
     import optuna
 
     study = optuna.create_study(study_name="known", storage=storage)
-    described = {
-        "machine": machine.to_dict(),
-        "workload": case.workload.to_dict(),
-        "runtime": case.build.to_dict(),
-        "space": "cpu",
-    }
+    known = structs.replace(
+        subject(space), machine=detect(), workload=workload_facts(case.workload), runtime=case.build.to_dict()
+    )
+    described = to_builtins(structs.replace(known, space_digest=UNSET, environment=UNSET))
     for key, value in {"schema": SCHEMA, "described": described, "seed": 0, "created": "2026"}.items():
         study.set_user_attr(key, value)
     assert planned(workloads="lenet5,mlp").missing == [0, 1]
-    study.set_user_attr("finals", {"rounds": []})
+    study.set_user_attr("finals", {"contenders": [], "rounds": []})
     assert planned(workloads="lenet5,mlp").missing == [0]
     assert planned(workloads="lenet5,mlp", space="quick").missing == [0, 1]
     assert planned(workloads="lenet5,mlp", seed=1).missing == [0, 1]
@@ -198,7 +203,7 @@ def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path) -> N
         study.set_user_attr("described", described | more)
         assert planned(workloads="lenet5,mlp").missing == [0, 1]
     for other in ({"cpu_quota": 0.5}, {"caches": [{"name": "L2", "size_bytes": 3 << 20, "n_instances": 1}]}):
-        study.set_user_attr("described", described | {"machine": machine.to_dict() | other})
+        study.set_user_attr("described", described | {"machine": described["machine"] | other})
         assert planned(workloads="lenet5,mlp").missing == [0, 1]
 
 
@@ -257,11 +262,16 @@ def test_nonsense_on_stdout_is_a_failure_of_that_search(planned: Any, monkeypatc
     assert [bool(each.failure) for each in done] == [True, True]
 
 
-def test_what_is_done_comes_back_with_its_document_and_a_time(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _scripted(monkeypatch, 'print(\'{"study": "x"}\')')
+def test_what_is_done_comes_back_as_a_study_and_with_a_time(
+    planned: Any, tmp_path: Path, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
+    study, file = describe_study(record), tmp_path / "study.json"
+    file.write_bytes(msgspec.json.encode(study))
+    _scripted(monkeypatch, f"print(open({str(file)!r}).read())")
     left: list[float] = []
     done = suite.run(planned(workloads="lenet5,mlp"), begins=lambda _, s: left.append(s), ends=lambda *_: None)
-    assert [each.document for each in done] == [{"study": "x"}] * 2
+    assert [each.study for each in done] == [study] * 2
     assert left[0] == 600  # two of five minutes
     assert left[1] < 60  # one, as long as the first took
 

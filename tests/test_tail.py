@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
 from scipy import stats
 
 from tuner.errors import BadInputError
@@ -58,7 +59,7 @@ def test_limits() -> None:
     assert both.excess([0.2] * 10, 500) == pytest.approx([math.log(2), math.log(0.5)])
     assert not Limits()
     assert Limits().kept([], None) is Kept.YES
-    assert Limits.from_dict(both.to_dict()) == both
+    assert convert(both.to_dict(), Limits) == both
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ app.command("show", epilog=studies.SHOW_EPILOG)(studies.show_study)
 app.command(epilog=studies.EMIT_EPILOG)(studies.emit)
 app.command("import", epilog=rules.IMPORT_EPILOG)(rules.import_studies)
 app.command(epilog=rules.EXPORT_EPILOG)(rules.export)
+app.command(epilog=studies.SCHEMA_EPILOG)(studies.schema)
 app.add_typer(workloads.app, name="workloads")
 app.add_typer(env.app, name="env")
 

@@ -37,10 +37,11 @@ def create(
 
     progress = console(stderr=True)
     made = make(build, folder, python=python, told=lambda line: progress.print(line, style="dim"))
+    tensorflow, onednn = made.build.tensorflow, made.build.onednn_runtime
     if json_:
-        show_json(
-            {"python": str(made.python), "tensorflow": made.build.tensorflow, "onednn": made.build.onednn_runtime}
-        )
+        from tuner.report.result.inspection import EnvironmentResult
+
+        show_json(EnvironmentResult(python=str(made.python), tensorflow=tensorflow, onednn=onednn))
     else:
-        show(f"TensorFlow {made.build.tensorflow} on {made.build.onednn_runtime} in {folder}")
+        show(f"TensorFlow {tensorflow} on {onednn} in {folder}")
         show(f"try: tftune search resnet50 --python {made.python}")

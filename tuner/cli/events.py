@@ -35,7 +35,7 @@ class ComparisonShown(_Shown):
 
     def looked(self, n_rounds: int, verdict: Verdict, left_s: float | None) -> None:
         left = "" if left_s is None else f", {duration_text(left_s)} left"
-        figure = "" if verdict.speedup is None else f": {terminal.speedup_text(verdict.to_dict())}, {verdict.word}"
+        figure = "" if verdict.speedup is None else f": {terminal.speedup_text(verdict)}, {verdict.word}"
         self._console.print(f"round {n_rounds}{figure}{left}", style="dim")
 
 
@@ -51,7 +51,7 @@ class NoiseShown(_Shown):
     """Shows the machine and the ratio of each pair."""
 
     def prepared(self, job: Job) -> None:
-        self._console.print(terminal.host(job.described()))
+        self._console.print(terminal.host(job.subject))
 
     def pair_ends(self, number: int, ratio: Estimate) -> None:
         self._console.print(f"pair {number}: {ratio_text(ratio.ratio, *ratio.interval())}", style="dim")
@@ -65,8 +65,8 @@ class SearchShown(VerificationShown):
         self._progress: Progress | None = None
 
     def prepared(self, job: Job) -> None:
-        described = job.described()
-        for part in (terminal.host(described), "", terminal.knobs(described), "", terminal.baselines(described), ""):
+        subject = job.subject
+        for part in (terminal.host(subject), "", terminal.knobs(subject), "", terminal.baselines(subject), ""):
             self._console.print(part)
         if job.ignored_variables:
             ignored = ", ".join(job.ignored_variables)
@@ -74,22 +74,21 @@ class SearchShown(VerificationShown):
 
     def workload_known(self, job: Job, features: Features | None, run_s: float | None) -> None:
         # As one line: a table's rows begin with a number, and no part of this is to look like one.
-        told = workloads.line(job.described() | {"features": features and features.to_dict()})
-        self._console.print(told, soft_wrap=True)
+        self._console.print(workloads.line(job.subject.workload, features), soft_wrap=True)
         if run_s is not None:
             self._console.print(workloads.precision(run_s), soft_wrap=True)
         self._console.print()
 
     def study_begins(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Progress:
-        described, space = job.described(), job.space
+        subject, space = job.subject, job.space
         done = len(record.trials())
         verb = f"continuing with {plural(done, 'trial')}" if done else "beginning"
-        progress = Progress(self._console, [*space.points, *space.baselines.values()], terminal.held(described))
+        progress = Progress(self._console, [*space.points, *space.baselines.values()], terminal.held(subject))
         progress.stage(
             f"study {record.name}: {verb}; ratios are to {space.default} at batch size {space.reference.batch_size}"
         )
         for name, setting in hinted.items():
-            self._console.print(terminal.hint_line(name, setting.to_dict(), described), soft_wrap=True)
+            self._console.print(terminal.hint_line(name, setting.to_dict(), subject), soft_wrap=True)
         self._progress = progress
         return progress
 
@@ -111,7 +110,7 @@ class SearchShown(VerificationShown):
         )
 
     def session_ends(self, verdict: Verdict) -> None:
-        self._console.print(f"this session: {terminal.speedup_text(verdict.to_dict())}", soft_wrap=True)
+        self._console.print(f"this session: {terminal.speedup_text(verdict)}", soft_wrap=True)
 
     def session_failed(self, number: int, error: TunerError) -> None:
         self._console.print(f"session {number} failed: {error.message}", style="red", soft_wrap=True, markup=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from tuner.workload.asked import Asked
 if TYPE_CHECKING:
     from tuner.job.job import Job
     from tuner.job.request import Checked
+    from tuner.search.subject import Subject
 
 EPILOG = (
     "Examples: tftune inspect | tftune inspect resnet50 --space quick | tftune inspect --audit | "
@@ -50,7 +51,7 @@ def inspect(
     """Show the machine, the framework's build, the knobs (on, or off and why) and the baselines."""
     from tuner.job.job import prepare
     from tuner.job.request import Request, check
-    from tuner.report import document, terminal
+    from tuner.report import terminal
 
     request = Request(
         workload=or_default(workload),
@@ -67,13 +68,13 @@ def inspect(
     if audit and checked.workload.command is not None:
         raise BadInputError("--audit of a command, whose processes cannot be looked into", "audit a model instead")
     job = prepare(checked)
-    described = {"schema": document.SCHEMA, **job.described()}
+    subject = job.subject
     if audit:
-        _audit(job, described, json_=json_)
+        _audit(job, subject, json_=json_)
     elif json_:
-        show_json(described)
+        show_json(subject)
     else:
-        show(terminal.host(described), "", terminal.knobs(described), "", terminal.baselines(described))
+        show(terminal.host(subject), "", terminal.knobs(subject), "", terminal.baselines(subject))
 
 
 def _affinity(value: str, checked: Checked, *, json_: bool) -> None:
@@ -89,16 +90,18 @@ def _affinity(value: str, checked: Checked, *, json_: bool) -> None:
         show(inspection.binding(described))
 
 
-def _audit(job: Job, described: dict[str, Any], *, json_: bool) -> None:
+def _audit(job: Job, subject: Subject, *, json_: bool) -> None:
+    from msgspec import structs
+
     from tuner.job.proof import prove
     from tuner.report import inspection, terminal
+    from tuner.report.result.inspection import AuditResult
 
     progress = console(stderr=True)
     if not json_:
-        show(terminal.host(described), "")
-    proofs = prove(job, told=lambda line: progress.print(line, style="dim"))
-    document = {"audit": [proof.to_dict() for proof in proofs]}
+        show(terminal.host(subject), "")
+    proofs = tuple(proof.result() for proof in prove(job, told=lambda line: progress.print(line, style="dim")))
     if json_:
-        show_json({**described, **document})
+        show_json(AuditResult(**structs.asdict(subject), audit=proofs))
     else:
-        show(inspection.reach(document), "", inspection.controls(document))
+        show(inspection.reach(proofs), "", inspection.controls(proofs))

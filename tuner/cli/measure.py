@@ -127,10 +127,9 @@ def check(
     exit code is 0.
     """
     from tuner.cli.events import ComparisonShown
-    from tuner.job.check import checkup
-    from tuner.job.compare import describe
+    from tuner.job.check import checkup, describe
     from tuner.report.comparison import checked_text, comparison
-    from tuner.report.document import SCHEMA
+    from tuner.report.result.comparison import NothingToCheck
 
     made = checkup(
         study,
@@ -142,19 +141,13 @@ def check(
         wait=wait,
         events=ComparisonShown(console(stderr=True)),
     )
-    document: dict[str, object] = {"schema": SCHEMA, "study": made.study, "helps": made.helps, "reason": None}
-    if made.comparison is None:
-        document["reason"] = f"study {made.study} recommends to keep the default: there is nothing to check"
-    else:
-        found = describe(made.comparison)
-        found["limits"] = {name: answer.value for name, answer in made.kept.items()} or None
-        document |= found | {"together": made.whole and made.whole.to_dict(), "closest_s": made.closest_s}
+    result = describe(made)
     if json_:
-        show_json(document)
-    elif made.comparison is None:
-        show(str(document["reason"]))
+        show_json(result)
+    elif isinstance(result, NothingToCheck):
+        show(result.reason)
     else:
-        show(comparison(document), checked_text(document))
+        show(comparison(result), checked_text(result))
     if made.helps is False:
         raise typer.Exit(NO_LONGER_HELPS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -53,8 +53,10 @@ def show_left_out(others: Mapping[str, Sequence[str]]) -> None:
         console(stderr=True).print(left_out_text(reason, names), soft_wrap=True, markup=False)
 
 
-def show_json(data: Any) -> None:
-    """Print one JSON document on stdout."""
+def show_json(document: object) -> None:
+    """Print one JSON document on stdout: a typed result, a list of them, or plain data."""
     import json
 
-    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+    from msgspec import to_builtins
+
+    sys.stdout.write(json.dumps(to_builtins(document), indent=2, allow_nan=False) + "\n")

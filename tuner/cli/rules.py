@@ -25,6 +25,7 @@ from tuner.workload.asked import Asked
 if TYPE_CHECKING:
     from tuner.job.job import Job
     from tuner.job.request import Checked
+    from tuner.report.result.comparison import ComparisonResult
     from tuner.space.setting import Setting
 
 RULES_EPILOG = (
@@ -183,6 +184,8 @@ def recommend(
     json_: JsonOption = False,
 ) -> None:
     """Recommend a setting in seconds, without a trial, from rules that other workloads' studies gave."""
+    from msgspec import structs
+
     from tuner.job.advise import advise
     from tuner.job.job import prepare
     from tuner.job.request import Request, check
@@ -190,7 +193,6 @@ def recommend(
     from tuner.report import advice
     from tuner.report.emit import Format, emit
     from tuner.rules.schema import THREADS
-    from tuner.space.deployment import Deployment
 
     if format_ is not None and format_ not in list(Format):
         raise unknown("format", format_, list(Format))
@@ -200,29 +202,22 @@ def recommend(
     checked = check(request, stores=False)
     job = prepare(checked)
     job.launcher(deadline_s=checked.deadline_s)
-    setting, document = advise(job, found, place, batch=batch)
+    setting, result = advise(job, found, place, batch=batch)
     if not json_ and format_ is None:
-        show(*advice.page(document), "")
-    document["verified"] = _verify(job, setting, checked, wait=wait) if verify else None
-    title = f"tftune recommend {document['workload']}: {_why(document)}"
+        show(*advice.page(result), "")
+    verified = _verify(job, setting, checked, wait=wait) if verify else None
     if json_:
-        show_json(document)
-    elif format_ is not None:
-        if document["verified"] is not None:
-            console(stderr=True).print(advice.verified(document["verified"]), soft_wrap=True)
-        sys.stdout.write(emit(Deployment.from_dict(document), Format(format_), title=title))
-    else:
-        if document["verified"] is not None:
-            show(advice.verified(document["verified"]), "")
-        sys.stdout.write(emit(Deployment.from_dict(document), Format.SH, title=title))
+        show_json(structs.replace(result, verified=verified))
+        return
+    if verified is not None and format_ is not None:
+        console(stderr=True).print(advice.verified(verified), soft_wrap=True)
+    elif verified is not None:
+        show(advice.verified(verified), "")
+    title = f"tftune recommend {result.workload}: {'; '.join(rule.sentence for rule in result.followed)}"
+    sys.stdout.write(emit(result.deployment, Format(format_ or Format.SH), title=title))
 
 
-def _why(document: dict[str, Any]) -> str:
-    """Return what is followed, for the comment above a snippet."""
-    return "; ".join(rule["sentence"] for rule in document["followed"])
-
-
-def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> dict[str, Any] | None:
+def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> ComparisonResult | None:
     """Measure a setting against the default; None where it is the default."""
     from tuner.cli.events import VerificationShown
     from tuner.job.compare import describe, measure
@@ -268,7 +263,9 @@ def import_studies(
             name = each.source if each.name in (each.source, "") else f"{each.source} as {each.name}"
             show(f"{name}: {each.what}")
     if json_:
-        show_json([{"source": each.source, "study": each.name or None, "what": each.what} for each in merged])
+        from tuner.report.result.inspection import ImportLine
+
+        show_json([ImportLine(source=each.source, study=each.name or None, what=each.what) for each in merged])
     else:
         n = {what: sum(each.what == what for each in merged) for what in ("new", "newer", "known")}
         left_out = len(merged) - sum(n.values())

@@ -131,22 +131,27 @@ def search(
 
 def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
     from tuner.report import terminal
-    from tuner.report.document import NO_STUDY, describe_study
+    from tuner.report.document import describe_study
+    from tuner.report.result.study import NoStudyResult
 
+    if record is None:
+        if json_:
+            show_json(NoStudyResult())
+        return
+    study = describe_study(record)
     if json_:
-        show_json(NO_STUDY if record is None else describe_study(record))
-    elif record is not None:
-        document = describe_study(record)
+        show_json(study)
+    else:
         show(
-            terminal.incumbent_line(document),
+            terminal.incumbent_line(study),
             "",
-            terminal.verdicts(document),
-            terminal.tails(document),
-            terminal.noise_line(document),
+            terminal.verdicts(study),
+            terminal.tails(study),
+            terminal.noise_line(study),
             "",
-            *terminal.recommendation(document, storage),
+            *terminal.recommendation(study, storage),
             "",
-            terminal.warnings(document),
-            *terminal.unasked(document),
-            terminal.summary(document),
+            terminal.warnings(study.warnings),
+            *terminal.unasked(study),
+            terminal.summary(study),
         )

@@ -1,4 +1,4 @@
-"""The commands `list`, `show` and `emit`: what is in a storage already."""
+"""The commands `list`, `show` and `emit`: what is in a storage already; and `schema`, what documents look like."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LIST_EPILOG = "Examples: tftune list | tftune list --json"
 SHOW_EPILOG = "Examples: tftune show last | tftune show resnet50 --json"
+SCHEMA_EPILOG = "Examples: tftune schema show | tftune schema compare > compare.schema.json"
 EMIT_EPILOG = 'Examples: eval "$(tftune emit last)" | tftune emit last --format k8s'
 
 
@@ -42,28 +43,28 @@ def show_study(
     from tuner.report.document import describe_study
     from tuner.report.workload import line
 
-    document = describe_study(_find(study, storage))
+    found = describe_study(_find(study, storage))
     if json_:
-        show_json(document)
+        show_json(found)
         return
     show(
-        terminal.host(document),
-        line(document),
+        terminal.host(found),
+        line(found.workload, found.features),
         "",
-        terminal.knobs(document),
+        terminal.knobs(found),
         "",
-        terminal.baselines(document),
+        terminal.baselines(found),
         "",
-        terminal.trials(document),
+        terminal.trials(found),
         "",
-        terminal.verdicts(document),
-        terminal.tails(document),
-        terminal.noise_line(document),
+        terminal.verdicts(found),
+        terminal.tails(found),
+        terminal.noise_line(found),
         "",
-        *terminal.recommendation(document, storage),
+        *terminal.recommendation(found, storage),
         "",
-        terminal.warnings(document),
-        terminal.summary(document),
+        terminal.warnings(found.warnings),
+        terminal.summary(found),
     )
 
 
@@ -77,19 +78,27 @@ def emit(
 ) -> None:
     """Print the recommendation of a study as a snippet that applies it."""
     from tuner.errors import unknown
-    from tuner.frameworks import registry
     from tuner.report.document import advice_of, describe_study
     from tuner.report.emit import Format
     from tuner.report.emit import emit as write
-    from tuner.space.deployment import Deployment
 
     if format_ not in list(Format):
         raise unknown("format", format_, list(Format))
-    document = describe_study(_find(study, storage))
-    advice = advice_of(document)
-    title = f"tftune, study {document['study']}: {advice['reason']}"
-    session = registry.of(document["runtime"]).session
-    sys.stdout.write(write(Deployment.from_dict(advice), Format(format_), title=title, session=session))
+    found = describe_study(_find(study, storage))
+    advice = advice_of(found)
+    title = f"tftune, study {found.study}: {advice.reason}"
+    sys.stdout.write(write(advice.deployment, Format(format_), title=title, session=found.framework.session))
+
+
+def schema(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="A command with --json, such as show, or workloads show.")
+    ],
+) -> None:
+    """Print the JSON Schema of what a command prints with --json."""
+    from tuner.report.result.schema import schema_of
+
+    show_json(schema_of(" ".join(command)))
 
 
 def readable(storage: str) -> list[Record]:

@@ -15,6 +15,7 @@ from tuner.places import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from tuner.job.suite import Done, Suite
+    from tuner.report.result.inspection import CaseResult
 
 EPILOG = (
     "Examples: tftune suite --time-budget 2m | tftune suite --workloads resnet50,mlp --modes inference,training | "
@@ -72,6 +73,7 @@ def suite(
     """
     from tuner.job import suite as suites
     from tuner.report import suite as report
+    from tuner.report.result.inspection import SuiteResult
 
     planned = suites.plan(
         suites.SuiteRequest(
@@ -90,16 +92,16 @@ def suite(
         )
     )
     done = [] if dry_run else suites.run(planned, **_told(planned))
-    rows = _rows(planned, done, outcomes=dry_run or json_)
+    cases = _cases(planned, done, outcomes=dry_run or json_)
     if json_:
-        show_json({"schema": report.SCHEMA, "cases": rows, "absent": planned.absent})
+        show_json(SuiteResult(cases=tuple(cases), absent=tuple(planned.absent)))
     else:
         if dry_run:
-            show(*planned.absent, report.plan(rows))
-        show(report.summary(rows, sum(each.wall_s for each in done)))
+            show(*planned.absent, report.plan(cases))
+        show(report.summary(cases, sum(each.wall_s for each in done)))
     if any(each.interrupted for each in done):
         raise typer.Exit(INTERRUPTED)
-    if any(row["state"] == "failed" for row in rows):
+    if any(case.state == "failed" for case in cases):
         raise typer.Exit(1)
 
 
@@ -126,42 +128,43 @@ def _told(planned: Suite) -> dict[str, Any]:
     def ends(done: Done, left_s: float) -> None:
         if out.is_terminal:
             out.file.write("\r\x1b[2K")
-        said = outcome(done.document, done.failure)
+        said = outcome(done.study, done.failure)
         times = f"{duration_text(done.wall_s)}, about {duration_text(left_s)} left"
         out.print(f"{title(done.number)}  {said}  ({times})", soft_wrap=True, markup=False)
 
     return {"begins": begins, "ends": ends}
 
 
-def _rows(planned: Suite, done: list[Done], *, outcomes: bool) -> list[dict[str, Any]]:
-    """Return a row for each search; what came out of the known ones, which takes time to read, where it is shown."""
+def _cases(planned: Suite, done: list[Done], *, outcomes: bool) -> list[CaseResult]:
+    """Return each search; what came out of the known ones, which takes time to read, where it is shown."""
     from tuner.report.document import describe_study
+    from tuner.report.result.inspection import CaseResult
     from tuner.report.suite import outcome
 
     made = {each.number: each for each in done}
-    rows = []
+    cases = []
     for number, case in enumerate(planned.cases):
         ended = made.get(number)
-        document, failure, state = None, "", "missing"
+        study, failure, state = None, "", "missing"
         if number in planned.known:
-            document, state = describe_study(planned.known[number]) if outcomes else None, "known"
+            study, state = describe_study(planned.known[number]) if outcomes else None, "known"
         elif ended is not None:
-            document, failure = ended.document, ended.failure
-            state = "missing" if ended.interrupted else "made" if document else "failed"
-        rows.append(
-            {
-                "number": number + 1,
-                "workload": case.workload.name,
-                "mode": case.workload.mode,
-                "shape": str(case.shape),
-                "cpus": case.shape.affinity,
-                "cpu_quota": case.shape.quota,
-                "python": str(case.python),
-                "runtime": case.build.title,
-                "state": state,
-                "study": None if document is None else document["study"],
-                "outcome": "" if state == "missing" or not outcomes else outcome(document, failure),
-                "wall_s": None if ended is None else round(ended.wall_s, 1),
-            }
+            study, failure = ended.study, ended.failure
+            state = "missing" if ended.interrupted else "made" if study else "failed"
+        cases.append(
+            CaseResult(
+                number=number + 1,
+                workload=case.workload.name,
+                mode=case.workload.mode,
+                shape=str(case.shape),
+                cpus=case.shape.affinity,
+                cpu_quota=case.shape.quota,
+                python=str(case.python),
+                runtime=case.build.title,
+                state=state,
+                study=None if study is None else study.study,
+                outcome="" if state == "missing" or not outcomes else outcome(study, failure),
+                wall_s=None if ended is None else round(ended.wall_s, 1),
+            )
         )
-    return rows
+    return cases

@@ -7,7 +7,7 @@ A framework has a part of its own that runs in the target interpreter, in its fo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -104,8 +104,8 @@ class Framework(ABC):
     def lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build, as plain data, in a few lines: the first names it."""
 
-    def notes(self, document: Mapping[str, Any]) -> list[str]:
-        """Return what people should know of a space on a build, by a study's document."""
+    def notes(self, build: Mapping[str, Any], knobs: Collection[str]) -> list[str]:
+        """Return what people should know of a space with these knobs on a build, as plain data."""
         return []
 
     def refuse(self, workload: Workload) -> None:

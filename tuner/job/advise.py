@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.baselines import WANG, wang_width
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
@@ -18,7 +20,7 @@ from tuner.job.job import Job
 from tuner.job.rulebook import exists, load
 from tuner.machine.host import host_of
 from tuner.model.graph import Features
-from tuner.report.document import SCHEMA, Document
+from tuner.report.result.recommendation import FollowedRule, RecommendationResult, RuleAdvice, RulesOrigin
 from tuner.report.rules import reason, sentence
 from tuner.rules.account import described, kind
 from tuner.rules.evidence import COMPACT_BASELINE, apply
@@ -115,8 +117,8 @@ def decision_on(rule: Rule | None, situation: Situation) -> Decision:
     return decide(rule.evidence, kind(situation))
 
 
-def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setting, Document]:
-    """Return the setting that rules, which lie in a `place`, recommend, and the document that says why.
+def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setting, RecommendationResult]:
+    """Return the setting that rules, which lie in a `place`, recommend, and what is published of it.
 
     Its model has to be exported already. Raises BadInputError where nothing can be said.
     """
@@ -141,31 +143,37 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     applied = last.rule(situation)
     outside = [text for group in groups for text in rules.lists[group].outside(situation)]
     evidence = last.otherwise if applied is None else applied.evidence
-    host = host_of(job.machine.to_dict())
-    return setting, {
-        "schema": SCHEMA,
+    deployment, expected = _deployment(job, setting), _expected(followed, outside)
+    against = counter_example(evidence, situation)
+    return setting, RecommendationResult(
         **described(situation),
-        "runtime": job.build.title,
-        "features": features.to_dict(),
-        "machine_known": host in last.coverage.hosts,
-        "outside": list(dict.fromkeys(outside)),
-        "rules": {"file": str(place), "created": rules.made["created"], "studies": rules.made["n_studies"]},
-        "advice": _advice(followed[-1] if followed else choices[-1]),
-        "followed": [_told(each, rules.lists.get(each.group), situation, _compact(job)) for each in choices],
-        "setting": setting.to_dict(),
-        **_deployment(job, setting).to_dict(),
-        "evidence": dict(evidence),
-        "counter_example": counter_example(evidence, situation),
-        "expected": _expected(followed, outside),
-    }
+        runtime=job.build.title,
+        features=features,
+        machine_known=host_of(job.machine) in last.coverage.hosts,
+        outside=tuple(dict.fromkeys(outside)),
+        rules=RulesOrigin(file=str(place), created=rules.made["created"], studies=rules.made["n_studies"]),
+        advice=_advice((followed or choices)[-1]),
+        followed=tuple(_followed(each, rules.lists.get(each.group), situation, _compact(job)) for each in choices),
+        setting=setting.to_dict(),
+        env=dict(deployment.env),
+        arguments=dict(deployment.arguments),
+        cpus=deployment.cpus,
+        options=dict(deployment.options) or UNSET,
+        evidence=dict(evidence),
+        counter_example=None if against is None else dict(against),
+        expected=None if expected is None else dict(expected),
+    )
 
 
-def _advice(choice: _Choice) -> dict[str, Any]:
+def _advice(choice: _Choice) -> RuleAdvice:
     """Return what is advised: a code, why the default is kept where it is, and the figures that it rests on."""
     advice, row = choice.decision.advice, choice.decision.row
-    if advice is Advice.FOLLOW:
-        return {"code": Recommendation.FOLLOW, "reason": None, "evidence": row}
-    return {"code": Recommendation.KEEP_DEFAULT, "reason": advice, "evidence": row}
+    follows = advice is Advice.FOLLOW
+    return RuleAdvice(
+        code=Recommendation.FOLLOW if follows else Recommendation.KEEP_DEFAULT,
+        reason=None if follows else advice,
+        evidence=None if row is None else dict(row),
+    )
 
 
 def _expected(followed: Sequence[_Choice], outside: Sequence[str]) -> Mapping[str, Any] | None:
@@ -191,25 +199,21 @@ def _deployment(job: Job, setting: Setting) -> Deployment:
     return replace(every, arguments={}) if setting.batch_size == job.space.reference.batch_size else every
 
 
-def _told(choice: _Choice, rules: RuleList | None, situation: Situation, compact: Value | None) -> dict[str, Any]:
+def _followed(choice: _Choice, rules: RuleList | None, situation: Situation, compact: Value | None) -> FollowedRule:
     """Return what is followed of a group, in words for this build: its rule, or why the default is kept."""
     group, rule, advice = choice.group, choice.rule, choice.decision.advice
     if rules is None or rule is None:
         why = "no rule applies" if rules is not None else "no study of these rules tells of it"
-        return {
-            "group": group, "if": None, "then": KEEP[group], "advice": advice, "sentence": f"{why}: {KEEP[group]}",
-        }  # fmt: skip
+        return FollowedRule(group=group, if_=None, then=KEEP[group], advice=advice, sentence=f"{why}: {KEEP[group]}")
+    condition = str(rule.condition)
     if advice not in (Advice.FOLLOW, Advice.BY_RULE):
         why = f"{KEEP[group]}: {reason(choice.decision)}"
-        return {
-            "group": group, "if": str(rule.condition), "then": KEEP[group], "advice": advice, "sentence": why,
-        }  # fmt: skip
-    words = {"group": group, "if": str(rule.condition), "then": rule.words(situation.pool)}
-    first = rules.rules[0] is rule
-    told = sentence(words, first=first)
+        return FollowedRule(group=group, if_=condition, then=KEEP[group], advice=advice, sentence=why)
+    then, first = rule.words(situation.pool), rules.rules[0] is rule
+    words = sentence(condition if rule.condition.literals else None, then, first=first)
     if not first and not rule.condition.literals:
-        told = f"no earlier rule applies: {words['then']}"
+        words = f"no earlier rule applies: {then}"
     bound = dict(rule.recipe.items).get("kmp_affinity")
     if bound == COMPACT and compact is not None and COMPACT not in str(compact):
-        told += f" (on these CPUs {COMPACT} binds as {compact} does)"
-    return words | {"advice": advice, "sentence": told}
+        words += f" (on these CPUs {COMPACT} binds as {compact} does)"
+    return FollowedRule(group=group, if_=condition, then=then, advice=advice, sentence=words)

@@ -11,20 +11,23 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from tuner.errors import BadInputError, TunerError
-from tuner.frameworks import registry
+from tuner.job import compare
 from tuner.job.compare import A, B, Comparison, measure
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
-from tuner.job.request import DEFAULT_SPACE, Checked, Request
+from tuner.job.request import DEFAULT_SPACE, TRIAL_TIMEOUT, Checked, Request
 from tuner.job.request import check as understand
 from tuner.job.side import Side
 from tuner.machine.exclusive import measuring_alone
-from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.report import evidence, sessions
-from tuner.report.document import advice_of, describe_study
-from tuner.search.record import Record, now
+from tuner.report.document import describe_study, no_finals
+from tuner.report.result.comparison import CheckResult, NothingToCheck
+from tuner.search.attributes import Attributes
+from tuner.search.record import now
 from tuner.search.storage import check_storage, find, open_storage, storing
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
@@ -32,7 +35,6 @@ from tuner.space.setting import Setting
 from tuner.stats.equivalence import Word
 from tuner.stats.pooling import Together
 from tuner.stats.tail import Kept
-from tuner.workload.asked import Asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,29 +96,30 @@ def checkup(
         raise BadInputError(f"no study '{study}': {storage_url} does not exist", "begin with: tftune search resnet50")
     check_storage(storage_url)  # what is measured is to be kept there
     record = find(storage, study)
-    described = describe_study(record)
-    advice_of(described)
-    advice = described["finals"]["advice"]  # of the finals: what sessions together did not bear out may come to
-    default_name = record.catalogue.default
-    if advice["source"] == default_name:
+    known, described = record.attributes(), describe_study(record)
+    if described.finals is None:
+        raise no_finals(record.name)
+    advice = described.finals.advice  # of the finals: what sessions together did not bear out may come to
+    if advice.source == described.default:
         return Checkup(study=record.name, comparison=None)
-    settings = (described["baselines"][default_name]["setting"], advice["setting"])
-    batch_sizes = {int(setting["batch_size"]) for setting in settings}
-    checked = _understood(record, batch_sizes, python=python, budget=budget, trial_timeout=trial_timeout)
-    default = Setting.of(described["baselines"][default_name]["setting"])
+    default = Setting.of(described.baselines[described.default].setting)
+    recommended = Setting.of(advice.setting)
+    checked = _understood(
+        known,
+        {default.batch_size, recommended.batch_size},
+        python=python,
+        budget=budget,
+        trial_timeout=trial_timeout,
+    )
     batch = Deployment(arguments={"batch_size": default.batch_size})
-    margin = described["finals"]["margin"] if margin is None else margin
+    margin = described.finals.margin if margin is None else margin
     with measuring_alone(wait=wait, waiting=events.waiting):
         job = prepare(checked)
-        refuse_elsewhere(record, job)
+        refuse_elsewhere(known, job)
         made = measure(
             job,
-            Side(asked=default_name, setting=default, deployment=batch),
-            Side(
-                asked=f"study {record.name}",
-                setting=Setting.of(advice["setting"]),
-                deployment=Deployment.from_dict(advice),
-            ),
+            Side(asked=described.default, setting=default, deployment=batch),
+            Side(asked=f"study {record.name}", setting=recommended, deployment=advice.deployment),
             checked,
             margin=margin,
             events=events,
@@ -125,34 +128,46 @@ def checkup(
         if made.ended == "failed" or not any(name in round_.slices for round_ in made.rounds):
             raise TunerError(f"{'the default' if name == A else 'the recommendation'} {text}", "it does not run here")
     with storing():
-        record.put("checks", [*record.get("checks", []), made.to_dict()])
+        record.add("checks", made.to_dict())
         record.put("updated", now())
-    limits = Limits.from_dict(record.get("limits", {}))
-    kept = evidence.kept(made.rounds, (A, B), limits) if limits else {}
-    held = sessions.of_setting(record, Setting.of(advice["setting"]))
+    kept = evidence.kept(made.rounds, (A, B), known.limits) if known.limits else {}
+    held = sessions.of_setting(record.attributes(), recommended)
     whole = sessions.all_together(held, level=made.level or 0.95, margin=margin)
     return Checkup(study=record.name, comparison=made, whole=whole, kept=kept, closest_s=sessions.closest_s(held))
 
 
+def describe(made: Checkup) -> CheckResult | NothingToCheck:
+    """Return what is published of a check."""
+    if made.comparison is None or made.whole is None:
+        reason = f"study {made.study} recommends to keep the default: there is nothing to check"
+        return NothingToCheck(study=made.study, reason=reason)
+    return CheckResult(
+        **structs.asdict(compare.describe(made.comparison)),
+        study=made.study,
+        helps=made.helps,
+        limits=made.kept or None,
+        together=sessions.together_result(made.whole),
+        closest_s=made.closest_s,
+    )
+
+
 def _understood(
-    record: Record, batch_sizes: Collection[int], *, python: str | None, budget: str, trial_timeout: str | None
+    known: Attributes, batch_sizes: Collection[int], *, python: str | None, budget: str, trial_timeout: str | None
 ) -> Checked:
     """Return the request that the study was, in the folder that it was made in."""
-    asked = dict(record.get("asked"))
-    interpreter = record.get("python") if python is None else str(Path(shutil.which(python) or python).absolute())
-    space = record.get("described", {}).get("space")
-    framework = registry.of(record.get("described", {}).get("runtime", {}))
-    objective = Objective(record.get("objective"))
+    subject, objective = known.subject, known.objective
+    interpreter = known.get("python", str) if python is None else str(Path(shutil.which(python) or python).absolute())
+    framework, space = subject.framework, subject.space
     try:
-        with contextlib.chdir(asked.pop("folder")):
+        with contextlib.chdir(known.folder):
             return understand(
                 Request(
-                    workload=replace(Asked.from_dict(asked), framework=framework.name),
+                    workload=replace(known.asked, framework=framework.name),
                     space=space if space in spacefile.names(framework.spaces) else DEFAULT_SPACE,
                     python=interpreter,
                     objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
                     time_budget=budget,
-                    trial_timeout=trial_timeout or record.get("trial_timeout"),
+                    trial_timeout=trial_timeout or known.get("trial_timeout", str) or TRIAL_TIMEOUT,
                     batch_size=",".join(map(str, sorted(batch_sizes))),
                 ),
                 stores=False,
@@ -160,25 +175,26 @@ def _understood(
     except (BadInputError, OSError) as error:
         said = error.message if isinstance(error, BadInputError) else str(error)
         raise BadInputError(
-            f"the workload of study {record.name} cannot be used: {said}", "put it back, or search again"
+            f"the workload of study {known.study} cannot be used: {said}", "put it back, or search again"
         ) from error
 
 
-def refuse_elsewhere(record: Record, job: Job) -> None:
+def refuse_elsewhere(known: Attributes, job: Job) -> None:
     """Raise BadInputError where the study was made on something else than what is here."""
-    described = record.get("described", {})
+    there = known.subject
+    environment = there.environment or {}
     changed = [
         what
-        for what, there, here in (
-            ("machine", described["machine"]["id"], job.machine.id),
-            ("build", described["runtime"]["id"], job.build.id),
-            ("workload", described["workload"]["fingerprint"], job.workload.fingerprint),
-            ("environment (variables that change timings)", described.get("environment", {}), job.environment),
+        for what, before, here in (
+            ("machine", there.machine.id, job.machine.id),
+            ("build", there.runtime["id"], job.build.id),
+            ("workload", there.workload.fingerprint, job.workload.fingerprint),
+            ("environment (variables that change timings)", environment, job.environment),
         )
-        if there != here
+        if before != here
     ]
     if changed:
         raise BadInputError(
-            f"study {record.name} was made with another {' and another '.join(changed)}",
+            f"study {known.study} was made with another {' and another '.join(changed)}",
             "its sessions cannot be compared with one here: search again, or `tftune compare` the two settings",
         )

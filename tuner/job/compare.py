@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import UNSET, structs
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.events import ComparisonEvents
@@ -27,7 +28,8 @@ from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
 from tuner.measure.warning import DISTURBING, Warning, merge, of_conditions
 from tuner.report import evidence
-from tuner.report.document import SCHEMA, Document
+from tuner.report.result.comparison import ComparisonResult, SideResult
+from tuner.report.result.study import WarningResult
 from tuner.search.record import now
 from tuner.stats.equivalence import MARGIN, Verdict, Word
 
@@ -156,17 +158,20 @@ def _plan(job: Job, *, forks: bool) -> FinalsPlan:
     return FinalsPlan(parallel=parallel_starts(job.machine), laps=laps if job.workload.command is None else 1)
 
 
-def describe(made: Comparison) -> Document:
-    """Return a comparison as plain data: the contract of `tftune compare --json`."""
+def describe(made: Comparison) -> ComparisonResult:
+    """Return what is published of a comparison."""
     names, y = finals.table(made.rounds, _contenders(made.a, made.b), made.objective)
     rates = {name: made.objective.shown(rate) for name, rate in finals.rates(names, y, A).items()}
     sides = {
-        name: {
-            "asked": each.asked,
-            **each.deployment.to_dict(),
-            "rate": rates.get(name),
-            **evidence.tail(made.rounds, name),
-        }
+        name: SideResult(
+            asked=each.asked,
+            env=dict(each.deployment.env),
+            options=dict(each.deployment.options) or UNSET,
+            arguments=dict(each.deployment.arguments),
+            cpus=each.deployment.cpus,
+            rate=rates.get(name),
+            **structs.asdict(evidence.tail(made.rounds, name)),
+        )
         for name, each in ((A, made.a), (B, made.b))
     }
     warnings = merge(
@@ -174,25 +179,27 @@ def describe(made: Comparison) -> Document:
         evidence.of_rounds(made.rounds),
         evidence.of_steps(len(evidence.steps_of(made.rounds, B)), made.objective, Limits()),
     )
-    return {
-        "schema": SCHEMA,
-        "a": made.a.setting.to_dict(),
-        "b": made.b.setting.to_dict(),
-        **made.verdict.to_dict(),
-        "reason": _reason(made, warnings) if made.verdict.word is Word.UNDECIDED else None,
-        "margin": made.margin,
-        "level": made.level,
-        "objective": made.objective.value,
-        "unit": made.objective.unit,
-        "rounds": made.n_rounds,
-        "fresh_rounds": sum(round_.fresh for round_ in made.rounds if not round_.interruptions),
-        "ended": made.ended,
-        "timed_s": round(made.timed_s, 3),
-        "sides": sides,
-        "failures": made.failures,
-        "conditions": made.seen.to_dict(),
-        "warnings": [warning.to_dict() for warning in warnings],
-    }
+    return ComparisonResult(
+        a=made.a.setting.to_dict(),
+        b=made.b.setting.to_dict(),
+        speedup=made.verdict.speedup,
+        low=made.verdict.low,
+        high=made.verdict.high,
+        word=made.verdict.word,
+        reason=_reason(made, warnings) if made.verdict.word is Word.UNDECIDED else None,
+        margin=made.margin,
+        level=made.level,
+        objective=made.objective,
+        unit=made.objective.unit,
+        rounds=made.n_rounds,
+        fresh_rounds=sum(round_.fresh for round_ in made.rounds if not round_.interruptions),
+        ended=made.ended,
+        timed_s=round(made.timed_s, 3),
+        sides=sides,
+        failures=made.failures,
+        conditions=Conditions(**made.seen.to_dict()),
+        warnings=tuple(WarningResult.of(warning) for warning in warnings),
+    )
 
 
 def _reason(made: Comparison, warnings: Sequence[Warning]) -> str:

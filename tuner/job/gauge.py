@@ -18,7 +18,8 @@ from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measur
 from tuner.measure.planning import USUAL_ROUNDS, FinalsPlan
 from tuner.measure.warning import merge, of_conditions
 from tuner.report import evidence
-from tuner.report.document import SCHEMA, Document
+from tuner.report.result.comparison import NoiseReport, PairResult
+from tuner.report.result.study import WarningResult
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import MARGIN
@@ -118,23 +119,22 @@ def _pair(launcher: Launcher, same: tuple[Setting, Deployment]) -> Pair:
             each.process.close()
 
 
-def describe(made: Gauged) -> Document:
-    """Return the noise of a machine as plain data: the contract of `tftune noise --json`."""
+def describe(made: Gauged) -> NoiseReport:
+    """Return what is published of the noise of a machine."""
     pairs = []
     for each in made.ratios:
         low, high = each.interval()
-        pairs.append({"ratio": each.ratio, "low": low, "high": high, "se": each.se, "n_quads": each.n})
+        pairs.append(PairResult(ratio=each.ratio, low=low, high=high, se=each.se, n_quads=each.n))
     warnings = merge(of_conditions(made.seen), evidence.of_noise(made.noise, made.floor), evidence.of_pairs(made.pairs))
-    return {
-        "schema": SCHEMA,
-        "noise": made.noise.to_dict(),
-        "unpaired_sd": made.unpaired_sd,
-        "between_sd": float(np.std([each.mean for each in made.ratios], ddof=1)),
-        "pairs": pairs,
-        "rounds": made.rounds,
-        "floor": made.floor,
-        "detectable": made.detectable,
-        "conditions": made.seen.to_dict(),
-        "warnings": [warning.to_dict() for warning in warnings],
-        "timed_s": round(sum(pair.timed_s for pair in made.pairs), 3),
-    }
+    return NoiseReport(
+        noise=Noise(**made.noise.to_dict()),
+        unpaired_sd=made.unpaired_sd,
+        between_sd=float(np.std([each.mean for each in made.ratios], ddof=1)),
+        pairs=tuple(pairs),
+        rounds=made.rounds,
+        floor=made.floor,
+        detectable=made.detectable,
+        conditions=Conditions(**made.seen.to_dict()),
+        warnings=tuple(WarningResult.of(warning) for warning in warnings),
+        timed_s=round(sum(pair.timed_s for pair in made.pairs), 3),
+    )

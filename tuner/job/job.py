@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tuner.devices.device import Device
 from tuner.errors import BadInputError, unknown
@@ -21,7 +20,7 @@ from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.model.graph import Features, features, read
-from tuner.report.document import describe_host, describe_space, describe_workload
+from tuner.search.subject import Subject, subject_of
 from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space, resolve
@@ -58,11 +57,10 @@ class Job:
         """Return the inherited variables that change timings without being knobs: part of what the study is."""
         return timing_variables(self.env, self.framework)
 
-    def described(self) -> dict[str, Any]:
-        """Return machine, build, workload and space as plain data."""
-        host = describe_host(self.machine, self.build) | {"device": self.device.describe()}
-        host |= {"environment": self.environment}
-        return host | describe_workload(self.workload) | describe_space(self.space)
+    @property
+    def subject(self) -> Subject:
+        """Return what a study of this job is of."""
+        return subject_of(self.machine, self.device, self.build, self.workload, self.space, self.environment)
 
     def applied(self, setting: Setting, deployment: Deployment, facts: Facts) -> str | None:
         """Return why a setting does not hold in a process that is ready, None if nothing speaks against it."""

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 
 from tuner.errors import BadInputError
 from tuner.machine.exclusive import importing_alone
-from tuner.search.record import Record, runs_of
+from tuner.search.record import Record
 from tuner.search.storage import IMPORTED, all_records, generation_name, open_storage, records, sqlite_file
 
 
@@ -103,7 +103,7 @@ def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
     study = optuna.create_study(study_name=name, storage=into, directions=record.study.directions)
     study.set_user_attr(IMPORTED, socket.gethostname())
     study.add_trials(_finished(record))
-    attributes = record.attributes()
+    attributes = record.attributes().stored
     for key in sorted(attributes.keys() - {IMPORTED}, key=lambda key: (key == "schema", key)):
         study.set_user_attr(key, attributes[key])
 
@@ -126,8 +126,8 @@ def _finished(record: Record) -> list[FrozenTrial]:
 def _state(record: Record) -> tuple[int, int, str]:
     """Return how far a study is, beside its trials: runs, rounds of finals, and when it was last touched."""
     known = record.attributes()
-    rounds = (known.get("finals") or {}).get("rounds", [])
-    return len(runs_of(known)), len(rounds), known.get("updated") or ""
+    held = known.finals
+    return len(known.runs), 0 if held is None else len(held.rounds), known.updated or ""
 
 
 def _stem(record: Record) -> str:
@@ -138,7 +138,8 @@ def _stem(record: Record) -> str:
 
 def _born(record: Record) -> tuple[str, str]:
     """Return what tells two studies of one name apart."""
-    return str(record.get("created")), str(record.get("described")["machine"]["id"])
+    known = record.attributes()
+    return str(known.created), known.subject.machine.id
 
 
 def _free(name: str, taken: set[str]) -> str:

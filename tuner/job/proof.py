@@ -13,6 +13,8 @@ from tuner.job.job import Job
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.report.result.inspection import ProcessFinding, ProofResult
+from tuner.report.result.study import VerdictResult
 from tuner.space.deployment import Deployment
 from tuner.space.experiment import Reach
 from tuner.space.setting import Setting
@@ -45,22 +47,23 @@ class Proof:
     timed_s: float = 0.0
     failure: str = ""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the proof as plain data."""
-        return {
-            "knob": self.knob,
-            "set_by": self.set_by,
-            "variable": self.variable,
-            "reaches": self.reach.answer,
-            "evidence": self.reach.evidence,
-            "processes": [
-                {"value": found.value, "applied": found.answer, "evidence": found.evidence} for found in self.seen
-            ],
-            "values": list(self.values),
-            "measured": None if self.verdict is None else self.verdict.to_dict(),
-            "timed_s": round(self.timed_s, 3),
-            "says": self.says,
-        }
+    def result(self) -> ProofResult:
+        """Return the proof as it is published."""
+        processes = (
+            ProcessFinding(value=each.value, applied=each.answer, evidence=each.evidence) for each in self.seen
+        )
+        return ProofResult(
+            knob=self.knob,
+            set_by=self.set_by,
+            variable=self.variable,
+            reaches=self.reach.answer,
+            evidence=self.reach.evidence,
+            processes=tuple(processes),
+            values=self.values,
+            measured=None if self.verdict is None else VerdictResult.of(self.verdict),
+            timed_s=round(self.timed_s, 3),
+            says=self.says,
+        )
 
     @property
     def says(self) -> str:

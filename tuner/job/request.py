@@ -32,6 +32,7 @@ from tuner.workload.workload import Workload
 LAUNCHERS = ("fork", "fresh")
 
 DEFAULT_SPACE = "cpu"
+TRIAL_TIMEOUT = "2m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class Request:
     margin: float = MARGIN
     max_p99_ms: float | None = None
     max_memory: str | None = None
-    trial_timeout: str = "2m"
+    trial_timeout: str = TRIAL_TIMEOUT
     fresh: bool = False
     wait: bool = False
     launcher: str = "fork"

@@ -12,13 +12,15 @@ from typing import NoReturn
 from tuner import __version__
 from tuner.errors import BadInputError, unknown
 from tuner.job.request import words
-from tuner.machine.host import detect, host_of
+from tuner.machine.host import Machine, detect, host_of
 from tuner.places import DEFAULT_STORAGE, shipped
 from tuner.rules.distil import distil
-from tuner.rules.evidence import Known, by_reason, read
+from tuner.rules.evidence import by_reason, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.rule import RuleSet
+from tuner.search.attributes import Attributes
 from tuner.search.storage import open_storage, records
+from tuner.search.subject import Subject
 from tuner.stats.equivalence import MARGIN
 
 KEPT = Path("results/tftune-rules.json")
@@ -57,7 +59,7 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
     found, others = records(storage)
     if not found and not others:
         raise BadInputError(f"no studies of tftune in {request.storage}", _NEVER)
-    wanted = _filter(request, since, [record.get("described") for record in found] if request.filters else [])
+    wanted = _filter(request, since, [record.attributes().subject for record in found] if request.filters else [])
     studies, excluded = read(found, wanted=wanted)
     left_out = others | by_reason(excluded)
     if not studies:
@@ -85,27 +87,29 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
     return distil(studies, plan, made=made)
 
 
-def _filter(request: RulesRequest, since: datetime | None, described: Sequence[Known]) -> Callable[[Known], str | None]:
+def _filter(
+    request: RulesRequest, since: datetime | None, subjects: Sequence[Subject]
+) -> Callable[[Attributes], str | None]:
     """Return what says why a study is not asked for; raises BadInputError for names that no study has."""
-    machine = host_of(detect().to_dict()) if request.machine == HERE else request.machine
+    machine = host_of(detect()) if request.machine == HERE else request.machine
     names = words(request.workloads or "")
-    machines = [each["machine"] for each in described]
+    machines = [each.machine for each in subjects]
     if machine is not None and not any(_is_machine(each, machine) for each in machines):
-        raise unknown("machine", machine, {each["id"] for each in machines} | {host_of(each) for each in machines})
-    workloads = {each["workload"]["name"] for each in described}
+        raise unknown("machine", machine, {each.id for each in machines} | {host_of(each) for each in machines})
+    workloads = {each.workload.name for each in subjects}
     for name in names:
         if name not in workloads:
             raise unknown("workload", name, workloads)
 
-    def wanted(known: Known) -> str | None:
-        of = known["described"]
-        if machine is not None and not _is_machine(of["machine"], machine):
+    def wanted(known: Attributes) -> str | None:
+        subject = known.subject
+        if machine is not None and not _is_machine(subject.machine, machine):
             return "not of that machine"
-        if names and of["workload"]["name"] not in names:
+        if names and subject.workload.name not in names:
             return "not of these workloads"
         if since is None:
             return None
-        begun = _begun(known)
+        begun = _begun(known.created)
         if begun is None:
             return "it does not say when it was begun"
         return f"begun before {since:%Y-%m-%d}" if begun < since else None
@@ -113,18 +117,18 @@ def _filter(request: RulesRequest, since: datetime | None, described: Sequence[K
     return wanted
 
 
-def _begun(known: Known) -> datetime | None:
+def _begun(created: str | None) -> datetime | None:
     """Return when a study was begun, None where it does not say."""
     try:
-        begun = datetime.fromisoformat(str(known.get("created")))
+        begun = datetime.fromisoformat(created or "")
     except ValueError:
         return None
     return begun if begun.tzinfo else begun.replace(tzinfo=UTC)
 
 
-def _is_machine(machine: Known, wanted: str) -> bool:
+def _is_machine(machine: Machine, wanted: str) -> bool:
     """Return whether a study's machine is meant: by the beginning of its shape's id, or as a host."""
-    return str(machine["id"]).startswith(wanted) or host_of(machine) == wanted
+    return machine.id.startswith(wanted) or host_of(machine) == wanted
 
 
 def _since(text: str) -> datetime:

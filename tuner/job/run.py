@@ -6,6 +6,8 @@ import contextlib
 import time
 from pathlib import Path
 
+from msgspec import to_builtins
+
 from tuner.job.advise import hints
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, prepare
@@ -14,7 +16,7 @@ from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.exclusive import measuring_alone
 from tuner.measure.planning import FinalsPlan
 from tuner.model.graph import Features
-from tuner.rules.evidence import MEASURED
+from tuner.search.attributes import MEASURED
 from tuner.search.plan import BenchPlan, Plan
 from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
@@ -88,7 +90,7 @@ def run(request: Request, events: SearchEvents) -> tuple[Record | None, bool]:
                 ).run()
             finally:
                 events.study_ends()
-                record.put("conditions", [*record.get("conditions", []), watch.seen().to_dict()])
+                record.add("conditions", watch.seen().to_dict())
     except KeyboardInterrupt:
         events.interrupted()
         return record, True
@@ -107,14 +109,14 @@ def _remember(record: Record, job: Job, checked: Checked, request: Request, feat
         record.put("objective", job.objective.value)
         record.put("limits", checked.limits.to_dict())
         record.put("asked", request.workload.to_dict() | {"folder": str(Path.cwd())})
-        record.put("features", None if features is None else features.to_dict())
+        record.put("features", to_builtins(features))
         record.put("python", str(job.python))
         record.put("trial_timeout", request.trial_timeout)
         record.put("seed", request.seed)
         record.put("origin", MEASURED)
         record.put("pins", checked.pins)
         record.put("batch_sizes", checked.batch_sizes)
-        record.put("described", job.described())
+        record.put("described", to_builtins(job.subject))
         record.put("created", now())
         record.put("schema", SCHEMA)
     record.put("updated", now())

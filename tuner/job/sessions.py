@@ -82,8 +82,8 @@ def run_sessions(
 
 def _is_to_check(record: Record) -> bool:
     """Return whether the study's finals recommend something else than the default."""
-    held = describe_study(record)["finals"]
-    return held is not None and held["advice"]["source"] != record.catalogue.default
+    study = describe_study(record)
+    return study.finals is not None and study.finals.advice.source != study.default
 
 
 def check_again(study: str, request: Request, events: SearchEvents) -> None:

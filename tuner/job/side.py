@@ -92,10 +92,10 @@ def _recommended(text: str, job: Job, storage_url: str) -> Setting:
             f"'{text}' is no setting", f"give knob=value,…, a study of this storage, or one of {known}"
         ) from error
     advice = advice_of(describe_study(record))
-    extra = advice["setting"].keys() - job.space.domains.keys()
+    extra = advice.setting.keys() - job.space.domains.keys()
     if extra:
         raise BadInputError(
             f"study {record.name} sets {', '.join(sorted(extra))}, which the search space '{job.space.name}' has not",
             "give the study's own --space",
         )
-    return job.space.reference.with_values(**advice["setting"])
+    return job.space.reference.with_values(**advice.setting)

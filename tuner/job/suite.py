@@ -5,7 +5,6 @@ Each search is a process of its own, confined to its shape; what is in the stora
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -14,7 +13,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET
 
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError, NoModeError, unknown
@@ -28,9 +30,12 @@ from tuner.machine.host import Machine, detect, host_of
 from tuner.machine.topology import read_topology
 from tuner.measure.objective import Objective
 from tuner.places import DEFAULT_STORAGE
+from tuner.report.result.study import StudyResult
+from tuner.search.attributes import Attributes
 from tuner.search.budget import parse_duration
 from tuner.search.record import Record
 from tuner.search.storage import all_records, check_storage, open_storage
+from tuner.search.subject import Subject
 from tuner.space.spacefile import SpaceFile
 from tuner.workload import workload as workloads
 from tuner.workload.asked import Asked
@@ -96,11 +101,11 @@ class Suite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """How a case ended: its study's document, or why there is none."""
+    """How a case ended: its study, or why there is none."""
 
     number: int
     wall_s: float
-    document: dict[str, Any] | None = None
+    study: StudyResult | None = None
     failure: str = ""
     interrupted: bool = False
 
@@ -131,10 +136,10 @@ def plan(request: SuiteRequest) -> Suite:
     ]
     storage = open_storage(request.storage, create=False)
     stored = [] if storage is None else [(record, record.attributes()) for record in reversed(all_records(storage))]
-    ours = [(r, a) for r, a in stored if _as_asked(a, request, machine, space, environment)]
+    ours = [(r, a.subject) for r, a in stored if _as_asked(a, request, machine, space, environment)]
     known = {}
     for number, case in enumerate(cases):
-        found = next((r for r, a in ours if _is_of(a, case, machine.cpu_quota)), None)
+        found = next((r for r, subject in ours if _is_of(subject, case, machine.cpu_quota)), None)
         if found is not None:
             known[number] = found
     return Suite(request=request, cases=cases, known=known, budget_s=budget_s, stop_after_s=stop_after_s, absent=absent)
@@ -192,40 +197,39 @@ def _number(text: str, kind: Callable[[str], _N], option: str) -> _N:
 
 
 def _as_asked(
-    known: Mapping[str, Any],
+    known: Attributes,
     request: SuiteRequest,
     machine: Machine,
     space: SpaceFile,
     environment: Mapping[str, str],
 ) -> bool:
     """Return whether a study, by its attributes, was asked for as this suite does, on this host, and has its finals."""
-    described = known["described"]
+    subject = known.subject
     return (
-        bool(known.get("finals"))
-        and known.get("objective", Objective.THROUGHPUT) == Objective.THROUGHPUT
-        and not any((known.get("limits") or {}).values())
-        and not known.get("pins")
-        and not known.get("batch_sizes")
-        and known.get("seed") == request.seed
-        and host_of(described["machine"]) == host_of(machine.to_dict())
-        and described.get("space_digest", space.digest) == space.digest
-        and described.get("space") == space.name
-        and described.get("environment", environment) == environment
+        known.finals is not None
+        and known.objective is Objective.THROUGHPUT
+        and not known.limits
+        and not known.get("pins", dict)
+        and not known.get("batch_sizes", list)
+        and known.seed == request.seed
+        and host_of(subject.machine) == host_of(machine)
+        and subject.space_digest in (UNSET, space.digest)
+        and subject.space == space.name
+        and subject.environment in (UNSET, environment)
     )
 
 
-def _is_of(known: Mapping[str, Any], case: Case, quota_here: float | None) -> bool:
-    """Return whether a study, by its attributes, is of that case; `quota_here` is that of this process."""
-    described = known["described"]
-    there, workload = described["machine"], described["workload"]
+def _is_of(subject: Subject, case: Case, quota_here: float | None) -> bool:
+    """Return whether a study is of that case, by what it is of; `quota_here` is that of this process."""
+    there, workload = subject.machine, subject.workload
     quotas = [quota for quota in (case.shape.quota, quota_here) if quota is not None]
     return (
-        there.get("affinity") == case.shape.affinity
-        and _same_quota(there.get("cpu_quota"), min(quotas, default=None))
-        and workload["fingerprint"] == case.workload.fingerprint
-        and workload["mode"] == case.workload.mode
-        and workload.get("execution") == case.workload.execution.value
-        and described["runtime"]["id"] == case.build.id
+        there.affinity == case.shape.affinity
+        and _same_quota(there.cpu_quota, min(quotas, default=None))
+        and workload.fingerprint == case.workload.fingerprint
+        and workload.mode == case.workload.mode
+        and workload.execution is case.workload.execution
+        and subject.runtime["id"] == case.build.id
     )
 
 
@@ -255,7 +259,7 @@ def run(suite: Suite, *, begins: Callable[[int, float], None], ends: Callable[[D
 
 def _usual_s(suite: Suite, done: Sequence[Done]) -> float:
     """Return how long a case takes: as those that are done, or its budget."""
-    whole = [each.wall_s for each in done if each.document is not None]
+    whole = [each.wall_s for each in done if each.study is not None]
     return sum(whole) / len(whole) if whole else suite.budget_s
 
 
@@ -298,7 +302,7 @@ def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> D
     if child.returncode != 0:
         last = (lines or [f"it ended with {child.returncode}"])[-1]
         return Done(number=number, wall_s=wall_s, failure=last.removeprefix("tftune: "))
-    return Done(number=number, wall_s=wall_s, document=json.loads(out))
+    return Done(number=number, wall_s=wall_s, study=msgspec.json.decode(out, type=StudyResult))
 
 
 def _command(case: Case, request: SuiteRequest) -> list[str]:

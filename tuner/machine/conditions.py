@@ -62,11 +62,6 @@ class Conditions:
     mhz: float | None
     asleep_s: float
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Conditions:
-        """Return the conditions of a stored study."""
-        return cls(**data)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the conditions as plain data."""
         return {key: round(value, 4) if isinstance(value, float) else value for key, value in asdict(self).items()}

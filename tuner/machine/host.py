@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tuner.errors import TunerError
 from tuner.identity import digest
@@ -42,22 +40,18 @@ class Machine:
     memory_bytes: int
     memory_limit_bytes: int | None
     caches: list[Cache] = field(default_factory=list)
+    usable_cpus: int = field(init=False)
+    """How many CPUs can be busy at once: the mask's, or the quota's where that is smaller."""
 
-    @property
-    def usable_cpus(self) -> int:
-        """Return how many CPUs can be busy at once: the mask's, or the quota's where that is smaller."""
-        if self.cpu_quota is None:
-            return self.logical_cpus
-        return max(1, min(self.logical_cpus, math.ceil(self.cpu_quota)))
+    def __post_init__(self) -> None:
+        """Derive what is published with the others."""
+        allowed = self.logical_cpus if self.cpu_quota is None else max(1, math.ceil(self.cpu_quota))
+        object.__setattr__(self, "usable_cpus", min(self.logical_cpus, allowed))
 
     @property
     def usable_cores(self) -> int:
         """Return the physical cores that the mask and the quota leave."""
         return min(self.physical_cores, self.usable_cpus)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the machine as plain data."""
-        return asdict(self)
 
 
 def detect(root: Path = Path("/")) -> Machine:
@@ -89,15 +83,15 @@ def detect(root: Path = Path("/")) -> Machine:
     )
 
 
-def host_of(machine: Mapping[str, Any]) -> str:
-    """Return what tells hosts apart, whatever part of them was used; `machine` is plain data.
+def host_of(machine: Machine) -> str:
+    """Return what tells hosts apart, whatever part of them was used.
 
     The caches say what a virtual machine's CPU hides behind a name such as "AMD EPYC".
     """
-    sizes = {cache["name"]: cache["size_bytes"] for cache in machine.get("caches") or ()}
-    caches = [f"{name} {_size_text(sizes[name])}" for name in ("L2", "L3") if sizes.get(name)]
-    memory = f"{round(machine['memory_bytes'] / _GIB)} GiB"
-    return ", ".join([machine["cpu_model"], f"{machine['online_cpus']} CPUs", *caches, memory])
+    sizes = {cache.name: cache.size_bytes for cache in machine.caches}
+    caches = [f"{name} {_size_text(size)}" for name in ("L2", "L3") if (size := sizes.get(name))]
+    memory = f"{round(machine.memory_bytes / _GIB)} GiB"
+    return ", ".join([machine.cpu_model, f"{machine.online_cpus} CPUs", *caches, memory])
 
 
 def _size_text(size_bytes: int) -> str:

@@ -20,11 +20,6 @@ class Limits:
     def __bool__(self) -> bool:
         return self.p99_s is not None or self.memory_bytes is not None
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Limits:
-        """Return the limits of a stored study."""
-        return cls(**data)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the limits as plain data."""
         return {"p99_s": self.p99_s, "memory_bytes": self.memory_bytes}

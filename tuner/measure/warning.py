@@ -71,10 +71,6 @@ class Warning:  # the field's own word; the builtin is not used here
     code: Code
     found: str
 
-    def to_dict(self) -> dict[str, str]:
-        """Return the warning as plain data, with what to do."""
-        return {"code": self.code.value, "found": self.found, "advice": ADVICE[self.code]}
-
 
 def of_conditions(seen: Conditions) -> list[Warning]:
     """Return what the machine did that makes figures less believable."""

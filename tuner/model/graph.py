@@ -19,7 +19,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -154,15 +154,12 @@ class Features:
     parameters: int
     parameter_bytes: int
     known: bool
+    intensity: float = field(init=False)
+    """The arithmetic intensity, FLOPs a byte moved."""
 
-    @property
-    def intensity(self) -> float:
-        """Return the arithmetic intensity, FLOPs a byte moved."""
-        return self.flops / self.moved_bytes if self.moved_bytes else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the features as plain data."""
-        return asdict(self) | {"intensity": self.intensity}
+    def __post_init__(self) -> None:
+        """Derive what is published with the others."""
+        object.__setattr__(self, "intensity", self.flops / self.moved_bytes if self.moved_bytes else 0.0)
 
 
 def read(path: Path) -> Graph | None:

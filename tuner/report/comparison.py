@@ -1,47 +1,55 @@
-"""What `tftune compare`, `tftune check` and `tftune noise` show, drawn from their documents."""
+"""What `tftune compare`, `tftune check` and `tftune noise` show."""
 
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tuner.machine.conditions import Conditions
 from tuner.measure.objective import METRIC
-from tuner.report.document import Document
 from tuner.report.layout import duration_text, percent, rate_text, ratio_text, table
-from tuner.report.terminal import luck_text, rounds_text, sessions_text, setting_text, speedup_text, warnings
+from tuner.report.result.comparison import CheckResult, ComparisonResult, NoiseReport
+from tuner.report.terminal import (
+    WORD_STYLES,
+    luck_text,
+    rounds_text,
+    sessions_text,
+    setting_text,
+    speedup_text,
+    warnings,
+)
+from tuner.stats.equivalence import Word
 
-_STYLES = {"better": "green", "worse": "red", "no difference": "cyan", "undecided": "yellow"}
 
-
-def comparison(document: Document) -> RenderableType:
+def comparison(result: ComparisonResult) -> RenderableType:
     """Return the two sides, the verdict on b against a, and what stands behind it."""
-    shown = () if document["unit"] == METRIC else ("p50", "p90", "p99")
-    sides = table("", "setting", f">{document['unit']}", *(f">{key} ms" for key in shown))
-    for name in ("a", "b"):
-        row = document["sides"][name]
-        figures = ("—" if row[key] is None else f"{row[key]:.3g}" for key in shown)
-        rate = "—" if row["rate"] is None else rate_text(row["rate"])
-        sides.add_row(name, f"{setting_text(document[name])}{_asked(row['asked'])}", rate, *figures)
-    word = document["verdict"]
-    said = Text.assemble("b against a: ", (word, _STYLES[word]), f"  {speedup_text(document)}")
+    titles = () if result.unit == METRIC else (">p50 ms", ">p90 ms", ">p99 ms")
+    sides = table("", "setting", f">{result.unit}", *titles)
+    for name, setting in (("a", result.a), ("b", result.b)):
+        side = result.sides[name]
+        figures = ["—" if value is None else f"{value:.3g}" for value in (side.p50, side.p90, side.p99)]
+        rate = "—" if side.rate is None else rate_text(side.rate)
+        sides.add_row(name, f"{setting_text(setting)}{_asked(side.asked)}", rate, *figures[: len(titles)])
+    verdict = Text.assemble("b against a: ", (result.word, WORD_STYLES[result.word]), f"  {speedup_text(result)}")
     notes = [
-        f"{rounds_text(document)}, {duration_text(document['timed_s'])} of slices; "
-        f"differences under {percent(document['margin'])} are treated as equal"
+        f"{rounds_text(result)}, {duration_text(result.timed_s)} of slices; "
+        f"differences under {percent(result.margin)} are treated as equal"
     ]
-    if word == "undecided":
-        notes.append(f"undecided: {document['reason']}")
-    failures = [Text(f"{name} {text}", style="red") for name, text in document["failures"].items()]
-    return Group(sides, Text(), said, *(Text(note, style="dim") for note in notes), *failures, warnings(document))
+    if result.word is Word.UNDECIDED:
+        notes.append(f"undecided: {result.reason}")
+    failures = [Text(f"{name} {text}", style="red") for name, text in result.failures.items()]
+    dim = [Text(note, style="dim") for note in notes]
+    return Group(sides, Text(), verdict, *dim, *failures, warnings(result.warnings))
 
 
-def checked_text(document: Document) -> str:
+def checked_text(result: CheckResult) -> str:
     """Return what a check says of a study's recommendation, by all of its sessions."""
-    said = {True: "still helps", False: "no longer helps", None: "could not be decided on"}[document["helps"]]
-    limits = f"; limits {document['limits']['b']}" if document["limits"] else ""
-    whole = document["together"] | {"closest_s": document["closest_s"]}
+    answer = {True: "still helps", False: "no longer helps", None: "could not be decided on"}[result.helps]
+    limits = f"; limits {result.limits['b']}" if result.limits else ""
+    whole = result.together
     return (
-        f"all sessions together: {whole['verdict']}  {speedup_text(whole)}, {sessions_text(whole)}\n"
-        f"the recommendation of study {document['study']} {said}{limits}"
+        f"all sessions together: {whole.word}  {speedup_text(whole)}, {sessions_text(whole, result.closest_s)}\n"
+        f"the recommendation of study {result.study} {answer}{limits}"
     )
 
 
@@ -49,37 +57,37 @@ def _asked(text: str) -> str:
     return "" if "=" in text else f"  ({text})"
 
 
-def noise(document: Document) -> RenderableType:
+def noise(report: NoiseReport) -> RenderableType:
     """Return the noise of a machine: pairs, spreads, what they mean for finals, and what the machine did meanwhile."""
-    found, machine = document["noise"], document["conditions"]
+    found = report.noise
     rows = table("", ">", "", title="noise: the default against itself")
     rows.show_header = False
-    longest = max(document["pairs"], key=lambda pair: pair["n_quads"])
-    pair = ratio_text(longest["ratio"], longest["low"], longest["high"])
-    rows.add_row("a slice, nothing paired", f"±{percent(document['unpaired_sd'], 2)}", "noise and drift together")
-    rows.add_row("a quad of a pair", f"±{percent(found['quad_sd'], 2)}", f"{found['n_quads']} quads, drift taken out")
-    rows.add_row("one pair of processes", pair, f"{longest['n_quads']} quads in one pair: its own 95 % interval")
-    spread = f"{document['between_sd'] * 100:.2f} %"
-    rows.add_row("fresh pairs among themselves", f"±{spread}", f"{found['n_pairs']} pairs")
-    rows.add_row("the luck of a process", luck_text(found, 2, "±"), "no longer measurement takes this away")
-    rows.add_row("drift of the whole machine", f"±{percent(found['drift'], 2)}", "common to both of a pair")
-    finals = table("", ">", "", title=f"what {document['rounds']} rounds of finals can say, as the default budget has")
+    longest = max(report.pairs, key=lambda pair: pair.n_quads)
+    pair = ratio_text(longest.ratio, longest.low, longest.high)
+    luck = luck_text(found.process_sd, 2, "±")
+    rows.add_row("a slice, nothing paired", f"±{percent(report.unpaired_sd, 2)}", "noise and drift together")
+    rows.add_row("a quad of a pair", f"±{percent(found.quad_sd, 2)}", f"{found.n_quads} quads, drift taken out")
+    rows.add_row("one pair of processes", pair, f"{longest.n_quads} quads in one pair: its own 95 % interval")
+    rows.add_row("fresh pairs among themselves", f"±{percent(report.between_sd, 2)}", f"{found.n_pairs} pairs")
+    rows.add_row("the luck of a process", luck, "no longer measurement takes this away")
+    rows.add_row("drift of the whole machine", f"±{percent(found.drift, 2)}", "common to both of a pair")
+    finals = table("", ">", "", title=f"what {report.rounds} rounds of finals can say, as the default budget has")
     finals.show_header = False
-    finals.add_row("noise floor", percent(document["floor"]), "A against A stays below this in 95 % of finals")
-    finals.add_row("smallest gain found", percent(document["detectable"]), "called better in 90 % of finals")
-    return Group(rows, Text(), finals, Text(), conditions(machine), warnings(document))
+    finals.add_row("noise floor", percent(report.floor), "A against A stays below this in 95 % of finals")
+    finals.add_row("smallest gain found", percent(report.detectable), "called better in 90 % of finals")
+    return Group(rows, Text(), finals, Text(), conditions(report.conditions), warnings(report.warnings))
 
 
-def conditions(machine: Document) -> RenderableType:
+def conditions(seen: Conditions) -> RenderableType:
     """Return what the machine did while something was measured."""
     unknown = "not told here"
-    pressure, mhz, hot = machine["pressure_share"], machine["mhz"], machine["hot"]
+    pressure, mhz, hot = seen.pressure_share, seen.mhz, seen.hot
     parts = [
-        f"steal {percent(machine['steal_share'])}",
-        f"other processes {machine['foreign_cpus']:.2f} of {machine['n_cpus']} CPUs",
+        f"steal {percent(seen.steal_share)}",
+        f"other processes {seen.foreign_cpus:.2f} of {seen.n_cpus} CPUs",
         f"CPU pressure {unknown if pressure is None else percent(pressure)} (our own threads included)",
-        f"held back by the quota {percent(machine['throttled_share'])}",
+        f"held back by the quota {percent(seen.throttled_share)}",
         f"frequency {unknown if mhz is None else f'{mhz:.0f} MHz'}",
         f"slowed down by heat {unknown if hot is None else f'{hot} times'}",
     ]
-    return Text(f"the machine meanwhile ({duration_text(machine['elapsed_s'])}): {', '.join(parts)}", style="dim")
+    return Text(f"the machine meanwhile ({duration_text(seen.elapsed_s)}): {', '.join(parts)}", style="dim")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from tuner.measure.finals import INCUMBENT, SAME_BATCH, SIMPLER, Contender
 from tuner.measure.recommendation import Advice, Standing, recommend
 from tuner.report.layout import plural
-from tuner.report.sessions import Session, all_together, closest_s, of_setting
-from tuner.search.record import Record
+from tuner.report.result.study import GainResult
+from tuner.report.sessions import Session, all_together, closest_s, of_setting, together_result
+from tuner.search.attributes import Attributes
 from tuner.space.deployment import Deployment
 from tuner.stats.equivalence import Verdict, Word
 from tuner.stats.pooling import Together
@@ -34,17 +37,23 @@ class Decision:
     whole: Together | None
     reason: str
 
-    def together(self) -> dict[str, object] | None:
-        """Return what the sessions say together as plain data; None where there are none."""
-        return None if self.whole is None else self.whole.to_dict() | {"closest_s": closest_s(self.sessions)}
+    @property
+    def together(self) -> GainResult | None:
+        """Return what the sessions say together as it is published; None where there are none."""
+        if self.whole is None:
+            return None
+        return GainResult(**structs.asdict(together_result(self.whole)), closest_s=closest_s(self.sessions))
 
 
-def decide(record: Record, standing: Standing, verdicts: Mapping[str, Verdict], *, broken: Sequence[str]) -> Decision:
+def decide(
+    known: Attributes, standing: Standing, verdicts: Mapping[str, Verdict], *, broken: Sequence[str]
+) -> Decision:
     """Return what a study recommends, by what its last finals say; `broken` names those that break a limit."""
-    default = record.catalogue.default
-    candidate = recommend(standing, record.catalogue, broken=broken)
+    catalogue = known.subject.framework.catalogue
+    default = catalogue.default
+    candidate = recommend(standing, catalogue, broken=broken)
     tried = _contender(standing, standing.incumbent if candidate.gain is None else candidate.source)
-    held = of_setting(record, tried.setting)
+    held = of_setting(known, tried.setting)
     if candidate.gain is None and (len(held) < _SEVERAL or not tried.eligible or tried.names[0] in broken):
         # The default it is: there is nothing that sessions could speak of.
         chosen = _contender(standing, candidate.source)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tuner.machine.conditions import Conditions
 from tuner.measure import interruption
 from tuner.measure.constraint import Limits
 from tuner.measure.contest import FEWEST
@@ -17,10 +15,11 @@ from tuner.measure.pair import Pair
 from tuner.measure.planning import FinalsPlan, noise_floor
 from tuner.measure.warning import Code, Warning, merge, of_conditions
 from tuner.report.layout import plural
-from tuner.search.record import Record, Trial
-from tuner.search.study import End
+from tuner.report.result.study import NoiseResult, ShrinkageResult, TailResult
+from tuner.search.attributes import Attributes, End, Run
+from tuner.search.record import Trial
 from tuner.stats import steady
-from tuner.stats.equivalence import MARGIN
+from tuner.stats.equivalence import MARGIN, Verdict
 from tuner.stats.noise import Noise
 from tuner.stats.tail import QUANTILES, Kept, quantiles, samples_needed
 from tuner.trial.outcome import Slice
@@ -28,24 +27,19 @@ from tuner.trial.outcome import Slice
 _GIB = 1024**3
 
 
-def noise_document(record: Record) -> dict[str, object] | None:
-    """Return the noise that a study has measured, with the floor of finals of the usual length."""
-    stored = record.get("noise")
-    if not stored:
-        return None
-    noise = Noise.from_dict(stored)
-    return noise.to_dict() | {"floor": noise_floor(noise, FinalsPlan()), "assumed": noise.assumed}
+def noise_result(noise: Noise, floor: float) -> NoiseResult:
+    """Return noise as it is published, with the `floor` of finals of the usual length."""
+    return NoiseResult(**noise.to_dict(), floor=floor, assumed=noise.assumed)
 
 
-def tail(rounds: Sequence[Round], name: str) -> dict[str, object]:
+def tail(rounds: Sequence[Round], name: str) -> TailResult:
     """Return the steps' quantiles (ms; None for too few samples) and the peak memory of a contender in all rounds."""
-    steps = steps_of(rounds, name)
-    found = quantiles(steps)
-    return {
+    found = quantiles(steps_of(rounds, name))
+    return TailResult(
         **{key: None if value is None else 1000 * value for key, value in found.items()},
-        "n_steps": sum(s.n_steps for r in rounds if not r.interruptions for s in r.slices.get(name, [])),
-        "peak_memory_bytes": memory_of(rounds, name),
-    }
+        n_steps=sum(s.n_steps for r in rounds if not r.interruptions for s in r.slices.get(name, [])),
+        peak_memory_bytes=memory_of(rounds, name),
+    )
 
 
 def steps_of(rounds: Sequence[Round], name: str) -> list[float]:
@@ -64,10 +58,15 @@ def kept(rounds: Sequence[Round], names: Sequence[str], limits: Limits) -> dict[
     return {name: limits.kept(steps_of(rounds, name), memory_of(rounds, name)) for name in names}
 
 
-def study_warnings(record: Record, trials: Sequence[Trial], rounds: Sequence[Round]) -> list[Warning]:
+def study_warnings(known: Attributes, trials: Sequence[Trial], rounds: Sequence[Round]) -> list[Warning]:
     """Return all that makes a study's figures less believable."""
+    noise = known.noise
     return merge(
-        _of_machine(record), _of_noise(record), _of_search(record, trials), _of_trials(trials), of_rounds(rounds)
+        *(of_conditions(each) for each in known.conditions),
+        [] if noise is None else of_noise(noise, noise_floor(noise, FinalsPlan())),
+        _of_search(known.runs, trials),
+        _of_trials(trials),
+        of_rounds(rounds),
     )
 
 
@@ -153,8 +152,8 @@ def limits_text(limits: Limits) -> str:
 
 
 def shrinkage(
-    trials: Sequence[Trial], contenders: Sequence[Contender], default_name: str, speedup: float | None
-) -> dict[str, float] | None:
+    trials: Sequence[Trial], contenders: Sequence[Contender], default_name: str, verdict: Verdict | None
+) -> ShrinkageResult | None:
     """Return the finals' incumbent against the default: its figure in the search beside that of the finals (ratios)."""
 
     def found(name: str) -> float | None:
@@ -164,34 +163,16 @@ def shrinkage(
     if any({INCUMBENT, default_name} <= set(c.names) for c in contenders):
         return None
     best, default = found(INCUMBENT), found(default_name)
-    if best is None or default is None or speedup is None:
+    if best is None or default is None or verdict is None or verdict.speedup is None:
         return None
-    return {"search": math.exp(best - default), "finals": speedup}
+    return ShrinkageResult(search=math.exp(best - default), finals=verdict.speedup)
 
 
-def _of_machine(record: Record) -> list[Warning]:
-    return [w for stored in record.get("conditions", []) for w in of_conditions(Conditions.from_dict(stored))]
-
-
-def _of_noise(record: Record) -> list[Warning]:
-    stored = record.get("noise")
-    if not stored:
-        return []
-    noise = Noise.from_dict(stored)
-    return of_noise(noise, noise_floor(noise, FinalsPlan()))
-
-
-def _of_search(record: Record, trials: Sequence[Trial]) -> list[Warning]:
+def _of_search(runs: Sequence[Run], trials: Sequence[Trial]) -> list[Warning]:
     """Return whether there was no time for anything but the baselines."""
-    runs = record.runs()
-    if not runs or not trials or any(not t.baselines for t in trials) or not _had_no_time(runs[-1]):
+    if not runs or not trials or any(not t.baselines for t in trials) or runs[-1].end is not End.TIME:
         return []
     return [Warning(code=Code.NO_SEARCH, found="only the baselines were measured")]
-
-
-def _had_no_time(run: Mapping[str, Any]) -> bool:
-    """Return whether the search of a run ended with its time; earlier studies kept the words alone."""
-    return bool(run.get("ended") == End.TIME or run["ended_because"] == "the time budget is used up")
 
 
 def _of_trials(trials: Sequence[Trial]) -> list[Warning]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec import to_builtins
 
 from tuner.errors import BadInputError
 from tuner.machine.host import host_of
 from tuner.report.document import describe_study
+from tuner.report.result.study import StudyResult
 from tuner.search.record import Record
 
 if TYPE_CHECKING:
@@ -23,12 +27,11 @@ def trials(records: Iterable[Record]) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for record in records:
-        document = describe_study(record)
-        common = _common(document)
-        for trial in document["history"]:
-            told = {key: trial[key] for key in _OF_TRIALS}
-            rows.append(common | told | {"baselines": " ".join(trial["baselines"])} | trial["setting"])
+    for study in map(describe_study, records):
+        for trial in study.history:
+            plain = to_builtins(trial)
+            figures = {name: plain[name] for name in _OF_TRIALS}
+            rows.append(_common(study) | figures | {"baselines": " ".join(trial.baselines)} | trial.setting)
     return pd.DataFrame(rows)
 
 
@@ -37,17 +40,16 @@ def studies(records: Iterable[Record]) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for record in records:
-        document = describe_study(record)
-        features = {k: v for k, v in (document["features"] or {}).items() if k != "operators"}
-        advice, finals = document["recommended"], document["finals"] or {}
-        gain = (advice or {}).get("gain") or dict.fromkeys(_OF_GAIN)
+    for study in map(describe_study, records):
+        features, advice, finals = study.features, study.recommended, study.finals
+        graph = {} if features is None else asdict(features)
+        gain = dict.fromkeys(_OF_GAIN) if advice is None or advice.gain is None else to_builtins(advice.gain)
         rows.append(
-            _common(document)
-            | {f"graph_{name}": value for name, value in features.items()}
-            | {"trials": len(document["history"]), "rounds": finals.get("rounds"), "wall_s": document["wall_s"]}
-            | {"recommended": advice and advice["source"], **gain}
-            | {f"recommended_{knob}": value for knob, value in (advice["setting"] if advice else {}).items()}
+            _common(study)
+            | {f"graph_{name}": value for name, value in graph.items() if name != "operators"}
+            | {"trials": len(study.history), "rounds": finals and finals.rounds, "wall_s": study.wall_s}
+            | {"recommended": advice and advice.source, **gain}
+            | {f"recommended_{knob}": value for knob, value in (advice.setting if advice else {}).items()}
         )
     return pd.DataFrame(rows)
 
@@ -58,23 +60,23 @@ _OF_TRIALS = (
 )  # fmt: skip
 
 
-def _common(document: dict[str, Any]) -> dict[str, Any]:
-    machine, runtime, workload = document["machine"], document["runtime"], document["workload"]
+def _common(study: StudyResult) -> dict[str, object]:
+    machine, build, workload = study.machine, study.runtime, study.workload
     return {
-        "study": document["study"],
-        "created": document["created"],
-        "workload": workload["name"],
-        "mode": workload["mode"],
-        "execution": workload["execution"],
+        "study": study.study,
+        "created": study.created,
+        "workload": workload.name,
+        "mode": workload.mode,
+        "execution": workload.execution.value,
         "host": host_of(machine),
-        "shape": machine["id"],
-        "physical_cores": machine["physical_cores"],
-        "logical_cpus": machine["logical_cpus"],
-        "cpu_quota": machine["cpu_quota"],
-        "framework": runtime.get("framework", "tensorflow"),
-        "tensorflow": runtime.get("tensorflow"),
-        "onednn_runtime": runtime.get("onednn_runtime"),
-        "objective": document["objective"],
+        "shape": machine.id,
+        "physical_cores": machine.physical_cores,
+        "logical_cpus": machine.logical_cpus,
+        "cpu_quota": machine.cpu_quota,
+        "framework": study.framework.name,
+        "tensorflow": build.get("tensorflow"),
+        "onednn_runtime": build.get("onednn_runtime"),
+        "objective": study.objective.value,
     }
 
 

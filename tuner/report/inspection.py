@@ -1,7 +1,8 @@
-"""What `tftune inspect --audit` and `--affinity` show: documents, and the tables that are drawn from them."""
+"""What `tftune inspect --audit` and `--affinity` show."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -10,61 +11,57 @@ from rich.text import Text
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
-from tuner.report.document import SCHEMA, Document
 from tuner.report.layout import ratio_text, table
+from tuner.report.result.inspection import BindingResult, ProofResult, ThreadBinding
 
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
 
-def describe_binding(value: str, library: Path, bound: Binding, machine: Machine) -> Document:
-    """Return where threads are bound as plain data."""
+def describe_binding(value: str, library: Path, bound: Binding, machine: Machine) -> BindingResult:
+    """Return where threads are bound."""
     nodes = {name: parse_list(cpus) for name, cpus in machine.numa_nodes.items()}
     threads = [
-        {
-            "thread": number,
-            "cpus": format_list(cpus),
-            "numa_nodes": [name for name, members in nodes.items() if members & set(cpus)],
-        }
+        ThreadBinding(
+            thread=number,
+            cpus=format_list(cpus),
+            numa_nodes=tuple(name for name, members in nodes.items() if members & set(cpus)),
+        )
         for number, cpus in enumerate(bound.cpus)
     ]
-    return {
-        "schema": SCHEMA,
-        "kmp_affinity": value,
-        "library": str(library),
-        "threads": threads,
-        "warnings": list(bound.warnings),
-    }
-
-
-def binding(document: Document) -> RenderableType:
-    """Return which thread sits on which CPU."""
-    title = f"KMP_AFFINITY={document['kmp_affinity']}, as {Path(document['library']).name} binds"
-    shown = table(">thread", "CPUs", "NUMA node")
-    for row in document["threads"]:
-        shown.add_row(str(row["thread"]), row["cpus"], ", ".join(row["numa_nodes"]))
-    return Group(
-        Text(title, style="bold"),
-        shown,
-        *(Text(f"the library says: {line}", style="dim") for line in document["warnings"]),
+    return BindingResult(
+        kmp_affinity=value, library=str(library), threads=tuple(threads), warnings=tuple(bound.warnings)
     )
 
 
-def reach(document: Document) -> RenderableType:
+def binding(result: BindingResult) -> RenderableType:
+    """Return which thread sits on which CPU."""
+    title = f"KMP_AFFINITY={result.kmp_affinity}, as {Path(result.library).name} binds"
+    shown = table(">thread", "CPUs", "NUMA node")
+    for each in result.threads:
+        shown.add_row(str(each.thread), each.cpus, ", ".join(each.numa_nodes))
+    return Group(
+        Text(title, style="bold"),
+        shown,
+        *(Text(f"the library says: {line}", style="dim") for line in result.warnings),
+    )
+
+
+def reach(proofs: Sequence[ProofResult]) -> RenderableType:
     """Return which knobs reach the build, and how that is known."""
     shown = table("knob", "set by", "reaches", "evidence", title="which knobs reach this build")
     styles = {True: "green", False: "red", None: "yellow"}
-    for row in document["audit"]:
-        answer = row["reaches"]
-        shown.add_row(row["knob"], row["set_by"], Text(_ANSWERS[answer], style=styles[answer]), row["evidence"])
+    for proof in proofs:
+        answer = Text(_ANSWERS[proof.reaches], style=styles[proof.reaches])
+        shown.add_row(proof.knob, proof.set_by, answer, proof.evidence)
     return shown
 
 
-def controls(document: Document) -> RenderableType:
+def controls(proofs: Sequence[ProofResult]) -> RenderableType:
     """Return the measured control: each knob at two far values in a pair of fresh processes."""
     shown = table("knob", "from", "to", ">ratio [95 %]", ">timed", "it", title="each knob at two far values, in a pair")
-    for row in document["audit"]:
-        measured = row["measured"]
-        ratio = ratio_text(measured["speedup"], measured["low"], measured["high"]) if measured else ""
-        low, high = map(str, row["values"])
-        shown.add_row(row["knob"], low, high, ratio, f"{row['timed_s']:.0f} s", row["says"])
+    for proof in proofs:
+        measured = proof.measured
+        ratio = "" if measured is None else ratio_text(measured.speedup, measured.low, measured.high)
+        low, high = map(str, proof.values)
+        shown.add_row(proof.knob, low, high, ratio, f"{proof.timed_s:.0f} s", proof.says)
     return shown

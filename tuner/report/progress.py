@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from tuner.measure.finals import Round
-from tuner.report.document import trial_document
+from tuner.report.document import trial_result
+from tuner.report.evidence import noise_result
 from tuner.report.layout import clock_text, duration_text
 from tuner.report.terminal import noise_text, setting_text, trial_row
 from tuner.search.record import Trial
@@ -42,7 +43,7 @@ class Progress:
         """Say what the noise is."""
         self._luck = noise.process_sd
         self._clear()
-        self._print(Text(noise_text({**noise.to_dict(), "floor": floor, "assumed": noise.assumed}), style="dim"))
+        self._print(Text(noise_text(noise_result(noise, floor)), style="dim"))
         self.heading()
 
     def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
@@ -55,7 +56,7 @@ class Progress:
         """Print the trial's row: number, setting, ratio with its interval, time in slices, time left, notes."""
         self._clear()
         is_best = best is not None and best.number == trial.number
-        cells = trial_row(trial_document(trial, self._luck), incumbent=is_best, held=self._held)
+        cells = trial_row(trial_result(trial, self._luck), incumbent=is_best, held=self._held)
         cells = (*cells[:4], "" if left_s is None else clock_text(left_s), *cells[4:])
         widths = (3, self._widest, 20, 5, 5, 0)
         row = Text()

@@ -110,7 +110,7 @@ def _group(document: Mapping[str, Any], name: str) -> Iterator[str]:
         yield from (f"**{told}**", "")
         if evidence.get("strata"):
             yield from _rows(STRATA, stratum_rows(evidence))
-        yield from (f"- {line}" for line in evidence_lines(evidence))
+        yield from (f"- {line.text}" for line in evidence_lines(evidence))
         yield from _snippet(evidence.get("example"))
         yield ""
     reason = why_none(document, group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -32,7 +33,6 @@ DO_NO_HARM = (
     "the rules with that step, learned each time without what was left out"
 )
 
-EVERYWHERE = "everywhere"
 TITLES = {THREADS: "threads", BATCH: "batch size"}
 NOT_TOLD = {
     THREADS: "no study tells of threads: tftune suite --space threads",
@@ -99,18 +99,26 @@ def heading(document: Mapping[str, Any]) -> str:
     )
 
 
-def sentence(rule: Mapping[str, Any], *, first: bool) -> str:
-    """Return a rule as a sentence; `first` of its list or not."""
-    if rule["if"] != EVERYWHERE:
-        return f"If {rule['if']}: {rule['then']}"
-    return f"{'Everywhere' if first else 'Otherwise'}: {rule['then']}"
+def sentence(condition: str | None, then: str, *, first: bool) -> str:
+    """Return a rule as a sentence; `first` of its list or not. One without a condition holds everywhere."""
+    if condition is not None:
+        return f"If {condition}: {then}"
+    return f"{'Everywhere' if first else 'Otherwise'}: {then}"
 
 
-def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of evidence; an `aside` is what most readers can pass over."""
+
+    text: str
+    aside: bool = False
+
+
+def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[Line]:
     """Yield the evidence of a rule, or of keeping the defaults, in a few lines."""
     if not evidence["studies"]:
         return
-    yield (
+    yield Line(
         f"seen in {n_studies(evidence['studies'])} of {plural(len(evidence['workloads']), 'workload')} on "
         f"{plural(evidence['shapes'], 'machine shape')}; its setting was measured itself in {evidence['measured']}"
     )
@@ -118,27 +126,28 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[str]:
         gains = evidence["gain"].get(name, {})
         if gains:
             rates = ", ".join(f"{each} {ratio_of(gains[each])}" for each in SHOWN_BASELINES if each in gains)
-            yield f"rate where it is followed everywhere, {CLASS_TITLES[name]}: over {rates}"
+            yield Line(f"rate where it is followed everywhere, {CLASS_TITLES[name]}: over {rates}")
     expected = evidence.get("expected")
     if expected:
-        yield f"held out, by what the other workloads say: {ratio_of(expected['of_best'])} of the best found"
+        yield Line(f"held out, by what the other workloads say: {ratio_of(expected['of_best'])} of the best found")
     loss, compared, apart = evidence["loss"], evidence["compared"], evidence["told_apart"]
-    yield (
+    yield Line(
         f"loses {percent(loss['median'])} of the best found in the median, {percent(loss['worst'])} at worst "
         f"({loss['worst_study']}); the best of {compared['median']:g} settings in the median study, of "
         f"{compared['least']} in the least"
     )
     needed = "" if apart is None else f"; {percent(apart, 0)} would be told in the median study"
-    yield f"not told apart from the best found in {evidence['right']} of {evidence['studies']}{needed}"
+    yield Line(f"not told apart from the best found in {evidence['right']} of {evidence['studies']}{needed}")
     bad = evidence["counter_examples"]
     for each in bad[:_FEW]:
         kept = "; the default is kept for it there" if not is_gain(each["over_default"]) else ""
-        yield f"counter-example: {each['workload']} {each['mode']}, {kind_of(each)}: {over_default(each)}{kept}"
+        what = f"{each['workload']} {each['mode']}, {kind_of(each)}"
+        yield Line(f"counter-example: {what}: {over_default(each)}{kept}", aside=True)
     if len(bad) > _FEW:
-        yield f"and {len(bad) - _FEW} counter-examples more (--json has them)"
+        yield Line(f"and {len(bad) - _FEW} counter-examples more (--json has them)")
     same = evidence.get("same_there")
     if same:
-        yield f"on these machines the same as: {'; '.join(same)}"
+        yield Line(f"on these machines the same as: {'; '.join(same)}", aside=True)
 
 
 def headline_rows(group: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -201,7 +210,7 @@ def _but_default(rule: Mapping[str, Any]) -> str:
 def statements(name: str, group: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each sentence of a group with its evidence; the last says what holds where no rule does."""
     for number, rule in enumerate(group["rules"]):
-        words = sentence(rule, first=number == 0)
+        words = sentence(rule["if"] if rule["condition"] else None, rule["then"], first=number == 0)
         yield f"{number + 1}. {words}{_but_default(rule)}", rule["evidence"]
     if not group["rules"]:
         yield f"No rule: {KEEP[name]}", group["otherwise"]
@@ -237,7 +246,7 @@ def rule_lines(document: Mapping[str, Any]) -> Iterator[RenderableType]:
             if evidence.get("strata"):
                 yield _table(_narrow(STRATA), map(_narrow, stratum_rows(evidence)))
             for line in evidence_lines(evidence):
-                yield Text(f"   {line}", style="dim" if line.startswith(("counter", "on these")) else "")
+                yield Text(f"   {line.text}", style="dim" if line.aside else "")
         reason = why_none(document, group)
         if reason:
             yield Text(f"   {reason}")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from tuner.measure import finals
-from tuner.measure.finals import INCUMBENT, Contender, Round
-from tuner.measure.objective import Objective
+from msgspec import structs
+
 from tuner.measure.recommendation import Standing
-from tuner.search.record import Record
+from tuner.report.result.study import SessionResult, TogetherResult, VerdictResult
+from tuner.search.attributes import Attributes
 from tuner.space.setting import Setting
-from tuner.stats.equivalence import MARGIN
 from tuner.stats.estimate import Estimate
 from tuner.stats.pooling import Together, together
 
@@ -26,52 +24,34 @@ class Session:
     began: str
     estimate: Estimate
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the session as plain data."""
+    def result(self) -> SessionResult:
+        """Return the session as it is published."""
         low, high = self.estimate.interval()
-        return {"began": self.began, "ratio": self.estimate.ratio, "low": low, "high": high, "rounds": self.estimate.n}
+        return SessionResult(began=self.began, ratio=self.estimate.ratio, low=low, high=high, rounds=self.estimate.n)
 
 
-def standing_of(data: Mapping[str, Any], objective: Objective) -> Standing:
-    """Return what stored finals say."""
-    contenders = [Contender.from_dict(each) for each in data["contenders"]]
-    rounds = [Round.from_dict(each) for each in data["rounds"]]
-    names, y = finals.table(rounds, contenders, objective)
-    incumbent = next((c.names[0] for c in contenders if INCUMBENT in c.names), contenders[0].names[0])
-    if "levels" in data:
-        levels = data["levels"]
-    else:
-        # Earlier versions had one level for all comparisons together, and a margin that grew with the noise: not kept.
-        each = 1 - (1 - data["level"]) / max(1, len(contenders) - 1)
-        levels = {c.names[0]: each for c in contenders}
-    levels = {name: level for name, level in levels.items() if name != incumbent}
-    margin = float(data.get("margin", MARGIN))
-    return Standing(contenders=contenders, incumbent=incumbent, names=names, y=y, levels=levels, margin=margin)
-
-
-def of_setting(record: Record, setting: Setting) -> list[Session]:
+def of_setting(known: Attributes, setting: Setting) -> list[Session]:
     """Return the sessions in which a setting was measured against the default, the oldest first."""
-    objective = Objective(record.get("objective", Objective.THROUGHPUT))
-    last = record.get("finals")
-    # A run that was killed while new finals took the place of earlier ones may have kept these twice.
-    held = [each for each in record.get("earlier_finals", []) if each != last] + ([last] if last else [])
-    default = record.catalogue.default
-    found = [(data.get("began", ""), _estimate(standing_of(data, objective), setting, default)) for data in held]
-    # A check has the setting first and the default second.
-    checks = [data for data in record.get("checks", []) if Setting.of(data["contenders"][0]["setting"]) == setting]
-    for data in checks:
-        contenders = [Contender.from_dict(each) for each in data["contenders"]]
-        first, second = (contender.names[0] for contender in contenders)
-        names, y = finals.table([Round.from_dict(each) for each in data["rounds"]], contenders, objective)
-        standing = Standing(contenders=contenders, incumbent=first, names=names, y=y, levels={})
-        found.append((data["began"], standing.between(second, first)))
-    known = [Session(began=began, estimate=each) for began, each in found if each is not None and each.df > 0]
-    return sorted(known, key=lambda session: session.began)
+    last, default, objective = known.finals, known.subject.default, known.objective
+    held = [*known.earlier_finals, *([] if last is None else [last])]
+    estimates = [(each.began, _estimate(each.standing(objective), setting, default)) for each in held]
+    for check in known.checks:
+        first, second = check.contenders
+        if first.setting == setting:
+            estimates.append((check.began, check.standing(objective).between(second.names[0], first.names[0])))
+    sessions = [Session(began=began, estimate=each) for began, each in estimates if each is not None and each.df > 0]
+    return sorted(sessions, key=lambda session: session.began)
 
 
 def all_together(sessions: Sequence[Session], *, level: float, margin: float) -> Together:
     """Return what sessions say together; one alone at the level that its finals have."""
     return together([session.estimate for session in sessions], level=level, margin=margin)
+
+
+def together_result(whole: Together) -> TogetherResult:
+    """Return what sessions say together as it is published."""
+    verdict = VerdictResult.of(whole.verdict)
+    return TogetherResult(**structs.asdict(verdict), sessions=whole.n, sessions_disagree=whole.disagree)
 
 
 def closest_s(sessions: Sequence[Session]) -> float | None:

@@ -1,41 +1,40 @@
-"""What `tftune suite` shows: a line for each search, and the document of all of them."""
+"""What `tftune suite` shows: a line for each search."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import RenderableType
 
 from tuner.report.layout import duration_text, ratio_text, table
+from tuner.report.result.inspection import CaseResult
+from tuner.report.result.study import StudyResult
 
-SCHEMA = 1
 
-
-def outcome(document: Mapping[str, Any] | None, failure: str) -> str:
+def outcome(study: StudyResult | None, failure: str) -> str:
     """Return how a search ended, in a few words."""
-    if document is None:
+    if study is None:
         return failure
-    advice = document["recommended"]
+    advice = study.recommended
     if advice is None:
         return "no finals"
-    gain = advice["gain"]
-    if gain is None or gain["speedup"] is None:
-        return f"keep {document['default']}"
-    return f"{ratio_text(gain['speedup'], gain['low'], gain['high'])} over {document['default']} ({advice['source']})"
+    gain = advice.gain
+    if gain is None or gain.speedup is None:
+        return f"keep {study.default}"
+    return f"{ratio_text(gain.speedup, gain.low, gain.high)} over {study.default} ({advice.source})"
 
 
-def plan(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def plan(cases: Sequence[CaseResult]) -> RenderableType:
     """Return the searches of a suite, those that are known and those that are to be run."""
     shown = table(">#", "workload", "mode", "shape", "runtime", "state", "outcome")
-    for row in rows:
-        cells = (row["workload"], row["mode"], row["shape"], row["runtime"], row["state"], row["outcome"])
-        shown.add_row(str(row["number"]), *cells)
+    for case in cases:
+        cells = (case.workload, case.mode, case.shape, case.runtime, case.state, case.outcome)
+        shown.add_row(str(case.number), *cells)
     return shown
 
 
-def summary(rows: Sequence[Mapping[str, Any]], wall_s: float) -> str:
+def summary(cases: Sequence[CaseResult], wall_s: float) -> str:
     """Return how many searches are there, were made now, failed, and are missing."""
-    n = {state: sum(row["state"] == state for row in rows) for state in ("known", "made", "failed", "missing")}
+    n = {state: sum(case.state == state for case in cases) for state in ("known", "made", "failed", "missing")}
     parts = [f"{n['known']} known", f"{n['made']} made now", f"{n['failed']} failed", f"{n['missing']} missing"]
     return f"{', '.join(parts)}; {duration_text(wall_s)}"

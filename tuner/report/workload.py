@@ -13,7 +13,9 @@ from tuner.report.layout import duration_text, plural, table
 from tuner.workload.workload import Kind
 
 if TYPE_CHECKING:
-    from tuner.report.document import Document
+    from tuner.model.graph import Features
+    from tuner.report.result.inspection import WorkloadLine, WorkloadResult
+    from tuner.search.subject import WorkloadFacts
     from tuner.workload.pyfile import PythonFile
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -21,17 +23,17 @@ _SHOWN_OPERATORS = 12
 _RUNS = 30  # the noise, each baseline once, and two rounds of finals
 
 
-def describe(name: str, file: PythonFile) -> Document:
+def describe(name: str, file: PythonFile) -> WorkloadLine:
     """Return what a workload file says of itself."""
-    return {
-        "name": name,
-        "modes": list(file.modes),
-        "params": dict(file.params),
-        "description": file.description,
-        "item": file.item,
-        "batch_size": file.batch_size,
-        "source": file.source,
-    }
+    return WorkloadLine(
+        name=name,
+        modes=file.modes,
+        params=dict(file.params),
+        description=file.description,
+        item=file.item,
+        batch_size=file.batch_size,
+        source=file.source,
+    )
 
 
 def catalogue(files: Mapping[str, PythonFile]) -> RenderableType:
@@ -46,59 +48,58 @@ def catalogue(files: Mapping[str, PythonFile]) -> RenderableType:
     return rows
 
 
-def page(document: Document) -> RenderableType:
+def page(result: WorkloadResult) -> RenderableType:
     """Return what is known of one workload: what it is, and what one item of it computes."""
-    workload, found = document["workload"], document["features"]
-    params = " ".join(f"{key}={value}" for key, value in workload["params"].items())
+    workload, features = result.workload, result.features
+    params = " ".join(f"{key}={value}" for key, value in workload.params.items())
     rows = table("", "")
     rows.show_header = False
     for title, text in (
-        ("workload", f"{workload['name']}: {workload['description']}"),
-        ("mode", f"{workload['mode']}, executed as {workload['execution']}"),
+        ("workload", f"{workload.name}: {workload.description}"),
+        ("mode", f"{workload.mode}, executed as {workload.execution}"),
         ("parameters", params),
-        ("step", f"{workload['batch_size']} × {workload['item']} by default"),
-        ("source", document["source"]),
+        ("step", f"{workload.batch_size} × {workload.item} by default"),
+        ("source", result.source),
     ):
         if text:
             rows.add_row(title, Text(text))
-    if found is None:
+    if features is None:
         return Group(rows, Text(), Text("what its graph computes is not known: it has parts that are not understood"))
-    return Group(rows, Text(), computes(found, workload["item"]), Text(), operators(found))
+    return Group(rows, Text(), computes(features, workload.item), Text(), operators(features))
 
 
-def computes(found: Document, item: str) -> RenderableType:
+def computes(features: Features, item: str) -> RenderableType:
     """Return what one item costs and how its graph looks."""
     rows = table(escape(f"one {item}"), ">", "")
-    least = "" if found["known"] else "at least: a loop does not tell how often it runs, or on what"
-    rows.add_row("variables", quantity(found["parameters"]), f"{quantity(found['parameter_bytes'])}B")
-    rows.add_row("operations", f"{quantity(found['flops'])}FLOP", least or "a multiply-add is two")
-    rows.add_row("read and written", f"{quantity(found['moved_bytes'])}B", f"{found['intensity']:.1f} FLOP a byte")
-    rows.add_row("heavy operators", str(found["heavy_operators"]), "matrix products, convolutions, lookups")
-    rows.add_row("layers", str(found["layers"]), "heavy operators on the longest path")
-    rows.add_row("average width", f"{found['width']:.2f}", "heavy operators by layers (Wang et al., 2021)")
-    rows.add_row("depth", str(found["depth"]), "operators on the longest path")
+    least = "" if features.known else "at least: a loop does not tell how often it runs, or on what"
+    rows.add_row("variables", quantity(features.parameters), f"{quantity(features.parameter_bytes)}B")
+    rows.add_row("operations", f"{quantity(features.flops)}FLOP", least or "a multiply-add is two")
+    rows.add_row("read and written", f"{quantity(features.moved_bytes)}B", f"{features.intensity:.1f} FLOP a byte")
+    rows.add_row("heavy operators", str(features.heavy_operators), "matrix products, convolutions, lookups")
+    rows.add_row("layers", str(features.layers), "heavy operators on the longest path")
+    rows.add_row("average width", f"{features.width:.2f}", "heavy operators by layers (Wang et al., 2021)")
+    rows.add_row("depth", str(features.depth), "operators on the longest path")
     return rows
 
 
-def operators(found: Document) -> RenderableType:
+def operators(features: Features) -> RenderableType:
     """Return how many operators of each type the graph has, the most frequent first."""
-    counted = list(found["operators"].items())
+    counted = list(features.operators.items())
     text = ", ".join(f"{name} {n}" for name, n in counted[:_SHOWN_OPERATORS])
     rest = sum(n for _, n in counted[_SHOWN_OPERATORS:])
     return Text(f"operators: {text}" + (f", others {rest}" if rest else ""), style="dim")
 
 
-def line(document: Document) -> RenderableType:
+def line(workload: WorkloadFacts, features: Features | None) -> RenderableType:
     """Return the workload of a study in a line or two, with what one item of it computes."""
-    workload, found = document["workload"], document["features"]
-    if workload["kind"] == Kind.COMMAND:
-        return Text(f"workload {workload['description']}")
-    params = "".join(f" {key}={value}" for key, value in workload["params"].items())
-    text = f"workload {workload['name']}, {workload['mode']}, {workload['execution']}{params}"
-    if found is not None:
+    if workload.kind == Kind.COMMAND:
+        return Text(f"workload {workload.description}")
+    params = "".join(f" {key}={value}" for key, value in workload.params.items())
+    text = f"workload {workload.name}, {workload.mode}, {workload.execution}{params}"
+    if features is not None:
         text += (
-            f": {quantity(found['parameters'])}variables, {quantity(found['flops'])}FLOP and "
-            f"{quantity(found['moved_bytes'])}B an item, average width {found['width']:.2f}"
+            f": {quantity(features.parameters)}variables, {quantity(features.flops)}FLOP and "
+            f"{quantity(features.moved_bytes)}B an item, average width {features.width:.2f}"
         )
     return Text(text)
 

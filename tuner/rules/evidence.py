@@ -7,43 +7,42 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from tuner.devices import registry as devices
+from tuner.errors import BadInputError
 from tuner.frameworks import registry
 from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG, wang_width
 from tuner.machine.host import host_of
 from tuner.measure import finals
 from tuner.measure.contest import FEWEST
-from tuner.measure.finals import Contender, Round
 from tuner.measure.noise import together
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
+from tuner.model.graph import Features
 from tuner.rules.recipe import BATCH, ONEDNN, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, Surface
+from tuner.search.attributes import MEASURED, Attributes, Held
 from tuner.search.record import Record
+from tuner.search.subject import KnobFacts, Subject
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
 from tuner.space.values import Value
 from tuner.stats.moderation import moderated
-from tuner.stats.noise import Noise
+from tuner.stats.noise import UNKNOWN, Noise
 from tuner.workload.workload import Execution
 
 COMPACT_BASELINE = "tf-guide-mkl"
 """It binds compactly: its spelling is the one to take."""
-MEASURED = "measured"
-"""The origin of a study that real processes were timed for."""
 _NOISE_DF = 8.0  # what a study's noise counts for in the scatter of a contender's rounds
 _LEAST_SE = 0.002  # no setting is known better than to 0.2 %
 _POOLS = ("inter_op", "intra_op", "omp_num_threads")
 _BATCHES = 3  # from so many batch sizes on, a study tells of them
 
 
-Known = Mapping[str, Any]
-_DAMAGED = (KeyError, TypeError, ValueError, AttributeError)
+_DAMAGED = (BadInputError, KeyError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +58,12 @@ class _Candidate:
     """A study that may be learned from: its noise as it was judged then, and the pairs of one setting with itself."""
 
     record: Record
-    known: Known
+    subject: Subject
+    features: Features
+    finals: Held
     noise: Noise
     pairs: list[Pair]
+    created: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,7 @@ def read(
     records: Iterable[Record],
     *,
     simulated: bool = False,
-    wanted: Callable[[Known], str | None] = lambda _: None,
+    wanted: Callable[[Attributes], str | None] = lambda _: None,
 ) -> tuple[list[Study], list[Excluded]]:
     """Return what can be learned from, the oldest first, and what cannot; measured studies unless `simulated`.
 
@@ -145,28 +147,28 @@ def read(
     out: list[Excluded] = []
     for record in records:
         attributes = record.attributes()
-        reason = wanted(attributes) or _unfit(attributes, simulated=simulated)
-        if reason is None:
-            try:
+        try:
+            reason = wanted(attributes) or _unfit(attributes, simulated=simulated)
+            if reason is None:
                 good.append(_candidate(record, attributes))
                 continue
-            except _DAMAGED as error:
-                reason = f"damaged ({error!r})"
+        except _DAMAGED as error:
+            reason = f"damaged ({error})"
         out.append(Excluded(study=record.name, reason=reason))
     versions: dict[str, Counter[str]] = defaultdict(Counter)
     for each in reversed(good):  # the newest first, which `most_common` keeps where versions have as many
-        versions[_what(each.known)][_fingerprint(each.known)] += 1
+        versions[_what(each.subject)][each.subject.workload.fingerprint] += 1
     kept = []
     for each in good:
-        what = _what(each.known)
-        if versions[what].most_common(1)[0][0] == _fingerprint(each.known):
+        what = _what(each.subject)
+        if versions[what].most_common(1)[0][0] == each.subject.workload.fingerprint:
             kept.append(each)
         else:
             out.append(Excluded(study=each.record.name, reason=f"of another version of {what} than most"))
     studies = []
     for each, luck in zip(kept, _lucks(kept), strict=True):
         try:
-            study = _study(each.record, each.known, luck)
+            study = _study(each, luck)
         except _DAMAGED as error:
             out.append(Excluded(study=each.record.name, reason=f"damaged ({error!r})"))
             continue
@@ -177,10 +179,19 @@ def read(
     return studies, out
 
 
-def _candidate(record: Record, known: Known) -> _Candidate:
-    noise = Noise.from_dict(known.get("noise"))
-    pairs = [Pair.from_dict(each) for each in known.get("noise_pairs") or ()]
-    return _Candidate(record=record, known=known, noise=noise, pairs=pairs)
+def _candidate(record: Record, known: Attributes) -> _Candidate:
+    features, held = known.get("features", Features), known.finals
+    assert features is not None  # or it is unfit
+    assert held is not None
+    return _Candidate(
+        record=record,
+        subject=known.subject,
+        features=features,
+        finals=held,
+        noise=known.noise or UNKNOWN,
+        pairs=known.noise_pairs,
+        created=str(known.created),
+    )
 
 
 def _lucks(studies: Sequence[_Candidate]) -> list[float]:
@@ -188,9 +199,8 @@ def _lucks(studies: Sequence[_Candidate]) -> list[float]:
     found = [study.noise.process_sd for study in studies]
     alike: dict[tuple[str, str], list[int]] = defaultdict(list)
     for i, study in enumerate(studies):
-        described = study.known["described"]
         if study.pairs:
-            alike[described["machine"]["id"], described["runtime"]["id"]].append(i)
+            alike[study.subject.machine.id, study.subject.runtime["id"]].append(i)
     for group in alike.values():
         lucks = together([studies[i].pairs for i in group], Objective.THROUGHPUT)
         for i, luck in zip(group, lucks, strict=True):
@@ -206,47 +216,39 @@ def by_reason(excluded: Sequence[Excluded]) -> dict[str, list[str]]:
     return dict(found)
 
 
-def _what(known: Known) -> str:
+def _what(subject: Subject) -> str:
     """Return what a study is of, whatever its version: workload, mode and parameters."""
-    workload = known["described"]["workload"]
-    parameters = [f"{name}={value}" for name, value in workload.get("params", {}).items()]
-    return " ".join([workload["name"], workload["mode"], *parameters])
+    workload = subject.workload
+    return " ".join([workload.name, workload.mode, *(f"{name}={value}" for name, value in workload.params.items())])
 
 
-def _fingerprint(known: Known) -> str:
-    return str(known["described"]["workload"]["fingerprint"])
-
-
-def _unfit(known: Known, *, simulated: bool) -> str | None:
+def _unfit(known: Attributes, *, simulated: bool) -> str | None:
     """Return why a study cannot be learned from, None if it can."""
-    described = known.get("described")
-    if not described or not known.get("finals"):
+    if known.finals is None:
         return "no finals"
-    origin = known.get("origin", MEASURED)
-    if (origin == MEASURED) == simulated:
-        return f"{origin}, not {'simulated' if simulated else MEASURED}"
-    if known.get("objective") != Objective.THROUGHPUT:
-        return f"its objective is {known.get('objective')}, not throughput"
-    if described["workload"].get("execution", Execution.GRAPH) != Execution.GRAPH:
-        return f"its workload ran {described['workload']['execution']}, not as a graph"
-    framework = registry.of(described["runtime"])
-    if framework.name != registry.DEFAULT:
-        return f"of {framework.title}, of which these rules tell nothing"
-    device = described.get("device", {}).get("name", devices.DEFAULT)
-    if device != devices.DEFAULT:
-        return f"measured on {device}, of which these rules tell nothing"
-    features = known.get("features")
-    if not features:
+    if (known.origin == MEASURED) == simulated:
+        return f"{known.origin}, not {'simulated' if simulated else MEASURED}"
+    if known.objective is not Objective.THROUGHPUT:
+        return f"its objective is {known.objective}, not throughput"
+    subject = known.subject
+    if subject.workload.execution is not Execution.GRAPH:
+        return f"its workload ran {subject.workload.execution}, not as a graph"
+    if subject.framework.name != registry.DEFAULT:
+        return f"of {subject.framework.title}, of which these rules tell nothing"
+    if subject.device["name"] != devices.DEFAULT:
+        return f"measured on {subject.device['name']}, of which these rules tell nothing"
+    features = known.get("features", Features)
+    if features is None:
         return "nothing is known of its workload's graph"
-    if not features["heavy_operators"]:
+    if not features.heavy_operators:
         return "its workload's graph has no heavy operator"
     return None
 
 
-def _study(record: Record, attributes: Known, luck: float) -> Study:
-    described = attributes["described"]
-    situation = of_study(described, attributes["features"])
-    known = {name: Setting.of(each["setting"]) for name, each in described["baselines"].items()}
+def _study(candidate: _Candidate, luck: float) -> Study:
+    subject = candidate.subject
+    situation = of_study(subject, candidate.features)
+    known = {name: Setting.of(each.setting) for name, each in subject.baselines.items()}
     # What a space did not ask about was off in all that was measured, and what it would do is unknown.
     unasked = {ONEDNN: 0} if situation.scale.onednn_is_open and ONEDNN not in known[DEFAULT].to_dict() else {}
     default = _reduced(known[DEFAULT], unasked)
@@ -262,34 +264,29 @@ def _study(record: Record, attributes: Known, luck: float) -> Study:
         default, wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}, compact
     )
     return Study(
-        name=record.name,
-        created=str(attributes.get("created")),
-        host=host_of(described["machine"]),
-        shape_id=described["machine"]["id"],
-        runtime=described["runtime"]["tensorflow"],
+        name=candidate.record.name,
+        created=candidate.created,
+        host=host_of(subject.machine),
+        shape_id=subject.machine.id,
+        runtime=subject.runtime["tensorflow"],
         situation=situation,
         default=default,
         baselines=baselines,
         compact=compact,
-        batches=tuple(described["knobs"][BATCH]["values"]),
-        tells_threads=_tells_threads(described["knobs"], situation),
-        surface=Surface(
-            default,
-            _measured(
-                record, attributes["finals"], known[DEFAULT], luck, Noise.from_dict(attributes.get("noise")), unasked
-            ),
-        ),
+        batches=tuple(int(value) for value in subject.knobs[BATCH].values),
+        tells_threads=_tells_threads(subject.knobs, situation),
+        surface=Surface(default, _measured(candidate, known[DEFAULT], luck, unasked)),
     )
 
 
-def _tells_threads(knobs: Known, situation: Situation) -> bool:
+def _tells_threads(knobs: Mapping[str, KnobFacts], situation: Situation) -> bool:
     """Return whether each pool could have one thread and all usable cores: not where it was held, or not searched."""
     ends = {1, situation.machine.usable_cores}
-    pools = [knobs[name]["values"] for name in _POOLS if knobs.get(name, {}).get("active")]
+    pools = [knobs[name].values for name in _POOLS if name in knobs and knobs[name].active]
     return all(ends <= set(values) for values in pools)
 
 
-def _reduced(setting: Setting, unasked: Known) -> Setting:
+def _reduced(setting: Setting, unasked: Mapping[str, Value]) -> Setting:
     """Return a setting without the knobs that no rule speaks of, and with what its space did not ask about."""
     kept = {knob: value for knob, value in setting.items if knob in TERMS or knob == BATCH}
     return Setting.of(kept | {knob: value for knob, value in unasked.items() if knob not in kept})
@@ -300,21 +297,19 @@ def _others(setting: Setting) -> dict[str, Value]:
     return {knob: value for knob, value in setting.items if knob not in TERMS and knob != BATCH}
 
 
-def _measured(
-    record: Record, stored: Known, default: Setting, luck: float, noise: Noise, unasked: Known
-) -> list[Measured]:
+def _measured(candidate: _Candidate, default: Setting, luck: float, unasked: Mapping[str, Value]) -> list[Measured]:
     """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default.
 
     Trials of one reference share the luck of its process; finals, as contrasts to it, what the default's mean is off.
     """
     found = [
         Measured(setting=setting, log_ratio=mean, variance=se**2 + luck**2, shared=luck**2, reference=reference)
-        for setting, mean, se, reference in record.observations()
+        for setting, mean, se, reference in candidate.record.observations()
         if math.isfinite(se)
     ]
     found += [
         Measured(setting=setting, log_ratio=mean, variance=se**2 / 2, shared=se**2 / 2, reference=FINALS)
-        for setting, mean, se in _finals(stored, noise)
+        for setting, mean, se in _finals(candidate.finals, candidate.noise)
     ]
     others = _others(default)
     return [
@@ -324,14 +319,13 @@ def _measured(
     ]
 
 
-def _finals(data: Known, noise: Noise) -> list[tuple[Setting, float, float]]:
+def _finals(held: Held, noise: Noise) -> list[tuple[Setting, float, float]]:
     """Return (setting, log-ratio to the default, its standard error) of each contender that ran beside the default.
 
     What few rounds scatter by may be small by luck, so it is moderated by the study's noise, which comes from other
     pairs than these. That would be no evidence for a verdict; for a weight it is.
     """
-    contenders = [Contender.from_dict(each) for each in data["contenders"]]
-    rounds = [Round.from_dict(each) for each in data["rounds"]]
+    contenders, rounds = held.contenders, held.rounds
     names, y = finals.table(rounds, contenders, Objective.THROUGHPUT)
     default = next((c.names[0] for c in contenders if DEFAULT in c.names), None)
     if default not in names:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tuner.frameworks.tensorflow.baselines import DEFAULT, pools
 from tuner.frameworks.tensorflow.build import has_onednn
 from tuner.machine.host import Machine
-from tuner.machine.topology import Cache
 from tuner.model.graph import Features
+from tuner.search.subject import Subject
 from tuner.space.term import EIGEN, OPENMP, Scale
 
 
@@ -135,23 +134,15 @@ FEATURES: tuple[Feature, ...] = (
 FEATURE = {feature.name: feature for feature in FEATURES}
 
 
-def of_study(described: Mapping[str, Any], features: Mapping[str, Any]) -> Situation:
-    """Return the situation of a stored study (its attributes `described` and `features`)."""
-    workload, runtime = described["workload"], described["runtime"]
-    known = {field.name for field in fields(Features)}
+def of_study(subject: Subject, features: Features) -> Situation:
+    """Return the situation of a stored study of a TensorFlow build."""
+    runtime = subject.runtime
     return Situation(
-        workload=workload["name"],
-        mode=workload["mode"],
-        batch_size=described["baselines"][DEFAULT]["setting"]["batch_size"],
-        features=Features(**{name: value for name, value in features.items() if name in known}),
-        machine=machine_of(described["machine"]),
+        workload=subject.workload.name,
+        mode=subject.workload.mode,
+        batch_size=int(subject.baselines[DEFAULT].setting["batch_size"]),
+        features=features,
+        machine=subject.machine,
         pool=OPENMP if runtime["onednn_runtime"] == "openmp" else EIGEN,
         onednn=has_onednn(runtime["onednn_runtime"], runtime.get("onednn_enabled")),
     )
-
-
-def machine_of(data: Mapping[str, Any]) -> Machine:
-    """Return the machine of a stored study."""
-    known = {field.name for field in fields(Machine)}
-    kept = {name: value for name, value in data.items() if name in known}
-    return Machine(**kept | {"caches": [Cache(**cache) for cache in data.get("caches", [])]})

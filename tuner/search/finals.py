@@ -95,7 +95,7 @@ class Finals:
             ),
             objective=self.plan.bench.objective,
             margin=self.plan.margin,
-            rng=np.random.default_rng([self.seed, len(self.record.runs())]),
+            rng=np.random.default_rng([self.seed, len(self.record.attributes().runs)]),
             left_s=self.time.left_s,
             say=self.events.stage,
         )
@@ -147,7 +147,7 @@ class Finals:
         if contest.n_rounds < FEWEST or (self.earlier is not None and not contest.ended):
             return
         if self.earlier is not None:
-            self.record.put("earlier_finals", [*self.record.get("earlier_finals", []), self.earlier])
+            self.record.add("earlier_finals", self.earlier)
             self.earlier = None
         self.record.put(
             "finals",

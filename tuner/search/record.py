@@ -18,8 +18,8 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.frameworks import registry
 from tuner.measure.pair import Pair
+from tuner.search.attributes import Attributes, damaged
 from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -90,6 +90,16 @@ class Trial:
         return float(sum(told) + min(1.0, 2 * self.facts["warm_up"]["elapsed_s"]))
 
     @property
+    def first_step_s(self) -> float | None:
+        """Return how long the first step took; None where that is not known."""
+        return self.facts["first_step_s"] if self.facts else None
+
+    @property
+    def settled(self) -> bool | None:
+        """Return whether the warm-up came to its end; None where that is not known."""
+        return self.facts["settled"] if self.facts else None
+
+    @property
     def step_s(self) -> list[float]:
         """Return how long each step took that its pair tells of."""
         return [s for each in (self.pair.candidate if self.pair else []) for s in each.undisturbed_s]
@@ -117,23 +127,23 @@ class Record:
     @property
     def catalogue(self) -> Catalogue:
         """Return the knobs and baselines that the study is over."""
-        return registry.of(self.get("described", {}).get("runtime", {})).catalogue
+        return self.attributes().subject.framework.catalogue
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return a study attribute."""
-        return self.study.user_attrs.get(key, default)
+    def attributes(self) -> Attributes:
+        """Return what is stored of the study, in one reading."""
+        return Attributes(self.name, self.study.user_attrs)
 
-    def attributes(self) -> dict[str, Any]:
-        """Return all study attributes, in one reading."""
-        return dict(self.study.user_attrs)
+    def get(self, key: str) -> Any:
+        """Return a study attribute as it is stored, None where there is none."""
+        return self.study.user_attrs.get(key)
 
     def put(self, key: str, value: object) -> None:
         """Store a study attribute, plain data."""
         self.study.set_user_attr(key, value)
 
-    def runs(self) -> list[dict[str, Any]]:
-        """Return what is kept of each run of the search, the oldest first."""
-        return runs_of(self.study.user_attrs)
+    def add(self, key: str, *values: object) -> None:
+        """Store a study attribute that is a list with more at its end, plain data."""
+        self.put(key, [*(self.get(key) or ()), *values])
 
     def trials(self) -> list[Trial]:
         """Return the finished trials, in the order of their numbers; interrupted ones never happened."""
@@ -200,7 +210,8 @@ def trials_of(study: optuna.Study) -> list[Trial]:
     """Return the finished trials of an Optuna study, as `Record.trials` does."""
     states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
     # The status is written last: without it a trial was never finished.
-    return [_trial(t) for t in study.get_trials(deepcopy=False, states=states) if "status" in t.user_attrs]
+    finished = [t for t in study.get_trials(deepcopy=False, states=states) if "status" in t.user_attrs]
+    return [_trial(study.study_name, frozen) for frozen in finished]
 
 
 def pending_of(study: optuna.Study) -> list[Setting]:
@@ -246,8 +257,15 @@ def _attributes(trial: Trial) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value not in (None, "", [])}
 
 
-def _trial(frozen: FrozenTrial) -> Trial:
-    attrs = frozen.user_attrs
+def _trial(study: str, frozen: FrozenTrial) -> Trial:
+    """Return a stored trial; raises BadInputError where it cannot be understood."""
+    try:
+        return _understood(frozen, frozen.user_attrs)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(study, f"trial {frozen.number}", error) from error
+
+
+def _understood(frozen: FrozenTrial, attrs: Mapping[str, Any]) -> Trial:
     return Trial(
         number=frozen.number,
         setting=Setting.of(attrs["setting"]),
@@ -271,8 +289,3 @@ def _trial(frozen: FrozenTrial) -> Trial:
         peak_memory_bytes=attrs.get("peak_memory_bytes"),
         wall_s=attrs.get("wall_s", 0.0),
     )
-
-
-def runs_of(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the runs among a study's attributes; earlier versions called them sessions."""
-    return list(attributes.get("runs") or attributes.get("sessions", []))

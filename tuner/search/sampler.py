@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial
 from scipy.special import ndtr
 
 from tuner.measure.constraint import Limits
+from tuner.search.attributes import Attributes
 from tuner.search.lattice import Encoding, Indices, Lattice
 from tuner.search.record import Trial, distributions, pending_of, trials_of
 from tuner.search.surrogate import PriorMean, believe
@@ -30,7 +31,6 @@ from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats import gp
 from tuner.stats.estimate import Array
-from tuner.stats.noise import Noise
 from tuner.trial.outcome import Status
 
 _LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (log scale)
@@ -239,4 +239,4 @@ def _kept(excesses: Sequence[gp.Posterior], Z: Array) -> Array:
 
 def _luck(study: optuna.Study) -> float:
     """Return σ_p as the study has measured it."""
-    return Noise.from_dict(study.user_attrs.get("noise")).process_sd
+    return Attributes(study.study_name, study.user_attrs).process_sd

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import optuna
 import sqlalchemy
 
-from tuner.errors import BadInputError, TunerError, unknown
+from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown
 from tuner.places import check_writable
+from tuner.search.attributes import Attributes
 from tuner.search.record import SCHEMA, Record
 
 IMPORTED = "imported"
 """Is in the attributes of a copy of another storage's study from its first moment, with the host that copied it."""
 _SQLITE = "sqlite:///"
-_NAMED_BY = {
-    "machine": ("id", "cpu_model", "online_cpus", "memory_bytes"),
-    "runtime": ("id",),
-    "workload": ("name", "mode", "fingerprint"),
-}
-"""What a study has to say of what it is of: by it studies are compared, filtered and merged."""
 
 
 def check_storage(url: str, *, create: bool = True) -> str:
@@ -124,7 +118,7 @@ def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:
     """Return the study of that name, or the only one that begins with it; `last` is the newest."""
     known = _ours(storage)
     if wanted == "last" and known:
-        return _read(storage, max(known, key=lambda name: (str(known[name].get("updated", "")), name)))
+        return _read(storage, max(known, key=lambda name: (known[name].updated or "", name)))
     matches = [wanted] if wanted in known else [name for name in known if name.startswith(wanted)]
     if not matches:
         raise unknown("study", wanted, known)
@@ -154,33 +148,34 @@ def records(storage: optuna.storages.BaseStorage) -> tuple[list[Record], dict[st
     good: list[str] = []
     others: dict[str, list[str]] = {}
     known = _ours(storage)
-    for name in sorted(known, key=lambda name: str(known[name].get("created"))):
+    for name in sorted(known, key=lambda name: str(known[name].created)):
         reason = _unreadable(known[name])
         (good if reason is None else others.setdefault(reason, [])).append(name)
     return [Record(optuna.load_study(study_name=name, storage=storage)) for name in good], others
 
 
-def _ours(storage: optuna.storages.BaseStorage) -> dict[str, Mapping[str, Any]]:
+def _ours(storage: optuna.storages.BaseStorage) -> dict[str, Attributes]:
     """Return the attributes of tftune's studies, of whatever format; a team's storage may hold others too."""
     try:
         found = storage.get_all_studies()  # summaries would read every trial of every study
     except ValueError as error:
         raise BadInputError(f"the storage is damaged: an attribute is no JSON ({error})", "restore a copy") from error
-    return {each.study_name: each.user_attrs for each in found if "schema" in each.user_attrs}
+    ours = [each for each in found if "schema" in each.user_attrs]
+    return {each.study_name: Attributes(each.study_name, each.user_attrs) for each in ours}
 
 
-def _unreadable(known: Mapping[str, Any]) -> str | None:
+def _unreadable(known: Attributes) -> str | None:
     """Return why a study cannot be read, None if it can."""
-    if known["schema"] != SCHEMA:
-        return f"of format {known['schema']}, this tftune reads {SCHEMA}"
-    described = known.get("described")
-    if isinstance(described, dict) and all(_says(described.get(part), keys) for part, keys in _NAMED_BY.items()):
-        return None
-    return "damaged: it does not say what it is of"
-
-
-def _says(part: object, keys: Sequence[str]) -> bool:
-    return isinstance(part, dict) and all(part.get(key) is not None for key in keys)
+    schema = known.stored.get("schema")
+    if schema != SCHEMA:
+        return f"of format {schema}, this tftune reads {SCHEMA}"
+    try:
+        known.subject  # noqa: B018  # by it studies are compared, filtered and merged
+    except UnknownNameError as error:
+        return error.message  # a framework that is not installed here
+    except BadInputError:
+        return "damaged: it does not say what it is of"
+    return None
 
 
 def create_or_continue(

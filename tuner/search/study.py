@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 
 import optuna
+from msgspec import to_builtins
 
 from tuner.errors import BaselineError
 from tuner.measure.planning import noise_floor
+from tuner.search.attributes import End, Run
 from tuner.search.bench import Bench
 from tuner.search.budget import Budget, Countdown
 from tuner.search.events import Events
@@ -23,15 +24,6 @@ from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 
 _MIN_SUGGESTIONS = 13  # before the model's word that nothing better is to be expected counts
-
-
-class End(StrEnum):
-    """Why a search ended."""
-
-    SPACE = "space"
-    TRIALS = "trials"
-    TIME = "time"
-    NO_GAIN = "no gain"
 
 
 class Study:
@@ -113,7 +105,7 @@ class Study:
         noise, pairs = self._bench.gauge(self._history.trials)
         if noise.n_pairs:
             self._record.put("noise", noise.to_dict())
-        self._record.put("noise_pairs", [*self._record.get("noise_pairs", []), *(pair.to_dict() for pair in pairs)])
+        self._record.add("noise_pairs", *(pair.to_dict() for pair in pairs))
         self._events.noise_known(noise, noise_floor(noise, self._plan.finals))
 
     def _ask(self) -> list[tuple[optuna.Trial, Trial]]:
@@ -197,11 +189,11 @@ class Study:
     def _close_run(self) -> None:
         """Keep how long this run took, and how much of it was measurement."""
         timed = sum(trial.timed_s for trial in self._done)
-        run = {
-            "wall_s": round(self._time.passed_s(), 3),
-            "measured_s": round(timed + sum(round_.timed_s for round_ in self._finals.rounds), 3),
-            "search_timed_share": round(timed / self._search_s, 4) if timed else None,
-            "ended": None if self._end is None else self._end[0].value,
-            "ended_because": "" if self._end is None else self._end[1],
-        }
-        self._record.put("runs", [*self._record.runs(), run])
+        run = Run(
+            wall_s=round(self._time.passed_s(), 3),
+            measured_s=round(timed + sum(round_.timed_s for round_ in self._finals.rounds), 3),
+            search_timed_share=round(timed / self._search_s, 4) if timed else None,
+            ended=None if self._end is None else self._end[0],
+            ended_because="" if self._end is None else self._end[1],
+        )
+        self._record.put("runs", to_builtins([*self._record.attributes().runs, run]))

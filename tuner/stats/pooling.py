@@ -48,10 +48,6 @@ class Together:
     disagree: bool = False
     words: tuple[Word, ...] = ()
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain data."""
-        return self.verdict.to_dict() | {"sessions": self.n, "sessions_disagree": self.disagree}
-
 
 def together(sessions: Sequence[Estimate], *, level: float = 0.95, margin: float = MARGIN) -> Together:
     """Return what sessions say together, each an estimate of its own; of one alone, what that says at `level`.

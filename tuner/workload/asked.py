@@ -33,11 +33,6 @@ class Asked:
         """Return the options of a workload of which nothing but its name, mode and framework is said."""
         return cls(words=(name,), mode=mode, framework=framework)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Asked:
-        """Return what was asked for in a stored study."""
-        return cls(**data)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the options as plain data."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}

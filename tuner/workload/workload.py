@@ -81,20 +81,6 @@ class Workload:
             "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
         }
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the workload as plain data, without the path, which is only this host's."""
-        return {
-            "name": self.name,
-            "kind": str(self.kind),
-            "mode": self.mode,
-            "execution": self.execution.value,
-            "params": dict(self.params),
-            "fingerprint": self.fingerprint,
-            "description": self.description,
-            "item": self.item,
-            "batch_size": self.batch_size,
-        }
-
 
 def names() -> list[str]:
     """Return the names of the workloads that the project ships; what begins with a line is a part of others."""

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,26 @@ _SWITCHES = (
 )
 CHILD = Path(__file__).parent / "child"
 _SUBJECT = probing.Subject(title="TensorFlow", package="tensorflow", install="tensorflow", folder=CHILD)
-OFF_BY_DEFAULT = "off by default on this CPU"
+_OFF_BY_DEFAULT = "off by default on this CPU"
 # On Linux and x86, TensorFlow turns oneDNN on by itself where the CPU has one of these.
 _ONEDNN_FLAGS = ("avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16")
+
+
+class Reason(StrEnum):
+    """Why oneDNN is on or off."""
+
+    VARIABLE = "variable"
+    """A variable says so."""
+    OPENMP_BUILD = "openmp-build"
+    """It is on in every OpenMP build."""
+    FLAG = "flag"
+    """The CPU has instructions for which TensorFlow turns it on."""
+    UNUSED = "unused"
+    """So it has, but no operator used it."""
+    NO_FLAG = "no-flag"
+    """The CPU has none of them, so that it is off, and could be turned on."""
+    BUILD = "build"
+    """It is on, and neither says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +66,9 @@ class TensorFlowBuild:
     onednn_enabled: bool | None
     """Whether TensorFlow says that it hands operators to oneDNN; None where it does not tell."""
     onednn_why: str
-    """Why oneDNN is on or off."""
+    """Why oneDNN is on or off, in words."""
+    onednn_reason: Reason | None = None
+    """The same as a code; None where an earlier version looked."""
     onednn_threads: int | None
     """Threads that oneDNN takes when nothing is set."""
     isa: str | None
@@ -149,7 +169,10 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
 
 def is_off_by_default(build: Mapping[str, Any]) -> bool:
     """Return whether oneDNN is off, of a build as plain data, for want of the CPU's instructions; it could be on."""
-    return str(build["onednn_why"]).startswith(OFF_BY_DEFAULT)
+    reason = build.get("onednn_reason")
+    if reason is None:  # earlier versions kept the words alone
+        return str(build["onednn_why"]).startswith(_OFF_BY_DEFAULT)
+    return bool(reason == Reason.NO_FLAG)
 
 
 def read_onednn(verbose: str) -> dict[str, str]:
@@ -172,6 +195,7 @@ def describe(
 ) -> TensorFlowBuild:
     """Return the runtime for what the child found and what oneDNN said, given the variables and the CPU's flags."""
     runtime = onednn.get("runtime", "").lower()
+    reason, why = _why(runtime, facts["enabled"], switches, flags)
     fields: dict[str, object] = {
         "python": facts["python"],
         "tensorflow": facts["tensorflow"],
@@ -179,7 +203,8 @@ def describe(
         "onednn": onednn.get("version"),
         "onednn_runtime": runtime or None,
         "onednn_enabled": facts["enabled"],
-        "onednn_why": _why(runtime, facts["enabled"], switches, flags),
+        "onednn_why": why,
+        "onednn_reason": reason,
         "onednn_threads": int(onednn["threads"]) if "threads" in onednn else None,
         "isa": onednn.get("isa"),
         "openmp_libraries": facts["openmp_libraries"],
@@ -190,23 +215,25 @@ def describe(
         "observations": facts["observations"],
     }
     # Paths, and what today's mask gives, are not part of what the build is.
-    today = ("openmp_libraries", "onednn_threads", "onednn_why", "cpus", "observations", "refused")
+    today = {"openmp_libraries", "onednn_threads", "onednn_why", "onednn_reason", "cpus", "observations", "refused"}
     same = {key: value for key, value in fields.items() if key not in today}
     return TensorFlowBuild(id=digest(same), **fields)  # type: ignore[arg-type]  # plain data from JSON
 
 
-def _why(runtime: str, enabled: bool | None, switches: Mapping[str, str], flags: Sequence[str]) -> str:
+def _why(runtime: str, enabled: bool | None, switches: Mapping[str, str], flags: Sequence[str]) -> tuple[Reason, str]:
     """Return why oneDNN is on or off. Source: TensorFlow, tsl/util/onednn_env_vars and port.cc.
 
     That it spoke does not make it on: Eigen's matrix products use it too.
     """
     if "TF_ENABLE_ONEDNN_OPTS" in switches:
-        return f"TF_ENABLE_ONEDNN_OPTS={switches['TF_ENABLE_ONEDNN_OPTS']} is set"
+        return Reason.VARIABLE, f"TF_ENABLE_ONEDNN_OPTS={switches['TF_ENABLE_ONEDNN_OPTS']} is set"
     if runtime == "openmp":
-        return "on in an OpenMP build"
+        return Reason.OPENMP_BUILD, "on in an OpenMP build"
     found = [flag for flag in _ONEDNN_FLAGS if flag in flags]
     if runtime and enabled is False:
-        return f"{OFF_BY_DEFAULT}: only Eigen's matrix products use it"
-    if runtime:
-        return f"on by default on a CPU with {found[0]}" if found else "on in this build"
-    return f"{found[0]} would turn it on, but no operator used it" if found else OFF_BY_DEFAULT
+        return Reason.NO_FLAG, f"{_OFF_BY_DEFAULT}: only Eigen's matrix products use it"
+    if found and runtime:
+        return Reason.FLAG, f"on by default on a CPU with {found[0]}"
+    if found:
+        return Reason.UNUSED, f"{found[0]} would turn it on, but no operator used it"
+    return (Reason.BUILD, "on in this build") if runtime else (Reason.NO_FLAG, _OFF_BY_DEFAULT)

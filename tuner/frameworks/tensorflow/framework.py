@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from tuner.frameworks import framework
 from tuner.frameworks.tensorflow import affinity, build, design
 from tuner.frameworks.tensorflow.baselines import BASELINES
-from tuner.frameworks.tensorflow.build import TensorFlowBuild
+from tuner.frameworks.tensorflow.build import TensorFlowBuild, is_off_by_default
 from tuner.frameworks.tensorflow.knobs import FOREIGN, KNOBS
 from tuner.machine.host import Machine
 from tuner.places import shipped
@@ -70,9 +70,9 @@ class TensorFlow(framework.Framework):
             f"OpenMP libraries loaded: {', '.join(build['openmp_libraries']) or 'none'}",
         ]
 
-    def notes(self, document: Mapping[str, Any]) -> list[str]:
+    def notes(self, build: Mapping[str, Any], knobs: Collection[str]) -> list[str]:
         """Return that oneDNN is off and could be on, where the space does not ask about it: it may decide most."""
-        if "onednn" in document["knobs"] or not build.is_off_by_default(document["runtime"]):
+        if "onednn" in knobs or not is_off_by_default(build):
             return []
         return ["oneDNN is off by default here, and this space does not ask about it: --space threads does"]
 

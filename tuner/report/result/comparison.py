@@ -1,0 +1,98 @@
+"""Single measurements as they are published: what `tftune compare`, `check` and `noise` give to programs."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from tuner.machine.conditions import Conditions
+from tuner.measure.objective import Objective
+from tuner.report.result.study import Applied, TogetherResult, WarningResult
+from tuner.search.subject import Document, Values
+from tuner.stats.equivalence import Word
+from tuner.stats.noise import Noise
+from tuner.stats.tail import Kept
+
+
+class SideResult(Applied, frozen=True, kw_only=True):
+    """One of the two that are compared: what was asked for, its rate, quantiles of its step (ms) and its memory."""
+
+    asked: str
+    rate: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    n_steps: int
+    peak_memory_bytes: int | None
+
+
+class ComparisonResult(Document, frozen=True, kw_only=True):
+    """Setting b against setting a; `word` is the JSON's `verdict`, `reason` why it is undecided, if it is."""
+
+    a: Values
+    b: Values
+    speedup: float | None
+    low: float | None
+    high: float | None
+    word: Word = field(name="verdict")
+    reason: str | None
+    margin: float
+    level: float | None
+    """Of the interval; null where there was no look at it yet."""
+    objective: Objective
+    unit: str
+    """Of the rates."""
+    rounds: int
+    fresh_rounds: int
+    """Those of fresh interpreters."""
+    ended: str
+    timed_s: float
+    sides: dict[str, SideResult]
+    failures: dict[str, str]
+    conditions: Conditions
+    warnings: tuple[WarningResult, ...]
+
+
+class CheckResult(ComparisonResult, frozen=True, kw_only=True):
+    """A study's recommendation (b) against the default (a), and what all sessions say `together`.
+
+    `helps` is null where nothing was decided; `limits` whether each keeps to them, null where there are none.
+    """
+
+    study: str
+    helps: bool | None
+    limits: dict[str, Kept] | None
+    together: TogetherResult
+    closest_s: float | None
+
+
+class NothingToCheck(Document, frozen=True, kw_only=True):
+    """The check of a study that recommends the default."""
+
+    study: str
+    reason: str
+    helps: None = None
+
+
+class PairResult(Struct, frozen=True, kw_only=True):
+    """A pair of processes of one setting: their ratio with its 95 % interval, and its standard error (log)."""
+
+    ratio: float
+    low: float
+    high: float
+    se: float
+    n_quads: int
+
+
+class NoiseReport(Document, frozen=True, kw_only=True):
+    """The noise of a machine, and what `rounds` of finals can tell there: see `tuner.job.gauge`."""
+
+    noise: Noise
+    unpaired_sd: float
+    between_sd: float
+    pairs: tuple[PairResult, ...]
+    rounds: int
+    floor: float
+    detectable: float
+    conditions: Conditions
+    warnings: tuple[WarningResult, ...]
+    timed_s: float

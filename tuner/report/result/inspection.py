@@ -1,0 +1,119 @@
+"""What is known without a search, as it is published: `tftune inspect`, `workloads`, `suite`, `import` and `env`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from tuner.model.graph import Features
+from tuner.report.result.study import VerdictResult
+from tuner.search.subject import Document, Subject, WorkloadFacts
+from tuner.space.values import Value
+
+
+class ProcessFinding(Struct, frozen=True, kw_only=True):
+    """What one process showed of a knob at a value."""
+
+    value: Value
+    applied: bool | None
+    evidence: str
+
+
+class ProofResult(Struct, frozen=True, kw_only=True):
+    """Whether a knob reaches the build (null: unknown), and the pair of two `values` far apart, in `measured`."""
+
+    knob: str
+    set_by: str
+    variable: str | None
+    reaches: bool | None
+    evidence: str
+    processes: tuple[ProcessFinding, ...]
+    values: tuple[Value, ...]
+    measured: VerdictResult | None
+    timed_s: float
+    says: str
+
+
+class AuditResult(Subject, frozen=True, kw_only=True):
+    """Machine, build and knobs, with a proof of each knob."""
+
+    audit: tuple[ProofResult, ...]
+
+
+class ThreadBinding(Struct, frozen=True, kw_only=True):
+    """The CPUs that a thread is bound to, and the NUMA nodes that these lie on."""
+
+    thread: int
+    cpus: str
+    numa_nodes: tuple[str, ...]
+
+
+class BindingResult(Document, frozen=True, kw_only=True):
+    """Where an OpenMP library binds threads, and what it says of the value."""
+
+    kmp_affinity: str
+    library: str
+    threads: tuple[ThreadBinding, ...]
+    warnings: tuple[str, ...]
+
+
+class WorkloadLine(Struct, frozen=True, kw_only=True):
+    """What a workload file says of itself."""
+
+    name: str
+    modes: tuple[str, ...]
+    params: dict[str, Any]
+    description: str
+    item: str
+    batch_size: int
+    source: str
+
+
+class WorkloadResult(Document, frozen=True, kw_only=True):
+    """A workload, and what one item of it computes, null where its graph is not understood."""
+
+    workload: WorkloadFacts
+    modes: tuple[str, ...]
+    source: str
+    features: Features | None
+
+
+class CaseResult(Struct, frozen=True, kw_only=True):
+    """One search of a suite; `state` is known, made, failed or missing."""
+
+    number: int
+    workload: str
+    mode: str
+    shape: str
+    cpus: str
+    cpu_quota: float | None
+    python: str
+    runtime: str
+    state: str
+    study: str | None
+    outcome: str
+    wall_s: float | None
+
+
+class SuiteResult(Document, frozen=True, kw_only=True):
+    """The searches of a suite, and what was asked for and is not there."""
+
+    cases: tuple[CaseResult, ...]
+    absent: tuple[str, ...]
+
+
+class ImportLine(Struct, frozen=True, kw_only=True):
+    """A study of the other storage, its name in this one, and what became of it: new, newer, known, or left out."""
+
+    source: str
+    study: str | None
+    what: str
+
+
+class EnvironmentResult(Struct, frozen=True, kw_only=True):
+    """An environment that was made: its interpreter, its TensorFlow, and what oneDNN runs on there."""
+
+    python: str
+    tensorflow: str
+    onednn: str | None

@@ -1,0 +1,52 @@
+"""The published JSON Schema (draft 2020-12) of what each command prints with `--json`, made from the types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.json import schema_components
+
+from tuner.errors import unknown
+from tuner.report.result.comparison import CheckResult, ComparisonResult, NoiseReport, NothingToCheck
+from tuner.report.result.inspection import (
+    AuditResult,
+    BindingResult,
+    EnvironmentResult,
+    ImportLine,
+    SuiteResult,
+    WorkloadLine,
+    WorkloadResult,
+)
+from tuner.report.result.recommendation import RecommendationResult
+from tuner.report.result.study import NoStudyResult, StudyLine, StudyResult
+from tuner.rules.schema import DOCUMENT
+from tuner.search.subject import Subject
+
+PUBLISHED: dict[str, tuple[Any, ...]] = {
+    "search": (StudyResult, NoStudyResult),
+    "show": (StudyResult,),
+    "list": (tuple[StudyLine, ...],),
+    "compare": (ComparisonResult,),
+    "check": (CheckResult, NothingToCheck),
+    "noise": (NoiseReport,),
+    "suite": (SuiteResult,),
+    "recommend": (RecommendationResult,),
+    "import": (tuple[ImportLine, ...],),
+    "inspect": (Subject, AuditResult, BindingResult),
+    "workloads": (tuple[WorkloadLine, ...],),
+    "workloads show": (WorkloadResult,),
+    "env create": (EnvironmentResult,),
+}
+"""What each command prints: one of these."""
+RULES = "rules"
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """Return the schema of a command's documents; raises BadInputError for one that prints none."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"tftune {command} --json"}
+    if command == RULES:  # its file is read by other versions too, and so has a format of its own
+        return head | DOCUMENT
+    if command not in PUBLISHED:
+        raise unknown("command with --json", command, [*PUBLISHED, RULES])
+    forms, parts = schema_components(PUBLISHED[command], ref_template="#/$defs/{name}")
+    return head | {"anyOf": list(forms), "$defs": parts}

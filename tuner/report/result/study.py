@@ -1,0 +1,250 @@
+"""A study as it is published: what `tftune search`, `show` and `list` give to programs."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from tuner.machine.conditions import Conditions
+from tuner.measure.constraint import Limits
+from tuner.measure.objective import Objective
+from tuner.measure.warning import ADVICE, Code, Warning
+from tuner.model.graph import Features
+from tuner.search.subject import Document, Subject, Values
+from tuner.space.deployment import Deployment
+from tuner.space.values import Value
+from tuner.stats.equivalence import Verdict, Word
+from tuner.stats.tail import Kept
+from tuner.trial.outcome import Status
+
+
+class WarningResult(Struct, frozen=True, kw_only=True):
+    """One thing that makes a figure less believable: what was found, and what to do about it."""
+
+    code: Code
+    found: str
+    advice: str
+
+    @classmethod
+    def of(cls, warning: Warning) -> WarningResult:
+        """Return a warning with its advice."""
+        return cls(code=warning.code, found=warning.found, advice=ADVICE[warning.code])
+
+
+class VerdictResult(Struct, frozen=True, kw_only=True):
+    """A speed-up with its interval, null where nothing can be said; `word` is the JSON's `verdict`."""
+
+    speedup: float | None
+    low: float | None
+    high: float | None
+    word: Word = field(name="verdict")
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> VerdictResult:
+        """Return a verdict as it is published."""
+        return cls(speedup=verdict.speedup, low=verdict.low, high=verdict.high, word=verdict.word)
+
+
+class TogetherResult(VerdictResult, frozen=True, kw_only=True):
+    """What several sessions say together; where they disagree there is no verdict."""
+
+    sessions: int
+    sessions_disagree: bool
+
+
+class GainResult(TogetherResult, frozen=True, kw_only=True):
+    """The same, with the time (s) between the two sessions that lie closest, null if not known."""
+
+    closest_s: float | None
+
+
+class SessionResult(Struct, frozen=True, kw_only=True):
+    """One session: when it began (ISO 8601), the ratio to the default with its 95 % interval, and its rounds."""
+
+    began: str
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+
+
+class Applied(Struct, frozen=True, kw_only=True):
+    """What applies a setting, see `tuner.space.deployment`; `options` are there where a session has some."""
+
+    env: dict[str, str]
+    arguments: dict[str, Value]
+    cpus: str | None
+    options: dict[str, Value] | UnsetType = UNSET
+
+    @property
+    def deployment(self) -> Deployment:
+        """Return what applies the setting."""
+        return Deployment(env=self.env, options=self.options or {}, arguments=self.arguments, cpus=self.cpus)
+
+
+class TrialResult(Struct, frozen=True, kw_only=True):
+    """A trial without its raw slices; `ratio` is to the reference, with its 95 % interval, null where it failed."""
+
+    number: int
+    setting: Values
+    baselines: tuple[str, ...]
+    status: Status
+    pruned: bool
+    """Whether it was given up as hopeless."""
+    message: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    timed_s: float
+    wall_s: float
+    p99_ms: float | None
+    peak_memory_bytes: int | None
+    deviation: float | None
+    """How far its outputs lie from the reference's, relative."""
+    first_step_s: float | None
+    warm_up_settled: bool | None
+    steady: bool
+    alone: bool
+    over_limit: bool
+    reference: int
+    """The number of the reference process that it was paired with."""
+
+
+class CountsResult(Struct, frozen=True, kw_only=True):
+    """How many trials ended how: `ok` went to their end, `pruned` were given up; `kinds` are those of the failed."""
+
+    ok: int
+    failed: int
+    pruned: int
+    kinds: dict[Status, int]
+
+
+class IncumbentResult(Struct, frozen=True, kw_only=True):
+    """The best setting of the search, with its own ratio to the reference, which finals have not confirmed."""
+
+    setting: Values
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+class NoiseResult(Struct, frozen=True, kw_only=True):
+    """Noise (standard deviations on the log scale), and the `floor` of finals of the usual length, a ratio minus 1."""
+
+    quad_sd: float
+    process_sd: float
+    drift: float
+    n_pairs: int
+    n_quads: int
+    floor: float
+    assumed: bool
+    """Whether it is more what is usual than what was seen."""
+
+
+class AdviceResult(Applied, frozen=True, kw_only=True):
+    """A setting under the name that it has in the finals."""
+
+    source: str
+    setting: Values
+
+
+class RecommendedResult(AdviceResult, frozen=True, kw_only=True):
+    """What to use, and why; `alike` are those that cannot be told apart from the fastest.
+
+    `gain` is null for the default; `together` is what all sessions of what was tried say, the gain among them.
+    """
+
+    reason: str
+    alike: tuple[str, ...]
+    gain: GainResult | None
+    together: GainResult | None
+    sessions: tuple[SessionResult, ...]
+    limits: Kept | None
+
+
+class TailResult(Struct, frozen=True, kw_only=True):
+    """Quantiles of the step (ms), null for too few steps, and the peak memory of a process."""
+
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    n_steps: int
+    peak_memory_bytes: int | None
+
+
+class FinalsResult(Struct, frozen=True, kw_only=True):
+    """The finals; contenders go by the first of their `names`."""
+
+    advice: AdviceResult
+    """What these finals alone come to: what a check measures again."""
+    rounds: int
+    fresh_rounds: int
+    """Those of fresh interpreters."""
+    ended: str
+    incumbent: Values
+    default: Values | None
+    margin: float
+    levels: dict[str, float]
+    unit: str
+    """Of the rates."""
+    rates: dict[str, float]
+    tails: dict[str, TailResult]
+    kept: dict[str, Kept]
+    """Whether each keeps to the limits, where there are some."""
+    names: dict[str, tuple[str, ...]]
+    failures: dict[str, str]
+    timed_s: float
+
+
+class ShrinkageResult(Struct, frozen=True, kw_only=True):
+    """The incumbent against the default: the ratio that the search found, and that of the finals."""
+
+    search: float
+    finals: float
+
+
+class StudyResult(Subject, frozen=True, kw_only=True):
+    """A study: what it is of, its trials, its finals and what it recommends; what does not exist yet is null."""
+
+    study: str
+    created: str | None
+    objective: Objective
+    seed: int | None
+    trials: CountsResult
+    history: tuple[TrialResult, ...]
+    features: Features | None
+    hints: dict[str, Values]
+    noise: NoiseResult | None
+    conditions: Conditions | None
+    incumbent: IncumbentResult | None
+    verdicts: dict[str, VerdictResult] | None
+    recommended: RecommendedResult | None
+    shrinkage: ShrinkageResult | None
+    warnings: tuple[WarningResult, ...]
+    limits: Limits
+    finals: FinalsResult | None
+    ended_because: str | None
+    search_timed_share: float | None
+    """Share of the last search that was spent inside timed slices."""
+    wall_s: float | None
+    measured_s: float | None
+
+
+class NoStudyResult(Document, frozen=True, kw_only=True):
+    """A search that was interrupted before it had a study."""
+
+    study: None = None
+    incumbent: None = None
+    verdicts: None = None
+    recommended: None = None
+
+
+class StudyLine(Struct, frozen=True, kw_only=True):
+    """One study in a list."""
+
+    study: str
+    workload: str
+    mode: str
+    trials: int
+    verdict: VerdictResult | None
+    created: str | None
+    updated: str | None

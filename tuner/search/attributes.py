@@ -1,0 +1,234 @@
+"""The attributes of a stored study, each as what it is of: the one place where they are understood and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import Struct, convert
+
+from tuner.errors import BadInputError
+from tuner.frameworks import registry
+from tuner.machine.conditions import Conditions
+from tuner.measure import finals
+from tuner.measure.constraint import Limits
+from tuner.measure.finals import INCUMBENT, Contender, Round
+from tuner.measure.objective import Objective
+from tuner.measure.pair import Pair
+from tuner.measure.recommendation import Standing
+from tuner.search.subject import Subject, Values
+from tuner.stats.equivalence import MARGIN
+from tuner.stats.noise import UNKNOWN, Noise
+from tuner.workload.asked import Asked
+
+T = TypeVar("T")
+MEASURED = "measured"
+"""The origin of a study that real processes were timed for."""
+
+
+class End(StrEnum):
+    """Why a search ended."""
+
+    SPACE = "space"
+    TRIALS = "trials"
+    TIME = "time"
+    NO_GAIN = "no gain"
+
+
+_EARLIER_ENDS = {"the time budget is used up": End.TIME}
+"""Earlier runs kept the words alone."""
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One run of a search: how long it took (s), how much of that was in slices, and why the search ended."""
+
+    wall_s: float
+    measured_s: float
+    search_timed_share: float | None
+    ended: End | None = None
+    ended_because: str
+
+    @property
+    def end(self) -> End | None:
+        """Return why the search ended, None where it was interrupted or did not say."""
+        return self.ended or _EARLIER_ENDS.get(self.ended_because)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Finals or a check, as they were held: when they began (ISO 8601; empty if not known), and the raw rounds.
+
+    `levels` are those of the intervals of the incumbent against each rival, by the rival's first name.
+    """
+
+    began: str
+    contenders: list[Contender]
+    rounds: list[Round]
+    levels: dict[str, float]
+    margin: float
+    ended: str
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Held:
+        """Return stored finals, or a stored check, which has no levels."""
+        contenders = [Contender.from_dict(each) for each in data["contenders"]]
+        levels = data.get("levels", {})
+        if "level" in data:
+            # Earlier versions had one level for all comparisons together, and a margin that grew with the noise.
+            each = 1 - (1 - data["level"]) / max(1, len(contenders) - 1)
+            levels = {c.names[0]: each for c in contenders}
+        return cls(
+            began=data.get("began", ""),
+            contenders=contenders,
+            rounds=[Round.from_dict(each) for each in data["rounds"]],
+            levels=dict(levels),
+            margin=float(data.get("margin", MARGIN)),
+            ended=data.get("ended", ""),
+        )
+
+    def standing(self, objective: Objective) -> Standing:
+        """Return what they say; of a check about its first contender."""
+        contenders = self.contenders
+        names, y = finals.table(self.rounds, contenders, objective)
+        incumbent = next((c.names[0] for c in contenders if INCUMBENT in c.names), contenders[0].names[0])
+        levels = {name: level for name, level in self.levels.items() if name != incumbent}
+        return Standing(contenders=contenders, incumbent=incumbent, names=names, y=y, levels=levels, margin=self.margin)
+
+
+def damaged(study: str, part: str, error: Exception) -> BadInputError:
+    """Return the error for a part of a stored study that cannot be understood."""
+    return BadInputError(
+        f"study {study} cannot be read: its {part} is damaged ({error!r})", "search again with --fresh"
+    )
+
+
+class Attributes:
+    """What is stored of a study, from one reading of its storage.
+
+    Whatever is not what it has to be raises BadInputError, with the names of the study and of the attribute.
+    """
+
+    def __init__(self, study: str, stored: Mapping[str, Any]) -> None:
+        self.study = study
+        self.stored = stored
+        """The attributes as they are stored."""
+
+    def _parsed(self, key: str, parse: Callable[[Any], T]) -> T | None:
+        """Return an attribute as `parse` understands it, None where there is none."""
+        data = self.stored.get(key)
+        if data is None:
+            return None
+        try:
+            return parse(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged(self.study, f"'{key}'", error) from error
+
+    def get(self, key: str, kind: type[T]) -> T | None:
+        """Return an attribute as a value of that type, None where there is none."""
+        return self._parsed(key, lambda data: convert(data, kind))
+
+    @property
+    def subject(self) -> Subject:
+        """Return what the study is of."""
+
+        def parse(data: Any) -> Subject:
+            default = registry.of(data["runtime"]).catalogue.default  # which earlier studies do not say
+            return convert({"default": default, **data}, Subject)
+
+        subject = self._parsed("described", parse)
+        if subject is None:
+            raise BadInputError(f"study {self.study} does not say what it is of", "search again with --fresh")
+        return subject
+
+    @property
+    def objective(self) -> Objective:
+        """Return what the search wanted more of."""
+        return self.get("objective", Objective) or Objective.THROUGHPUT
+
+    @property
+    def limits(self) -> Limits:
+        """Return what settings had to keep to."""
+        return self.get("limits", Limits) or Limits()
+
+    @property
+    def noise(self) -> Noise | None:
+        """Return the noise that was measured, None where none was yet."""
+        return self.get("noise", Noise)
+
+    @property
+    def process_sd(self) -> float:
+        """Return what two processes of one setting differ by (σ_p, log), as measured or else as believed."""
+        return (self.noise or UNKNOWN).process_sd
+
+    @property
+    def noise_pairs(self) -> list[Pair]:
+        """Return the pairs of the default with itself."""
+        return self._parsed("noise_pairs", lambda data: [Pair.from_dict(each) for each in data]) or []
+
+    @property
+    def conditions(self) -> list[Conditions]:
+        """Return what the machine did during each run."""
+        return self.get("conditions", list[Conditions]) or []
+
+    @property
+    def hints(self) -> dict[str, Values]:
+        """Return the settings that were tried first, by what hinted at them."""
+        return self.get("hints", dict[str, Values]) or {}
+
+    @property
+    def runs(self) -> list[Run]:
+        """Return the runs of the search, the oldest first; earlier versions called them sessions."""
+        return self.get("runs", list[Run]) or self.get("sessions", list[Run]) or []
+
+    @property
+    def finals(self) -> Held | None:
+        """Return the last finals, None where there were none yet."""
+        return self._parsed("finals", Held.from_dict)
+
+    @property
+    def earlier_finals(self) -> list[Held]:
+        """Return the finals of earlier runs, the oldest first."""
+        # A run that was killed while new finals took the place of earlier ones may have kept these twice.
+        last = self.stored.get("finals")
+        return self._held("earlier_finals", lambda data: data != last)
+
+    @property
+    def checks(self) -> list[Held]:
+        """Return the checks of what was recommended, each of that setting first and the default second."""
+        return self._held("checks")
+
+    def _held(self, key: str, is_meant: Callable[[Any], bool] = lambda _: True) -> list[Held]:
+        return self._parsed(key, lambda data: [Held.from_dict(each) for each in data if is_meant(each)]) or []
+
+    @property
+    def asked(self) -> Asked:
+        """Return how the workload was asked for."""
+        return self.get("asked", Asked) or Asked()
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder that the search was run in."""
+        return self._parsed("asked", lambda data: Path(data["folder"])) or Path()
+
+    @property
+    def origin(self) -> str:
+        """Return where the figures are from: `measured`, or what else."""
+        return self.get("origin", str) or MEASURED
+
+    @property
+    def created(self) -> str | None:
+        """Return when the study was begun (ISO 8601), None where it does not say."""
+        return self.get("created", str)
+
+    @property
+    def updated(self) -> str | None:
+        """Return when the study was last searched or checked (ISO 8601), None where it does not say."""
+        return self.get("updated", str)
+
+    @property
+    def seed(self) -> int | None:
+        """Return the search's seed."""
+        return self.get("seed", int)
