@@ -217,7 +217,7 @@ def test_a_graph_is_written_and_read() -> None:
     assert graph.nodes[1].inputs == ((0, 0),)
     found = features(graph)
     assert (found.parameters, found.parameter_bytes, found.known) == (64, 256, False)
-    assert found.to_dict()["intensity"] == found.flops / found.moved_bytes
+    assert found.intensity == found.flops / found.moved_bytes
 
 
 def operation(name: str) -> SimpleNamespace:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.job import Job, prepare
@@ -29,7 +29,7 @@ from tuner.measure.verdict import MARGIN, Verdict, Word
 from tuner.measure.warning import DISTURBING, Warning, merge, of_conditions
 from tuner.report import evidence
 from tuner.report.result.comparison import ComparisonResult, SideResult
-from tuner.report.result.study import WarningResult
+from tuner.report.result.study import WarningResult, applied
 from tuner.search.record import now
 
 A, B = "a", "b"
@@ -175,10 +175,7 @@ def describe(made: Comparison) -> ComparisonResult:
     sides = {
         name: SideResult(
             asked=each.asked,
-            env=dict(each.deployment.env),
-            options=dict(each.deployment.options) or UNSET,
-            arguments=dict(each.deployment.arguments),
-            cpus=each.deployment.cpus,
+            **applied(each.deployment),
             rate=rates.get(name),
             **structs.asdict(evidence.tail(made.rounds, name)),
         )
