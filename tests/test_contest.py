@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
 
 from tests.conftest import QUIET, setting
 from tests.frameworks import CATALOGUE
+from tests.schemas import validator
 from tuner.errors import BadInputError, TunerError
+from tuner.job import check
 from tuner.job import side as sides
+from tuner.job.check import Checkup
 from tuner.job.compare import A, B, Comparison, check_ran, describe
 from tuner.job.side import Side
 from tuner.machine.host import Machine
@@ -25,8 +30,8 @@ from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, fit_plan, needed_s
 from tuner.measure.warning import Code
 from tuner.report import evidence
-from tuner.report.comparison import comparison
-from tuner.report.result.comparison import ComparisonResult
+from tuner.report.comparison import checked_text, comparison
+from tuner.report.result.comparison import CheckResult, ComparisonResult, NothingToCheck
 from tuner.report.terminal import speedup_text
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -34,6 +39,7 @@ from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, Word
 from tuner.stats.estimate import Estimate
 from tuner.stats.noise import UNKNOWN
+from tuner.stats.pooling import Together
 from tuner.trial.outcome import Slice, Status
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
@@ -495,6 +501,7 @@ def test_the_document_of_a_comparison_keeps_the_contract() -> None:
     assert document.speedup == pytest.approx(2.0, rel=0.02)
     assert document.reason is None
     assert document.sides["b"].rate == pytest.approx(40.0, rel=0.02)
+    validator("compare").validate(json.loads(msgspec.json.encode(document)))
     assert "better" in text_of(document)
 
 
@@ -538,6 +545,19 @@ def test_where_neither_side_runs_the_tool_fails() -> None:
 def test_two_rounds_are_said_to_be_too_few() -> None:
     document = describe(replace(compared(lambda _: 20.0, noise=0.05), n_rounds=2, verdict=UNMEASURED))
     assert document.reason == "2 rounds are too few: give a longer --time-budget"
+
+
+def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
+    comparison = compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
+    whole = Together(verdict=comparison.verdict, n=1)
+    result = check.describe(Checkup(study="made", comparison=comparison, whole=whole))
+    assert isinstance(result, CheckResult)
+    assert (result.study, result.helps, result.limits, result.word) == ("made", True, None, Word.BETTER)
+    assert checked_text(result).startswith("all sessions together: better  2.0")
+    nothing = check.describe(Checkup(study="made", comparison=None))
+    assert isinstance(nothing, NothingToCheck)
+    for document in (result, nothing):
+        validator("check").validate(json.loads(msgspec.json.encode(document)))
 
 
 def test_an_undecided_figure_is_an_interval() -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec import convert
 
-from tests.conftest import setting
+from tests.conftest import QUIET, setting
+from tests.schemas import validator
+from tuner.job.gauge import Gauged, describe
 from tuner.measure.noise import gauge, slice_sd, together
 from tuner.measure.objective import Objective
-from tuner.measure.pair import Pair, PairPlan, measure_pair
+from tuner.measure.pair import Pair, PairPlan, log_ratios, measure_pair
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.terminal import noise_text
 from tuner.space.deployment import Deployment
+from tuner.stats.estimate import estimate
 from tuner.stats.noise import LEAST_PROCESS_SD, PRIOR_PROCESS_SD, PRIOR_QUAD_SD, UNKNOWN, Noise
 from tuner.stats.steady import creeps, unsettled
 from tuner.trial.scripted import ScriptedLauncher
@@ -128,6 +133,26 @@ def test_pairs_that_all_grow_slower_are_not_steady() -> None:
     assert evidence.of_pairs(creeping(0.0)) == []
     assert not creeps([-0.2])
     assert not creeps([-0.2, 0.1])
+
+
+def test_the_document_of_a_machine_s_noise_keeps_the_contract() -> None:
+    measured = pairs(3, 4, noise=0.03)
+    noise = gauge(measured, Objective.THROUGHPUT, batch_size=8)
+    ratios = [estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))) for pair in measured]
+    report = describe(
+        Gauged(
+            noise=noise,
+            ratios=ratios,
+            unpaired_sd=slice_sd(measured, Objective.THROUGHPUT, batch_size=8),
+            floor=noise.floor(rounds=8, slices=4),
+            detectable=noise.detectable(rounds=8, slices=4, margin=0.02),
+            rounds=8,
+            seen=QUIET,
+            pairs=measured,
+        )
+    )
+    assert (report.noise.n_pairs, len(report.pairs)) == (3, 3)
+    validator("noise").validate(json.loads(msgspec.json.encode(report)))
 
 
 def test_noise_is_stored_and_read() -> None:

@@ -124,7 +124,9 @@ def test_a_page_without_a_rule_says_what_holds_and_why(document: dict[str, Any])
 
 def test_a_page_of_batches_alone_does_not_speak_of_threads(document: dict[str, Any]) -> None:
     batches = json.loads(json.dumps(document["groups"]["threads"]))
-    batches["rules"] = [batches["rules"][0] | {"if": "everywhere", "then": "batch_size 4 times the workload's own"}]
+    batches["rules"] = [
+        batches["rules"][0] | {"condition": [], "if": "everywhere", "then": "batch_size 4 times the workload's own"}
+    ]
     page = rulepage.markdown(document | {"groups": {"batch_size": batches}}, {})
     assert "No study tells of threads" in page
     assert "**1. Everywhere: batch_size 4 times" in page

@@ -43,28 +43,28 @@ def show_study(
     from tuner.report.document import describe_study
     from tuner.report.workload import line
 
-    found = describe_study(_find(study, storage))
+    result = describe_study(_find(study, storage))
     if json_:
-        show_json(found)
+        show_json(result)
         return
     show(
-        terminal.host(found),
-        line(found.workload, found.features),
+        terminal.host(result),
+        line(result.workload, result.features),
         "",
-        terminal.knobs(found),
+        terminal.knobs(result),
         "",
-        terminal.baselines(found),
+        terminal.baselines(result),
         "",
-        terminal.trials(found),
+        terminal.trials(result),
         "",
-        terminal.verdicts(found),
-        terminal.tails(found),
-        terminal.noise_line(found),
+        terminal.verdicts(result),
+        terminal.tails(result),
+        terminal.noise_line(result),
         "",
-        *terminal.recommendation(found, storage),
+        *terminal.recommendation(result, storage),
         "",
-        terminal.warnings(found.warnings),
-        terminal.summary(found),
+        terminal.warnings(result.warnings),
+        terminal.summary(result),
     )
 
 
@@ -84,10 +84,10 @@ def emit(
 
     if format_ not in list(Format):
         raise unknown("format", format_, list(Format))
-    found = describe_study(_find(study, storage))
-    advice = advice_of(found)
-    title = f"tftune, study {found.study}: {advice.reason}"
-    sys.stdout.write(write(advice.deployment, Format(format_), title=title, session=found.framework.session))
+    result = describe_study(_find(study, storage))
+    advice = advice_of(result)
+    title = f"tftune, study {result.study}: {advice.reason}"
+    sys.stdout.write(write(advice.deployment, Format(format_), title=title, session=result.framework.session))
 
 
 def schema(

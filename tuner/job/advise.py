@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET
-
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.baselines import WANG, wang_width
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
@@ -21,6 +19,7 @@ from tuner.job.rulebook import exists, load
 from tuner.machine.host import host_of
 from tuner.model.graph import Features
 from tuner.report.result.recommendation import FollowedRule, RecommendationResult, RuleAdvice, RulesOrigin
+from tuner.report.result.study import applied
 from tuner.report.rules import reason, sentence
 from tuner.rules.account import described, kind
 from tuner.rules.evidence import COMPACT_BASELINE, apply
@@ -140,10 +139,10 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     setting = _setting(job, situation, followed)
     # Rules on the batch were learned, and are accounted for, on top of those on threads.
     last = rules.lists[groups[-1]]
-    applied = last.rule(situation)
+    rule = last.rule(situation)
     outside = [text for group in groups for text in rules.lists[group].outside(situation)]
-    evidence = last.otherwise if applied is None else applied.evidence
-    deployment, expected = _deployment(job, setting), _expected(followed, outside)
+    evidence = last.otherwise if rule is None else rule.evidence
+    expected = _expected(followed, outside)
     against = counter_example(evidence, situation)
     return setting, RecommendationResult(
         **described(situation),
@@ -155,10 +154,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         advice=_advice((followed or choices)[-1]),
         followed=tuple(_followed(each, rules.lists.get(each.group), situation, _compact(job)) for each in choices),
         setting=setting.to_dict(),
-        env=dict(deployment.env),
-        arguments=dict(deployment.arguments),
-        cpus=deployment.cpus,
-        options=dict(deployment.options) or UNSET,
+        **applied(_deployment(job, setting)),
         evidence=dict(evidence),
         counter_example=None if against is None else dict(against),
         expected=None if expected is None else dict(expected),

@@ -96,7 +96,7 @@ def checkup(
         raise BadInputError(f"no study '{study}': {storage_url} does not exist", "begin with: tftune search resnet50")
     check_storage(storage_url)  # what is measured is to be kept there
     record = find(storage, study)
-    known, described = record.attributes(), describe_study(record)
+    stored, described = record.attributes(), describe_study(record)
     if described.finals is None:
         raise no_finals(record.name)
     advice = described.finals.advice  # of the finals: what sessions together did not bear out may come to
@@ -105,7 +105,7 @@ def checkup(
     default = Setting.of(described.baselines[described.default].setting)
     recommended = Setting.of(advice.setting)
     checked = _understood(
-        known,
+        stored,
         {default.batch_size, recommended.batch_size},
         python=python,
         budget=budget,
@@ -115,7 +115,7 @@ def checkup(
     margin = described.finals.margin if margin is None else margin
     with measuring_alone(wait=wait, waiting=events.waiting):
         job = prepare(checked)
-        refuse_elsewhere(known, job)
+        refuse_elsewhere(stored, job)
         made = measure(
             job,
             Side(asked=described.default, setting=default, deployment=batch),
@@ -130,7 +130,7 @@ def checkup(
     with storing():
         record.add("checks", made.to_dict())
         record.put("updated", now())
-    kept = evidence.kept(made.rounds, (A, B), known.limits) if known.limits else {}
+    kept = evidence.kept(made.rounds, (A, B), stored.limits) if stored.limits else {}
     held = sessions.of_setting(record.attributes(), recommended)
     whole = sessions.all_together(held, level=made.level or 0.95, margin=margin)
     return Checkup(study=record.name, comparison=made, whole=whole, kept=kept, closest_s=sessions.closest_s(held))
@@ -152,22 +152,22 @@ def describe(made: Checkup) -> CheckResult | NothingToCheck:
 
 
 def _understood(
-    known: Attributes, batch_sizes: Collection[int], *, python: str | None, budget: str, trial_timeout: str | None
+    stored: Attributes, batch_sizes: Collection[int], *, python: str | None, budget: str, trial_timeout: str | None
 ) -> Checked:
     """Return the request that the study was, in the folder that it was made in."""
-    subject, objective = known.subject, known.objective
-    interpreter = known.get("python", str) if python is None else str(Path(shutil.which(python) or python).absolute())
+    subject, objective = stored.subject, stored.objective
+    interpreter = stored.get("python", str) if python is None else str(Path(shutil.which(python) or python).absolute())
     framework, space = subject.framework, subject.space
     try:
-        with contextlib.chdir(known.folder):
+        with contextlib.chdir(stored.folder):
             return understand(
                 Request(
-                    workload=replace(known.asked, framework=framework.name),
+                    workload=replace(stored.asked, framework=framework.name),
                     space=space if space in spacefile.names(framework.spaces) else DEFAULT_SPACE,
                     python=interpreter,
                     objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
                     time_budget=budget,
-                    trial_timeout=trial_timeout or known.get("trial_timeout", str) or TRIAL_TIMEOUT,
+                    trial_timeout=trial_timeout or stored.get("trial_timeout", str) or TRIAL_TIMEOUT,
                     batch_size=",".join(map(str, sorted(batch_sizes))),
                 ),
                 stores=False,
@@ -175,13 +175,13 @@ def _understood(
     except (BadInputError, OSError) as error:
         said = error.message if isinstance(error, BadInputError) else str(error)
         raise BadInputError(
-            f"the workload of study {known.study} cannot be used: {said}", "put it back, or search again"
+            f"the workload of study {stored.study} cannot be used: {said}", "put it back, or search again"
         ) from error
 
 
-def refuse_elsewhere(known: Attributes, job: Job) -> None:
+def refuse_elsewhere(stored: Attributes, job: Job) -> None:
     """Raise BadInputError where the study was made on something else than what is here."""
-    there = known.subject
+    there = stored.subject
     environment = there.environment or {}
     changed = [
         what
@@ -195,6 +195,6 @@ def refuse_elsewhere(known: Attributes, job: Job) -> None:
     ]
     if changed:
         raise BadInputError(
-            f"study {known.study} was made with another {' and another '.join(changed)}",
+            f"study {stored.study} was made with another {' and another '.join(changed)}",
             "its sessions cannot be compared with one here: search again, or `tftune compare` the two settings",
         )

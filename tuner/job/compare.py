@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.events import ComparisonEvents
@@ -29,7 +29,7 @@ from tuner.measure.planning import FinalsPlan
 from tuner.measure.warning import DISTURBING, Warning, merge, of_conditions
 from tuner.report import evidence
 from tuner.report.result.comparison import ComparisonResult, SideResult
-from tuner.report.result.study import WarningResult
+from tuner.report.result.study import WarningResult, applied
 from tuner.search.record import now
 from tuner.stats.equivalence import MARGIN, Verdict, Word
 
@@ -165,10 +165,7 @@ def describe(made: Comparison) -> ComparisonResult:
     sides = {
         name: SideResult(
             asked=each.asked,
-            env=dict(each.deployment.env),
-            options=dict(each.deployment.options) or UNSET,
-            arguments=dict(each.deployment.arguments),
-            cpus=each.deployment.cpus,
+            **applied(each.deployment),
             rate=rates.get(name),
             **structs.asdict(evidence.tail(made.rounds, name)),
         )

@@ -103,7 +103,7 @@ def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
     study = optuna.create_study(study_name=name, storage=into, directions=record.study.directions)
     study.set_user_attr(IMPORTED, socket.gethostname())
     study.add_trials(_finished(record))
-    attributes = record.attributes().stored
+    attributes = record.attributes().raw
     for key in sorted(attributes.keys() - {IMPORTED}, key=lambda key: (key == "schema", key)):
         study.set_user_attr(key, attributes[key])
 
@@ -125,9 +125,9 @@ def _finished(record: Record) -> list[FrozenTrial]:
 
 def _state(record: Record) -> tuple[int, int, str]:
     """Return how far a study is, beside its trials: runs, rounds of finals, and when it was last touched."""
-    known = record.attributes()
-    held = known.finals
-    return len(known.runs), 0 if held is None else len(held.rounds), known.updated or ""
+    stored = record.attributes()
+    held = stored.finals
+    return len(stored.runs), 0 if held is None else len(held.rounds), stored.updated or ""
 
 
 def _stem(record: Record) -> str:
@@ -138,8 +138,8 @@ def _stem(record: Record) -> str:
 
 def _born(record: Record) -> tuple[str, str]:
     """Return what tells two studies of one name apart."""
-    known = record.attributes()
-    return str(known.created), known.subject.machine.id
+    stored = record.attributes()
+    return str(stored.created), stored.subject.machine.id
 
 
 def _free(name: str, taken: set[str]) -> str:

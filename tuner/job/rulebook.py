@@ -101,15 +101,15 @@ def _filter(
         if name not in workloads:
             raise unknown("workload", name, workloads)
 
-    def wanted(known: Attributes) -> str | None:
-        subject = known.subject
+    def wanted(stored: Attributes) -> str | None:
+        subject = stored.subject
         if machine is not None and not _is_machine(subject.machine, machine):
             return "not of that machine"
         if names and subject.workload.name not in names:
             return "not of these workloads"
         if since is None:
             return None
-        begun = _begun(known.created)
+        begun = _begun(stored.created)
         if begun is None:
             return "it does not say when it was begun"
         return f"begun before {since:%Y-%m-%d}" if begun < since else None

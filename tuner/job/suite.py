@@ -197,21 +197,21 @@ def _number(text: str, kind: Callable[[str], _N], option: str) -> _N:
 
 
 def _as_asked(
-    known: Attributes,
+    stored: Attributes,
     request: SuiteRequest,
     machine: Machine,
     space: SpaceFile,
     environment: Mapping[str, str],
 ) -> bool:
     """Return whether a study, by its attributes, was asked for as this suite does, on this host, and has its finals."""
-    subject = known.subject
+    subject = stored.subject
     return (
-        known.finals is not None
-        and known.objective is Objective.THROUGHPUT
-        and not known.limits
-        and not known.get("pins", dict)
-        and not known.get("batch_sizes", list)
-        and known.seed == request.seed
+        stored.finals is not None
+        and stored.objective is Objective.THROUGHPUT
+        and not stored.limits
+        and not stored.get("pins", dict)
+        and not stored.get("batch_sizes", list)
+        and stored.seed == request.seed
         and host_of(subject.machine) == host_of(machine)
         and subject.space_digest in (UNSET, space.digest)
         and subject.space == space.name

@@ -59,18 +59,18 @@ def _asked(text: str) -> str:
 
 def noise(report: NoiseReport) -> RenderableType:
     """Return the noise of a machine: pairs, spreads, what they mean for finals, and what the machine did meanwhile."""
-    found = report.noise
+    sds = report.noise
     rows = table("", ">", "", title="noise: the default against itself")
     rows.show_header = False
     longest = max(report.pairs, key=lambda pair: pair.n_quads)
     pair = ratio_text(longest.ratio, longest.low, longest.high)
-    luck = luck_text(found.process_sd, 2, "±")
+    luck = luck_text(sds.process_sd, 2, "±")
     rows.add_row("a slice, nothing paired", f"±{percent(report.unpaired_sd, 2)}", "noise and drift together")
-    rows.add_row("a quad of a pair", f"±{percent(found.quad_sd, 2)}", f"{found.n_quads} quads, drift taken out")
+    rows.add_row("a quad of a pair", f"±{percent(sds.quad_sd, 2)}", f"{sds.n_quads} quads, drift taken out")
     rows.add_row("one pair of processes", pair, f"{longest.n_quads} quads in one pair: its own 95 % interval")
-    rows.add_row("fresh pairs among themselves", f"±{percent(report.between_sd, 2)}", f"{found.n_pairs} pairs")
+    rows.add_row("fresh pairs among themselves", f"±{percent(report.between_sd, 2)}", f"{sds.n_pairs} pairs")
     rows.add_row("the luck of a process", luck, "no longer measurement takes this away")
-    rows.add_row("drift of the whole machine", f"±{percent(found.drift, 2)}", "common to both of a pair")
+    rows.add_row("drift of the whole machine", f"±{percent(sds.drift, 2)}", "common to both of a pair")
     finals = table("", ">", "", title=f"what {report.rounds} rounds of finals can say, as the default budget has")
     finals.show_header = False
     finals.add_row("noise floor", percent(report.floor), "A against A stays below this in 95 % of finals")

@@ -46,14 +46,14 @@ class Decision:
 
 
 def decide(
-    known: Attributes, standing: Standing, verdicts: Mapping[str, Verdict], *, broken: Sequence[str]
+    stored: Attributes, standing: Standing, verdicts: Mapping[str, Verdict], *, broken: Sequence[str]
 ) -> Decision:
     """Return what a study recommends, by what its last finals say; `broken` names those that break a limit."""
-    catalogue = known.subject.framework.catalogue
+    catalogue = stored.subject.framework.catalogue
     default = catalogue.default
     candidate = recommend(standing, catalogue, broken=broken)
     tried = _contender(standing, standing.incumbent if candidate.gain is None else candidate.source)
-    held = of_setting(known, tried.setting)
+    held = of_setting(stored, tried.setting)
     if candidate.gain is None and (len(held) < _SEVERAL or not tried.eligible or tried.names[0] in broken):
         # The default it is: there is nothing that sessions could speak of.
         chosen = _contender(standing, candidate.source)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from tuner.errors import BadInputError
 from tuner.measure import finals
@@ -28,8 +28,9 @@ from tuner.report.result.study import (
     TrialResult,
     VerdictResult,
     WarningResult,
+    applied,
 )
-from tuner.search.attributes import Attributes, Held
+from tuner.search.attributes import Attributes, StoredFinals
 from tuner.search.history import incumbent
 from tuner.search.record import Record, Trial
 from tuner.search.surrogate import believed
@@ -43,7 +44,7 @@ from tuner.trial.outcome import Status
 class _Judged:
     """Finals that were held, and what they say."""
 
-    held: Held
+    held: StoredFinals
     standing: Standing
     verdicts: Mapping[str, Verdict]
     kept: Mapping[str, Kept]
@@ -52,32 +53,31 @@ class _Judged:
 
 def describe_study(record: Record) -> StudyResult:
     """Return all that is published of a study; raises BadInputError where it cannot be read."""
-    known, trials = record.attributes(), record.trials()
-    subject, objective, noise, luck = known.subject, known.objective, known.noise, known.process_sd
-    judged = _judge(known)
-    last = known.runs[-1] if known.runs else None
+    stored, trials = record.attributes(), record.trials()
+    subject, objective, noise, luck = stored.subject, stored.objective, stored.noise, stored.process_sd
+    judged = _judge(stored)
+    shrank = None
+    if judged is not None:
+        shrank = evidence.shrinkage(trials, judged.standing, judged.verdicts, subject.default)
+    last = stored.runs[-1] if stored.runs else None
     return StudyResult(
         **structs.asdict(subject),
         study=record.name,
-        created=known.created,
+        created=stored.created,
         objective=objective,
-        seed=known.seed,
+        seed=stored.seed,
         trials=_count(trials),
         history=tuple(trial_result(trial, luck) for trial in trials),
-        features=known.get("features", Features),
-        hints=known.hints,
+        features=stored.get("features", Features),
+        hints=stored.hints,
         noise=None if noise is None else evidence.noise_result(noise, noise_floor(noise, FinalsPlan())),
-        conditions=known.conditions[-1] if known.conditions else None,
+        conditions=stored.conditions[-1] if stored.conditions else None,
         incumbent=_incumbent(trials, luck, record.choices()),
         verdicts=None if judged is None else {name: VerdictResult.of(each) for name, each in judged.verdicts.items()},
         recommended=None if judged is None else _recommended(judged, subject.default),
-        shrinkage=None
-        if judged is None
-        else evidence.shrinkage(
-            trials, judged.standing.contenders, subject.default, judged.verdicts.get(subject.default)
-        ),
-        warnings=_warnings(known, trials, judged),
-        limits=known.limits,
+        shrinkage=shrank,
+        warnings=_warnings(stored, trials, judged),
+        limits=stored.limits,
         finals=None if judged is None else _finals(judged, objective, subject.default),
         ended_because=None if last is None else last.ended_because,
         search_timed_share=None if last is None else last.search_timed_share,
@@ -100,8 +100,8 @@ def no_finals(study: str) -> BadInputError:
 
 def describe_line(record: Record) -> StudyLine:
     """Return the little that a list of studies shows of one."""
-    known = record.attributes()
-    subject, judged = known.subject, _judge(known)
+    stored = record.attributes()
+    subject, judged = stored.subject, _judge(stored)
     verdict: VerdictResult | None = None
     if judged is not None:
         against = judged.verdicts.get(subject.default)
@@ -112,23 +112,23 @@ def describe_line(record: Record) -> StudyLine:
         mode=subject.workload.mode,
         trials=len(record.trials()),
         verdict=verdict,
-        created=known.created,
-        updated=known.updated,
+        created=stored.created,
+        updated=stored.updated,
     )
 
 
-def _judge(known: Attributes) -> _Judged | None:
+def _judge(stored: Attributes) -> _Judged | None:
     """Return the finals with what they say, None where there are none yet."""
-    held = known.finals
+    held = stored.finals
     if held is None:
         return None
-    standing = held.standing(known.objective)
+    standing = held.standing(stored.objective)
     verdicts = judge_all(standing)
-    kept = evidence.kept(held.rounds, standing.names, known.limits)
+    kept = evidence.kept(held.rounds, standing.names, stored.limits)
     broken = [name for name, answer in kept.items() if answer is Kept.NO]
-    decision = decide(known, standing, verdicts, broken=broken)
+    decision = decide(stored, standing, verdicts, broken=broken)
     return _Judged(
-        held=held, standing=standing, verdicts=verdicts, kept=kept if known.limits else {}, decision=decision
+        held=held, standing=standing, verdicts=verdicts, kept=kept if stored.limits else {}, decision=decision
     )
 
 
@@ -184,14 +184,14 @@ def _incumbent(trials: Sequence[Trial], luck: float, choices: Mapping[str, Seque
     return None if best is None else IncumbentResult(setting=best.setting.to_dict(), **_ratio(best, luck))
 
 
-def _warnings(known: Attributes, trials: Sequence[Trial], judged: _Judged | None) -> tuple[WarningResult, ...]:
+def _warnings(stored: Attributes, trials: Sequence[Trial], judged: _Judged | None) -> tuple[WarningResult, ...]:
     rounds = [] if judged is None else judged.held.rounds
-    warnings = evidence.study_warnings(known, trials, rounds)
+    warnings = evidence.study_warnings(stored, trials, rounds)
     if judged is not None:
-        chosen, limits = judged.decision.chosen.names[0], known.limits
+        chosen, limits = judged.decision.chosen.names[0], stored.limits
         warnings = merge(
             warnings,
-            evidence.of_steps(len(evidence.steps_of(rounds, chosen)), known.objective, limits),
+            evidence.of_steps(len(evidence.steps_of(rounds, chosen)), stored.objective, limits),
             evidence.of_limits(judged.kept.get(chosen, Kept.UNKNOWN), limits) if limits else [],
         )
     return tuple(WarningResult.of(warning) for warning in warnings)
@@ -200,14 +200,10 @@ def _warnings(known: Attributes, trials: Sequence[Trial], judged: _Judged | None
 def _recommended(judged: _Judged, default: str) -> RecommendedResult:
     decision = judged.decision
     chosen, advice = decision.chosen, decision.advice
-    applied = deployment_of(advice.source, chosen, default=default)
     return RecommendedResult(
         source=advice.source,
         setting=chosen.setting.to_dict(),
-        env=dict(applied.env),
-        options=dict(applied.options) or UNSET,
-        arguments=dict(applied.arguments),
-        cpus=applied.cpus,
+        **applied(deployment_of(advice.source, chosen, default=default)),
         reason=decision.reason,
         alike=advice.alike,
         gain=None if advice.gain is None else decision.together,
@@ -221,15 +217,11 @@ def _finals(judged: _Judged, objective: Objective, default: str) -> FinalsResult
     held, standing, decision = judged.held, judged.standing, judged.decision
     contenders, names, first = standing.contenders, standing.names, standing.incumbent
     rates = finals.rates(names, standing.y, first)
-    applied = deployment_of(decision.tried_as, decision.tried, default=default)
     return FinalsResult(
         advice=AdviceResult(
             source=decision.tried_as,
             setting=decision.tried.setting.to_dict(),
-            env=dict(applied.env),
-            options=dict(applied.options) or UNSET,
-            arguments=dict(applied.arguments),
-            cpus=applied.cpus,
+            **applied(deployment_of(decision.tried_as, decision.tried, default=default)),
         ),
         rounds=len(standing.y),
         fresh_rounds=sum(r.fresh for r in held.rounds if not r.interruptions),

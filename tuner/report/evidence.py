@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tuner.measure import interruption
 from tuner.measure.constraint import Limits
 from tuner.measure.contest import FEWEST
-from tuner.measure.finals import INCUMBENT, Contender, Round
+from tuner.measure.finals import INCUMBENT, Round
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.planning import FinalsPlan, noise_floor
+from tuner.measure.recommendation import Standing
 from tuner.measure.warning import Code, Warning, merge, of_conditions
 from tuner.report.layout import plural
 from tuner.report.result.study import NoiseResult, ShrinkageResult, TailResult
@@ -58,13 +59,13 @@ def kept(rounds: Sequence[Round], names: Sequence[str], limits: Limits) -> dict[
     return {name: limits.kept(steps_of(rounds, name), memory_of(rounds, name)) for name in names}
 
 
-def study_warnings(known: Attributes, trials: Sequence[Trial], rounds: Sequence[Round]) -> list[Warning]:
+def study_warnings(stored: Attributes, trials: Sequence[Trial], rounds: Sequence[Round]) -> list[Warning]:
     """Return all that makes a study's figures less believable."""
-    noise = known.noise
+    noise = stored.noise
     return merge(
-        *(of_conditions(each) for each in known.conditions),
+        *(of_conditions(each) for each in stored.conditions),
         [] if noise is None else of_noise(noise, noise_floor(noise, FinalsPlan())),
-        _of_search(known.runs, trials),
+        _of_search(stored.runs, trials),
         _of_trials(trials),
         of_rounds(rounds),
     )
@@ -152,17 +153,17 @@ def limits_text(limits: Limits) -> str:
 
 
 def shrinkage(
-    trials: Sequence[Trial], contenders: Sequence[Contender], default_name: str, verdict: Verdict | None
+    trials: Sequence[Trial], standing: Standing, verdicts: Mapping[str, Verdict], default_name: str
 ) -> ShrinkageResult | None:
     """Return the finals' incumbent against the default: its figure in the search beside that of the finals (ratios)."""
 
     def found(name: str) -> float | None:
-        setting = next((c.setting for c in contenders if name in c.names), None)
+        setting = next((c.setting for c in standing.contenders if name in c.names), None)
         return next((t.log_ratio for t in trials if t.setting == setting and t.log_ratio is not None), None)
 
-    if any({INCUMBENT, default_name} <= set(c.names) for c in contenders):
+    if any({INCUMBENT, default_name} <= set(c.names) for c in standing.contenders):
         return None
-    best, default = found(INCUMBENT), found(default_name)
+    best, default, verdict = found(INCUMBENT), found(default_name), verdicts.get(default_name)
     if best is None or default is None or verdict is None or verdict.speedup is None:
         return None
     return ShrinkageResult(search=math.exp(best - default), finals=verdict.speedup)

@@ -30,12 +30,12 @@ class Session:
         return SessionResult(began=self.began, ratio=self.estimate.ratio, low=low, high=high, rounds=self.estimate.n)
 
 
-def of_setting(known: Attributes, setting: Setting) -> list[Session]:
+def of_setting(stored: Attributes, setting: Setting) -> list[Session]:
     """Return the sessions in which a setting was measured against the default, the oldest first."""
-    last, default, objective = known.finals, known.subject.default, known.objective
-    held = [*known.earlier_finals, *([] if last is None else [last])]
+    last, default, objective = stored.finals, stored.subject.default, stored.objective
+    held = [*stored.earlier_finals, *([] if last is None else [last])]
     estimates = [(each.began, _estimate(each.standing(objective), setting, default)) for each in held]
-    for check in known.checks:
+    for check in stored.checks:
         first, second = check.contenders
         if first.setting == setting:
             estimates.append((check.began, check.standing(objective).between(second.names[0], first.names[0])))

@@ -24,7 +24,7 @@ from tuner.model.graph import Features
 from tuner.rules.recipe import BATCH, ONEDNN, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, Surface
-from tuner.search.attributes import MEASURED, Attributes, Held
+from tuner.search.attributes import MEASURED, Attributes, StoredFinals
 from tuner.search.record import Record
 from tuner.search.subject import KnobFacts, Subject
 from tuner.space.setting import Setting
@@ -60,7 +60,7 @@ class _Candidate:
     record: Record
     subject: Subject
     features: Features
-    finals: Held
+    finals: StoredFinals
     noise: Noise
     pairs: list[Pair]
     created: str
@@ -179,18 +179,18 @@ def read(
     return studies, out
 
 
-def _candidate(record: Record, known: Attributes) -> _Candidate:
-    features, held = known.get("features", Features), known.finals
+def _candidate(record: Record, stored: Attributes) -> _Candidate:
+    features, held = stored.get("features", Features), stored.finals
     assert features is not None  # or it is unfit
     assert held is not None
     return _Candidate(
         record=record,
-        subject=known.subject,
+        subject=stored.subject,
         features=features,
         finals=held,
-        noise=known.noise or UNKNOWN,
-        pairs=known.noise_pairs,
-        created=str(known.created),
+        noise=stored.noise or UNKNOWN,
+        pairs=stored.noise_pairs,
+        created=str(stored.created),
     )
 
 
@@ -222,22 +222,22 @@ def _what(subject: Subject) -> str:
     return " ".join([workload.name, workload.mode, *(f"{name}={value}" for name, value in workload.params.items())])
 
 
-def _unfit(known: Attributes, *, simulated: bool) -> str | None:
+def _unfit(stored: Attributes, *, simulated: bool) -> str | None:
     """Return why a study cannot be learned from, None if it can."""
-    if known.finals is None:
+    if stored.finals is None:
         return "no finals"
-    if (known.origin == MEASURED) == simulated:
-        return f"{known.origin}, not {'simulated' if simulated else MEASURED}"
-    if known.objective is not Objective.THROUGHPUT:
-        return f"its objective is {known.objective}, not throughput"
-    subject = known.subject
+    if (stored.origin == MEASURED) == simulated:
+        return f"{stored.origin}, not {'simulated' if simulated else MEASURED}"
+    if stored.objective is not Objective.THROUGHPUT:
+        return f"its objective is {stored.objective}, not throughput"
+    subject = stored.subject
     if subject.workload.execution is not Execution.GRAPH:
         return f"its workload ran {subject.workload.execution}, not as a graph"
     if subject.framework.name != registry.DEFAULT:
         return f"of {subject.framework.title}, of which these rules tell nothing"
     if subject.device["name"] != devices.DEFAULT:
         return f"measured on {subject.device['name']}, of which these rules tell nothing"
-    features = known.get("features", Features)
+    features = stored.get("features", Features)
     if features is None:
         return "nothing is known of its workload's graph"
     if not features.heavy_operators:
@@ -319,7 +319,7 @@ def _measured(candidate: _Candidate, default: Setting, luck: float, unasked: Map
     ]
 
 
-def _finals(held: Held, noise: Noise) -> list[tuple[Setting, float, float]]:
+def _finals(held: StoredFinals, noise: Noise) -> list[tuple[Setting, float, float]]:
     """Return (setting, log-ratio to the default, its standard error) of each contender that ran beside the default.
 
     What few rounds scatter by may be small by luck, so it is moderated by the study's noise, which comes from other

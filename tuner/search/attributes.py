@@ -58,7 +58,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class StoredFinals:
     """Finals or a check, as they were held: when they began (ISO 8601; empty if not known), and the raw rounds.
 
     `levels` are those of the intervals of the incumbent against each rival, by the rival's first name.
@@ -72,7 +72,7 @@ class Held:
     ended: str
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Held:
+    def from_dict(cls, data: Mapping[str, Any]) -> StoredFinals:
         """Return stored finals, or a stored check, which has no levels."""
         contenders = [Contender.from_dict(each) for each in data["contenders"]]
         levels = data.get("levels", {})
@@ -111,14 +111,14 @@ class Attributes:
     Whatever is not what it has to be raises BadInputError, with the names of the study and of the attribute.
     """
 
-    def __init__(self, study: str, stored: Mapping[str, Any]) -> None:
+    def __init__(self, study: str, raw: Mapping[str, Any]) -> None:
         self.study = study
-        self.stored = stored
+        self.raw = raw
         """The attributes as they are stored."""
 
     def _parsed(self, key: str, parse: Callable[[Any], T]) -> T | None:
         """Return an attribute as `parse` understands it, None where there is none."""
-        data = self.stored.get(key)
+        data = self.raw.get(key)
         if data is None:
             return None
         try:
@@ -184,24 +184,24 @@ class Attributes:
         return self.get("runs", list[Run]) or self.get("sessions", list[Run]) or []
 
     @property
-    def finals(self) -> Held | None:
+    def finals(self) -> StoredFinals | None:
         """Return the last finals, None where there were none yet."""
-        return self._parsed("finals", Held.from_dict)
+        return self._parsed("finals", StoredFinals.from_dict)
 
     @property
-    def earlier_finals(self) -> list[Held]:
+    def earlier_finals(self) -> list[StoredFinals]:
         """Return the finals of earlier runs, the oldest first."""
         # A run that was killed while new finals took the place of earlier ones may have kept these twice.
-        last = self.stored.get("finals")
+        last = self.raw.get("finals")
         return self._held("earlier_finals", lambda data: data != last)
 
     @property
-    def checks(self) -> list[Held]:
+    def checks(self) -> list[StoredFinals]:
         """Return the checks of what was recommended, each of that setting first and the default second."""
         return self._held("checks")
 
-    def _held(self, key: str, is_meant: Callable[[Any], bool] = lambda _: True) -> list[Held]:
-        return self._parsed(key, lambda data: [Held.from_dict(each) for each in data if is_meant(each)]) or []
+    def _held(self, key: str, is_meant: Callable[[Any], bool] = lambda _: True) -> list[StoredFinals]:
+        return self._parsed(key, lambda data: [StoredFinals.from_dict(each) for each in data if is_meant(each)]) or []
 
     @property
     def asked(self) -> Asked:

@@ -164,13 +164,13 @@ def _ours(storage: optuna.storages.BaseStorage) -> dict[str, Attributes]:
     return {each.study_name: Attributes(each.study_name, each.user_attrs) for each in ours}
 
 
-def _unreadable(known: Attributes) -> str | None:
+def _unreadable(stored: Attributes) -> str | None:
     """Return why a study cannot be read, None if it can."""
-    schema = known.stored.get("schema")
+    schema = stored.raw.get("schema")
     if schema != SCHEMA:
         return f"of format {schema}, this tftune reads {SCHEMA}"
     try:
-        known.subject  # noqa: B018  # by it studies are compared, filtered and merged
+        stored.subject  # noqa: B018  # by it studies are compared, filtered and merged
     except UnknownNameError as error:
         return error.message  # a framework that is not installed here
     except BadInputError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from msgspec import UNSET, Struct, UnsetType, field
 
 from tuner.machine.conditions import Conditions
@@ -65,6 +67,25 @@ class SessionResult(Struct, frozen=True, kw_only=True):
     low: float
     high: float
     rounds: int
+
+
+class AppliedParts(TypedDict):
+    """The fields of `Applied`."""
+
+    env: dict[str, str]
+    arguments: dict[str, Value]
+    cpus: str | None
+    options: dict[str, Value] | UnsetType
+
+
+def applied(deployment: Deployment) -> AppliedParts:
+    """Return what is published of a deployment, as the fields of `Applied`."""
+    return {
+        "env": dict(deployment.env),
+        "arguments": dict(deployment.arguments),
+        "cpus": deployment.cpus,
+        "options": dict(deployment.options) or UNSET,
+    }
 
 
 class Applied(Struct, frozen=True, kw_only=True):
