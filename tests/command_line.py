@@ -24,7 +24,7 @@ def tftune(*args: str, cwd: Path, env: dict[str, str] | None = None) -> subproce
 
 
 @dataclass(frozen=True)
-class Ended:
+class CompletedCommand:
     """What a command ended with."""
 
     returncode: int
@@ -32,7 +32,9 @@ class Ended:
     stderr: str
 
 
-def tftune_here(*args: str, cwd: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ended:
+def tftune_here(
+    *args: str, cwd: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> CompletedCommand:
     """Run the command in this process, through the same `main`: a second faster, for what needs no process."""
     monkeypatch.chdir(cwd)
     monkeypatch.setattr(sys, "argv", ["tftune", *args])
@@ -42,4 +44,4 @@ def tftune_here(*args: str, cwd: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         main()
     captured = capsys.readouterr()
     validate(args, captured.out)
-    return Ended(returncode=int(ended.value.code or 0), stdout=captured.out, stderr=captured.err)
+    return CompletedCommand(returncode=int(ended.value.code or 0), stdout=captured.out, stderr=captured.err)

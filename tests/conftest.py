@@ -78,7 +78,7 @@ def openmp(stock: Build) -> Build:
 def onnx() -> OnnxRuntimeBuild:
     """ONNX Runtime's wheel, as the probe saw it on two CPUs."""
     low = {"intra_op_num_threads": "2", "inter_op_num_threads": "2", "execution_mode": "parallel"}
-    seen: list[tuple[dict[str, str] | None, int, float]] = [
+    observations: list[tuple[dict[str, str] | None, int, float]] = [
         (None, 1, 0.025),
         ({}, 2, 0.0003),
         ({"intra_op_num_threads": "4"}, 4, 0.0004),
@@ -95,7 +95,8 @@ def onnx() -> OnnxRuntimeBuild:
         converters={"tensorflow": "2.21.0", "keras": "3.12.0", "tf2onnx": "1.17.0"},
         cpus=2,
         observations=[
-            {"changes": changes, "created": n, "idle_cpu_s": idle_s, "options": low} for changes, n, idle_s in seen
+            {"changes": changes, "created": n, "idle_cpu_s": idle_s, "options": low}
+            for changes, n, idle_s in observations
         ],
     )
 

@@ -21,7 +21,7 @@ from tuner.space.space import Space
 from tuner.space.spacefile import SpaceFile
 from tuner.trial import exporting
 from tuner.workload import workload as workloads
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 CATALOGUE = FRAMEWORK.catalogue
@@ -95,7 +95,7 @@ def deployed(setting: Setting) -> Deployment:
 
 def load(name: str, **options: Any) -> Workload:
     """Return a workload for TensorFlow by its name or path."""
-    return workloads.find(Asked(words=(name,), **options), FRAMEWORK.suffixes)
+    return workloads.find(WorkloadSpec(words=(name,), **options), FRAMEWORK.suffixes)
 
 
 def cached_folder(workload: Workload, build: TensorFlowBuild) -> Path:

@@ -27,10 +27,11 @@ from tuner.machine.topology import Cache
 from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.model.graph import Features
 from tuner.rules.condition import Literal
-from tuner.rules.evidence import Study, apply
+from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.recipe import Recipe
 from tuner.rules.situation import Situation
-from tuner.rules.surface import FINALS, Measured, Surface
+from tuner.rules.surface import FINALS, Measured, ResponseSurface
+from tuner.search.attributes import stored_noise
 from tuner.search.record import SCHEMA
 from tuner.search.storage import open_storage
 from tuner.search.subject import BaselineFacts, KnobFacts, Subject, WorkloadFacts
@@ -39,14 +40,14 @@ from tuner.space.setting import Setting, distinct
 from tuner.space.term import COMPACT, EIGEN, OPENMP
 from tuner.space.values import Value
 from tuner.stats.estimate import Array
-from tuner.stats.moderation import moderated
+from tuner.stats.moderation import moderated_estimate
 from tuner.stats.noise import Noise
 from tuner.trial.outcome import Slice
 from tuner.workload.workload import Execution
 
 TRACE = "resnet50-stock"
-QUADS, ROUNDS, SLICES = 5, 5, 4
-QUAD_SD, PROCESS_SD = 0.03, 0.006  # what is told of the noise; the errors themselves are the trace's
+BLOCKS, ROUNDS, SLICES = 5, 5, 4
+BLOCK_SD, PROCESS_SD = 0.03, 0.006  # what is told of the noise; the errors themselves are the trace's
 ONE_THREAD = Recipe.of({"inter_op": "1", "intra_op": "1"})
 ONE_POOL = Recipe.of({"inter_op": "1", "intra_op": "cores"})
 BY_WIDTH = Recipe.of({"inter_op": "width", "intra_op": "cores/inter_op"})
@@ -77,7 +78,7 @@ NOTHING = Truth(height=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class PlantedStudy:
     """A made study: what was measured in it, and what is true."""
 
     situation: Situation
@@ -88,7 +89,7 @@ class Made:
     contenders: list[Setting]
     finals: Array
     """Mean log rates, shape (rounds, contenders); the default is the first."""
-    luck: float
+    process_sd: float
 
 
 def make(
@@ -99,7 +100,7 @@ def make(
     cores: Sequence[int] = (8, 16),
     pools: Sequence[str] = (EIGEN,),
     extra: int = 8,
-) -> Iterator[Made]:
+) -> Iterator[PlantedStudy]:
     """Yield a study of each workload on each machine in each build."""
     # As a suite would: workloads of every size, each somewhere in its own part of the range.
     sizes = rng.permutation((np.arange(workloads) + rng.random(workloads)) / workloads)
@@ -120,9 +121,9 @@ def make(
                 yield _study(rng, situation, truth, extra)
 
 
-def studies(made: Sequence[Made]) -> list[Study]:
+def studies(planted: Sequence[PlantedStudy]) -> list[StudyEvidence]:
     """Return what `tuner.rules.evidence` would read of them from a storage."""
-    return [_as_study(number, each) for number, each in enumerate(made)]
+    return [_as_study(number, each) for number, each in enumerate(planted)]
 
 
 def _graph(rng: np.random.Generator, batch: int, size: float) -> Features:
@@ -165,7 +166,7 @@ def _machine(cores: int) -> Machine:
     )
 
 
-def _study(rng: np.random.Generator, situation: Situation, truth: Truth, extra: int) -> Made:
+def _study(rng: np.random.Generator, situation: Situation, truth: Truth, extra: int) -> PlantedStudy:
     n = situation.machine.logical_cpus
     openmp = situation.pool == OPENMP
     values: dict[str, Value] = {"inter_op": n, "intra_op": n, "batch_size": situation.batch_size}
@@ -173,7 +174,7 @@ def _study(rng: np.random.Generator, situation: Situation, truth: Truth, extra: 
         values |= {"inter_op": 2, "omp_num_threads": n, "kmp_affinity": "none", "kmp_blocktime": 200}
     default = Setting.of(values)
     compact = "granularity=fine,compact,1,0" if openmp else None
-    known = {each.name: apply(default, each.rule(situation.machine), None) for each in BASELINES}
+    baseline_settings = {each.name: apply(default, each.rule(situation.machine), None) for each in BASELINES}
     wang = wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}
     best = apply(default, truth.recipe(situation).values(situation.scale), compact)
     trials: list[tuple[Setting, float, float]] = []
@@ -181,22 +182,22 @@ def _study(rng: np.random.Generator, situation: Situation, truth: Truth, extra: 
     def measure(setting: Setting) -> None:
         trials.append((setting, *_trial(rng, _gain(setting, best, default, truth))))
 
-    for setting in distinct([*known.values(), apply(default, wang, compact)]):
+    for setting in distinct([*baseline_settings.values(), apply(default, wang, compact)]):
         measure(setting)
     for _ in range(extra):
         measure(_suggest(default, trials))
     incumbent = max(trials, key=lambda each: each[1])[0]
-    contenders = distinct([default, incumbent, *known.values()])
+    contenders = distinct([default, incumbent, *baseline_settings.values()])
     finals = np.array([_round(rng, [_gain(c, best, default, truth) for c in contenders]) for _ in range(ROUNDS)])
-    return Made(
+    return PlantedStudy(
         situation=situation,
         default=default,
-        baselines=known,
+        baselines=baseline_settings,
         compact=compact,
         trials=trials,
         contenders=contenders,
         finals=finals,
-        luck=PROCESS_SD,
+        process_sd=PROCESS_SD,
     )
 
 
@@ -211,7 +212,7 @@ def _suggest(default: Setting, trials: Sequence[tuple[Setting, float, float]]) -
     ]
     points = [point for point in points if point not in tried] or [default]
     measured = [Measured(setting=s, log_ratio=mean, variance=se**2 + PROCESS_SD**2) for s, mean, se in trials]
-    mean, sd = Surface(default, measured).gains(points)
+    mean, sd = ResponseSurface(default, measured).gains(points)
     return points[int(np.argmax(mean + sd))]
 
 
@@ -220,80 +221,93 @@ def _gain(setting: Setting, best: Setting, default: Setting, truth: Truth) -> fl
 
     def below(other: Setting) -> float:
         knobs = ("inter_op", "intra_op", "omp_num_threads")
-        known, top = other.to_dict(), best.to_dict()
-        far = sum((math.log2(int(known[k])) - math.log2(int(top[k]))) ** 2 for k in knobs if k in known)
+        baseline_settings, top = other.to_dict(), best.to_dict()
+        far = sum(
+            (math.log2(int(baseline_settings[k])) - math.log2(int(top[k]))) ** 2
+            for k in knobs
+            if k in baseline_settings
+        )
         return truth.height * -math.expm1(-far / 4)
 
     return below(default) - below(setting)
 
 
-def _weather(rng: np.random.Generator, n: int) -> Array:
+def _common_noise(rng: np.random.Generator, n: int) -> Array:
     """Return `n` slices of the trace that follow each other, log scale."""
     w = _trace(TRACE).w
     return w[(int(rng.integers(len(w))) + np.arange(n)) % len(w)]
 
 
-def _luck(rng: np.random.Generator) -> float:
-    return float(rng.choice(_trace(TRACE).luck))
+def _process_effect(rng: np.random.Generator) -> float:
+    return float(rng.choice(_trace(TRACE).process_effects))
 
 
 def _trial(rng: np.random.Generator, gain: float) -> tuple[float, float]:
     """Return the log-ratio of a pair in quads ABBA and BAAB, and its standard error."""
-    w = _weather(rng, 4 * QUADS).reshape(QUADS, 4)
-    sign = np.where(np.arange(QUADS) % 2, -1, 1)
+    w = _common_noise(rng, 4 * BLOCKS).reshape(BLOCKS, 4)
+    sign = np.where(np.arange(BLOCKS) % 2, -1, 1)
     x = sign * (w[:, 1] + w[:, 2] - w[:, 0] - w[:, 3]) / 2
-    found = moderated(x + gain + _luck(rng) - _luck(rng), prior_sd=QUAD_SD, prior_df=4)
-    return found.mean, found.se
+    estimate = moderated_estimate(x + gain + _process_effect(rng) - _process_effect(rng), prior_sd=BLOCK_SD, prior_df=4)
+    return estimate.mean, estimate.se
 
 
 def _round(rng: np.random.Generator, gains: Sequence[float]) -> list[float]:
     """Return the mean log rate of each contender in a round of finals: slices there and back, in random order."""
     n = len(gains)
     order = rng.permutation(n)
-    w = _weather(rng, SLICES * n)
-    lap = np.concatenate([order, order[::-1]])
-    at = np.concatenate([lap] * (SLICES // 2))
-    return [gains[i] + float(w[at == i].mean()) + _luck(rng) for i in range(n)]
+    w = _common_noise(rng, SLICES * n)
+    one_pass = np.concatenate([order, order[::-1]])
+    at = np.concatenate([one_pass] * (SLICES // 2))
+    return [gains[i] + float(w[at == i].mean()) + _process_effect(rng) for i in range(n)]
 
 
-def _as_study(number: int, made: Made) -> Study:
-    measured = [Measured(setting=s, log_ratio=mean, variance=se**2 + made.luck**2) for s, mean, se in made.trials]
+def _as_study(number: int, planted: PlantedStudy) -> StudyEvidence:
+    measured = [
+        Measured(setting=s, log_ratio=mean, variance=se**2 + planted.process_sd**2) for s, mean, se in planted.trials
+    ]
     # A contender's difference to the default scatters by √2 of what the residuals of all contenders do.
-    residual = made.finals - made.finals.mean(axis=0) - made.finals.mean(axis=1, keepdims=True) + made.finals.mean()
+    residual = (
+        planted.finals
+        - planted.finals.mean(axis=0)
+        - planted.finals.mean(axis=1, keepdims=True)
+        + planted.finals.mean()
+    )
     scatter = math.sqrt(2 * float((residual**2).sum()) / max((len(residual) - 1) * (residual.shape[1] - 1), 1))
-    for j, setting in enumerate(made.contenders[1:], start=1):
-        found = moderated(made.finals[:, j] - made.finals[:, 0], prior_sd=scatter, prior_df=8)
-        half = found.se**2 / 2
-        measured.append(Measured(setting=setting, log_ratio=found.mean, variance=half, shared=half, reference=FINALS))
-    situation = made.situation
+    for j, setting in enumerate(planted.contenders[1:], start=1):
+        estimate = moderated_estimate(planted.finals[:, j] - planted.finals[:, 0], prior_sd=scatter, prior_df=8)
+        half = estimate.se**2 / 2
+        measured.append(
+            Measured(setting=setting, log_ratio=estimate.mean, variance=half, shared=half, reference=FINALS)
+        )
+    situation = planted.situation
     wang = wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}
-    return Study(
+    return StudyEvidence(
         name=f"made-{number}",
         created=f"2026-11-{1 + number % 28:02d}T00:00:00+00:00",
         host=host_of(situation.machine),
         shape_id=situation.machine.id,
         runtime="2.21.0",
         situation=situation,
-        default=made.default,
-        baselines=made.baselines | {WANG: apply(made.default, wang, made.compact)},
-        compact=made.compact,
+        default=planted.default,
+        baselines=planted.baselines | {WANG: apply(planted.default, wang, planted.compact)},
+        compact=planted.compact,
         batches=(situation.batch_size,),
-        tells_threads=True,
-        surface=Surface(made.default, measured),
+        covers_threads=True,
+        surface=ResponseSurface(planted.default, measured),
     )
 
 
-def write(made: Sequence[Made], storage: optuna.storages.BaseStorage) -> None:
+def write(planted: Sequence[PlantedStudy], storage: optuna.storages.BaseStorage) -> None:
     """Write the studies as a search would have left them, but for what learning does not read."""
-    for number, each in enumerate(made):
+    for number, each in enumerate(planted):
         study = optuna.create_study(study_name=f"made-{number}", storage=storage, direction="maximize")
         for key, value in attributes(number, each).items():
             study.set_user_attr(key, value)
         study.add_trials([_stored(each, *trial) for trial in each.trials])
 
 
-def _stored(made: Made, setting: Setting, mean: float, se: float) -> optuna.trial.FrozenTrial:
-    values = {knob: sorted({s[knob] for s, *_ in made.trials}, key=str) for knob, _ in made.default.items}
+def _stored(planted: PlantedStudy, setting: Setting, mean: float, se: float) -> optuna.trial.FrozenTrial:
+    values = {knob: sorted({s[knob] for s, *_ in planted.trials}, key=str) for knob, _ in planted.default.items}
     return create_trial(
         state=TrialState.COMPLETE,
         value=mean,
@@ -313,15 +327,15 @@ def _stored(made: Made, setting: Setting, mean: float, se: float) -> optuna.tria
     )
 
 
-def attributes(number: int, made: Made) -> dict[str, object]:
-    situation = made.situation
+def attributes(number: int, planted: PlantedStudy) -> dict[str, object]:
+    situation = planted.situation
     contenders = [
-        Contender(names=_names(setting, made, first=i == 1), setting=setting, deployment=Deployment())
-        for i, setting in enumerate(made.contenders)
+        Contender(names=_names(setting, planted, first=i == 1), setting=setting, deployment=Deployment())
+        for i, setting in enumerate(planted.contenders)
     ]
     rounds = [
-        Round(slices={c.names[0]: [_slice(made, y)] for c, y in zip(contenders, row, strict=True)})
-        for row in made.finals
+        Round(slices={c.names[0]: [_slice(planted, y)] for c, y in zip(contenders, row, strict=True)})
+        for row in planted.finals
     ]
     return {
         "schema": SCHEMA,
@@ -329,9 +343,11 @@ def attributes(number: int, made: Made) -> dict[str, object]:
         "seed": 0,
         "created": f"2026-11-{1 + number % 28:02d}T00:00:00+00:00",
         "updated": f"2026-11-{1 + number % 28:02d}T00:05:00+00:00",
-        "noise": Noise(quad_sd=QUAD_SD, process_sd=made.luck, drift=0.0, n_pairs=3, n_quads=6).to_dict(),
+        "noise": stored_noise(
+            Noise(block_sd=BLOCK_SD, process_sd=planted.process_sd, drift=0.0, n_pairs=3, n_blocks=6)
+        ),
         "features": to_builtins(situation.features),
-        "described": to_builtins(_subject(made)),
+        "described": to_builtins(_subject(planted)),
         "finals": {
             "contenders": [c.to_dict() for c in contenders],
             "rounds": [r.to_dict() for r in rounds],
@@ -342,9 +358,9 @@ def attributes(number: int, made: Made) -> dict[str, object]:
     }
 
 
-def _subject(made: Made) -> Subject:
+def _subject(planted: PlantedStudy) -> Subject:
     """Return what a made study is of."""
-    situation = made.situation
+    situation = planted.situation
     return Subject(
         machine=situation.machine,
         runtime={
@@ -365,33 +381,33 @@ def _subject(made: Made) -> Subject:
             batch_size=situation.batch_size,
         ),
         space="made",
-        points=len(made.trials),
+        points=len(planted.trials),
         knobs={
-            knob: KnobFacts(active=True, values=_domain(knob, value, made), variable=None, meaning=knob)
-            for knob, value in made.default.items
+            knob: KnobFacts(active=True, values=_domain(knob, value, planted), variable=None, meaning=knob)
+            for knob, value in planted.default.items
         },
         default=DEFAULT,
         baselines={
             name: BaselineFacts(setting=setting.to_dict(), same_as=(), source="made")
-            for name, setting in made.baselines.items()
+            for name, setting in planted.baselines.items()
         },
     )
 
 
-def _domain(knob: str, value: Value, made: Made) -> tuple[Value, ...]:
+def _domain(knob: str, value: Value, planted: PlantedStudy) -> tuple[Value, ...]:
     """Return what the space of the study had for a knob."""
     pool = knob in ("inter_op", "intra_op", "omp_num_threads")
-    return (1, made.situation.machine.usable_cores) if pool else (value,)
+    return (1, planted.situation.machine.usable_cores) if pool else (value,)
 
 
-def _names(setting: Setting, made: Made, *, first: bool) -> tuple[str, ...]:
+def _names(setting: Setting, planted: PlantedStudy, *, first: bool) -> tuple[str, ...]:
     """Return the names of a contender of the finals; the incumbent stands second."""
-    known = tuple(name for name, other in made.baselines.items() if other == setting)
-    return ((INCUMBENT,) if first or len(made.contenders) == 1 else ()) + known
+    baseline_settings = tuple(name for name, other in planted.baselines.items() if other == setting)
+    return ((INCUMBENT,) if first or len(planted.contenders) == 1 else ()) + baseline_settings
 
 
-def _slice(made: Made, log_rate: float) -> Slice:
-    elapsed_s = made.situation.batch_size / math.exp(log_rate)
+def _slice(planted: PlantedStudy, log_rate: float) -> Slice:
+    elapsed_s = planted.situation.batch_size / math.exp(log_rate)
     return Slice(start_s=0.0, elapsed_s=elapsed_s, n_steps=1, step_s=(elapsed_s,))
 
 

@@ -12,11 +12,11 @@ from tests.frameworks import subject
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
 from tuner.search.budget import Budget
+from tuner.search.loop import Search
 from tuner.search.plan import Plan
 from tuner.search.record import SCHEMA, Record, Trial
 from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import create_or_continue, open_storage
-from tuner.search.study import Study
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.noise import Noise
@@ -43,19 +43,19 @@ class Log:
     def stage(self, text: str) -> None:
         self.stages.append(text)
 
-    def noise_known(self, noise: Noise, floor: float) -> None:
+    def calibrated(self, noise: Noise, floor: float) -> None:
         assert noise.n_pairs >= 0
         assert floor > 0
 
-    def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
+    def trials_started(self, trials: Sequence[Trial], left_s: float | None) -> None:
         assert trials
         assert left_s is None or left_s > -1000
 
-    def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
+    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
         self.trials.append(trial)
         assert best is None or best.status is Status.OK
 
-    def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
+    def round_ended(self, number: int, round_: Round, left_s: float | None) -> None:
         self.rounds = number
 
 
@@ -81,7 +81,7 @@ def run(
     record.put("limits", (limits or Limits()).to_dict())
     record.put("seed", seed)
     log = log or Log()
-    Study(
+    Search(
         record=record,
         space=space,
         launcher=launcher,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import DATA
 from tests.frameworks import CATALOGUE
-from tuner.frameworks.tensorflow import judging, reach
+from tuner.frameworks.tensorflow import auditing, reach
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
 from tuner.space.deployment import Deployment
@@ -39,17 +39,17 @@ def judged(
     setting = Setting.of(data["setting"] | values)
     libraries = {"jemalloc": "/lib/libjemalloc.so.2", "intel-openmp": "/opt/intel/libiomp5.so"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judging, "binding_of", lambda *_: binding)
+        patch.setattr(auditing, "binding_of", lambda *_: binding)
         deployment = CATALOGUE.deploy(setting.to_dict(), libraries)
         return {f.knob: f for f in auditor_of(data, libraries).audit(setting, deployment, data["effective"])}
 
 
 @pytest.mark.parametrize("build", ["stock-2.21", "openmp-2.14"])
 def test_the_captured_processes_did_what_they_were_told(build: str) -> None:
-    found = judged(build)
-    assert len(found) == (2 if build == "stock-2.21" else 5)
-    assert {finding.answer for finding in found.values()} == {True}
-    assert unapplied(list(found.values())) is None
+    findings = judged(build)
+    assert len(findings) == (2 if build == "stock-2.21" else 5)
+    assert {finding.answer for finding in findings.values()} == {True}
+    assert unapplied(list(findings.values())) is None
 
 
 @pytest.mark.parametrize(
@@ -74,24 +74,24 @@ def test_a_knob_that_did_not_take_effect_is_told_with_what_was_seen(
         if build == "stock-2.21":
             effective["openmp"]["libraries"] = []
 
-    found = judged(build, without_openmp, **values)
-    assert found[knob].answer is False
-    assert words in found[knob].evidence
-    reason = unapplied(list(found.values()))
+    findings = judged(build, without_openmp, **values)
+    assert findings[knob].answer is False
+    assert words in findings[knob].evidence
+    reason = unapplied(list(findings.values()))
     assert reason is not None
     assert "did not take effect" in reason
 
 
 def test_threads_that_the_workload_itself_sets_make_the_variable_void() -> None:
-    found = judged("stock-2.21", lambda e: e["getters"].update(intra_op=7))
-    assert found["intra_op"].answer is False
-    assert "the workload itself sets 7 threads" in found["intra_op"].evidence
+    findings = judged("stock-2.21", lambda e: e["getters"].update(intra_op=7))
+    assert findings["intra_op"].answer is False
+    assert "the workload itself sets 7 threads" in findings["intra_op"].evidence
 
 
 def test_threads_of_the_workload_are_not_taken_for_tensorflows() -> None:
-    found = judged("openmp-2.14", lambda e: e["context"].update(created=None), intra_op=1)
-    assert found["intra_op"].answer is None
-    assert unapplied(list(found.values())) is None
+    findings = judged("openmp-2.14", lambda e: e["context"].update(created=None), intra_op=1)
+    assert findings["intra_op"].answer is None
+    assert unapplied(list(findings.values())) is None
 
 
 def test_the_masks_have_to_be_those_that_the_library_gives() -> None:
@@ -110,17 +110,17 @@ def test_the_masks_have_to_be_those_that_the_library_gives() -> None:
 
 def test_a_value_that_the_library_warns_of_did_not_take_effect() -> None:
     warning = 'KMP_AFFINITY: parameter invalid, ignoring "tight"'
-    found = judged("openmp-2.14", lambda e: e["openmp"].update(warnings=[warning]))
-    assert found["kmp_affinity"].answer is False
-    assert warning in found["kmp_affinity"].evidence
+    findings = judged("openmp-2.14", lambda e: e["openmp"].update(warnings=[warning]))
+    assert findings["kmp_affinity"].answer is False
+    assert warning in findings["kmp_affinity"].evidence
     harmless = "KMP_AFFINITY: granularity=core will be used"
     assert judged("openmp-2.14", lambda e: e["openmp"].update(warnings=[harmless]))["kmp_affinity"].answer
 
 
 def test_what_a_process_does_not_tell_is_unknown() -> None:
-    found = judged("openmp-2.14", lambda e: (e["openmp"].update(settings={}), e.update(onednn=None)), onednn=1)  # type: ignore[func-returns-value]
-    assert found["omp_num_threads"].answer is None
-    assert found["onednn"].answer is None
+    findings = judged("openmp-2.14", lambda e: (e["openmp"].update(settings={}), e.update(onednn=None)), onednn=1)  # type: ignore[func-returns-value]
+    assert findings["omp_num_threads"].answer is None
+    assert findings["onednn"].answer is None
     assert judged("openmp-2.14", onednn_allocator=1, xla="auto")["onednn_allocator"].answer is None
     assert judged("openmp-2.14", xla="auto")["xla"].answer is None
     assert judged("openmp-2.14", lambda e: e.update(xla=True), xla="auto")["xla"].answer is True

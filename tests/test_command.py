@@ -21,8 +21,8 @@ from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.space.deployment import Deployment
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.running import CommandLauncher, CommandProcess
-from tuner.workload.asked import Asked
 from tuner.workload.command import Command, NoNumberError
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Kind, find
 
 EIGHT = setting(inter_op=1, intra_op=2, batch_size=8)
@@ -38,8 +38,8 @@ def shell(folder: Path, text: str, deadline_s: float = 20.0) -> CommandLauncher:
     return launcher(folder, "sh", "-c", text, deadline_s=deadline_s)
 
 
-def process(made: CommandLauncher, deployment: Deployment | None = None) -> CommandProcess:
-    return made.launch(EIGHT, deployed(EIGHT) if deployment is None else deployment)
+def process(launcher: CommandLauncher, deployment: Deployment | None = None) -> CommandProcess:
+    return launcher.launch(EIGHT, deployed(EIGHT) if deployment is None else deployment)
 
 
 def test_the_values_of_the_setting_stand_in_their_places() -> None:
@@ -76,20 +76,20 @@ def test_the_scripts_among_the_words_are_part_of_what_is_measured(
     monkeypatch.chdir(tmp_path)
     script = tmp_path / "bench.py"
     script.write_text("print(1)")
-    asked = Asked(words=("sh", "--config=bench.py", "bench.py"), metric_regex="x")
-    found = find(asked)
-    assert (found.kind, found.name, found.path, found.item) == (Kind.COMMAND, "bench", tmp_path, "run")
+    spec = WorkloadSpec(words=("sh", "--config=bench.py", "bench.py"), metric_regex="x")
+    measured = find(spec)
+    assert (measured.kind, measured.name, measured.path, measured.item) == (Kind.COMMAND, "bench", tmp_path, "run")
     script.write_text("print(2)")
-    assert find(asked).fingerprint != found.fingerprint
-    assert find(Asked(words=asked.words, metric_regex="x", minimize=True)).fingerprint != find(asked).fingerprint
+    assert find(spec).fingerprint != measured.fingerprint
+    assert find(WorkloadSpec(words=spec.words, metric_regex="x", minimize=True)).fingerprint != find(spec).fingerprint
 
 
 def test_a_slice_is_a_run_and_its_numbers(tmp_path: Path) -> None:
-    made = shell(tmp_path, "echo rate: $TF_NUM_INTRAOP_THREADS; echo rate: 9 >&2; echo x > here")
-    one = process(made).slice(0.0)
+    launcher = shell(tmp_path, "echo rate: $TF_NUM_INTRAOP_THREADS; echo rate: 9 >&2; echo x > here")
+    one = process(launcher).slice(0.0)
     assert (one.n_steps, one.metrics) == (1, (2.0, 9.0))
     assert (tmp_path / "here").exists()
-    several = process(made).slice(0.3)
+    several = process(launcher).slice(0.3)
     assert several.n_steps > 1
     assert len(several.metrics) == 2 * several.n_steps
     assert several.elapsed_s == pytest.approx(sum(several.step_s), rel=0.01)
@@ -97,8 +97,8 @@ def test_a_slice_is_a_run_and_its_numbers(tmp_path: Path) -> None:
 
 
 def test_of_many_numbers_some_are_kept(tmp_path: Path) -> None:
-    found = process(shell(tmp_path, "for i in $(seq 1000); do echo rate: $i; done")).slice(0.0)
-    assert 100 < len(found.metrics) <= 400
+    measured = process(shell(tmp_path, "for i in $(seq 1000); do echo rate: $i; done")).slice(0.0)
+    assert 100 < len(measured.metrics) <= 400
 
 
 def test_what_is_compared_is_the_median_of_the_numbers() -> None:
@@ -125,16 +125,16 @@ def test_a_run_that_goes_wrong_is_a_failed_trial(tmp_path: Path, text: str, stat
     assert caught.value.status is status
     assert message in caught.value.message
     with pytest.raises(BadInputError, match="the command cannot be measured"):
-        shell(tmp_path, text).rehearse(EIGHT, deployed(EIGHT))
+        shell(tmp_path, text).run_once(EIGHT, deployed(EIGHT))
 
 
 def test_a_run_ends_at_its_deadline_with_all_that_it_started(tmp_path: Path) -> None:
-    made = shell(
+    launcher = shell(
         tmp_path, f"sleep 600 & echo $! > {tmp_path}/pid; setsid sleep 601 & echo rate: 1; wait", deadline_s=1.0
     )
     began = time.monotonic()
     with pytest.raises(TrialFailure) as caught:
-        process(made).slice(0.0)
+        process(launcher).slice(0.0)
     assert caught.value.status is Status.TIMEOUT
     assert time.monotonic() - began < 5.0
     assert wait_until(lambda: gone(int((tmp_path / "pid").read_text())), 2.0)
@@ -147,9 +147,9 @@ def test_what_a_run_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 
 def test_the_variables_of_the_setting_and_its_cpus_reach_the_command(tmp_path: Path) -> None:
     cpu = min(os.sched_getaffinity(0))
-    made = shell(tmp_path, "echo rate: $TF_NUM_INTRAOP_THREADS; grep Cpus_allowed_list /proc/self/status > cpus")
-    found = process(made, deployed(EIGHT) | Deployment(cpus=str(cpu))).slice(0.0)
-    assert found.metrics == (2.0,)
+    launcher = shell(tmp_path, "echo rate: $TF_NUM_INTRAOP_THREADS; grep Cpus_allowed_list /proc/self/status > cpus")
+    measured = process(launcher, deployed(EIGHT) | Deployment(cpus=str(cpu))).slice(0.0)
+    assert measured.metrics == (2.0,)
     assert (tmp_path / "cpus").read_text().split() == ["Cpus_allowed_list:", str(cpu)]
 
 
@@ -164,11 +164,11 @@ def test_of_all_runs_the_most_memory_is_told(tmp_path: Path) -> None:
 
 def test_two_commands_are_compared_in_turns(tmp_path: Path) -> None:
     # Long enough that no run takes half as long as another: a slice is one run then, however busy the machine is.
-    made = shell(tmp_path, "sleep 0.2; echo rate: $TFTUNE_TEST_RATE; echo $TFTUNE_TEST_RATE >> order")
-    made.rehearse(EIGHT, Deployment(env={"TFTUNE_TEST_RATE": "7"}))
-    a, b = (process(made, Deployment(env={"TFTUNE_TEST_RATE": rate})) for rate in ("100", "150"))
+    launcher = shell(tmp_path, "sleep 0.2; echo rate: $TFTUNE_TEST_RATE; echo $TFTUNE_TEST_RATE >> order")
+    launcher.run_once(EIGHT, Deployment(env={"TFTUNE_TEST_RATE": "7"}))
+    a, b = (process(launcher, Deployment(env={"TFTUNE_TEST_RATE": rate})) for rate in ("100", "150"))
     steps = a.ready().step_s, b.ready().step_s
-    pair = measure_pair(a, b, PairPlan(slice_s=0.001, min_quads=2, max_quads=2), step_s=steps, enough=lambda _: True)
+    pair = measure_pair(a, b, PairPlan(slice_s=0.001, min_blocks=2, max_blocks=2), step_s=steps, enough=lambda _: True)
     ratios = log_ratios(pair, Objective.MAXIMIZE, batch_sizes=(8, 8))
     assert ratios == pytest.approx([0.405465, 0.405465], abs=1e-5)
     order = "".join({"100": "a", "150": "b"}.get(line, "") for line in (tmp_path / "order").read_text().split())

@@ -17,7 +17,7 @@ from tests.processes import wait_until
 from tests.trees import add_cgroup_v1, add_cgroup_v2, write
 from tuner.machine import conditions
 from tuner.machine.conditions import Conditions, Reading, between, read
-from tuner.measure.warning import ADVICE, Code, merge, of_conditions
+from tuner.measure.warning import ADVICE, Code, condition_warnings, merge
 from tuner.report.result.study import WarningResult
 
 HZ = os.sysconf("SC_CLK_TCK")
@@ -100,7 +100,7 @@ def test_our_own_children_are_not_foreign() -> None:
     assert after.own_s - before.own_s > 1.2
     assert after.busy_s - before.busy_s > 1.0
     assert between(before, after, cpus=cpus).asleep_s == pytest.approx(0.0, abs=0.1)
-    assert conditions.asleep_s() >= 0.0
+    assert conditions.suspended_s() >= 0.0
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_our_own_children_are_not_foreign() -> None:
     ],
 )
 def test_each_disturbance_has_its_warning(change: dict[str, float], code: Code) -> None:
-    assert [w.code for w in of_conditions(replace(QUIET, **change))] == [code]
+    assert [w.code for w in condition_warnings(replace(QUIET, **change))] == [code]
 
 
 def test_a_quiet_machine_has_none_and_each_kind_comes_once() -> None:
-    assert of_conditions(QUIET) == []
-    twice = of_conditions(replace(QUIET, steal_share=0.1)), of_conditions(replace(QUIET, steal_share=0.2))
+    assert condition_warnings(QUIET) == []
+    twice = condition_warnings(replace(QUIET, steal_share=0.1)), condition_warnings(replace(QUIET, steal_share=0.2))
     [only] = merge(*twice)
-    assert "20 %" in only.found
+    assert "20 %" in only.observation
     assert WarningResult.of(only).advice
 
 

@@ -33,8 +33,8 @@ def test_sh(env: dict[str, str]) -> None:
         + f'exec "{sys.executable}" -c "import json, os; print(json.dumps(dict(os.environ)))"'
     )
     done = subprocess.run(["sh", "-eu", "-c", script], env={"HOME": "/h"}, capture_output=True, text=True, check=True)
-    seen = json.loads(done.stdout)
-    assert {name: seen[name] for name in env} == env
+    environment = json.loads(done.stdout)
+    assert {name: environment[name] for name in env} == env
 
 
 @pytest.mark.parametrize("env", ENVS)
@@ -75,26 +75,26 @@ def test_json(env: dict[str, str]) -> None:
 @pytest.mark.parametrize("env", ENVS)
 def test_docker_lines_by_the_dockerfile_reference(env: dict[str, str]) -> None:
     """ENV key="value": inside double quotes a backslash escapes the quote, the dollar sign and itself."""
-    found = {}
+    variables = {}
     for line in emit(Deployment(env=env), Format.DOCKER, title=TITLE).splitlines():
         if line.startswith("#"):
             continue
         name, value = re.fullmatch(r'ENV (\w+)="((?:[^"\\$]|\\.)*)"', line).groups()  # type: ignore[union-attr]
-        found[name] = re.sub(r"\\(.)", r"\1", value)
-    assert found == env
+        variables[name] = re.sub(r"\\(.)", r"\1", value)
+    assert variables == env
 
 
 @pytest.mark.parametrize("env", ENVS)
 def test_systemd_lines_by_the_manual(env: dict[str, str]) -> None:
     """systemd.exec(5): quoted assignments, C-style escapes, %% is a percent sign, $ has no meaning."""
-    found = {}
+    variables = {}
     for line in emit(Deployment(env=env), Format.SYSTEMD, title=TITLE).splitlines():
         if line.startswith("#"):
             continue
         name, value = re.fullmatch(r'Environment="(\w+)=((?:[^"\\]|\\.)*)"', line).groups()  # type: ignore[union-attr]
         assert "%" not in value.replace("%%", "")
-        found[name] = re.sub(r"\\(.)", r"\1", value).replace("%%", "%")
-    assert found == env
+        variables[name] = re.sub(r"\\(.)", r"\1", value).replace("%%", "%")
+    assert variables == env
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd's own checker")

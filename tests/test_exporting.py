@@ -12,32 +12,32 @@ import pytest
 
 from tests.frameworks import cached_folder
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
-from tuner.trial.exporting import is_whole, publish, sizes_of
-from tuner.workload.asked import Asked
+from tuner.trial.exporting import is_complete, publish, sizes_of
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import find, load
 
 
-def made(folder: Path, text: str, *, whole: bool = True) -> Path:
+def made(folder: Path, text: str, *, is_complete: bool = True) -> Path:
     """Make a folder that looks like an export."""
     folder.mkdir()
     (folder / "saved_model.pb").write_text(text)
     (folder / "tftune.json").write_text(json.dumps(sizes_of(folder)))
-    if not whole:
+    if not is_complete:
         (folder / "saved_model.pb").unlink()
     return folder
 
 
 def test_the_slower_of_two_processes_leaves_the_other_s_export_alone(tmp_path: Path) -> None:
-    there, part = made(tmp_path / "there", "first"), made(tmp_path / ".part-1", "later")
-    publish(part, there)
-    assert (there / "saved_model.pb").read_text() == "first"
+    exported, part = made(tmp_path / "there", "first"), made(tmp_path / ".part-1", "later")
+    publish(part, exported)
+    assert (exported / "saved_model.pb").read_text() == "first"
 
 
 def test_an_export_that_lost_a_file_is_replaced(tmp_path: Path) -> None:
-    there, part = made(tmp_path / "there", "first", whole=False), made(tmp_path / ".part-1", "later")
-    publish(part, there)
-    assert is_whole(there)
-    assert (there / "saved_model.pb").read_text() == "later"
+    exported, part = made(tmp_path / "there", "first", is_complete=False), made(tmp_path / ".part-1", "later")
+    publish(part, exported)
+    assert is_complete(exported)
+    assert (exported / "saved_model.pb").read_text() == "later"
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
@@ -46,34 +46,34 @@ def test_another_process_may_be_faster_between_the_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_is_whole: bool
 ) -> None:
     """The broken folder is moved out of the way, and just then another process puts its own there."""
-    there, part = made(tmp_path / "there", "first", whole=False), made(tmp_path / ".part-1", "mine")
+    exported, part = made(tmp_path / "there", "first", is_complete=False), made(tmp_path / ".part-1", "mine")
     rename: Callable[[Path, Path], Path] = Path.rename
 
     def renamed(self: Path, target: Path) -> Path:
         moved = rename(self, target)
-        if self == there:
-            made(there, "other", whole=other_is_whole)
+        if self == exported:
+            made(exported, "other", is_complete=other_is_whole)
         return moved
 
     monkeypatch.setattr(Path, "rename", renamed)
     if other_is_whole:
-        publish(part, there)
-        assert (there / "saved_model.pb").read_text() == "other"
+        publish(part, exported)
+        assert (exported / "saved_model.pb").read_text() == "other"
     else:
         with pytest.raises(OSError, match="not empty"):
-            publish(part, there)
+            publish(part, exported)
 
 
 def test_the_name_tells_framework_parameters_and_mode_apart(stock: Build) -> None:
-    usual = cached_folder(load("resnet50"), stock)
-    smaller = find(Asked(words=("resnet50",), params=("size=192",)))
-    eager, xla = (find(Asked(words=("resnet50",), execution=execution)) for execution in ("eager", "xla"))
-    assert usual != cached_folder(load("resnet50", mode="training"), stock)
-    assert usual != cached_folder(smaller, stock)
-    assert usual != cached_folder(load("resnet50"), replace(stock, tensorflow="2.20.0"))
-    assert usual != cached_folder(load("resnet50"), replace(stock, keras="3.0"))
-    assert usual != cached_folder(eager, stock)  # for which no SavedModel is made
-    assert usual == cached_folder(xla, stock)
+    default_folder = cached_folder(load("resnet50"), stock)
+    smaller = find(WorkloadSpec(words=("resnet50",), params=("size=192",)))
+    eager, xla = (find(WorkloadSpec(words=("resnet50",), execution=execution)) for execution in ("eager", "xla"))
+    assert default_folder != cached_folder(load("resnet50", mode="training"), stock)
+    assert default_folder != cached_folder(smaller, stock)
+    assert default_folder != cached_folder(load("resnet50"), replace(stock, tensorflow="2.20.0"))
+    assert default_folder != cached_folder(load("resnet50"), replace(stock, keras="3.0"))
+    assert default_folder != cached_folder(eager, stock)  # for which no SavedModel is made
+    assert default_folder == cached_folder(xla, stock)
 
 
 def test_a_copy_of_a_saved_model_is_another_one(tmp_path: Path, stock: Build) -> None:

@@ -24,7 +24,7 @@ from tuner.frameworks.framework import Framework
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.job.job import Job, prepare
-from tuner.job.request import Request, check, space_file
+from tuner.job.request import SearchRequest, parse_request, space_file
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
 from tuner.space import space as spaces
@@ -38,7 +38,7 @@ from tuner.space.values import Numbers, Value, Words, expand
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 FRAMEWORKS = {each.name: each for each in [*map(registry.find, registry.names()), from_outside()]}
@@ -94,7 +94,7 @@ def test_a_build_is_plain_data_that_names_its_framework(name: str, builds: Build
         document = json.loads(json.dumps(build.to_dict()))
         assert document["framework"] == name
         assert {"id", "python"} <= document.keys()
-        assert FRAMEWORKS[name].lines(document)[0]
+        assert FRAMEWORKS[name].build_lines(document)[0]
         assert build.title
 
 
@@ -110,12 +110,12 @@ def test_every_space_resolves_on_every_machine(
             assert space.default == framework.catalogue.default
             nothing = space.deployment(space.reference)
             assert (nothing.env, nothing.options, nothing.cpus) == ({}, {}, None)
-            others = [point for point in space.points if point.without("batch_size") != same_threads(space)]
-            assert all(space.deployment(point) != nothing for point in others)
+            other_points = [point for point in space.points if point.without("batch_size") != same_threads(space)]
+            assert all(space.deployment(point) != nothing for point in other_points)
             for setting in space.baselines.values():
                 for knob, value in setting.items:
                     assert framework.knobs[knob].parse(str(value), host) == value
-            regimes = framework.regimes(space)
+            regimes = framework.initial_design(space)
             assert set(regimes) <= set(space.points)
             assert not set(regimes) & set(space.baselines.values())
             assert all(framework.catalogue.n_threads(point) >= 0 for point in space.points[:100])
@@ -130,7 +130,7 @@ def same_threads(space: Space) -> Setting:
 def test_what_is_held_while_a_knob_is_proven_is_a_value(name: str, machine: Machine) -> None:
     framework = FRAMEWORKS[name]
     for knob in framework.knobs:
-        for other, value in framework.held(knob).items():
+        for other, value in framework.fixed_while_proving(knob).items():
             assert other != knob
             assert framework.knobs[other].parse(str(value), machine) == value
 
@@ -154,10 +154,10 @@ def test_every_knob_has_all_its_parts(name: str, knob_name: str, machine: Machin
     for build in builds[name]:
         default = knob.default(machine, build, 8)
         assert knob.parse(str(default), machine) == default
-        reason = knob.reason_off(build, {})
+        reason = knob.why_inactive(build, {})
         assert reason is None or len(reason) > 10
     # Who carries it shows it: what our own code is given or starts needs no judge, and everything else has one.
-    assert (knob.judge is None) is isinstance(knob.carrier, Argument | Processes)
+    assert (knob.audit is None) is isinstance(knob.carrier, Argument | Processes)
     other = next(value for value in some_values(knob, machine) if value != default)
     deployed = knob.carrier.deploy(other, {str(other): "/lib/a.so"})
     assert deployed
@@ -165,27 +165,27 @@ def test_every_knob_has_all_its_parts(name: str, knob_name: str, machine: Machin
     if knob.experiment is not None:
         assert knob.carrier.name == knob.experiment.name
         assert knob.experiment in framework.catalogue.experiments
-        assert knob.far is not None or not knob.core
-    if knob.far is not None:
-        low, high = knob.far(machine)
+        assert knob.contrast_values is not None or not knob.in_every_setting
+    if knob.contrast_values is not None:
+        low, high = knob.contrast_values(machine)
         assert low != high
         assert [knob.parse(str(value), machine) for value in (low, high)] == [low, high]
     if isinstance(knob.values, Numbers) and knob.values.counts_threads:
         beside = {each: framework.knobs[each].default(machine, builds[name][0], 8) for each in framework.knobs}
-        beside |= {"inter_op": 1, **framework.held(knob_name)}
-        few, many = (knob.threads({**beside, knob.name: n}) for n in (1, 4))
+        beside |= {"inter_op": 1, **framework.fixed_while_proving(knob_name)}
+        few, many = (knob.n_threads({**beside, knob.name: n}) for n in (1, 4))
         assert few < many  # a setting of fewer threads is simpler
     if knob.vocabulary is not None:
         scale = Scale(cores=4, sockets=1, pools=2, batch_size=8, pool=knob.vocabulary.pool or EIGEN, onednn=False)
-        assert knob.vocabulary.acts(scale)
+        assert knob.vocabulary.has_effect(scale)
         words = [term.words for term in knob.vocabulary.terms]
         assert len(set(words)) == len(words) > 0
-        values = [term.of(scale, {}) for term in knob.vocabulary.terms if term.name != COMPACT]
+        values = [term.value_at(scale, {}) for term in knob.vocabulary.terms if term.name != COMPACT]
         assert [knob.parse(str(value), machine) for value in values] == values
     assert set(knob.overrides) <= framework.knobs.keys()
     # An option of a session has to be one that the framework writes.
     if isinstance(knob.carrier, Option):
-        text = emit(deployed, Format.PYTHON, title="t", session=framework.session)
+        text = emit(deployed, Format.PYTHON, title="t", session=framework.session_code)
         ast.parse(text)
         assert knob.carrier.name in text
 
@@ -215,10 +215,10 @@ def test_a_knob_of_another_framework_is_told_by_its_owner(machine: Machine, tmp_
 def test_frameworks_are_found_by_name_and_by_file(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="unknown framework 'onnxruntim'; did you mean onnxruntime"):
         registry.find("onnxruntim")
-    assert registry.reads(tmp_path / "model.onnx") is FRAMEWORKS["onnxruntime"]
-    assert registry.reads(tmp_path / "model.keras") is FRAMEWORKS["tensorflow"]
-    assert registry.reads(tmp_path / "model.py") is None
-    assert registry.of({"tensorflow": "2.21.0"}) is FRAMEWORKS["tensorflow"]  # a study of an earlier version
+    assert registry.reader_of(tmp_path / "model.onnx") is FRAMEWORKS["onnxruntime"]
+    assert registry.reader_of(tmp_path / "model.keras") is FRAMEWORKS["tensorflow"]
+    assert registry.reader_of(tmp_path / "model.py") is None
+    assert registry.for_build({"tensorflow": "2.21.0"}) is FRAMEWORKS["tensorflow"]  # a study of an earlier version
 
 
 # ---- real processes -------------------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ UNLIKE_THE_DEFAULT: dict[str, dict[str, Value]] = {
 @pytest.fixture(scope="module", params=UNLIKE_THE_DEFAULT)
 def job(request: pytest.FixtureRequest) -> Job:
     """A job of a shipped workload on each framework."""
-    asked = Asked.named("lenet5", framework=request.param)
-    return prepare(check(Request(workload=asked, batch_size="8"), stores=False))
+    spec = WorkloadSpec.of_name("lenet5", framework=request.param)
+    return prepare(parse_request(SearchRequest(workload=spec, batch_size="8"), stores=False))
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +251,7 @@ def launchers(job: Job) -> Iterator[dict[str, Launcher]]:
         raise AssertionError(line)
 
     job.export()
-    with closing(ForkLauncher(job.target(), told=told)) as forks:
+    with closing(ForkLauncher(job.target(), notify=told)) as forks:
         yield {"fresh": FreshLauncher(target=job.target()), "fork": forks}
 
 
@@ -287,7 +287,11 @@ def test_every_knob_takes_effect_in_a_process(job: Job, launchers: dict[str, Lau
 def test_a_workload_computes_the_same_whatever_computes_it() -> None:
     samples = {}
     for name in UNLIKE_THE_DEFAULT:
-        job = prepare(check(Request(workload=Asked.named("lenet5", framework=name), batch_size="8"), stores=False))
+        job = prepare(
+            parse_request(
+                SearchRequest(workload=WorkloadSpec.of_name("lenet5", framework=name), batch_size="8"), stores=False
+            )
+        )
         job.export()
         launcher = FreshLauncher(target=job.target())
         reference = job.space.reference

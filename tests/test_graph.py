@@ -39,23 +39,23 @@ class Building:
 
 
 def chain(n: int) -> Graph:
-    made = Building()
-    x = made.add("Placeholder", out=tensor(1, 8))
+    builder = Building()
+    x = builder.add("Placeholder", out=tensor(1, 8))
     for _ in range(n):
-        x = made.add("Relu", made.product(x), out=tensor(1, 8))
-    return made.done(x)
+        x = builder.add("Relu", builder.product(x), out=tensor(1, 8))
+    return builder.done(x)
 
 
 def towers(n: int, length: int) -> Graph:
-    made = Building()
-    x = made.add("Placeholder", out=tensor(1, 8))
+    builder = Building()
+    x = builder.add("Placeholder", out=tensor(1, 8))
     ends = []
     for _ in range(n):
         end = x
         for _ in range(length):
-            end = made.product(end)
+            end = builder.product(end)
         ends.append(end)
-    return made.done(made.add("AddN", *ends, out=tensor(1, 8)))
+    return builder.done(builder.add("AddN", *ends, out=tensor(1, 8)))
 
 
 @pytest.mark.parametrize("n", [1, 5, 40])
@@ -72,33 +72,33 @@ def test_the_width_of_parallel_towers_is_their_number(n: int, length: int) -> No
 
 
 def test_a_graph_without_heavy_operators_has_no_width() -> None:
-    made = Building()
-    x = made.add("Relu", made.add("Placeholder", out=tensor(1, 8)), out=tensor(1, 8))
-    found = features(made.done(x))
+    builder = Building()
+    x = builder.add("Relu", builder.add("Placeholder", out=tensor(1, 8)), out=tensor(1, 8))
+    found = features(builder.done(x))
     assert (found.heavy_operators, found.layers, found.width, found.depth) == (0, 0, 0.0, 1)
     assert features(Graph(nodes=(), outputs=())).depth == 0
 
 
 def test_gradients_are_work_and_no_width() -> None:
     """The loss is what a training step returns; what is made from the loss is a gradient."""
-    made = Building()
-    x = made.add("Placeholder", out=tensor(1, 8))
-    forward = made.product(x)
-    loss = made.add("Mean", forward, out=tensor())
-    gradient = made.add("MatMul", loss, forward, out=tensor(8, 8))
-    made.add("ResourceApplyGradientDescent", gradient, out=tensor())
-    found = features(made.done(loss))
+    builder = Building()
+    x = builder.add("Placeholder", out=tensor(1, 8))
+    forward = builder.product(x)
+    loss = builder.add("Mean", forward, out=tensor())
+    gradient = builder.add("MatMul", loss, forward, out=tensor(8, 8))
+    builder.add("ResourceApplyGradientDescent", gradient, out=tensor())
+    found = features(builder.done(loss))
     assert (found.heavy_operators, found.layers) == (1, 1)
     assert found.operators["MatMul"] == 2
 
 
 def test_what_looks_up_a_shape_is_not_heavy() -> None:
-    made = Building()
-    table, sizes = made.add("Const", out=tensor(1000, 16)), made.add("Const", out=tensor(4, dtype="int32"))
-    words = made.add("Placeholder", out=tensor(1, 4, dtype="int32"))
-    rows = made.add("GatherV2", table, words, out=tensor(1, 4, 16))
-    some = made.add("GatherV2", sizes, words, out=tensor(2, dtype="int32"))
-    assert features(made.done(made.add("Reshape", rows, some, out=tensor(4, 16)))).heavy_operators == 1
+    builder = Building()
+    table, sizes = builder.add("Const", out=tensor(1000, 16)), builder.add("Const", out=tensor(4, dtype="int32"))
+    words = builder.add("Placeholder", out=tensor(1, 4, dtype="int32"))
+    rows = builder.add("GatherV2", table, words, out=tensor(1, 4, 16))
+    some = builder.add("GatherV2", sizes, words, out=tensor(2, dtype="int32"))
+    assert features(builder.done(builder.add("Reshape", rows, some, out=tensor(4, 16)))).heavy_operators == 1
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_elements_have_their_size(dtype: str, size: int) -> None:
 
 def test_a_net_of_many_joins_takes_no_time() -> None:
     """Every layer takes every earlier one: the number of paths is exponential, that of edges is not."""
-    made = Building()
-    known = [made.add("Placeholder", out=tensor(1, 8))]
+    builder = Building()
+    layer_nodes = [builder.add("Placeholder", out=tensor(1, 8))]
     for _ in range(300):
-        joined = made.add("ConcatV2", *known, out=tensor(1, 8))
-        known.append(made.product(joined))
+        joined = builder.add("ConcatV2", *layer_nodes, out=tensor(1, 8))
+        layer_nodes.append(builder.product(joined))
     began = time.perf_counter()
-    found = features(made.done(known[-1]))
+    found = features(builder.done(layer_nodes[-1]))
     assert time.perf_counter() - began < 1.0
     assert (found.heavy_operators, found.layers, found.width) == (300, 300, 1.0)
 
@@ -126,12 +126,12 @@ def test_width_is_what_counting_all_paths_says() -> None:
     """The pass in topological order against a walk over every path, on small random graphs."""
     rng = random.Random(0)
     for _ in range(50):
-        made = Building()
-        ids = [made.add("Placeholder", out=tensor(1, 8))]
+        builder = Building()
+        ids = [builder.add("Placeholder", out=tensor(1, 8))]
         for _ in range(10):
             parents = rng.sample(ids, k=min(len(ids), rng.choice((1, 2))))
-            ids.append(made.add(rng.choice(("MatMul", "AddV2")), *parents, out=tensor(1, 8)))
-        graph = made.done(*ids)
+            ids.append(builder.add(rng.choice(("MatMul", "AddV2")), *parents, out=tensor(1, 8)))
+        graph = builder.done(*ids)
 
         def longest(i: int, graph: Graph = graph) -> int:
             node = graph.nodes[i]
@@ -141,7 +141,7 @@ def test_width_is_what_counting_all_paths_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "taken", "out", "attributes", "expected"),
+    ("op", "input_shapes", "out", "attributes", "expected"),
     [
         ("MatMul", [(3, 5), (5, 7)], (3, 7), {}, 2 * 3 * 5 * 7),
         ("MatMul", [(5, 3), (5, 7)], (3, 7), {"transpose_a": True}, 2 * 3 * 5 * 7),
@@ -160,47 +160,47 @@ def test_width_is_what_counting_all_paths_says() -> None:
 )
 def test_operations_are_counted(
     op: str,
-    taken: list[tuple[int, ...]],
+    input_shapes: list[tuple[int, ...]],
     out: tuple[int, ...],
     attributes: dict[str, object],
     expected: int,
 ) -> None:
-    made = Building()
-    inputs = [made.add("Placeholder", out=tensor(*shape)) for shape in taken]
-    node = made.add(op, *inputs, out=tensor(*out), **attributes)
-    assert flops(made.done(node), made.nodes[node]) == expected
+    builder = Building()
+    inputs = [builder.add("Placeholder", out=tensor(*shape)) for shape in input_shapes]
+    node = builder.add(op, *inputs, out=tensor(*out), **attributes)
+    assert flops(builder.done(node), builder.nodes[node]) == expected
 
 
 def test_the_gradients_of_a_convolution_cost_as_much_as_itself() -> None:
-    made = Building()
-    image, kernel = made.add("Placeholder", out=tensor(1, 8, 8, 3)), made.add("Const", out=tensor(5, 5, 3, 6))
-    forward = made.add("Conv2D", image, kernel, out=tensor(1, 4, 4, 6))
-    sizes = made.add("Const", out=tensor(4, dtype="int32"))
-    to_input = made.add("Conv2DBackpropInput", sizes, kernel, forward, out=tensor(1, 8, 8, 3))
-    to_filter = made.add("Conv2DBackpropFilter", image, sizes, forward, out=tensor(5, 5, 3, 6))
-    graph = made.done(to_input, to_filter)
+    builder = Building()
+    image, kernel = builder.add("Placeholder", out=tensor(1, 8, 8, 3)), builder.add("Const", out=tensor(5, 5, 3, 6))
+    forward = builder.add("Conv2D", image, kernel, out=tensor(1, 4, 4, 6))
+    sizes = builder.add("Const", out=tensor(4, dtype="int32"))
+    to_input = builder.add("Conv2DBackpropInput", sizes, kernel, forward, out=tensor(1, 8, 8, 3))
+    to_filter = builder.add("Conv2DBackpropFilter", image, sizes, forward, out=tensor(5, 5, 3, 6))
+    graph = builder.done(to_input, to_filter)
     assert len({flops(graph, graph.nodes[i]) for i in (forward, to_input, to_filter)}) == 1
 
 
 def test_a_loop_is_counted_as_often_as_it_runs() -> None:
-    made = Building()
-    x = made.add("Placeholder", out=tensor(1, 8))
-    weights = made.add("Const", out=tensor(8, 8))
-    made.add("MatMul", x, weights, out=tensor(1, 8), times=35)
-    assert features(made.done(2)).flops == 35 * 2 * 8 * 8
-    assert features(made.done(2)).known
-    made.add("MatMul", x, weights, out=tensor(1, 8), times=None)
-    assert not features(made.done(3)).known
+    builder = Building()
+    x = builder.add("Placeholder", out=tensor(1, 8))
+    weights = builder.add("Const", out=tensor(8, 8))
+    builder.add("MatMul", x, weights, out=tensor(1, 8), times=35)
+    assert features(builder.done(2)).flops == 35 * 2 * 8 * 8
+    assert features(builder.done(2)).known
+    builder.add("MatMul", x, weights, out=tensor(1, 8), times=None)
+    assert not features(builder.done(3)).known
 
 
 def test_bytes_are_what_is_read_and_written() -> None:
-    made = Building()
-    x, weights = made.add("Placeholder", out=tensor(3, 5)), made.add("Const", out=tensor(5, 7))
-    node = made.add("MatMul", x, weights, out=tensor(3, 7))
-    assert moved_bytes(made.done(node), made.nodes[node]) == F32 * (15 + 35 + 21)
-    table, ids = made.add("Const", out=tensor(1000, 16)), made.add("Placeholder", out=tensor(4))
-    lookup = made.add("GatherV2", table, ids, out=tensor(4, 16))
-    assert moved_bytes(made.done(lookup), made.nodes[lookup]) == F32 * (2 * 64 + 4)
+    builder = Building()
+    x, weights = builder.add("Placeholder", out=tensor(3, 5)), builder.add("Const", out=tensor(5, 7))
+    node = builder.add("MatMul", x, weights, out=tensor(3, 7))
+    assert moved_bytes(builder.done(node), builder.nodes[node]) == F32 * (15 + 35 + 21)
+    table, ids = builder.add("Const", out=tensor(1000, 16)), builder.add("Placeholder", out=tensor(4))
+    lookup = builder.add("GatherV2", table, ids, out=tensor(4, 16))
+    assert moved_bytes(builder.done(lookup), builder.nodes[lookup]) == F32 * (2 * 64 + 4)
 
 
 def test_a_graph_is_written_and_read() -> None:

@@ -15,15 +15,15 @@ import pytest
 from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
 from tuner.job.job import Job, prepare
-from tuner.job.request import Request, check
+from tuner.job.request import SearchRequest, parse_request
 from tuner.report.emit import Format, emit
 from tuner.space.deployment import Deployment
 from tuner.trial import group
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
-from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
-from tuner.workload.asked import Asked
+from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
+from tuner.workload.spec import WorkloadSpec
 
 
 def a_slice(n_steps: int, step_s: float, *, resumed: bool = False) -> Slice:
@@ -44,8 +44,8 @@ class Made:
     def peak_memory_bytes(self) -> int | None:
         return self.memory_bytes
 
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> ReadyReport:
+        return ReadyReport(
             import_s=self.step_s,
             context_s=0.1,
             load_s=0.1,
@@ -56,22 +56,22 @@ class Made:
             settled=True,
         )
 
-    def ready(self) -> Facts:
+    def ready(self) -> ReadyReport:
         if self.fails is not None:
             raise TrialFailure(self.fails, "no more", hint="less")
         return self.facts()
 
-    def begin_batch(self, batch_size: int) -> None:
+    def start_batch(self, batch_size: int) -> None:
         self.log.append(f"begin batch {batch_size}")
 
-    def end_batch(self) -> Facts:
+    def end_batch(self) -> ReadyReport:
         self.log.append("end batch")
         return self.facts()
 
-    def rebatch(self, batch_size: int) -> Facts:
+    def set_batch_size(self, batch_size: int) -> ReadyReport:
         raise AssertionError("the others would wait")
 
-    def begin_slice(self, duration_s: float) -> None:
+    def start_slice(self, duration_s: float) -> None:
         self.log.append(f"begin {duration_s}")
 
     def end_slice(self) -> Slice:
@@ -87,9 +87,9 @@ class Made:
     def resume(self) -> None:
         self.log.append("resume")
 
-    def close(self) -> Exit:
+    def close(self) -> ExitStatus:
         self.log.append("close")
-        return Exit(returncode=0 if self.fails is None else 1, peak_memory_bytes=self.memory_bytes)
+        return ExitStatus(returncode=0 if self.fails is None else 1, peak_memory_bytes=self.memory_bytes)
 
 
 def test_the_rate_of_a_group_is_the_sum_of_its_members() -> None:
@@ -102,19 +102,19 @@ def test_the_rate_of_a_group_is_the_sum_of_its_members() -> None:
     ran = both.slice(0.5)
     assert ran.n_steps / ran.elapsed_s == pytest.approx(1 / 0.1 + 1 / 0.2)
     assert sorted(ran.step_s) == [0.1] * 4 + [0.2] * 4
-    both.rebatch(16)
+    both.set_batch_size(16)
     both.pause()
     both.resume()
-    assert both.close() == Exit(returncode=0, peak_memory_bytes=200)
-    begun = ["begin 0.5", "end", "begin batch 16", "end batch", "pause", "resume", "close"]
-    assert [member.log for member in members] == [begun, begun]
+    assert both.close() == ExitStatus(returncode=0, peak_memory_bytes=200)
+    expected_calls = ["begin 0.5", "end", "begin batch 16", "end batch", "pause", "resume", "close"]
+    assert [member.log for member in members] == [expected_calls, expected_calls]
 
 
 def test_the_first_step_after_a_pause_counts_for_no_member() -> None:
     slow = Slice(start_s=0.0, elapsed_s=1.4, n_steps=5, step_s=(1.0, 0.1, 0.1, 0.1, 0.1), resumed=True)
     ran = group.combined([slow, slow])
     assert ran.n_steps / ran.elapsed_s == pytest.approx(2 / 0.1)
-    assert ran.settled == (8, pytest.approx(0.4))
+    assert ran.counted_steps == (8, pytest.approx(0.4))
 
 
 def test_a_member_that_fails_is_named() -> None:
@@ -152,8 +152,8 @@ def test_snippets_say_how_many_to_start() -> None:
 
 def test_a_command_starts_its_own_processes() -> None:
     def job(*words: str) -> Job:
-        asked = Asked(words=("echo", "rate=1", *words), metric_regex=r"rate=(\d+)")
-        return prepare(check(Request(workload=asked, pins=["instances=2"]), stores=False))
+        spec = WorkloadSpec(words=("echo", "rate=1", *words), metric_regex=r"rate=(\d+)")
+        return prepare(parse_request(SearchRequest(workload=spec, pins=["instances=2"]), stores=False))
 
     with pytest.raises(BadInputError, match="a command starts its own processes, and this one is told no number"):
         job()
@@ -167,15 +167,15 @@ def test_a_command_starts_its_own_processes() -> None:
 def job() -> Job:
     """Two processes of a shipped workload, a thread each."""
     pins = ["instances=2", "inter_op=1", "intra_op=1"]
-    asked = Asked.named("lenet5", framework="tensorflow")
-    return prepare(check(Request(workload=asked, pins=pins, batch_size="64"), stores=False))
+    spec = WorkloadSpec.of_name("lenet5", framework="tensorflow")
+    return prepare(parse_request(SearchRequest(workload=spec, pins=pins, batch_size="64"), stores=False))
 
 
 @pytest.fixture(scope="module")
 def launchers(job: Job) -> Iterator[dict[str, Launcher]]:
     """Both launchers."""
     job.export()
-    with closing(ForkLauncher(job.target(), told=print)) as forks:
+    with closing(ForkLauncher(job.target(), notify=print)) as forks:
         yield {"fresh": FreshLauncher(target=job.target()), "fork": forks}
 
 
@@ -193,7 +193,7 @@ def test_two_processes_run_beside_each_other(job: Job, launchers: dict[str, Laun
         began_s = time.monotonic()
         ran = process.slice(1.0)
         took_s = time.monotonic() - began_s
-        process.rebatch(8)
+        process.set_batch_size(8)
         small = process.slice(0.1)
     alone = two.with_values(instances=1)
     with closing(launchers[kind].launch(alone, job.space.deployment(alone))) as single:

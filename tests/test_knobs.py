@@ -13,7 +13,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
-from tuner.space import judging
+from tuner.space import auditing
 from tuner.space.carrier import Variable
 from tuner.space.deployment import Deployment
 from tuner.space.knob import Knob
@@ -74,10 +74,10 @@ def test_bad_presets_are_told(machine: Machine) -> None:
 def test_the_extended_space_has_what_can_be_deployed(machine: Machine, stock: Build, resnet50: Workload) -> None:
     space = space_of("extended", machine, stock, resnet50, libraries=LIBRARIES)
     assert space.domains["malloc"] == ("glibc", "tcmalloc")
-    assert space.dropped == {"malloc": "jemalloc: no such library is installed here"}
+    assert space.unavailable_values == {"malloc": "jemalloc: no such library is installed here"}
     assert space.domains["cpus"] == ("0-15", "0-3,8-11")
-    assert "openmp_library" in space.off
-    assert "omp_proc_bind" not in space.off  # not asked for, not spoken of
+    assert "openmp_library" in space.inactive
+    assert "omp_proc_bind" not in space.inactive  # not asked for, not spoken of
     assert space.baselines["intel"]["malloc"] == "tcmalloc"
     bare = space_of("extended", machine, stock, resnet50)
     assert bare.domains["malloc"] == ("glibc",)
@@ -87,7 +87,7 @@ def test_the_extended_space_has_what_can_be_deployed(machine: Machine, stock: Bu
 def test_an_openmp_build_may_choose_its_library(machine: Machine, openmp: Build, resnet50: Workload) -> None:
     space = space_of("extended", machine, openmp, resnet50, libraries=LIBRARIES)
     assert space.domains["openmp_library"] == ("bundled", "intel-openmp")
-    assert "OpenMP knobs" in space.off["onednn"]
+    assert "OpenMP knobs" in space.inactive["onednn"]
     both = space.reference.with_values(openmp_library="intel-openmp", malloc="tcmalloc")
     assert space.deployment(both).env["LD_PRELOAD"] == "/opt/libiomp5.so:/usr/lib/libtcmalloc_minimal.so.4"
 
@@ -109,15 +109,15 @@ def test_a_variable_of_the_environment_is_left_alone(machine: Machine, stock: Bu
     inherited = {"TF_ENABLE_ONEDNN_OPTS": "0", "LD_PRELOAD": "/usr/lib/libtcmalloc.so"}
     assert CATALOGUE.scrub(inherited) == (inherited, [])
     space = space_of("extended", machine, stock, resnet50, libraries=LIBRARIES, inherited=inherited)
-    assert {"onednn", "malloc"} <= space.off.keys()
-    assert "set in your environment" in space.off["malloc"]
+    assert {"onednn", "malloc"} <= space.inactive.keys()
+    assert "set in your environment" in space.inactive["malloc"]
     with pytest.raises(BadInputError, match="set in your environment"):
         space_of("cpu", machine, stock, resnet50, pins={"malloc": "tcmalloc"}, libraries=LIBRARIES, inherited=inherited)
 
 
 def test_openmp_s_own_spelling_stands_in_for_intel_s(machine: Machine, openmp: Build, resnet50: Workload) -> None:
     space = space_of("portable", machine, openmp, resnet50)
-    assert "omp_proc_bind is another spelling" in space.off["kmp_affinity"]
+    assert "omp_proc_bind is another spelling" in space.inactive["kmp_affinity"]
     assert space.baselines["intel"]["omp_proc_bind"] == "close"
     assert space.baselines["tf-default"]["omp_proc_bind"] == "false"
     assert "KMP_AFFINITY" not in space.deployment(space.baselines["intel"]).env
@@ -128,8 +128,8 @@ def test_openmp_s_own_spelling_stands_in_for_intel_s(machine: Machine, openmp: B
 def test_gnu_s_library_hears_no_kmp_variable(machine: Machine, openmp: Build, resnet50: Workload) -> None:
     gnu = replace(openmp, openmp_libraries=["/usr/lib/libgomp.so.1"])
     space = space_of("cpu", machine, gnu, resnet50)
-    assert {"kmp_affinity", "kmp_blocktime"} == space.off.keys()
-    assert "GNU's OpenMP library" in space.off["kmp_affinity"]
+    assert {"kmp_affinity", "kmp_blocktime"} == space.inactive.keys()
+    assert "GNU's OpenMP library" in space.inactive["kmp_affinity"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_affinities_that_bind_alike_become_one(laptop: Machine, openmp: Build, r
 
 
 def test_defaults_come_from_what_was_seen(laptop: Machine, openmp: Build) -> None:
-    seen = [
+    observations = [
         {
             "changes": None,
             "created": 5,
@@ -170,10 +170,10 @@ def test_defaults_come_from_what_was_seen(laptop: Machine, openmp: Build) -> Non
             "openmp": {"max_threads": 3, "blocktime_ms": 0, "cpus": [0]},
         }
     ]
-    here = replace(openmp, observations=seen, cpus=4)
-    assert KNOBS["kmp_blocktime"].default(laptop, here, 8) == 0
-    assert KNOBS["omp_num_threads"].default(laptop, here, 8) == 3
-    elsewhere = replace(here, cpus=2)  # another mask: what was seen there says nothing
+    build_here = replace(openmp, observations=observations, cpus=4)
+    assert KNOBS["kmp_blocktime"].default(laptop, build_here, 8) == 0
+    assert KNOBS["omp_num_threads"].default(laptop, build_here, 8) == 3
+    elsewhere = replace(build_here, cpus=2)  # another mask: what was seen there says nothing
     assert KNOBS["omp_num_threads"].default(laptop, elsewhere, 8) == 4
 
 
@@ -187,9 +187,9 @@ def test_a_knob_is_one_object_and_one_line_of_a_space_file(
         values=Numbers(limit=1024),
         carrier=Variable("MALLOC_ARENA_MAX"),
         default=lambda machine, *_: 8 * machine.logical_cpus,
-        judge=judging.untold,
-        core=False,
-        early=True,
+        audit=auditing.unobservable,
+        in_every_setting=False,
+        read_at_start=True,
     )
     monkeypatch.setitem(KNOBS, arenas.name, arenas)
     (tmp_path / "mine.toml").write_text('schema = 1\n[knobs.malloc_arenas]\nvalues = [1, 2, "physical_cores"]\n')

@@ -20,13 +20,13 @@ from tests.frameworks import deployed
 from tests.processes import gone, wait_until
 from tuner.errors import TunerError
 from tuner.job.job import Job, prepare
-from tuner.job.request import Request, check
+from tuner.job.request import SearchRequest, parse_request
 from tuner.space.deployment import Deployment
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher, Process, Target
 from tuner.trial.outcome import Status, TrialFailure
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -57,7 +57,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A job on this interpreter."""
     path = tmp_path_factory.mktemp("workload") / "product.py"
     path.write_text(WORKLOAD)
-    return prepare(check(Request(workload=Asked.named(str(path))), stores=False))
+    return prepare(parse_request(SearchRequest(workload=WorkloadSpec.of_name(str(path))), stores=False))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def forks(target: Target) -> Iterator[ForkLauncher]:
     def told(line: str) -> None:
         raise AssertionError(line)
 
-    with closing(ForkLauncher(target, told=told)) as launcher:
+    with closing(ForkLauncher(target, notify=told)) as launcher:
         yield launcher
 
 
@@ -109,12 +109,12 @@ def test_the_setting_holds_in_the_process(launcher: Launcher) -> None:
 def test_a_process_goes_on_with_other_batch_sizes(launcher: Launcher) -> None:
     process = launch(launcher)
     first = process.ready()
-    held = process.peak_memory_bytes
-    assert held is not None
+    peak_bytes = process.peak_memory_bytes
+    assert peak_bytes is not None
     process.pause()
     process.resume()
     assert [process.slice(0.05).resumed for _ in range(2)] == [True, False]
-    large = process.rebatch(4_000_000)  # a gigabyte of inputs
+    large = process.set_batch_size(4_000_000)  # a gigabyte of inputs
     assert large.effective == first.effective
     assert (large.import_s, large.context_s, large.load_s) == (0.0, 0.0, 0.0)
     assert large.sample is None or first.sample is None or large.sample["inputs"] == first.sample["inputs"]
@@ -122,8 +122,8 @@ def test_a_process_goes_on_with_other_batch_sizes(launcher: Launcher) -> None:
     process.slice(0.05)
     peak = process.peak_memory_bytes
     assert peak is not None
-    assert peak > held + (1 << 30)
-    small = process.rebatch(8)
+    assert peak > peak_bytes + (1 << 30)
+    small = process.set_batch_size(8)
     assert process.slice(0.05).n_steps > 10
     assert small.step_s < 0.1 * large.step_s
     assert process.peak_memory_bytes < peak  # the most that this batch size holds, not the one before
@@ -135,7 +135,7 @@ def test_a_batch_that_fails_ends_its_process_and_is_told(launcher: Launcher) -> 
     process.ready()
     assert process.slice(0.05).n_steps > 0
     with pytest.raises(TrialFailure, match="no room") as caught:
-        process.rebatch(64)
+        process.set_batch_size(64)
     assert caught.value.status is Status.OOM
     process.close()
     assert gone(process.pid)  # type: ignore[attr-defined]
@@ -192,7 +192,7 @@ def test_last_words_are_kept(launcher: Launcher) -> None:
 
 def test_a_hang_ends_at_its_deadline(launcher: Launcher, target: Target) -> None:
     short = replace(target, deadline_s=12.0)
-    launcher = FreshLauncher(target=short) if isinstance(launcher, FreshLauncher) else ForkLauncher(short, told=print)
+    launcher = FreshLauncher(target=short) if isinstance(launcher, FreshLauncher) else ForkLauncher(short, notify=print)
     try:
         caught = failure(launch(launcher, "time.sleep(600)"))
         assert (caught.status, "within 12 s" in caught.message) == (Status.TIMEOUT, True)
@@ -241,8 +241,8 @@ def test_the_kernel_is_to_take_the_trial_first_and_ctrl_c_does_not_reach_it(laun
 
 
 def test_cpus_are_kept_to(launcher: Launcher) -> None:
-    kept = ONE.with_values(cpus=str(FIRST_CPU))
-    process = launcher.launch(kept, deployed(kept))
+    pinned_setting = ONE.with_values(cpus=str(FIRST_CPU))
+    process = launcher.launch(pinned_setting, deployed(pinned_setting))
     assert process.ready().effective["mask"] == str(FIRST_CPU)
     process.close()
 
@@ -251,9 +251,11 @@ def test_cpus_that_the_workload_changes_are_not_those_of_the_setting(launcher: L
     if N_CPUS < 2:
         pytest.skip("with one CPU there is no other one to move to")
     other = max(os.sched_getaffinity(0))
-    kept = ONE.with_values(cpus=str(FIRST_CPU))
+    pinned_setting = ONE.with_values(cpus=str(FIRST_CPU))
     body = f"os.sched_setaffinity(0, {{{other}}})"
-    caught = failure(launcher.launch(kept, deployed(kept) | Deployment(env={"TFTUNE_TEST_BODY": body})))
+    caught = failure(
+        launcher.launch(pinned_setting, deployed(pinned_setting) | Deployment(env={"TFTUNE_TEST_BODY": body}))
+    )
     assert caught.status is Status.UNAPPLIED
     assert f"may use CPUs {other}" in caught.message
 
@@ -295,9 +297,9 @@ def test_a_fork_is_ready_sooner(target: Target, forks: ForkLauncher) -> None:
 def test_what_is_read_early_gets_a_server_of_its_own(target: Target, job: Job) -> None:
     if job.build.onednn_runtime != "threadpool":
         pytest.skip("this TensorFlow was built without oneDNN")
-    on, off = (ONE.with_values(onednn=switch) for switch in (1, 0))
-    with closing(ForkLauncher(target, told=print)) as launcher:
-        for asked, expected in ((on, True), (off, False), (on, True)):
+    with_onednn, off = (ONE.with_values(onednn=switch) for switch in (1, 0))
+    with closing(ForkLauncher(target, notify=print)) as launcher:
+        for asked, expected in ((with_onednn, True), (off, False), (with_onednn, True)):
             process = launcher.launch(asked, deployed(asked))
             assert process.ready().effective["onednn"] is expected
             process.close()
@@ -311,7 +313,7 @@ def test_what_is_read_early_gets_a_server_of_its_own(target: Target, job: Job) -
 
 def test_a_server_that_dies_is_started_again_once_and_its_trials_live_on(target: Target) -> None:
     lines: list[str] = []
-    with closing(ForkLauncher(target, told=lines.append)) as launcher:
+    with closing(ForkLauncher(target, notify=lines.append)) as launcher:
         first = launch(launcher)
         first.ready()
         psutil.Process(launcher.servers()[0].pid).kill()
@@ -328,10 +330,10 @@ def test_a_server_that_dies_is_started_again_once_and_its_trials_live_on(target:
 
 
 def test_a_server_that_is_killed_while_it_comes_up_does_not_refuse(target: Target) -> None:
-    with closing(ForkLauncher(target, told=lambda _: None)) as launcher:
-        launcher.warm()
+    with closing(ForkLauncher(target, notify=lambda _: None)) as launcher:
+        launcher.start_server()
         os.kill(launcher.servers()[0].pid, 9)
-        assert not launcher.refuses()  # the next launch starts another
+        assert not launcher.is_refused()  # the next launch starts another
         process = launch(launcher)
         process.ready()
         process.close()
@@ -346,7 +348,7 @@ def test_a_context_that_is_live_after_the_import_is_seen_and_fresh_interpreters_
     )
     lines: list[str] = []
     environment = target.base_env | {"PYTHONPATH": str(tmp_path)}
-    with closing(ForkLauncher(replace(target, base_env=environment), told=lines.append)) as launcher:
+    with closing(ForkLauncher(replace(target, base_env=environment), notify=lines.append)) as launcher:
         for _ in range(2):
             process = launch(launcher)
             assert process.ready().import_s > 0.3
@@ -362,7 +364,7 @@ def test_a_server_that_does_not_come_up_leaves_it_to_fresh_interpreters(target: 
     )
     lines: list[str] = []
     environment = target.base_env | {"PYTHONPATH": str(tmp_path)}
-    with closing(ForkLauncher(replace(target, base_env=environment), told=lines.append)) as launcher:
+    with closing(ForkLauncher(replace(target, base_env=environment), notify=lines.append)) as launcher:
         process = launch(launcher)
         process.ready()
         process.close()
@@ -407,16 +409,16 @@ time.sleep(600)
 def test_forks_leave_nothing_behind(forks: ForkLauncher) -> None:
     """A few here; the benchmark does it two hundred times."""
 
-    def held() -> tuple[int, int, int]:
+    def peak_bytes() -> tuple[int, int, int]:
         server = psutil.Process(forks.servers()[0].pid)
         return server.num_fds(), len(server.children(recursive=True)), psutil.Process().num_fds()
 
     process = launch(forks)
     process.ready()
     process.close()
-    before = held()
+    before = peak_bytes()
     for _ in range(5):
         process = launch(forks)
         process.ready()
         process.close()
-    assert wait_until(lambda: held() == before)
+    assert wait_until(lambda: peak_bytes() == before)

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ORDER = [
-    "errors", "identity", "places", "plugins",
+    "errors", "identity", "paths", "plugins",
     "child", "stats", "machine", "devices", "workload", "space", "frameworks", "trial", "measure", "search", "model",
     "rules", "report", "job", "cli",
 ]  # fmt: skip
@@ -23,12 +23,12 @@ CHILDREN = [path for path in FILES if path.parent.name == "child"]
 
 def rooms_imported(path: Path) -> set[str]:
     """Return the rooms of tuner that a file imports, inside functions too."""
-    found = set()
+    imported_rooms = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tuner"):
             parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
-    return found & set(ORDER)
+            imported_rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+    return imported_rooms & set(ORDER)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -66,8 +66,8 @@ def test_the_child_needs_nothing_but_the_standard_library_and_its_framework() ->
                 else []
             )
         }
-        own = FRAMEWORKS[path.parent.parent.name]
-        assert modules - set(sys.stdlib_module_names) <= {"numpy"} | own, path
+        framework_package = FRAMEWORKS[path.parent.parent.name]
+        assert modules - set(sys.stdlib_module_names) <= {"numpy"} | framework_package, path
 
 
 def test_mathematics_needs_nothing_but_numpy_scipy_and_itself() -> None:
@@ -76,8 +76,8 @@ def test_mathematics_needs_nothing_but_numpy_scipy_and_itself() -> None:
         nodes = list(ast.walk(ast.parse(path.read_text())))
         modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
         modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-        own = {name for name in modules if name.partition(".")[0] not in others}
-        assert all(name.startswith("tuner.stats.") for name in own), path
+        framework_package = {name for name in modules if name.partition(".")[0] not in others}
+        assert all(name.startswith("tuner.stats.") for name in framework_package), path
 
 
 def test_only_the_command_line_and_what_is_drawn_for_it_knows_a_console() -> None:

@@ -11,15 +11,15 @@ import pytest
 from tests.conftest import setting
 from tests.frameworks import CATALOGUE
 from tuner.measure.agreement import deviation
-from tuner.measure.finals import INCUMBENT, Contender, rates, run_round, table
+from tuner.measure.finals import INCUMBENT, Contender, log_rates, rates, run_round
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.planning import FinalsPlan
-from tuner.measure.recommendation import Standing, judge_all, recommend, simplicity
+from tuner.measure.recommendation import FinalsEstimates, all_verdicts, recommend, simplicity
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.stats.equivalence import Word, chance_of_verdict, judge
+from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate, unpaired
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
@@ -35,10 +35,10 @@ def pair_on(launcher: ScriptedLauncher, plan: PairPlan) -> Pair:
 
 
 def test_a_pair_has_two_slices_of_each_a_quad_in_the_order_abba_and_back() -> None:
-    pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), PairPlan(max_quads=3))
+    pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), PairPlan(max_blocks=3))
     order = sorted([(s.start_s, "A") for s in pair.reference] + [(s.start_s, "B") for s in pair.candidate])
     assert "".join(name for _, name in order) == "ABBABAABABBA"
-    assert pair.n_quads == 3
+    assert pair.n_blocks == 3
 
 
 def test_without_noise_a_pair_gives_the_ratio_exactly() -> None:
@@ -49,7 +49,7 @@ def test_without_noise_a_pair_gives_the_ratio_exactly() -> None:
 
 def test_pairing_cancels_drift_that_fools_the_unpaired_figure() -> None:
     launcher = ScriptedLauncher(rate=lambda _: 20.0, drift=0.15, drift_period_s=60, noise=0.003)
-    pair = pair_on(launcher, PairPlan(max_quads=20))
+    pair = pair_on(launcher, PairPlan(max_blocks=20))
     a = [Objective.THROUGHPUT.log_rate(s, 8) for s in pair.reference]
     b = [Objective.THROUGHPUT.log_rate(s, 8) for s in pair.candidate]
     paired = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)))
@@ -60,8 +60,8 @@ def test_pairing_cancels_drift_that_fools_the_unpaired_figure() -> None:
 def test_a_pair_ends_when_there_is_enough() -> None:
     launcher = ScriptedLauncher(rate=RATES.__getitem__)
     reference, candidate = launcher.launch(A, Deployment()), launcher.launch(B, Deployment())
-    pair = measure_pair(reference, candidate, PairPlan(min_quads=2, max_quads=9), enough=lambda p: p.n_quads >= 1)
-    assert pair.n_quads == 2
+    pair = measure_pair(reference, candidate, PairPlan(min_blocks=2, max_blocks=9), enough=lambda p: p.n_blocks >= 1)
+    assert pair.n_blocks == 2
 
 
 def test_latency_is_the_median_step_and_throughput_counts_what_elapsed() -> None:
@@ -73,7 +73,7 @@ def test_latency_is_the_median_step_and_throughput_counts_what_elapsed() -> None
 def test_a_slice_is_the_whole_number_of_steps_nearest_to_its_length() -> None:
     plan = PairPlan(slice_s=0.5)
     for step_s, n_steps in [(0.001, 500), (0.1, 5), (0.33, 2), (0.4, 1), (0.6, 1), (7.0, 1)]:
-        assert math.ceil(plan.ask_for(step_s) / step_s) == n_steps
+        assert math.ceil(plan.request_s(step_s) / step_s) == n_steps
 
 
 def test_a_quad_in_which_the_machine_slept_is_measured_again() -> None:
@@ -82,12 +82,12 @@ def test_a_quad_in_which_the_machine_slept_is_measured_again() -> None:
     pair = measure_pair(
         launcher.launch(A, Deployment()),
         launcher.launch(B, Deployment()),
-        PairPlan(max_quads=3),
+        PairPlan(max_blocks=3),
         enough=lambda _: False,
         slept=lambda: next(naps),
     )
-    assert pair.n_quads == 3
-    assert pair.interruptions == [Interruption(Kind.ASLEEP, "the machine slept for 30 s")]
+    assert pair.n_blocks == 3
+    assert pair.interruptions == [Interruption(Kind.SUSPENDED, "the machine slept for 30 s")]
     assert Pair.from_dict(pair.to_dict()).interruptions == pair.interruptions
 
 
@@ -116,8 +116,8 @@ class Stalling:
 def test_a_quad_that_did_not_see_one_weather_is_measured_again(pause: dict[str, float], reason: str) -> None:
     launcher = ScriptedLauncher(rate=RATES.__getitem__)
     stalling = Stalling(launcher, at=4, **pause)
-    pair = measure_pair(stalling, launcher.launch(B, Deployment()), PairPlan(max_quads=4), enough=lambda _: False)
-    assert pair.n_quads == 4
+    pair = measure_pair(stalling, launcher.launch(B, Deployment()), PairPlan(max_blocks=4), enough=lambda _: False)
+    assert pair.n_blocks == 4
     assert len(pair.interruptions) == 1
     assert pair.interruptions[0].text.startswith(reason)
     assert np.exp(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))) == pytest.approx(np.full(4, 1.1))
@@ -128,11 +128,11 @@ def test_a_machine_that_never_stops_stalling_is_measured_all_the_same() -> None:
     pair = measure_pair(
         launcher.launch(A, Deployment()),
         launcher.launch(B, Deployment()),
-        PairPlan(max_quads=2),
+        PairPlan(max_blocks=2),
         enough=lambda _: False,
         slept=iter(range(0, 1000, 5)).__next__,
     )
-    assert pair.n_quads == 2
+    assert pair.n_blocks == 2
     assert len(pair.interruptions) == 20
 
 
@@ -171,7 +171,7 @@ def contenders() -> list[Contender]:
 def test_a_round_times_each_contender_there_and_back_in_a_random_order() -> None:
     launcher = ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
     rng = np.random.default_rng(0)
-    rounds = [run_round(contenders(), launcher, FinalsPlan(laps=2), rng) for _ in range(8)]
+    rounds = [run_round(contenders(), launcher, FinalsPlan(passes=2), rng) for _ in range(8)]
     assert launcher.live == 0
     assert len(launcher.launched) == 8 * 3
     assert all(len(slices) == 4 for r in rounds for slices in r.slices.values())
@@ -183,10 +183,10 @@ def test_a_contender_that_fails_is_left_out_with_its_reason() -> None:
     launcher = ScriptedLauncher(rate=lambda _: 20.0, failures={A.with_values(intra_op=1): Status.OOM})
     made = run_round(contenders(), launcher, FinalsPlan(), np.random.default_rng(0))
     assert made.failures == {"intel": "oom: scripted oom"}
-    names, y = table([made, made], contenders(), Objective.THROUGHPUT)
+    names, y = log_rates([made, made], contenders(), Objective.THROUGHPUT)
     assert names == ["incumbent", "tf-default"]
-    verdicts = judge_all(standing_of(names, y, contenders()))
-    assert verdicts["intel"].word is Word.UNDECIDED
+    verdicts = all_verdicts(standing_of(names, y, contenders()))
+    assert verdicts["intel"].code is VerdictCode.UNDECIDED
     assert verdicts["intel"].speedup is None
     assert launcher.live == 0
 
@@ -196,7 +196,7 @@ def test_one_bad_start_costs_a_round_and_not_the_contender() -> None:
     rng = np.random.default_rng(0)
     rounds = [run_round(contenders(), launcher, FinalsPlan(), rng) for _ in range(3)]
     del rounds[1].slices["incumbent"]
-    names, y = table(rounds, contenders(), Objective.THROUGHPUT)
+    names, y = log_rates(rounds, contenders(), Objective.THROUGHPUT)
     assert names == ["incumbent", "tf-default", "intel"]
     assert y.shape == (3, 3)
     assert np.isnan(y).sum() == np.isnan(y[1, 0]) == 1
@@ -204,8 +204,8 @@ def test_one_bad_start_costs_a_round_and_not_the_contender() -> None:
 
 def test_rates_are_compared_in_the_same_weather() -> None:
     y = np.array([[1.0, 0.5, np.nan], [3.0, 2.5, np.nan], [2.0, np.nan, 2.5]])
-    shown = rates(["incumbent", "tf-default", "intel"], y, "incumbent")
-    assert shown == pytest.approx({"incumbent": 2.0, "tf-default": 1.5, "intel": 2.5})
+    shown_rates = rates(["incumbent", "tf-default", "intel"], y, "incumbent")
+    assert shown_rates == pytest.approx({"incumbent": 2.0, "tf-default": 1.5, "intel": 2.5})
     assert rates(["a"], y[:, :1], "incumbent") == {"a": 2.0}
 
 
@@ -221,7 +221,10 @@ def test_contenders_that_memory_does_not_hold_come_in_groups(resident: int) -> N
             return process
 
     made = run_round(
-        contenders(), Counting(rate=lambda _: 20.0), FinalsPlan(resident=resident, laps=2), np.random.default_rng(0)
+        contenders(),
+        Counting(rate=lambda _: 20.0),
+        FinalsPlan(max_resident=resident, passes=2),
+        np.random.default_rng(0),
     )
     assert most == resident
     assert {name: len(slices) for name, slices in made.slices.items()} == {"incumbent": 4, "tf-default": 4, "intel": 4}
@@ -230,62 +233,64 @@ def test_contenders_that_memory_does_not_hold_come_in_groups(resident: int) -> N
 @pytest.mark.parametrize(
     ("mean", "se", "word"),
     [
-        (0.05, 0.005, Word.BETTER),
-        (0.05, 0.05, Word.UNDECIDED),
-        (0.0, 0.004, Word.NO_DIFFERENCE),
-        (0.012, 0.002, Word.NO_DIFFERENCE),  # surely faster, surely not by what matters
-        (0.015, 0.004, Word.UNDECIDED),
-        (-0.05, 0.005, Word.WORSE),
-        (0.0, 0.02, Word.UNDECIDED),
+        (0.05, 0.005, VerdictCode.BETTER),
+        (0.05, 0.05, VerdictCode.UNDECIDED),
+        (0.0, 0.004, VerdictCode.NO_DIFFERENCE),
+        (0.012, 0.002, VerdictCode.NO_DIFFERENCE),  # surely faster, surely not by what matters
+        (0.015, 0.004, VerdictCode.UNDECIDED),
+        (-0.05, 0.005, VerdictCode.WORSE),
+        (0.0, 0.02, VerdictCode.UNDECIDED),
     ],
 )
-def test_verdicts(mean: float, se: float, word: Word) -> None:
-    assert judge(Estimate(mean=mean, se=se, n=5, df=12)).word is word
+def test_verdicts(mean: float, se: float, word: VerdictCode) -> None:
+    assert verdict_on(Estimate(mean=mean, se=se, n=5, df=12)).code is word
 
 
 def test_no_evidence_no_claim() -> None:
-    made = judge(Estimate(mean=0.5, se=math.inf, n=1, df=0))
-    assert (made.word, made.speedup) == (Word.UNDECIDED, None)
+    made = verdict_on(Estimate(mean=0.5, se=math.inf, n=1, df=0))
+    assert (made.code, made.speedup) == (VerdictCode.UNDECIDED, None)
 
 
 @pytest.mark.parametrize(("mean", "se"), [(0.05, 0.001), (0.0, 0.0005)])
 def test_two_rounds_that_agree_by_luck_decide_nothing(mean: float, se: float) -> None:
-    made = judge(Estimate(mean=mean, se=se, n=2, df=1))
-    assert made.word is Word.UNDECIDED
+    made = verdict_on(Estimate(mean=mean, se=se, n=2, df=1))
+    assert made.code is VerdictCode.UNDECIDED
     assert made.low is not None  # what they say is shown all the same
-    assert judge(Estimate(mean=mean, se=se, n=3, df=2)).word is not Word.UNDECIDED
+    assert verdict_on(Estimate(mean=mean, se=se, n=3, df=2)).code is not VerdictCode.UNDECIDED
 
 
 def test_a_machine_too_restless_to_decide_anything_gives_no_number() -> None:
-    made = judge(Estimate(mean=0.1, se=0.3, n=5, df=4))
-    assert (made.word, made.speedup, made.low, made.high) == (Word.UNDECIDED, None, None, None)
+    made = verdict_on(Estimate(mean=0.1, se=0.3, n=5, df=4))
+    assert (made.code, made.speedup, made.low, made.high) == (VerdictCode.UNDECIDED, None, None, None)
 
 
 def test_early_looks_and_several_comparisons_ask_for_more() -> None:
     claim = Estimate(mean=0.03, se=0.013, n=5, df=12)
-    assert judge(claim).word is Word.BETTER
-    assert judge(claim, level=0.995).word is Word.UNDECIDED
+    assert verdict_on(claim).code is VerdictCode.BETTER
+    assert verdict_on(claim, level=0.995).code is VerdictCode.UNDECIDED
 
 
 def test_noise_does_not_make_a_difference_irrelevant() -> None:
     """The margin stays where it is: what an interval leaves open is undecided, however noisy the machine."""
-    assert judge(Estimate(mean=0.03, se=0.03, n=8, df=7)).word is Word.UNDECIDED
-    assert judge(Estimate(mean=0.015, se=0.001, n=8, df=7), margin=0.01).word is Word.BETTER
-    assert judge(Estimate(mean=0.015, se=0.001, n=8, df=7), margin=0.02).word is Word.NO_DIFFERENCE
+    assert verdict_on(Estimate(mean=0.03, se=0.03, n=8, df=7)).code is VerdictCode.UNDECIDED
+    assert verdict_on(Estimate(mean=0.015, se=0.001, n=8, df=7), margin=0.01).code is VerdictCode.BETTER
+    assert verdict_on(Estimate(mean=0.015, se=0.001, n=8, df=7), margin=0.02).code is VerdictCode.NO_DIFFERENCE
 
 
 @pytest.mark.parametrize("difference", [0.0, 0.01, 0.03, 0.06])
 @pytest.mark.parametrize("se", [0.003, 0.008, 0.02])
 def test_the_chance_of_a_verdict_is_how_often_there_is_one(difference: float, se: float) -> None:
     rng, n = np.random.default_rng(0), 4000
-    words = [judge(Estimate(mean=x, se=se, n=99, df=1e9)).word for x in rng.normal(difference, se, n)]
-    share = sum(word is not Word.UNDECIDED for word in words) / n
-    assert chance_of_verdict(difference, se) == pytest.approx(share, abs=0.03)
+    words = [verdict_on(Estimate(mean=x, se=se, n=99, df=1e9)).code for x in rng.normal(difference, se, n)]
+    share = sum(word is not VerdictCode.UNDECIDED for word in words) / n
+    assert verdict_probability(difference, se) == pytest.approx(share, abs=0.03)
 
 
-def standing_of(names: list[str], y: np.ndarray, made: list[Contender]) -> Standing:
+def standing_of(names: list[str], y: np.ndarray, made: list[Contender]) -> FinalsEstimates:
     """Return what finals of these rates say, all intervals at 95 %."""
-    return Standing(contenders=made, incumbent=INCUMBENT, names=names, y=y, levels={c.names[0]: 0.95 for c in made})
+    return FinalsEstimates(
+        contenders=made, incumbent=INCUMBENT, names=names, y=y, levels={c.names[0]: 0.95 for c in made}
+    )
 
 
 def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
@@ -321,7 +326,7 @@ def test_recommendations(gains: dict[str, float], source: str) -> None:
     advice = recommend(standing_of(names, y, made), CATALOGUE)
     assert advice.source == source
     assert (advice.gain is None) is (source == "tf-default")
-    assert advice.gain is None or advice.gain.word is Word.BETTER
+    assert advice.gain is None or advice.gain.code is VerdictCode.BETTER
 
 
 def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended() -> None:
@@ -337,7 +342,7 @@ def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended() -> Non
     made = [Contender(names=(name,), setting=each, deployment=Deployment()) for name, each in settings.items()]
     advice = recommend(standing_of(list(settings), y, made), CATALOGUE)
     assert advice.source == "simpler"
-    assert set(advice.alike) == {"simpler", "intel", INCUMBENT}
+    assert set(advice.tied) == {"simpler", "intel", INCUMBENT}
     y[:, 1] = jitter[:, 1] + 0.05  # told apart now
     assert recommend(standing_of(list(settings), y, made), CATALOGUE).source == "intel"
 
@@ -387,14 +392,14 @@ def test_the_first_step_after_a_pause_is_left_out_of_the_rate() -> None:
     alone = Slice(start_s=0.0, elapsed_s=0.3, n_steps=1, step_s=(0.3,), resumed=True)
     assert Objective.THROUGHPUT.log_rate(alone, 8) == pytest.approx(math.log(8 / 0.3))
     sampled = Slice(start_s=0.0, elapsed_s=0.6, n_steps=600, step_s=(0.001,) * 300, resumed=True)
-    assert sampled.settled == (600, 0.6)
+    assert sampled.counted_steps == (600, 0.6)
 
 
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("the machine slept for 30 s", Kind.ASLEEP),
-        ("nothing ran for 9 s in the middle of a quad", Kind.ASLEEP),
+        ("the machine slept for 30 s", Kind.SUSPENDED),
+        ("nothing ran for 9 s in the middle of a quad", Kind.SUSPENDED),
         ("a slice stalled: 9.0 s where 0.5 s are usual", Kind.STALLED),
         ("forked processes differ from fresh ones", Kind.FORKS_DIFFER),
     ],

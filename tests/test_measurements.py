@@ -17,14 +17,14 @@ from tests.command_line import tftune
 from tests.conftest import setting
 from tests.frameworks import deployed
 from tuner.job.job import Job, prepare
-from tuner.job.request import Request, check
+from tuner.job.request import SearchRequest, parse_request
 from tuner.measure.objective import Objective
-from tuner.search.bench import Bench
-from tuner.search.plan import BenchPlan
+from tuner.search.evaluator import Evaluator
+from tuner.search.plan import EvaluatorPlan
 from tuner.search.record import Trial
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -52,7 +52,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def job(folder: Path) -> Job:
     """A job of the small workload on this interpreter."""
-    made = prepare(check(Request(workload=Asked.named(str(folder / "product.py"))), stores=False))
+    made = prepare(
+        parse_request(SearchRequest(workload=WorkloadSpec.of_name(str(folder / "product.py"))), stores=False)
+    )
     made.export()
     return made
 
@@ -211,9 +213,9 @@ def test_a_process_tells_of_its_warm_up_and_its_memory(job: Job) -> None:
 
 def test_with_memory_for_one_process_trials_go_by_way_of_a_canary(job: Job) -> None:
     """The canary and the trial are real; only the free memory is made up."""
-    bench = Bench(job.space, FreshLauncher(target=job.target()), BenchPlan(free_memory_bytes=lambda: 1 << 20))
-    _, pairs = bench.gauge([])
-    assert bench.processes.alone
+    bench = Evaluator(job.space, FreshLauncher(target=job.target()), EvaluatorPlan(free_memory_bytes=lambda: 1 << 20))
+    _, pairs = bench.calibrate([])
+    assert bench.processes.uses_drift_probe
     assert pairs == []
     one = job.space.reference.with_values(inter_op=1, intra_op=1)
     try:

@@ -47,10 +47,10 @@ def two(tmp_path: Path) -> tuple[str, str, Record]:
 def test_merging_copies_what_is_new_and_nothing_twice(small: str, tmp_path: Path) -> None:
     url = small
     into = f"sqlite:///{tmp_path}/team.db"
-    assert {each.what for each in merge(url, into)} == {"new"}
-    assert {each.what for each in merge(url, into)} == {"known"}
-    there, here = (rulebook.make(RulesRequest(storage=each)) for each in (url, into))
-    assert there.lists["threads"] == here.lists["threads"]
+    assert {each.outcome for each in merge(url, into)} == {"new"}
+    assert {each.outcome for each in merge(url, into)} == {"known"}
+    source, target = (rulebook.make(RulesRequest(storage=each)) for each in (url, into))
+    assert source.lists["threads"] == target.lists["threads"]
 
 
 def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_path: Path) -> None:
@@ -61,16 +61,16 @@ def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_p
     into = f"sqlite:///{tmp_path}/team.db"
     list(merge(url, into))
     assert [each.name for each in merge(other, into)] == ["made-0.2"]
-    assert [each.what for each in merge(other, into)] == ["known"]
+    assert [each.outcome for each in merge(other, into)] == ["known"]
 
 
 def test_a_study_that_went_on_is_copied_again(two: tuple[str, str, Record]) -> None:
     source, into, record = two
     list(merge(source, into))
     record.put("updated", "2026-12-24T00:00:00+00:00")
-    assert [each.what for each in merge(source, into)] == ["newer"]
-    here = opened(into)
-    assert [record.get("updated") for record in all_records(here)] == ["2026-12-24T00:00:00+00:00"]
+    assert [each.outcome for each in merge(source, into)] == ["newer"]
+    target = opened(into)
+    assert [record.get("updated") for record in all_records(target)] == ["2026-12-24T00:00:00+00:00"]
 
 
 def test_finals_that_came_later_are_brought(two: tuple[str, str, Record]) -> None:
@@ -79,10 +79,10 @@ def test_finals_that_came_later_are_brought(two: tuple[str, str, Record]) -> Non
     record.put("finals", None)
     list(merge(source, into))
     record.put("finals", finals)
-    assert [each.what for each in merge(source, into)] == ["newer"]
-    here = opened(into)
-    assert [r.get("finals") for r in all_records(here)] == [finals]
-    assert optuna.get_all_study_names(here) == ["made-0"]
+    assert [each.outcome for each in merge(source, into)] == ["newer"]
+    target = opened(into)
+    assert [r.get("finals") for r in all_records(target)] == [finals]
+    assert optuna.get_all_study_names(target) == ["made-0"]
 
 
 def test_what_is_under_way_elsewhere_is_not_copied(two: tuple[str, str, Record]) -> None:
@@ -90,31 +90,31 @@ def test_what_is_under_way_elsewhere_is_not_copied(two: tuple[str, str, Record])
     running = record.study.ask()
     list(merge(source, into))
     record.study.tell(running, 0.5)
-    assert [each.what for each in merge(source, into)] == ["newer"]
-    here = opened(into)
-    assert optuna.get_all_study_names(here) == ["made-0"]
-    assert len(all_records(here)[0].study.get_trials()) == len(record.study.get_trials())
+    assert [each.outcome for each in merge(source, into)] == ["newer"]
+    target = opened(into)
+    assert optuna.get_all_study_names(target) == ["made-0"]
+    assert len(all_records(target)[0].study.get_trials()) == len(record.study.get_trials())
 
 
 def test_studies_that_both_went_on_are_both_kept(two: tuple[str, str, Record]) -> None:
     source, into, theirs = two
     list(merge(source, into))
-    here = opened(into)
-    for value, record in ((1.0, theirs), (2.0, all_records(here)[0])):
+    target = opened(into)
+    for value, record in ((1.0, theirs), (2.0, all_records(target)[0])):
         trial = record.study.get_trials()[0]
         trial.value = value
         record.study.add_trial(trial)
-    assert [(each.name, each.what) for each in merge(source, into)] == [("made-0.2", "new")]
-    assert {each.what for each in merge(source, into)} == {"known"}
+    assert [(each.name, each.outcome) for each in merge(source, into)] == [("made-0.2", "new")]
+    assert {each.outcome for each in merge(source, into)} == {"known"}
 
 
 def test_a_copy_that_was_cut_short_is_made_again(small: str, tmp_path: Path) -> None:
     into = f"sqlite:///{tmp_path}/team.db"
-    here = opened(into, create=True)
-    optuna.create_study(study_name="made-0", storage=here).set_user_attr("imported", socket.gethostname())
-    optuna.create_study(study_name="theirs", storage=here)
+    target = opened(into, create=True)
+    optuna.create_study(study_name="made-0", storage=target).set_user_attr("imported", socket.gethostname())
+    optuna.create_study(study_name="theirs", storage=target)
     list(merge(small, into))
-    assert sorted(optuna.get_all_study_names(here)) == ["made-0", "made-1", "made-2", "made-3", "theirs"]
+    assert sorted(optuna.get_all_study_names(target)) == ["made-0", "made-1", "made-2", "made-3", "theirs"]
 
 
 def test_a_study_of_a_later_generation_is_copied_once(small: str, tmp_path: Path) -> None:
@@ -124,11 +124,11 @@ def test_a_study_of_a_later_generation_is_copied_once(small: str, tmp_path: Path
     record.put("created", "2026-12-01T00:00:00+00:00")
     optuna.copy_study(from_study_name="made-0", from_storage=storage, to_storage=storage, to_study_name="made-0.2")
     optuna.delete_study(study_name="made-0", storage=storage)
-    here = opened(into, create=True)
+    target = opened(into, create=True)
     list(merge(small, into))
-    optuna.create_study(study_name="made-0.2", storage=here)
-    assert [(each.name, each.what) for each in merge(other, into)] == [("made-0.3", "new")]
-    assert [(each.name, each.what) for each in merge(other, into)] == [("made-0.3", "known")]
+    optuna.create_study(study_name="made-0.2", storage=target)
+    assert [(each.name, each.outcome) for each in merge(other, into)] == [("made-0.3", "new")]
+    assert [(each.name, each.outcome) for each in merge(other, into)] == [("made-0.3", "known")]
 
 
 def test_a_trial_that_was_left_open_elsewhere_does_not_make_two_studies_of_one(two: tuple[str, str, Record]) -> None:
@@ -137,18 +137,18 @@ def test_a_trial_that_was_left_open_elsewhere_does_not_make_two_studies_of_one(t
     record.study.ask()
     record.study.add_trial(record.study.get_trials()[0])
     list(merge(source, into))
-    assert [each.what for each in merge(source, into)] == ["known"]
+    assert [each.outcome for each in merge(source, into)] == ["known"]
 
 
 def test_of_an_import_that_was_killed_between_two_copies_one_is_left(two: tuple[str, str, Record]) -> None:
     source, into, record = two
     list(merge(source, into))
-    here = opened(into)
-    optuna.copy_study(from_study_name="made-0", from_storage=here, to_storage=here, to_study_name="made-0.2")
+    target = opened(into)
+    optuna.copy_study(from_study_name="made-0", from_storage=target, to_storage=target, to_study_name="made-0.2")
     record.put("updated", "2026-12-24T00:00:00+00:00")
-    all_records(here)[1].put("updated", "2026-12-24T00:00:00+00:00")
-    assert [(each.name, each.what) for each in merge(source, into)] == [("made-0.2", "known")]
-    assert optuna.get_all_study_names(here) == ["made-0.2"]
+    all_records(target)[1].put("updated", "2026-12-24T00:00:00+00:00")
+    assert [(each.name, each.outcome) for each in merge(source, into)] == [("made-0.2", "known")]
+    assert optuna.get_all_study_names(target) == ["made-0.2"]
 
 
 def test_a_storage_is_not_merged_with_itself(small: str) -> None:
@@ -163,21 +163,21 @@ def test_imports_at_once_wait_for_each_other(small: str, tmp_path: Path) -> None
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     ended = [(each.communicate(), each.returncode) for each in running]
     assert [code for _, code in ended] == [0, 0, 0], ended
-    told = [study["what"] for (out, _), _ in ended for study in json.loads(out)]
-    assert sorted(told) == ["known"] * 8 + ["new"] * 4
-    there, here = (open_storage(url, create=False) for url in (small, into))
-    assert there is not None
-    assert here is not None
-    for a, b in zip(all_records(there), all_records(here), strict=True):
+    outcomes = [study["what"] for (out, _), _ in ended for study in json.loads(out)]
+    assert sorted(outcomes) == ["known"] * 8 + ["new"] * 4
+    source, target = (open_storage(url, create=False) for url in (small, into))
+    assert source is not None
+    assert target is not None
+    for a, b in zip(all_records(source), all_records(target), strict=True):
         assert [trial.number for trial in a.study.get_trials()] == [trial.number for trial in b.study.get_trials()]
 
 
 def test_another_hosts_half_copy_is_left_alone(small: str, tmp_path: Path) -> None:
     into = f"sqlite:///{tmp_path}/team.db"
-    here = opened(into, create=True)
-    optuna.create_study(study_name="made-0", storage=here).set_user_attr("imported", "elsewhere")
+    target = opened(into, create=True)
+    optuna.create_study(study_name="made-0", storage=target).set_user_attr("imported", "elsewhere")
     assert [each.name for each in merge(small, into)] == ["made-0.2", "made-1", "made-2", "made-3"]
-    assert "made-0" in optuna.get_all_study_names(here)
+    assert "made-0" in optuna.get_all_study_names(target)
 
 
 @pytest.mark.parametrize("lost", ["", "machine.id", "machine.cpu_model", "runtime.id", "workload.fingerprint"])
@@ -196,8 +196,8 @@ def test_what_cannot_be_read_is_named(lost: str, small: str, call: Call, tmp_pat
     assert code == 0
     assert "made-0: left out, of format 99, this tftune reads 3" in out
     assert out.splitlines()[-1] == "2 new, 0 newer, 0 known already, 2 left out"
-    found = rulebook.make(RulesRequest(storage=small)).made["excluded"]
-    assert found == {
+    excluded = rulebook.make(RulesRequest(storage=small)).provenance["excluded"]
+    assert excluded == {
         "of format 99, this tftune reads 3": ["made-0"],
         "damaged: it does not say what it is of": ["made-1"],
     }

@@ -12,8 +12,8 @@ import pytest
 
 from tests.command_line import tftune
 from tuner.job.job import prepare
-from tuner.job.request import Request, check
-from tuner.workload.asked import Asked
+from tuner.job.request import SearchRequest, parse_request
+from tuner.workload.spec import WorkloadSpec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -117,8 +117,8 @@ def test_a_search_of_ones_own(folder: Path, name: str, words: list[str]) -> None
 
 def runs(*words: str, **options: Any) -> bool:
     """Return whether a process of a workload of the current folder comes up and takes steps."""
-    asked = Asked(words=words, **options)
-    job = prepare(check(Request(workload=asked, batch_size="1"), stores=False))
+    spec = WorkloadSpec(words=words, **options)
+    job = prepare(parse_request(SearchRequest(workload=spec, batch_size="1"), stores=False))
     process = job.launcher(deadline_s=120.0).launch(job.space.reference, job.space.deployment(job.space.reference))
     try:
         process.ready()

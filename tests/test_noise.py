@@ -9,21 +9,21 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from msgspec import convert
 
 from tests.conftest import QUIET, setting
 from tests.schemas import validator
-from tuner.job.gauge import Gauged, describe
-from tuner.measure.noise import gauge, slice_sd, together
+from tuner.job.calibration import Calibration, describe
+from tuner.measure.noise import estimate_noise, process_sds, slice_sd
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, log_ratios, measure_pair
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.terminal import noise_text
+from tuner.search.attributes import Attributes, stored_noise
 from tuner.space.deployment import Deployment
 from tuner.stats.estimate import estimate
-from tuner.stats.noise import LEAST_PROCESS_SD, PRIOR_PROCESS_SD, PRIOR_QUAD_SD, UNKNOWN, Noise
-from tuner.stats.steady import creeps, unsettled
+from tuner.stats.noise import MIN_PROCESS_SD, PRIOR_BLOCK_SD, PRIOR_NOISE, PRIOR_PROCESS_SD, Noise
+from tuner.stats.steady import first_block_deviates, has_trend
 from tuner.trial.scripted import ScriptedLauncher
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
@@ -36,7 +36,7 @@ def pairs(n: int, n_quads: int, **noise: float) -> list[Pair]:
         measure_pair(
             launcher.launch(A, Deployment()),
             launcher.launch(A, Deployment()),
-            PairPlan(max_quads=n_quads),
+            PairPlan(max_blocks=n_quads),
             enough=lambda _: False,
         )
         for _ in range(n)
@@ -44,78 +44,80 @@ def pairs(n: int, n_quads: int, **noise: float) -> list[Pair]:
 
 
 def test_the_spreads_are_found_again() -> None:
-    found = gauge(pairs(150, 6, noise=0.015, process_noise=0.01), Objective.THROUGHPUT, batch_size=8)
-    assert found.quad_sd == pytest.approx(0.015, rel=0.06)
+    found = estimate_noise(pairs(150, 6, noise=0.015, process_noise=0.01), Objective.THROUGHPUT, batch_size=8)
+    assert found.block_sd == pytest.approx(0.015, rel=0.06)
     assert found.process_sd == pytest.approx(0.01, rel=0.15)
-    assert (found.n_pairs, found.n_quads) == (150, 900)
+    assert (found.n_pairs, found.n_blocks) == (150, 900)
 
 
 def test_drift_is_in_the_slices_and_not_in_the_quads() -> None:
     made = pairs(20, 6, drift=0.1, drift_period_s=90.0)
-    found = gauge(made, Objective.THROUGHPUT, batch_size=8)
+    found = estimate_noise(made, Objective.THROUGHPUT, batch_size=8)
     assert found.drift == pytest.approx(0.1 / math.sqrt(2), rel=0.2)
-    assert slice_sd(made, Objective.THROUGHPUT, batch_size=8) > 2 * found.quad_sd
+    assert slice_sd(made, Objective.THROUGHPUT, batch_size=8) > 2 * found.block_sd
 
 
 def test_little_data_does_not_move_the_prior_far() -> None:
-    found = gauge(pairs(1, 2), Objective.THROUGHPUT, batch_size=8)
-    assert found.quad_sd == pytest.approx(PRIOR_QUAD_SD * math.sqrt(4 / 5))
+    found = estimate_noise(pairs(1, 2), Objective.THROUGHPUT, batch_size=8)
+    assert found.block_sd == pytest.approx(PRIOR_BLOCK_SD * math.sqrt(4 / 5))
     assert 0.0 < found.process_sd <= PRIOR_PROCESS_SD
     with pytest.raises(ValueError, match="no pair"):
-        gauge([Pair()], Objective.THROUGHPUT, batch_size=8)
+        estimate_noise([Pair()], Objective.THROUGHPUT, batch_size=8)
 
 
 def test_the_luck_of_processes_is_known_better_from_many_studies() -> None:
     made = pairs(120, 2, noise=0.015, process_noise=0.05)
-    alone = [gauge(made[i : i + 3], Objective.THROUGHPUT, batch_size=8) for i in range(0, 120, 3)]
-    found = together([made[i : i + 3] for i in range(0, 120, 3)], Objective.THROUGHPUT)
+    alone = [estimate_noise(made[i : i + 3], Objective.THROUGHPUT, batch_size=8) for i in range(0, 120, 3)]
+    found = process_sds([made[i : i + 3] for i in range(0, 120, 3)], Objective.THROUGHPUT)
     assert min(each.process_sd for each in alone) < 0.015  # some look as if processes were alike
     assert min(found) > 0.03
     assert max(found) < 0.08
     assert np.mean(found) == pytest.approx(0.05, rel=0.15)
 
 
-@pytest.mark.parametrize(("noise", "luck", "within"), [(0.08, 0.0, 0.02), (0.005, 0.01, 0.0015)])
-def test_the_noise_of_quads_is_not_taken_for_the_luck_of_processes(noise: float, luck: float, within: float) -> None:
+@pytest.mark.parametrize(("noise", "process_sd", "within"), [(0.08, 0.0, 0.02), (0.005, 0.01, 0.0015)])
+def test_the_noise_of_quads_is_not_taken_for_the_luck_of_processes(
+    noise: float, process_sd: float, within: float
+) -> None:
     """Far more and far less than the prior has it; of the first, 300 pairs tell no luck below 1.5 % from none."""
-    made = pairs(300, 2, noise=noise, process_noise=luck)
-    found = together([made[i : i + 3] for i in range(0, 300, 3)], Objective.THROUGHPUT)
-    assert np.median(found) == pytest.approx(luck, abs=within)
+    made = pairs(300, 2, noise=noise, process_noise=process_sd)
+    found = process_sds([made[i : i + 3] for i in range(0, 300, 3)], Objective.THROUGHPUT)
+    assert np.median(found) == pytest.approx(process_sd, abs=within)
 
 
 def test_studies_with_one_quad_a_pair_learn_what_quads_scatter_by_from_others() -> None:
     many, few = pairs(90, 4, noise=0.04), pairs(90, 1, noise=0.04)
     groups = [each[i : i + 3] for each in (many, few) for i in range(0, 90, 3)]
-    found = together([*groups, []], Objective.THROUGHPUT)
+    found = process_sds([*groups, []], Objective.THROUGHPUT)
     assert np.median(found[30:60]) < 0.01
     assert found[60] < 0.01
 
 
 def test_the_standard_error_of_finals_is_what_made_finals_scatter_by() -> None:
-    noise = Noise(quad_sd=0.02, process_sd=0.01, drift=0.0, n_pairs=9, n_quads=50)
+    noise = Noise(block_sd=0.02, process_sd=0.01, drift=0.0, n_pairs=9, n_blocks=50)
     rng = np.random.default_rng(0)
-    luck, slices = rng.normal(0, 0.01, (20_000, 5, 2)), rng.normal(0, 0.02, (20_000, 5, 2, 4))
-    means = (luck + slices.mean(axis=-1)).mean(axis=1)
+    process_sd, slices = rng.normal(0, 0.01, (20_000, 5, 2)), rng.normal(0, 0.02, (20_000, 5, 2, 4))
+    means = (process_sd + slices.mean(axis=-1)).mean(axis=1)
     assert (means[:, 1] - means[:, 0]).std() == pytest.approx(noise.finals_se(rounds=5, slices=4), rel=0.02)
 
 
 def test_more_rounds_find_smaller_gains() -> None:
-    floors = [UNKNOWN.floor(rounds=r, slices=2) for r in (3, 5, 12)]
+    floors = [PRIOR_NOISE.floor(rounds=r, slices=2) for r in (3, 5, 12)]
     assert floors == sorted(floors, reverse=True)
-    few, many = (UNKNOWN.detectable(rounds=r, slices=2, margin=0.02) for r in (5, 12))
+    few, many = (PRIOR_NOISE.detectable_gain(rounds=r, slices=2, margin=0.02) for r in (5, 12))
     assert few > many > 0.02
-    assert UNKNOWN.detectable(rounds=5, slices=2, margin=0.2) > 0.2
-    assert UNKNOWN.floor(rounds=5, slices=2) < few
+    assert PRIOR_NOISE.detectable_gain(rounds=5, slices=2, margin=0.2) > 0.2
+    assert PRIOR_NOISE.floor(rounds=5, slices=2) < few
 
 
 def test_noise_that_rests_on_little_says_so() -> None:
-    few, many = (gauge(pairs(2, n, noise=0.015), Objective.THROUGHPUT, batch_size=8) for n in (1, 6))
-    assert few.assumed
-    assert not many.assumed
-    assert UNKNOWN.assumed
-    assert {w.code for w in evidence.of_noise(few, 0.018)} == {Code.ASSUMED_NOISE}
-    assert {w.code for w in evidence.of_noise(many, 0.03)} == {Code.NOISY}
-    hidden = evidence.noise_result(replace(many, process_sd=LEAST_PROCESS_SD), 0.03)
+    few, many = (estimate_noise(pairs(2, n, noise=0.015), Objective.THROUGHPUT, batch_size=8) for n in (1, 6))
+    assert few.is_mostly_prior
+    assert not many.is_mostly_prior
+    assert PRIOR_NOISE.is_mostly_prior
+    assert {w.code for w in evidence.noise_warnings(few, 0.018)} == {Code.ASSUMED_NOISE}
+    assert {w.code for w in evidence.noise_warnings(many, 0.03)} == {Code.NOISY}
+    hidden = evidence.noise_result(replace(many, process_sd=MIN_PROCESS_SD), 0.03)
     assert "processes of one setting by less than can be seen" in noise_text(hidden)
     assert "mostly assumed: 2 quads" in noise_text(evidence.noise_result(few, 0.02))
 
@@ -126,28 +128,28 @@ def test_pairs_that_all_grow_slower_are_not_steady() -> None:
         for _ in range(3):
             launcher = ScriptedLauncher(rate=lambda _: 20.0 * math.exp(-fall * launcher.now()))  # noqa: B023
             a, b = launcher.launch(A, Deployment()), launcher.launch(A, Deployment())
-            made.append(measure_pair(a, b, PairPlan(max_quads=4), enough=lambda _: False))
+            made.append(measure_pair(a, b, PairPlan(max_blocks=4), enough=lambda _: False))
         return made
 
-    assert [w.code for w in evidence.of_pairs(creeping(0.02))] == [Code.NOT_STEADY]
-    assert evidence.of_pairs(creeping(0.0)) == []
-    assert not creeps([-0.2])
-    assert not creeps([-0.2, 0.1])
+    assert [w.code for w in evidence.pair_warnings(creeping(0.02))] == [Code.NOT_STEADY]
+    assert evidence.pair_warnings(creeping(0.0)) == []
+    assert not has_trend([-0.2])
+    assert not has_trend([-0.2, 0.1])
 
 
 def test_the_document_of_a_machine_s_noise_keeps_the_contract() -> None:
     measured = pairs(3, 4, noise=0.03)
-    noise = gauge(measured, Objective.THROUGHPUT, batch_size=8)
+    noise = estimate_noise(measured, Objective.THROUGHPUT, batch_size=8)
     ratios = [estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))) for pair in measured]
     report = describe(
-        Gauged(
+        Calibration(
             noise=noise,
-            ratios=ratios,
+            pair_ratios=ratios,
             unpaired_sd=slice_sd(measured, Objective.THROUGHPUT, batch_size=8),
             floor=noise.floor(rounds=8, slices=4),
-            detectable=noise.detectable(rounds=8, slices=4, margin=0.02),
+            detectable_gain=noise.detectable_gain(rounds=8, slices=4, margin=0.02),
             rounds=8,
-            seen=QUIET,
+            conditions=QUIET,
             pairs=measured,
         )
     )
@@ -156,7 +158,7 @@ def test_the_document_of_a_machine_s_noise_keeps_the_contract() -> None:
 
 
 def test_noise_is_stored_and_read() -> None:
-    assert convert(UNKNOWN.to_dict(), Noise) == UNKNOWN
+    assert Attributes("made", {"noise": stored_noise(PRIOR_NOISE)}).noise == PRIOR_NOISE
 
 
 @pytest.mark.parametrize(
@@ -170,5 +172,5 @@ def test_noise_is_stored_and_read() -> None:
     ],
 )
 def test_a_first_quad_apart_from_the_others_is_not_steady(x: list[float], restless: bool) -> None:
-    assert unsettled(x, 0.01) is restless
-    assert not unsettled(x, 0.2)  # nothing stands out of so much noise
+    assert first_block_deviates(x, 0.01) is restless
+    assert not first_block_deviates(x, 0.2)  # nothing stands out of so much noise

@@ -13,12 +13,12 @@ from tests.conftest import Call
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK
 from tuner.job.job import prepare
-from tuner.job.request import Request, check, space_file
+from tuner.job.request import SearchRequest, parse_request, space_file
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
 from tuner.space.space import resolve
 from tuner.trial.fresh import FreshLauncher
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.intra_op.allow_spinning": 0}
@@ -60,16 +60,16 @@ def test_an_option_that_does_nothing_is_not_set(machine: Machine, onnx: OnnxRunt
 
 
 def test_a_recommendation_is_code_that_makes_the_session() -> None:
-    lines = FRAMEWORK.session(OPTIONS)
+    lines = FRAMEWORK.session_code(OPTIONS)
     assert "options.intra_op_num_threads = 2" in lines
     assert "options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL" in lines
     assert 'options.add_session_config_entry("session.intra_op.allow_spinning", "0")' in lines
     deployment = FRAMEWORK.catalogue.deploy({"intra_op_num_threads": 2, "batch_size": 8})
     for format_ in set(Format) - {Format.PYTHON, Format.JSON}:  # no variable carries an option
-        text = emit(deployment, format_, title="t", session=FRAMEWORK.session)
+        text = emit(deployment, format_, title="t", session=FRAMEWORK.session_code)
         assert "# Set the session option intra_op_num_threads in your own code: 2" in text
     nothing = FRAMEWORK.catalogue.deploy({"batch_size": 8})
-    assert "onnxruntime" not in emit(nothing, Format.PYTHON, title="t", session=FRAMEWORK.session)
+    assert "onnxruntime" not in emit(nothing, Format.PYTHON, title="t", session=FRAMEWORK.session_code)
 
 
 # ---- real processes -------------------------------------------------------------------------------------------
@@ -139,7 +139,9 @@ def test_what_is_converted_computes_the_same(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("    return", "    c = tf.range(64, dtype=tf.float32)\n    return", 1))
     outputs = []
     for framework in ("tensorflow", "onnxruntime"):
-        job = prepare(check(Request(workload=Asked.named(str(path), framework=framework)), stores=False))
+        job = prepare(
+            parse_request(SearchRequest(workload=WorkloadSpec.of_name(str(path), framework=framework)), stores=False)
+        )
         job.export()
         reference = job.space.reference
         with closing(FreshLauncher(target=job.target()).launch(reference, job.space.deployment(reference))) as process:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import BadInputError, TunerError
-from tuner.frameworks.tensorflow.affinity import where
+from tuner.frameworks.tensorflow.affinity import thread_binding
 from tuner.machine.host import Machine
 from tuner.machine.libraries import find_library, intel_openmp
 from tuner.machine.openmp import bind, complaints, rejections
@@ -56,11 +56,11 @@ def test_the_portable_spelling_binds_too(library: Path) -> None:
 def test_what_the_library_refuses_is_caught(library: Path, machine: Machine, value: str) -> None:
     assert rejections(bind(library, {"KMP_AFFINITY": value}, n_threads=2).warnings)
     with pytest.raises(BadInputError, match="is refused by libiomp5"):
-        where(value, machine, n_threads=2)
+        thread_binding(value, machine, n_threads=2)
 
 
 def test_what_it_only_remarks_on_is_not(library: Path, machine: Machine) -> None:
-    found, bound = where("balanced", machine, n_threads=2)
+    found, bound = thread_binding("balanced", machine, n_threads=2)
     assert found == library
     assert any("granularity" in line for line in bound.warnings)
 
@@ -68,7 +68,7 @@ def test_what_it_only_remarks_on_is_not(library: Path, machine: Machine) -> None
 @pytest.mark.parametrize("value", ["", "warnings", "compact compact", "granularity=fine"])
 def test_what_is_no_affinity_is_not_even_asked_about(machine: Machine, value: str) -> None:
     with pytest.raises(BadInputError, match="is none of its values"):
-        where(value, machine, n_threads=2)
+        thread_binding(value, machine, n_threads=2)
 
 
 def test_complaints_of_each_library_are_read() -> None:

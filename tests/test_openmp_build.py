@@ -19,7 +19,7 @@ from tests.frameworks import deployed
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.job import Job, prepare
-from tuner.job.request import Request, check
+from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.libraries import intel_openmp
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
@@ -29,7 +29,7 @@ from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher, Target
 from tuner.trial.outcome import Status, TrialFailure
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 
 PYTHON = Path(os.environ.get("TFTUNE_OPENMP_PYTHON", Path(__file__).parents[1] / ".openmp/bin/python"))
 N_CPUS = len(os.sched_getaffinity(0))
@@ -49,7 +49,11 @@ BOUND = setting(
 @pytest.fixture(scope="module")
 def job() -> Job:
     """The shipped workload on the OpenMP build, with every knob that the extended space has."""
-    return prepare(check(Request(workload=Asked.named("resnet50"), python=str(PYTHON), space="extended"), stores=False))
+    return prepare(
+        parse_request(
+            SearchRequest(workload=WorkloadSpec.of_name("resnet50"), python=str(PYTHON), space="extended"), stores=False
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,7 @@ def test_the_probe_proves_that_every_variable_reaches_it(job: Job) -> None:
     assert (runtime.onednn_runtime, runtime.onednn_why) == ("openmp", "on in an OpenMP build")
     assert runtime.openmp_library is not None
     assert "libiomp5" in runtime.openmp_library
-    assert {found.answer for found in FRAMEWORK.reach(runtime).values()} == ({True} if N_CPUS > 1 else {True, None})
+    assert {reach.answer for reach in FRAMEWORK.reach(runtime).values()} == ({True} if N_CPUS > 1 else {True, None})
     assert runtime.defaults["omp_num_threads"] == job.machine.physical_cores
 
 
@@ -87,7 +91,7 @@ def test_every_knob_holds_in_the_process(target: Target, kind: str) -> None:
         launcher: Launcher = (
             FreshLauncher(target=target)
             if kind == "fresh"
-            else stack.enter_context(closing(ForkLauncher(target, told=print)))
+            else stack.enter_context(closing(ForkLauncher(target, notify=print)))
         )
         process = stack.enter_context(closing(launcher.launch(BOUND, deployed(BOUND))))
         effective = process.ready().effective
@@ -103,7 +107,7 @@ def test_the_package_s_library_takes_the_place_of_the_bundled_one(target: Target
     if intel_openmp() is None:
         pytest.skip("the intel-openmp package exists for x86-64 only")
     other = job.space.reference.with_values(openmp_library="intel-openmp", kmp_blocktime=3)
-    with closing(ForkLauncher(target, told=print)) as forks:
+    with closing(ForkLauncher(target, notify=print)) as forks:
         process = forks.launch(other, job.space.deployment(other))
         loaded = process.ready().effective["openmp"]
         assert str(intel_openmp()) in loaded["libraries"]
@@ -121,13 +125,13 @@ def test_two_bound_processes_of_a_pair_do_not_fight_for_the_first_cpu(target: Ta
     for process in (a, b):
         process.ready()
         process.pause()
-    pair = measure_pair(a, b, PairPlan(min_quads=3, max_quads=3), enough=lambda _: True)
+    pair = measure_pair(a, b, PairPlan(min_blocks=3, max_blocks=3), enough=lambda _: True)
     b.close()
     a.resume()
     alone = a.slice(1.5)
     a.close()
-    beside = sum(s.n_steps for s in pair.reference) / sum(s.elapsed_s for s in pair.reference)
-    assert beside > 0.8 * alone.n_steps / alone.elapsed_s  # fighting would leave it half or less
+    n_steps = sum(s.n_steps for s in pair.reference) / sum(s.elapsed_s for s in pair.reference)
+    assert n_steps > 0.8 * alone.n_steps / alone.elapsed_s  # fighting would leave it half or less
     assert 0.8 < estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))).ratio < 1.25
 
 
@@ -140,7 +144,7 @@ def test_omp_threads_act_and_eigen_s_do_not(target: Target, job: Job) -> None:
         for process in processes:
             process.ready()
             process.pause()
-        pair = measure_pair(processes[0], processes[1], PairPlan(min_quads=2, max_quads=2), enough=lambda _: True)
+        pair = measure_pair(processes[0], processes[1], PairPlan(min_blocks=2, max_blocks=2), enough=lambda _: True)
         for process in processes:
             process.close()
         return estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))).ratio
@@ -166,7 +170,11 @@ def test_a_workload_that_sets_the_variable_itself_is_caught_however_much_it_prin
         "def inputs(batch_size):\n    import numpy as np\n"
         "    return (np.ones((batch_size, 32, 32, 8), np.float32),)\n"
     )
-    loud = prepare(check(Request(workload=Asked.named(str(tmp_path / "loud.py")), python=str(PYTHON)), stores=False))
+    loud = prepare(
+        parse_request(
+            SearchRequest(workload=WorkloadSpec.of_name(str(tmp_path / "loud.py")), python=str(PYTHON)), stores=False
+        )
+    )
     loud.export()
     process = FreshLauncher(target=loud.target()).launch(BOUND, deployed(BOUND))
     with pytest.raises(TrialFailure, match="OMP_NUM_THREADS=7") as caught:
@@ -189,17 +197,19 @@ def test_an_affinity_that_the_library_refuses_ends_the_search_before_any_trial(t
 )
 def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> None:
     """That build has Keras 2: attention, loops, a step of one's own, many inputs."""
-    job = prepare(check(Request(workload=Asked.named(name, mode=mode), python=str(PYTHON)), stores=False))
+    job = prepare(
+        parse_request(SearchRequest(workload=WorkloadSpec.of_name(name, mode=mode), python=str(PYTHON)), stores=False)
+    )
     launcher = job.launcher(deadline_s=120.0)
     process = launcher.launch(job.space.reference, job.space.deployment(job.space.reference))
     assert process.ready().sample is not None
     assert process.slice(0.1).n_steps > 0
     process.close()
-    found = job.features()
-    assert found is not None
-    assert found.heavy_operators == {"bert-tiny": 21, "lstm": 6, "dcgan": 15, "wide-deep": 56}[name]
+    reach = job.features()
+    assert reach is not None
+    assert reach.heavy_operators == {"bert-tiny": 21, "lstm": 6, "dcgan": 15, "wide-deep": 56}[name]
     # How often Keras 2's loops run is computed in the graph, and so not known of it.
-    assert found.known is (name != "lstm")
+    assert reach.known is (name != "lstm")
 
 
 def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
@@ -224,7 +234,7 @@ def test_the_audit_proves_the_knobs(tmp_path: Path) -> None:
     rows = {row["knob"]: row for row in json.loads(done.stdout)["audit"]}
     assert rows["omp_num_threads"]["reaches"] is True
     assert rows["kmp_blocktime"]["reaches"] is True
-    assert [seen["applied"] for seen in rows["kmp_blocktime"]["processes"]] == [True, True]
+    assert [process_row["applied"] for process_row in rows["kmp_blocktime"]["processes"]] == [True, True]
     if N_CPUS > 1:
         assert rows["omp_num_threads"]["measured"]["verdict"] == "better"
         assert rows["kmp_affinity"]["measured"]["verdict"] == "worse"  # all threads on one CPU

@@ -22,7 +22,7 @@ from tuner.errors import BadInputError
 from tuner.report.document import describe_study
 from tuner.report.result.schema import PUBLISHED, RULES, schema_of
 from tuner.report.result.study import StudyResult
-from tuner.search.attributes import Attributes, End
+from tuner.search.attributes import Attributes, EndReason
 from tuner.search.budget import Budget
 from tuner.search.subject import Subject
 from tuner.space.space import Space
@@ -169,7 +169,7 @@ def test_why_a_search_ended_is_a_code_and_of_earlier_runs_its_words(space: Space
     words = "the time budget is used up"
     later = known(space, runs=[run_ | {"ended": "no gain", "ended_because": "x"}]).runs
     earlier = known(space, sessions=[run_ | {"ended_because": words}, run_ | {"ended_because": ""}]).runs
-    assert [each.end for each in (*later, *earlier)] == [End.NO_GAIN, End.TIME, None]
+    assert [each.end for each in (*later, *earlier)] == [EndReason.NO_GAIN, EndReason.TIME, None]
 
 
 def test_a_study_without_finals_says_null(tmp_path: Path, space: Space) -> None:

@@ -30,11 +30,11 @@ from tuner.measure.objective import Objective
 from tuner.model.graph import Features
 from tuner.report import frame, picture, rulepage, terminal
 from tuner.report.emit import Format, emit
-from tuner.rules.account import described
 from tuner.rules.evidence import by_reason, read
+from tuner.rules.gains import situation_document
 from tuner.rules.recipe import Recipe
 from tuner.rules.rule import RuleSet
-from tuner.rules.strata import Advice
+from tuner.rules.strata import AdviceReason
 from tuner.search.storage import all_records, open_storage
 from tuner.space.deployment import Deployment
 from tuner.space.term import EIGEN, OPENMP
@@ -138,14 +138,14 @@ def test_a_page_of_batches_alone_does_not_speak_of_threads(document: dict[str, A
 
 def test_rules_come_back_from_their_file(document: dict[str, Any], tmp_path: Path) -> None:
     rules = RuleSet.from_dict(document)
-    rulebook.keep(rules, tmp_path / "deep" / "rules.json")
+    rulebook.save(rules, tmp_path / "deep" / "rules.json")
     again, place = rulebook.load(tmp_path / "deep" / "rules.json")
     assert again.to_dict() == rules.to_dict()
     assert place == tmp_path / "deep" / "rules.json"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("not json", "cannot be read as JSON"),
         ('{"schema": NaN}', "NaN is no number"),
@@ -158,9 +158,9 @@ def test_rules_come_back_from_their_file(document: dict[str, Any], tmp_path: Pat
         ('{"groups": {}, "made": {}, "schema": 2}', "cannot be understood"),
     ],
 )
-def test_a_file_that_holds_no_rules_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_a_file_that_holds_no_rules_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "rules.json").write_text(text)
-    with pytest.raises(BadInputError, match=said):
+    with pytest.raises(BadInputError, match=message):
         rulebook.load(tmp_path / "rules.json")
 
 
@@ -215,8 +215,8 @@ def test_the_rules_that_are_kept_here_come_before_the_shipped(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInputError, match=r"no rules in missing\.json"):
         rulebook.load(Path("missing.json"))
-    rulebook.keep(RuleSet.from_dict(document))
-    assert rulebook.load()[1] == rulebook.KEPT
+    rulebook.save(RuleSet.from_dict(document))
+    assert rulebook.load()[1] == rulebook.LOCAL_RULES
 
 
 # ---- reading storages -----------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_what_tells_of_neither_threads_nor_batches_is_left_out(tmp_path: Path) -
     several = held | {"batch_size": held["batch_size"] | {"values": [1, 2, 4]}}
     records[0].put("described", described | {"knobs": several})
     good, out = read(all_records(storage))
-    assert [(study.tells_threads, study.tells_batch) for study in good] == [(False, True), (True, False)]
+    assert [(study.covers_threads, study.covers_batch) for study in good] == [(False, True), (True, False)]
     assert not out
 
 
@@ -299,12 +299,12 @@ def test_parameters_make_another_workload_not_another_version(tmp_path: Path) ->
 def test_a_study_says_the_same_from_a_storage_as_in_memory(tmp_path: Path) -> None:
     from tests.planted import studies as in_memory
 
-    made = list(make(np.random.default_rng(0), truth=Truth(), workloads=2))
+    planted = list(make(np.random.default_rng(0), truth=Truth(), workloads=2))
     storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
     assert storage is not None
-    write(made, storage)
+    write(planted, storage)
     stored, _ = read(all_records(storage))
-    for a, b in zip(in_memory(made), stored, strict=True):
+    for a, b in zip(in_memory(planted), stored, strict=True):
         assert a.situation == b.situation
         assert a.baselines == b.baselines
         assert a.best_found(batch=False) == b.best_found(batch=False)
@@ -313,7 +313,7 @@ def test_a_study_says_the_same_from_a_storage_as_in_memory(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"since": "yesterday"}, "--since is 'yesterday'"),
         ({"since": "2099-01-01"}, "which has not begun"),
@@ -325,8 +325,8 @@ def test_a_study_says_the_same_from_a_storage_as_in_memory(tmp_path: Path) -> No
         ({"storage": "sqlite:///missing.db"}, "no studies in"),
     ],
 )
-def test_what_cannot_be_asked_is_said(url: str, options: dict[str, str], said: str) -> None:
-    with pytest.raises(BadInputError, match=re.escape(said)):
+def test_what_cannot_be_asked_is_said(url: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInputError, match=re.escape(message)):
         rulebook.make(RulesRequest(**{"storage": url, **options}))
 
 
@@ -354,8 +354,8 @@ def test_a_study_of_unknown_age_is_left_out_where_the_age_matters(tmp_path: Path
     url = f"sqlite:///{tmp_path}/s.db"
     storage = studies_in(url, workloads=2, cores=(8,))
     all_records(storage)[0].put("created", None)
-    made = rulebook.make(RulesRequest(storage=url, since="2026-01-01")).made
-    assert made["excluded"] == {"it does not say when it was begun": ["made-0"]}
+    planted = rulebook.make(RulesRequest(storage=url, since="2026-01-01")).provenance
+    assert planted["excluded"] == {"it does not say when it was begun": ["made-0"]}
 
 
 def test_a_foreign_database_has_no_rules(tmp_path: Path) -> None:
@@ -410,11 +410,11 @@ def test_rules_are_kept_where_they_are_looked_for(
     code, _, err = call("rules", "--storage", url, "--keep")
     assert code == 0
     assert "recommend and search in this folder follow these, of" in " ".join(err.split())
-    assert RuleSet.from_dict(json.loads(rulebook.KEPT.read_text())).lists
+    assert RuleSet.from_dict(json.loads(rulebook.LOCAL_RULES.read_text())).lists
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("rules", "--keep", "--since", "3d"), "--keep of the rules of some studies"),
         (("rules", "--keep", "--workloads", ""), "--keep of the rules of some studies"),
@@ -427,25 +427,25 @@ def test_rules_are_kept_where_they_are_looked_for(
         (("import", "missing.db"), "no studies in missing.db"),
     ],
 )
-def test_bad_options_end_with_2(words: tuple[str, ...], said: str, call: Call) -> None:
+def test_bad_options_end_with_2(words: tuple[str, ...], message: str, call: Call) -> None:
     code, out, error = call(*words)
     assert (code, out) == (2, "")
-    assert said in error
+    assert message in error
 
 
 def test_a_space_that_did_not_ask_about_onednn_says_nothing_of_it(tmp_path: Path) -> None:
     """It was off in all that was measured: what it would do is unknown, and not the same as what is without it."""
     url = f"sqlite:///{tmp_path / 'off.db'}"
-    [made] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,))
-    write([replace(made, situation=replace(made.situation, onednn=False))], optuna.storages.RDBStorage(url))
+    [planted] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,))
+    write([replace(planted, situation=replace(planted.situation, onednn=False))], optuna.storages.RDBStorage(url))
     storage = open_storage(url, create=False)
     assert storage is not None
     [study], left_out = read(all_records(storage))
     assert not left_out
-    on = study.setting(Recipe.of({"onednn": "1"}))
-    assert (study.default["onednn"], on["onednn"], study.baselines["intel"]["onednn"]) == (0, 1, 1)
-    assert on not in study.surface.measured
-    gain, sd = study.surface.gains([on])
+    with_onednn = study.setting(Recipe.of({"onednn": "1"}))
+    assert (study.default["onednn"], with_onednn["onednn"], study.baselines["intel"]["onednn"]) == (0, 1, 1)
+    assert with_onednn not in study.surface.measured
+    gain, sd = study.surface.gains([with_onednn])
     assert gain[0] == pytest.approx(0)
     assert sd[0] > 0.02
     assert study.setting(ONE_THREAD) in study.surface.measured
@@ -454,34 +454,41 @@ def test_a_space_that_did_not_ask_about_onednn_says_nothing_of_it(tmp_path: Path
 def test_what_is_expected_is_of_such_a_machine_and_build(document: dict[str, Any]) -> None:
     rule = RuleSet.from_dict(document).lists["threads"].rules[0]
     there = next(make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,))).situation
-    known = advise.decision_on(rule, replace(there, workload="another"))
-    assert known.advice is Advice.FOLLOW
-    assert known.row is not None
-    assert (known.row["shape"], known.row["pool"]) == ("8 cores", "eigen")
+    decision = advise.decision_on(rule, replace(there, workload="another"))
+    assert decision.advice is AdviceReason.FOLLOW
+    assert decision.row is not None
+    assert (decision.row["shape"], decision.row["pool"]) == ("8 cores", "eigen")
     unseen = advise.decision_on(rule, replace(there, machine=replace(there.machine, physical_cores=4)))
     assert unseen.row is not None
     assert "shape" not in unseen.row
-    assert advise.decision_on(rule, replace(there, onednn=False)).advice is Advice.NO_EVIDENCE
-    assert advise.decision_on(None, there).advice is Advice.NO_RULE
-    assert advise.decision_on(replace(rule, recipe=Recipe()), there).advice is Advice.BY_RULE
+    assert advise.decision_on(rule, replace(there, onednn=False)).advice is AdviceReason.NO_EVIDENCE
+    assert advise.decision_on(None, there).advice is AdviceReason.NO_RULE
+    assert advise.decision_on(replace(rule, recipe=Recipe()), there).advice is AdviceReason.BY_RULE
 
 
 def test_a_workload_that_speaks_against_its_own_rule_keeps_the_default(document: dict[str, Any]) -> None:
     situation = next(make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,))).situation
-    own = {**described(situation), "study": "s", "over_default": 0.6, "low": 0.5, "high": 0.7, "of_best": 0.6}
-    others = [own | {"workload": "other"}, own | {"onednn": False}, own | {"shape": "9 cores"}]
-    assert advise.counter_example({"counter_examples": [*others, own]}, situation) == own
-    assert advise.counter_example({"counter_examples": others}, situation) is None
+    own_study = {
+        **situation_document(situation),
+        "study": "s",
+        "over_default": 0.6,
+        "low": 0.5,
+        "high": 0.7,
+        "of_best": 0.6,
+    }
+    other_studies = [own_study | {"workload": "other"}, own_study | {"onednn": False}, own_study | {"shape": "9 cores"}]
+    assert advise.counter_example({"counter_examples": [*other_studies, own_study]}, situation) == own_study
+    assert advise.counter_example({"counter_examples": other_studies}, situation) is None
     rule = RuleSet.from_dict(document).lists["threads"].rules[0]
 
-    def advice(*against: dict[str, Any]) -> Advice:
+    def advice(*against: dict[str, Any]) -> AdviceReason:
         changed = replace(rule, evidence={**rule.evidence, "counter_examples": list(against)})
         return advise.decision_on(changed, situation).advice
 
-    assert advice(*others, own) is Advice.OWN_STUDY
-    assert advice(*others) is Advice.FOLLOW
+    assert advice(*other_studies, own_study) is AdviceReason.OWN_STUDY
+    assert advice(*other_studies) is AdviceReason.FOLLOW
     # It could have more, but what the rule gives is more than the default already.
-    assert advice(own | {"over_default": 1.2, "low": 1.1, "high": 1.3, "of_best": 0.85}) is Advice.FOLLOW
+    assert advice(own_study | {"over_default": 1.2, "low": 1.1, "high": 1.3, "of_best": 0.85}) is AdviceReason.FOLLOW
 
 
 # ---- the shipped rules ----------------------------------------------------------------------------------------------
@@ -497,39 +504,39 @@ def _machine_of(row: dict[str, Any]) -> Machine:
     """Return a machine of a stratum."""
     cores, _, quota = str(row["shape"]).partition(", quota ")
     n = int(cores.split()[0])
-    [made] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(n,))
-    return replace(made.situation.machine, cpu_quota=float(quota) if quota else None)
+    [planted] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(n,))
+    return replace(planted.situation.machine, cpu_quota=float(quota) if quota else None)
 
 
 def test_the_shipped_rules_advise_nothing_that_gains_nothing(shipped: RuleSet) -> None:
     """Whatever the stratum: where the evidence is 1.02 or below, or may be a loss, the default is kept."""
-    [made] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(2,))
+    [planted] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(2,))
     advised = set()
     for rules in shipped.lists.values():
         for rule in rules.rules:
             rows = rule.evidence["strata"]
             assert rows
             for row in (*rows, *rule.evidence["builds"]):
-                shown = row["gained"]["ratio"] > 1.02 and row["gained"]["low"] > 1
-                assert (row["advice"] == Advice.FOLLOW) == shown
+                is_shown = row["gained"]["ratio"] > 1.02 and row["gained"]["low"] > 1
+                assert (row["advice"] == AdviceReason.FOLLOW) == is_shown
             for row in rows:
-                if row["advice"] != Advice.FOLLOW:
+                if row["advice"] != AdviceReason.FOLLOW:
                     assert row["policy"]["ratio"] == pytest.approx(1, abs=0.01)
-                there = replace(made.situation, machine=_machine_of(row), pool=row["pool"], onednn=row["onednn"])
+                there = replace(planted.situation, machine=_machine_of(row), pool=row["pool"], onednn=row["onednn"])
                 decision = advise.decision_on(rule, there)
                 assert decision.row == row
-                assert (decision.advice is Advice.FOLLOW) == (row["gained"]["ratio"] > 1.02)
+                assert (decision.advice is AdviceReason.FOLLOW) == (row["gained"]["ratio"] > 1.02)
                 advised.add(decision.advice)
-    assert advised == {Advice.FOLLOW, Advice.NO_GAIN}
+    assert advised == {AdviceReason.FOLLOW, AdviceReason.NO_GAIN}
 
 
 def test_the_shipped_rules_give_way_to_what_a_workload_says_itself(shipped: RuleSet) -> None:
-    [made] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(2,))
+    [planted] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(2,))
     for rules in shipped.lists.values():
         for rule in rules.rules:
             for each in rule.evidence["counter_examples"]:
                 there = replace(
-                    made.situation,
+                    planted.situation,
                     workload=each["workload"],
                     mode=each["mode"],
                     machine=_machine_of(each),
@@ -537,7 +544,7 @@ def test_the_shipped_rules_give_way_to_what_a_workload_says_itself(shipped: Rule
                     onednn=each["onednn"],
                 )
                 if each["over_default"] <= 1.02:
-                    assert advise.decision_on(rule, there).advice is Advice.OWN_STUDY
+                    assert advise.decision_on(rule, there).advice is AdviceReason.OWN_STUDY
 
 
 def test_the_shipped_page_is_by_stratum(shipped: RuleSet) -> None:
@@ -554,7 +561,7 @@ def test_the_shipped_page_is_by_stratum(shipped: RuleSet) -> None:
 
 
 @pytest.fixture
-def on(
+def call_on(
     machine: Machine,
     stock: Build,
     openmp: Build,
@@ -562,7 +569,7 @@ def on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Call:
     """Let jobs be of a made machine of 2 cores and of a build, without exporting anything."""
-    monkeypatch.setattr(rulebook, "KEPT", Path("none.json"))
+    monkeypatch.setattr(rulebook, "LOCAL_RULES", Path("none.json"))
     features = Features(
         operators={"Conv2D": 53, "Relu": 49},
         heavy_operators=54,
@@ -609,8 +616,8 @@ def on(
 RULES = ("--rules", str(ROOT / "results/rules.json"))
 
 
-def test_where_no_gain_is_shown_recommend_keeps_the_default(on: Call, call: Call) -> None:
-    job = on()
+def test_where_no_gain_is_shown_recommend_keeps_the_default(call_on: Call, call: Call) -> None:
+    job = call_on()
     code, out, _ = call("recommend", "resnet50", *RULES)
     assert code == 0
     assert (
@@ -626,23 +633,23 @@ def test_where_no_gain_is_shown_recommend_keeps_the_default(on: Call, call: Call
 
 
 @pytest.mark.parametrize("format_", list(Format))
-def test_a_kept_default_is_emitted_as_one(format_: str, on: Call, call: Call) -> None:
-    on()
+def test_a_kept_default_is_emitted_as_one(format_: str, call_on: Call, call: Call) -> None:
+    call_on()
     out = call("recommend", "resnet50", *RULES, "--format", format_)[1]
     title = out.splitlines()[0].removeprefix("# ")
     assert out == emit(Deployment(), Format(format_), title=title)
 
 
-def test_a_kept_default_needs_no_proof(on: Call, call: Call) -> None:
-    on()
+def test_a_kept_default_needs_no_proof(call_on: Call, call: Call) -> None:
+    call_on()
     code, out, err = call("recommend", "resnet50", *RULES, "--verify", "--json")
     assert code == 0
     assert "nothing to verify: what is recommended is the default" in err
     assert json.loads(out)["verified"] is None
 
 
-def test_where_a_gain_is_shown_recommend_follows_the_rule(on: Call, call: Call) -> None:
-    on(OPENMP)
+def test_where_a_gain_is_shown_recommend_follows_the_rule(call_on: Call, call: Call) -> None:
+    call_on(OPENMP)
     code, out, _ = call("recommend", "resnet50", *RULES)
     assert code == 0
     assert "expected over tf-default: 1.10 [1.06, 1.15], the mean of 18 workloads that were held out" in out
@@ -653,20 +660,20 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(on: Call, call: Call) 
     assert document["expected"]["ratio"] > 1.02
 
 
-def test_a_workload_whose_own_study_speaks_against_the_rule_keeps_the_default(on: Call, call: Call) -> None:
-    on(name="inceptionv3")
+def test_a_workload_whose_own_study_speaks_against_the_rule_keeps_the_default(call_on: Call, call: Call) -> None:
+    call_on(name="inceptionv3")
     document = json.loads(call("recommend", "inceptionv3", *RULES, "--json")[1])
     assert (document["advice"]["code"], document["advice"]["reason"]) == ("keep-default", "own-study")
     assert document["advice"]["evidence"]["over_default"] == pytest.approx(0.87, abs=0.01)
 
 
-def test_hints_of_a_search_leave_out_what_gains_nothing(on: Call) -> None:
+def test_hints_of_a_search_leave_out_what_gains_nothing(call_on: Call) -> None:
     """What nobody has seen is worth a trial, as a search measures it; what was shown to gain nothing is not."""
-    features = on().features()
-    said: list[str] = []
-    assert advise.RULES not in advise.hints(on(), features, told=said.append)
-    assert len(said) == 1
-    assert said[0].startswith("rules keep the default: no gain by the rule is shown")
+    features = call_on().features()
+    message: list[str] = []
+    assert advise.RULES not in advise.hints(call_on(), features, notify=message.append)
+    assert len(message) == 1
+    assert message[0].startswith("rules keep the default: no gain by the rule is shown")
 
 
 def test_rules_of_the_old_format_are_refused_with_what_to_do(call: Call, tmp_path: Path) -> None:
@@ -679,22 +686,22 @@ def test_rules_of_the_old_format_are_refused_with_what_to_do(call: Call, tmp_pat
 
 
 def test_what_no_study_is_of_is_kept_by_recommend_and_tried_by_a_search(
-    document: dict[str, Any], on: Call, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: dict[str, Any], call_on: Call, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rules are of the Eigen pool alone."""
     path = tmp_path / "rules.json"
-    rulebook.keep(RuleSet.from_dict(document), path)
-    job = on(OPENMP)
+    rulebook.save(RuleSet.from_dict(document), path)
+    job = call_on(OPENMP)
     told = json.loads(call("recommend", "resnet50", "--rules", str(path), "--json")[1])
     assert (told["advice"]["code"], told["advice"]["reason"]) == ("keep-default", "no-evidence")
-    monkeypatch.setattr(rulebook, "KEPT", path)
+    monkeypatch.setattr(rulebook, "LOCAL_RULES", path)
     rule = rulebook.load()[0].lists["threads"].rules[-1]
-    assert advise.decision_on(rule, advise.situation_of(job, job.features())).advice is Advice.NO_EVIDENCE
-    assert advise.RULES in advise.hints(job, job.features(), told=lambda _: None)
+    assert advise.decision_on(rule, advise.situation_of(job, job.features())).advice is AdviceReason.NO_EVIDENCE
+    assert advise.RULES in advise.hints(job, job.features(), notify=lambda _: None)
 
 
-def test_a_hint_by_wangs_formula_is_said_to_be_recalled(on: Call) -> None:
-    job = on(OPENMP)
+def test_a_hint_by_wangs_formula_is_said_to_be_recalled(call_on: Call) -> None:
+    job = call_on(OPENMP)
     line = terminal.hint_line("wang-width", job.space.reference.to_dict(), job.subject)
     assert "Wang et al., ACM TACO 2021; the formula as recalled, not verified from the paper" in str(line)
 
@@ -706,7 +713,7 @@ def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     for rule in data["groups"]["threads"]["rules"]:  # whatever the CPU has oneDNN do
         rows = rule["evidence"]["builds"]
         rule["evidence"]["builds"] = [
-            row | {"onednn": on, "quota": quota} for row in rows for on in BOTH for quota in BOTH
+            row | {"onednn": call_on, "quota": quota} for row in rows for call_on in BOTH for quota in BOTH
         ]
     (tmp_path / "rules.json").write_text(json.dumps(data))
     words = ["recommend", "lenet5", "--rules", "rules.json"]

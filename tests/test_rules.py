@@ -18,20 +18,20 @@ from tests.conftest import setting
 from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attributes, make, studies
 from tuner.frameworks.tensorflow.baselines import BASELINES, INTEL, wang_width
 from tuner.machine.host import Machine
-from tuner.rules.account import account, is_right, loss
 from tuner.rules.average import next_one, over_workloads
 from tuner.rules.condition import Condition, Literal, roundest, thresholds
 from tuner.rules.distil import coverage, distil
-from tuner.rules.evidence import Study, apply
-from tuner.rules.learn import Found, LearnPlan, Problem, chosen, learn
-from tuner.rules.policy import Policy, with_caution
-from tuner.rules.proof import OURS, POLICY, Follow, folds, left_out
+from tuner.rules.evidence import StudyEvidence, apply
+from tuner.rules.gains import evidence_for, is_tied_with_best, loss
+from tuner.rules.learn import LearnPlan, Problem, RuleIndex, first_matching, learn
+from tuner.rules.policy import Policy, do_no_harm_policy
+from tuner.rules.proof import POLICY, RULES, RecipesOf, folds, left_out
 from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
 from tuner.rules.schema import THREADS
 from tuner.rules.situation import FEATURES, Situation, of_study
-from tuner.rules.strata import ONEDNN_OFF, QUOTA, REST, Advice, Gain, advice_by_stratum, class_of, decide
-from tuner.rules.surface import FINALS, Measured, Surface
-from tuner.rules.table import Table, follow, thread_table
+from tuner.rules.strata import ONEDNN_OFF, QUOTA, REST, AdviceReason, Gain, advice_by_stratum, class_of, decide
+from tuner.rules.surface import FINALS, Measured, ResponseSurface
+from tuner.rules.table import TrainingTable, follow, thread_table
 from tuner.search.attributes import Attributes
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.equivalence import MARGIN
@@ -39,7 +39,7 @@ from tuner.stats.equivalence import MARGIN
 PLAN = LearnPlan()
 
 
-def made(truth: Truth = Truth(), seed: int = 1, **options: object) -> list[Study]:  # noqa: B008  # frozen
+def made(truth: Truth = Truth(), seed: int = 1, **options: object) -> list[StudyEvidence]:  # noqa: B008  # frozen
     return studies(list(make(np.random.default_rng(seed), truth=truth, **options)))  # type: ignore[arg-type]
 
 
@@ -170,8 +170,8 @@ DEFAULT = setting(inter_op=2, intra_op=8, batch_size=8)
 OTHER, FAR = DEFAULT.with_values(inter_op=1), DEFAULT.with_values(inter_op=8, intra_op=1)
 
 
-def surface(gain: float, sd: float = 0.01) -> Surface:
-    return Surface(DEFAULT, [Measured(setting=OTHER, log_ratio=gain, variance=sd**2)])
+def surface(gain: float, sd: float = 0.01) -> ResponseSurface:
+    return ResponseSurface(DEFAULT, [Measured(setting=OTHER, log_ratio=gain, variance=sd**2)])
 
 
 def test_the_default_gains_nothing_over_itself() -> None:
@@ -197,13 +197,13 @@ def test_what_larger_batches_gain_says_nothing_of_threads() -> None:
         Measured(setting=DEFAULT.with_values(batch_size=size), log_ratio=gain, variance=1e-4)
         for size, gain in ((16, 0.3), (32, 0.5))
     ]
-    made = Surface(DEFAULT, batches)
+    made = ResponseSurface(DEFAULT, batches)
     assert made.gains([OTHER])[0][0] == pytest.approx(0, abs=1e-9)
     assert made.gains([DEFAULT.with_values(batch_size=64)])[0][0] > 0.2
 
 
 def test_a_surface_of_nothing_knows_nothing() -> None:
-    mean, sd = Surface(DEFAULT, []).gains([OTHER])
+    mean, sd = ResponseSurface(DEFAULT, []).gains([OTHER])
     assert mean[0] == 0
     assert sd[0] > 0
 
@@ -215,15 +215,15 @@ def test_a_surface_is_blind_to_the_side_of_1() -> None:
 
 
 def test_a_difference_knows_what_its_two_have_in_common() -> None:
-    both = Surface(
+    both = ResponseSurface(
         DEFAULT,
         [
             Measured(setting=OTHER, log_ratio=0.9, variance=1e-4, shared=0.05**2, reference=1),
             Measured(setting=FAR, log_ratio=0.9, variance=1e-4, shared=0.05**2, reference=1),
         ],
     )
-    assert both.apart(OTHER, FAR)[1] < 0.03 < both.gains([OTHER])[1][0]
-    assert both.apart(OTHER, FAR)[0] == -both.apart(FAR, OTHER)[0]
+    assert both.log_ratio(OTHER, FAR)[1] < 0.03 < both.gains([OTHER])[1][0]
+    assert both.log_ratio(OTHER, FAR)[0] == -both.log_ratio(FAR, OTHER)[0]
 
 
 @pytest.mark.parametrize(
@@ -243,14 +243,14 @@ def test_many_contrasts_to_one_default_do_not_know_it_better() -> None:
     """Five settings that look faster: it may be the default's bad luck, once and not five times."""
     settings = [DEFAULT.with_values(inter_op=1, intra_op=n) for n in (8, 4, 2, 1, 16)]
 
-    def of(reference: int) -> Surface:
-        return Surface(
+    def of(reference: int) -> ResponseSurface:
+        return ResponseSurface(
             DEFAULT,
             [Measured(setting=s, log_ratio=0.3, variance=1e-3, shared=1e-3, reference=reference) for s in settings],
         )
 
     assert (of(FINALS).gains(settings)[1] > of(0).gains(settings)[1]).all()
-    assert of(FINALS).apart(settings[0], settings[1])[1] < 0.8 * of(0).apart(settings[0], settings[1])[1]
+    assert of(FINALS).log_ratio(settings[0], settings[1])[1] < 0.8 * of(0).log_ratio(settings[0], settings[1])[1]
 
 
 def test_the_best_is_one_that_was_measured() -> None:
@@ -279,7 +279,7 @@ def problem(u: np.ndarray, masks: np.ndarray | None = None, workloads: np.ndarra
 
 def test_what_gains_everywhere_is_a_rule() -> None:
     u = np.column_stack([np.zeros(12), np.full(12, 0.1)])
-    assert learn(problem(u), PLAN) == [Found(mask=0, recipe=1)]
+    assert learn(problem(u), PLAN) == [RuleIndex(mask=0, recipe=1)]
 
 
 def test_what_gains_too_little_to_matter_is_none() -> None:
@@ -300,16 +300,16 @@ def test_a_few_workloads_make_no_rule_as_their_signs_agree_by_chance() -> None:
 def test_an_exception_stands_before_what_holds_otherwise() -> None:
     narrow = np.arange(24) < 12
     u = np.column_stack([np.zeros(24), np.where(narrow, 0.1, 0.15), np.where(narrow, 0.2, -0.2)])
-    found = learn(problem(u, np.array([np.ones(24, dtype=bool), narrow])), PLAN)
-    assert found == [Found(mask=1, recipe=2), Found(mask=0, recipe=1)]
-    assert list(chosen(np.array([np.ones(24, dtype=bool), narrow]), found)) == [0] * 12 + [1] * 12
+    learned = learn(problem(u, np.array([np.ones(24, dtype=bool), narrow])), PLAN)
+    assert learned == [RuleIndex(mask=1, recipe=2), RuleIndex(mask=0, recipe=1)]
+    assert list(first_matching(np.array([np.ones(24, dtype=bool), narrow]), learned)) == [0] * 12 + [1] * 12
 
 
 def test_the_simpler_of_two_that_cannot_be_told_apart() -> None:
     rng = np.random.default_rng(0)
     gain = 0.1 + 0.01 * rng.standard_normal(20)
     u = np.column_stack([np.zeros(20), gain, gain + 0.001 * rng.standard_normal(20)])
-    assert learn(problem(u), PLAN) == [Found(mask=0, recipe=1)]
+    assert learn(problem(u), PLAN) == [RuleIndex(mask=0, recipe=1)]
 
 
 def test_the_same_studies_give_the_same_rules() -> None:
@@ -321,16 +321,16 @@ def test_a_rule_that_an_exception_has_hollowed_out_is_tested_again() -> None:
     """Everywhere it gains by the many; the few that are left after the exception say nothing clear."""
     rng = np.random.default_rng(0)
     many = np.arange(24) < 18
-    rest = np.where(rng.random(24) < 0.5, 0.3, -0.2)
-    u = np.column_stack([np.zeros(24), np.where(many, 0.1, rest), np.where(many, 0.3, -0.3)])
-    found = learn(problem(u, np.array([np.ones(24, dtype=bool), many])), PLAN)
-    assert found == [Found(mask=1, recipe=2)]
+    other_gains = np.where(rng.random(24) < 0.5, 0.3, -0.2)
+    u = np.column_stack([np.zeros(24), np.where(many, 0.1, other_gains), np.where(many, 0.3, -0.3)])
+    learned = learn(problem(u, np.array([np.ones(24, dtype=bool), many])), PLAN)
+    assert learned == [RuleIndex(mask=1, recipe=2)]
 
 
 def test_of_few_workloads_every_sign_is_looked_at() -> None:
     """With five workloads 1 of 32 worlds has all signs alike, with four 1 of 16: more than 1 in 20."""
     gain = np.array([0.2, 0.21, 0.19, 0.2, 0.22])
-    for n, expected in ((4, []), (5, [Found(mask=0, recipe=1)])):
+    for n, expected in ((4, []), (5, [RuleIndex(mask=0, recipe=1)])):
         u = np.column_stack([np.zeros(n), gain[:n]])
         assert learn(problem(u), PLAN) == expected
         assert learn(problem(u), replace(PLAN, seed=7)) == expected
@@ -341,14 +341,14 @@ def test_with_conditions_a_rule_takes_six_workloads() -> None:
     for n in (5, 6):
         u = np.column_stack([np.zeros(n), [0.2, 0.21, 0.19, 0.2, 0.22, 0.2][:n]])
         two_tiers = replace(problem(u, masks[:, :n]), plain=np.array([True, False]))
-        assert bool(learn(two_tiers, PLAN)) == (n >= PLAN.fewest_workloads)
+        assert bool(learn(two_tiers, PLAN)) == (n >= PLAN.min_workloads)
 
 
 def test_what_was_hardly_measured_is_no_rule() -> None:
     u = np.column_stack([np.zeros(12), np.full(12, 0.2), np.full(12, 0.1)])
     measured = np.ones(u.shape, dtype=bool)
     measured[:7, 1] = False
-    assert learn(replace(problem(u), measured=measured), PLAN) == [Found(mask=0, recipe=2)]
+    assert learn(replace(problem(u), measured=measured), PLAN) == [RuleIndex(mask=0, recipe=2)]
 
 
 def test_no_studies_give_no_rules() -> None:
@@ -379,14 +379,14 @@ def test_shuffled_gains_make_no_rule(seed: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def known() -> list[Study]:
+def known() -> list[StudyEvidence]:
     """Sixty studies of a rule: one thread for small operators, one pool of all cores for others."""
     return made()
 
 
-def test_a_rule_carries_its_evidence(known: list[Study]) -> None:
-    told = distil(known, PLAN, made={}).lists[THREADS]
-    rules = told.rules
+def test_a_rule_carries_its_evidence(known: list[StudyEvidence]) -> None:
+    rule_list = distil(known, PLAN, provenance={}).lists[THREADS]
+    rules = rule_list.rules
     assert [rule.recipe for rule in rules] == [ONE_THREAD, Recipe.of({"inter_op": "1"})]
     small = rules[0].evidence
     assert str(rules[0].condition).startswith("work of a step per operator below")
@@ -401,7 +401,7 @@ def test_a_rule_carries_its_evidence(known: list[Study]) -> None:
     assert small["expected"]["next"][0] < small["expected"]["ratio"] < small["expected"]["next"][1]
     kinds = {(each["shape"], each["pool"], each["onednn"], each["quota"]): each for each in small["strata"]}
     assert set(kinds) == {("8 cores", "eigen", True, False), ("16 cores", "eigen", True, False)}
-    assert all(each["advice"] == Advice.FOLLOW for each in kinds.values())
+    assert all(each["advice"] == AdviceReason.FOLLOW for each in kinds.values())
     # On threads, what is kept without the rule is TensorFlow's default.
     assert all(each["gained"]["ratio"] == pytest.approx(each["ratio"]) for each in kinds.values())
     (build,) = small["builds"]
@@ -409,27 +409,27 @@ def test_a_rule_carries_its_evidence(known: list[Study]) -> None:
     assert small["expected"]["ratio"] == pytest.approx(np.mean([each["ratio"] for each in kinds.values()]), rel=0.02)
     assert small["example"]["env"] == {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
     # Everything has a rule, so the defaults have no studies left.
-    assert told.otherwise["studies"] == 0
+    assert rule_list.default_evidence["studies"] == 0
 
 
-def test_counter_examples_are_named(known: list[Study]) -> None:
-    told = account(known, [study.setting(ONE_THREAD) for study in known])
-    bad = told["counter_examples"]
+def test_counter_examples_are_named(known: list[StudyEvidence]) -> None:
+    rule_list = evidence_for(known, [study.setting(ONE_THREAD) for study in known])
+    bad = rule_list["counter_examples"]
     large = [study for study in known if Truth().recipe(study.situation) == ONE_POOL]
     assert {each["study"] for each in bad} <= {study.name for study in large}
     assert len(bad) > len(large) / 2
     assert bad[0]["of_best"] == min(each["of_best"] for each in bad)
-    assert told["loss"]["worst"] == pytest.approx(1 - bad[0]["of_best"])
+    assert rule_list["loss"]["worst"] == pytest.approx(1 - bad[0]["of_best"])
 
 
-def test_a_held_out_workload_is_met_by_the_rules_of_the_others(known: list[Study]) -> None:
-    told = distil(known, replace(PLAN, flips=100), made={}).lists[THREADS].proof
+def test_a_held_out_workload_is_met_by_the_rules_of_the_others(known: list[StudyEvidence]) -> None:
+    rule_list = distil(known, replace(PLAN, n_sign_flips=100), provenance={}).lists[THREADS].proof
     for kind in ("by_workload", "by_machine"):
-        rows = {row["name"]: row for row in told[kind]["rows"]}
-        assert rows[OURS]["of_best"]["ratio"] > 0.97
-        assert all(told[kind]["over"][name][REST]["low"] > 1 for name in ("tf-default", "tf-guide", "wang-width"))
-    assert told["by_workload"]["kinds"] == 30
-    assert told["by_machine"]["kinds"] == 2
+        rows = {row["name"]: row for row in rule_list[kind]["rows"]}
+        assert rows[RULES]["of_best"]["ratio"] > 0.97
+        assert all(rule_list[kind]["over"][name][REST]["low"] > 1 for name in ("tf-default", "tf-guide", "wang-width"))
+    assert rule_list["by_workload"]["kinds"] == 30
+    assert rule_list["by_machine"]["kinds"] == 2
 
 
 def test_what_is_held_out_is_not_learned_from() -> None:
@@ -440,48 +440,48 @@ def test_what_is_held_out_is_not_learned_from() -> None:
     named = [replace(study, situation=replace(study.situation, workload=f"w{i}")) for i, study in enumerate(some)]
     table = thread_table(named)
     gains = table.problem.u.copy()
-    own = np.array([study.host != "another" for study in named])
-    gains[own, table.recipes.index(ONE_THREAD)] = 1.0
+    own_mask = np.array([study.host != "another" for study in named])
+    gains[own_mask, table.recipes.index(ONE_THREAD)] = 1.0
     changed = replace(table, problem=replace(table.problem, u=gains))
     learned = changed.learn(PLAN)
-    assert all(follow(learned, study) == ONE_THREAD for study, is_own in zip(named, own, strict=True) if is_own)
+    assert all(follow(learned, study) == ONE_THREAD for study, is_own in zip(named, own_mask, strict=True) if is_own)
 
-    def without(out: Callable[[Study], bool]) -> Follow:
+    def without(out: Callable[[StudyEvidence], bool]) -> RecipesOf:
         rules = changed.learn(PLAN, [not out(study) for study in named])
         return lambda study: (follow(rules, study),)
 
     recipes = left_out(named, without, lambda study: study.host)
-    assert all(recipe == (Recipe(),) for recipe, is_own in zip(recipes, own, strict=True) if is_own)
+    assert all(recipe == (Recipe(),) for recipe, is_own in zip(recipes, own_mask, strict=True) if is_own)
 
 
 def test_one_machine_cannot_be_left_out() -> None:
-    proof = distil(made(cores=(8,), workloads=6), PLAN, made={}).lists[THREADS].proof
+    proof = distil(made(cores=(8,), workloads=6), PLAN, provenance={}).lists[THREADS].proof
     assert proof["by_machine"] is None
     assert proof["by_workload"]["kinds"] == 6
 
 
 def test_shapes_are_left_out_where_machines_do_not_tell_of_them() -> None:
     known = made(workloads=6)
-    assert distil(known, PLAN, made={}).lists[THREADS].proof["by_shape"] is None
-    proof = distil([replace(study, host="one") for study in known], PLAN, made={}).lists[THREADS].proof
+    assert distil(known, PLAN, provenance={}).lists[THREADS].proof["by_shape"] is None
+    proof = distil([replace(study, host="one") for study in known], PLAN, provenance={}).lists[THREADS].proof
     assert proof["by_machine"] is None
     assert (proof["by_shape"]["what"], proof["by_shape"]["kinds"]) == ("shape of a machine", 2)
     both = [replace(study, host=host) for study in known for host in ("one", "another")]
-    assert distil(both, PLAN, made={}).lists[THREADS].proof["by_shape"]["kinds"] == 2
+    assert distil(both, PLAN, provenance={}).lists[THREADS].proof["by_shape"]["kinds"] == 2
 
 
-def test_what_was_not_measured_is_not_right_for_want_of_knowledge(known: list[Study]) -> None:
+def test_what_was_not_measured_is_not_right_for_want_of_knowledge(known: list[StudyEvidence]) -> None:
     far = known[0].default.with_values(inter_op=3, intra_op=5)
     assert far not in known[0].surface.measured
-    assert not is_right(known[0], far)
-    assert is_right(known[0], known[0].best_found(batch=False))
+    assert not is_tied_with_best(known[0], far)
+    assert is_tied_with_best(known[0], known[0].best_found(batch=False))
 
 
-def test_losses_are_not_below_zero(known: list[Study]) -> None:
+def test_losses_are_not_below_zero(known: list[StudyEvidence]) -> None:
     """Even of a setting that is believed to be better than all that were measured."""
     best = known[0].best_found(batch=False)
     assert loss(known[0], best) == 0
-    beyond = Surface(DEFAULT, [Measured(setting=DEFAULT.with_values(inter_op=4), log_ratio=0.5, variance=1e-2)])
+    beyond = ResponseSurface(DEFAULT, [Measured(setting=DEFAULT.with_values(inter_op=4), log_ratio=0.5, variance=1e-2)])
     study = replace(known[0], default=DEFAULT, surface=beyond)
     wider = DEFAULT.with_values(inter_op=5)
     assert beyond.gains([wider])[0][0] > beyond.gains([study.best_found(batch=False)])[0][0]
@@ -489,31 +489,33 @@ def test_losses_are_not_below_zero(known: list[Study]) -> None:
 
 
 def test_rules_on_batches_come_from_studies_that_have_several() -> None:
-    def with_batches(study: Study) -> Study:
-        own = study.default.batch_size
-        best = study.default.with_values(batch_size=4 * own)
-        other = study.default.with_values(batch_size=2 * own)
+    def with_batches(study: StudyEvidence) -> StudyEvidence:
+        own_mask = study.default.batch_size
+        best = study.default.with_values(batch_size=4 * own_mask)
+        other = study.default.with_values(batch_size=2 * own_mask)
         more = [
             Measured(setting=best, log_ratio=0.4, variance=1e-4),
             Measured(setting=other, log_ratio=0.2, variance=1e-4),
         ]
-        return replace(study, batches=(own, 2 * own, 4 * own), surface=Surface(study.default, more))
+        return replace(
+            study, batches=(own_mask, 2 * own_mask, 4 * own_mask), surface=ResponseSurface(study.default, more)
+        )
 
-    lists = distil([with_batches(study) for study in made(NOTHING, workloads=12)], PLAN, made={}).lists
+    lists = distil([with_batches(study) for study in made(NOTHING, workloads=12)], PLAN, provenance={}).lists
     assert lists[THREADS].rules == []
     assert [rule.recipe.to_dict() for rule in lists[BATCH].rules] == [{"batch_size": "4"}]
     held_out = {row["name"]: row["of_best"]["ratio"] for row in lists[BATCH].proof["by_workload"]["rows"]}
-    assert held_out[OURS] == pytest.approx(1, abs=0.01)
+    assert held_out[RULES] == pytest.approx(1, abs=0.01)
     assert held_out[POLICY] == pytest.approx(1, abs=0.01)
-    assert {row["advice"] for row in lists[BATCH].rules[0].evidence["strata"]} == {Advice.FOLLOW}
+    assert {row["advice"] for row in lists[BATCH].rules[0].evidence["strata"]} == {AdviceReason.FOLLOW}
 
 
 def test_studies_of_batches_alone_say_nothing_of_threads() -> None:
-    alone = [replace(study, tells_threads=False, batches=(1, 2, 4)) for study in made(workloads=4)]
-    assert list(distil(alone, PLAN, made={}).lists) == [BATCH]
+    alone = [replace(study, covers_threads=False, batches=(1, 2, 4)) for study in made(workloads=4)]
+    assert list(distil(alone, PLAN, provenance={}).lists) == [BATCH]
 
 
-def test_what_the_evidence_covers_and_what_lies_outside(known: list[Study]) -> None:
+def test_what_the_evidence_covers_and_what_lies_outside(known: list[StudyEvidence]) -> None:
     covered = coverage(known)
     assert covered.outside(known[0].situation) == []
     assert coverage([]).outside(known[0].situation) == ["there is no evidence"]
@@ -526,8 +528,8 @@ def test_what_the_evidence_covers_and_what_lies_outside(known: list[Study]) -> N
     assert sum(machine["studies"] for machine in covered.shapes.values()) == 60
 
 
-def test_what_a_rule_asks_and_is_not_known_is_said(known: list[Study]) -> None:
-    rules = distil(known, PLAN, made={}).lists[THREADS]
+def test_what_a_rule_asks_and_is_not_known_is_said(known: list[StudyEvidence]) -> None:
+    rules = distil(known, PLAN, provenance={}).lists[THREADS]
     situation = known[0].situation
     open_ended = replace(situation, features=replace(situation.features, known=False))
     assert rules.outside(situation) == []
@@ -543,9 +545,9 @@ def test_the_build_says_more_than_what_goes_with_it() -> None:
 
 
 def test_the_workload_is_the_unit_of_an_average() -> None:
-    found = over_workloads([("a", 0.1)] * 9 + [("b", 0.3)])
-    assert found is not None
-    assert (found.mean, found.n) == (pytest.approx(0.2), 2)
+    learned = over_workloads([("a", 0.1)] * 9 + [("b", 0.3)])
+    assert learned is not None
+    assert (learned.mean, learned.n) == (pytest.approx(0.2), 2)
     assert over_workloads([]) is None
     alone = over_workloads([("a", 0.1)])
     assert alone is not None and next_one(alone) is None
@@ -553,7 +555,7 @@ def test_the_workload_is_the_unit_of_an_average() -> None:
     assert low < math.exp(0.1) and high > math.exp(0.3)
 
 
-def test_following_no_rule_keeps_what_is_there(known: list[Study]) -> None:
+def test_following_no_rule_keeps_what_is_there(known: list[StudyEvidence]) -> None:
     assert follow([], known[0]) == Recipe()
 
 
@@ -570,16 +572,16 @@ def gains_of(ratios: list[float], kind: dict[str, Any] = TWO_CORES) -> list[Gain
 @pytest.mark.parametrize(
     ("ratios", "advice"),
     [
-        ([1.09, 1.10, 1.11], Advice.FOLLOW),
-        ([1.021, 1.022, 1.023, 1.024], Advice.FOLLOW),
-        ([0.98, 0.97, 0.99, 0.98], Advice.NO_GAIN),
-        ([1.0, 1.0, 1.0], Advice.NO_GAIN),  # there it is the default itself
-        ([1.011, 1.012, 1.013], Advice.NO_GAIN),  # above 1 for sure, but within the margin
-        ([1.018, 1.020, 1.022], Advice.NO_GAIN),
-        ([1.5, 0.8, 1.1, 0.9, 1.2], Advice.NO_GAIN),  # 1.07 in the mean, but it may be a loss
+        ([1.09, 1.10, 1.11], AdviceReason.FOLLOW),
+        ([1.021, 1.022, 1.023, 1.024], AdviceReason.FOLLOW),
+        ([0.98, 0.97, 0.99, 0.98], AdviceReason.NO_GAIN),
+        ([1.0, 1.0, 1.0], AdviceReason.NO_GAIN),  # there it is the default itself
+        ([1.011, 1.012, 1.013], AdviceReason.NO_GAIN),  # above 1 for sure, but within the margin
+        ([1.018, 1.020, 1.022], AdviceReason.NO_GAIN),
+        ([1.5, 0.8, 1.1, 0.9, 1.2], AdviceReason.NO_GAIN),  # 1.07 in the mean, but it may be a loss
     ],
 )
-def test_a_rule_is_advised_where_a_gain_that_matters_is_shown(ratios: list[float], advice: Advice) -> None:
+def test_a_rule_is_advised_where_a_gain_that_matters_is_shown(ratios: list[float], advice: AdviceReason) -> None:
     evidence = advice_by_stratum(gains_of(ratios))
     decision = decide(evidence, TWO_CORES)
     assert decision.advice is advice
@@ -589,23 +591,25 @@ def test_a_rule_is_advised_where_a_gain_that_matters_is_shown(ratios: list[float
 
 def test_strata_do_not_speak_for_each_other() -> None:
     evidence = advice_by_stratum(gains_of([1.29, 1.3, 1.31]) + gains_of([0.98, 0.97, 0.98], FOUR_CORES))
-    assert decide(evidence, TWO_CORES).advice is Advice.FOLLOW
-    assert decide(evidence, FOUR_CORES).advice is Advice.NO_GAIN
+    assert decide(evidence, TWO_CORES).advice is AdviceReason.FOLLOW
+    assert decide(evidence, FOUR_CORES).advice is AdviceReason.NO_GAIN
 
 
 def test_of_too_few_workloads_the_build_decides_but_a_loss_is_never_advised() -> None:
     many = gains_of([1.1, 1.11, 1.12, 1.1])
-    assert decide(advice_by_stratum(many + gains_of([1.2, 1.1], FOUR_CORES)), FOUR_CORES).advice is Advice.FOLLOW
-    assert decide(advice_by_stratum(many + gains_of([1.01, 1.0], FOUR_CORES)), FOUR_CORES).advice is Advice.NO_GAIN
-    assert decide(advice_by_stratum(gains_of([1.2, 1.3])), TWO_CORES).advice is Advice.NO_GAIN
+    assert decide(advice_by_stratum(many + gains_of([1.2, 1.1], FOUR_CORES)), FOUR_CORES).advice is AdviceReason.FOLLOW
+    assert (
+        decide(advice_by_stratum(many + gains_of([1.01, 1.0], FOUR_CORES)), FOUR_CORES).advice is AdviceReason.NO_GAIN
+    )
+    assert decide(advice_by_stratum(gains_of([1.2, 1.3])), TWO_CORES).advice is AdviceReason.NO_GAIN
 
 
 def test_a_shape_that_was_never_seen_is_judged_by_its_build() -> None:
     evidence = advice_by_stratum(gains_of([1.1, 1.11, 1.12]))
-    assert decide(evidence, FOUR_CORES).advice is Advice.FOLLOW
+    assert decide(evidence, FOUR_CORES).advice is AdviceReason.FOLLOW
     for other in ({"pool": OPENMP}, {"onednn": False}, {"quota": True, "shape": "2 cores, quota 1"}):
         decision = decide(evidence, TWO_CORES | other)
-        assert (decision.advice, decision.row) == (Advice.NO_EVIDENCE, None)
+        assert (decision.advice, decision.row) == (AdviceReason.NO_EVIDENCE, None)
 
 
 def test_headlines_have_three_classes() -> None:
@@ -614,7 +618,7 @@ def test_headlines_have_three_classes() -> None:
     assert class_of(TWO_CORES | {"quota": True, "onednn": False}) == ONEDNN_OFF
 
 
-def in_two_strata(gain: float, harm: float) -> Table:
+def in_two_strata(gain: float, harm: float) -> TrainingTable:
     """Return a table in which one thread gains on 8 cores and harms on 16, the same in every workload."""
     table = thread_table(made(NOTHING, workloads=12, cores=(8, 16)))
     u = np.zeros_like(table.problem.u)
@@ -623,9 +627,9 @@ def in_two_strata(gain: float, harm: float) -> Table:
     return replace(table, problem=replace(table.problem, u=u))
 
 
-def policy_of(table: Table, kept: tuple[bool, ...] | None = None) -> Policy:
+def policy_of(table: TrainingTable, kept: tuple[bool, ...] | None = None) -> Policy:
     everywhere = [(Condition(), ONE_THREAD)]
-    return with_caution(
+    return do_no_harm_policy(
         table,
         everywhere,
         kept or (True,) * len(table.studies),
@@ -646,11 +650,11 @@ def test_a_policy_keeps_the_default_where_its_rule_harms() -> None:
 def test_what_is_held_out_has_no_part_in_the_decision_to_follow() -> None:
     """One workload's gain of a hundred would make a rule of its stratum: the policy without it does not know of it."""
     table = in_two_strata(gain=0.3, harm=-0.03)
-    own = np.array([study.workload == "made3" for study in table.studies])
+    own_mask = np.array([study.workload == "made3" for study in table.studies])
     u = table.problem.u.copy()
-    u[own, table.recipes.index(ONE_THREAD)] = math.log(100)
+    u[own_mask, table.recipes.index(ONE_THREAD)] = math.log(100)
     changed = replace(table, problem=replace(table.problem, u=u))
-    kept = tuple(bool(each) for each in ~own)
+    kept = tuple(bool(each) for each in ~own_mask)
     assert policy_of(changed, kept) == policy_of(table, kept)
     assert policy_of(changed) != policy_of(table)
 
@@ -660,13 +664,13 @@ def test_the_proof_of_a_policy_does_not_see_the_workload_that_it_is_proven_on() 
     known = made(workloads=14)
     one = known[0].workload
 
-    def otherwise(study: Study) -> Study:
+    def otherwise(study: StudyEvidence) -> StudyEvidence:
         best = study.setting(ONE_THREAD)
         said = [Measured(setting=best, log_ratio=-0.5, variance=1e-4)]
-        return replace(study, surface=Surface(study.default, said)) if study.workload == one else study
+        return replace(study, surface=ResponseSurface(study.default, said)) if study.workload == one else study
 
-    def met(studies: list[Study]) -> list[Any]:
-        proof = distil(studies, replace(PLAN, flips=100), made={}).lists[THREADS].proof["by_workload"]
+    def met(studies: list[StudyEvidence]) -> list[Any]:
+        proof = distil(studies, replace(PLAN, n_sign_flips=100), provenance={}).lists[THREADS].proof["by_workload"]
         return [each["policy"] for each in proof["each"] if each["workload"] == one]
 
     assert met(known) == met([otherwise(study) for study in known])
@@ -677,7 +681,7 @@ def test_headlines_say_what_the_policy_gains_by_class() -> None:
         replace(s, name=f"off-{s.name}", situation=replace(s.situation, onednn=False))
         for s in made(NOTHING, 4, cores=(8,))
     ]
-    lists = distil(made(cores=(16,)) + off, replace(PLAN, flips=100), made={}).lists
+    lists = distil(made(cores=(16,)) + off, replace(PLAN, n_sign_flips=100), provenance={}).lists
     headline = {each["class"]: each for each in lists[THREADS].headline}
     assert set(headline) == {REST, ONEDNN_OFF}
     assert headline[REST]["policy"]["low"] > 1 + MARGIN

@@ -21,7 +21,7 @@ from tuner.search.history import incumbent
 from tuner.search.lattice import Encoding, Lattice
 from tuner.search.record import Trial, distributions
 from tuner.search.sampler import LatticeSampler
-from tuner.search.surrogate import believed
+from tuner.search.surrogate import posterior_means
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats import gp
@@ -230,8 +230,8 @@ def test_the_incumbent_is_believed_to_be_best_and_not_just_lucky() -> None:
     settings = [setting(inter_op=1, intra_op=n, batch_size=8) for n in range(1, 17)]
     trials = [trial(i, s, 0.1 * math.log2(i + 1), se=0.02) for i, s in enumerate(settings)]
     trials[3] = replace(trials[3], log_ratio=0.45, se=0.3)  # an outlier that knows how little it knows
-    belief = believed(trials, choices, luck=0.0)
-    assert belief == believed(trials, choices, luck=0.0)
+    belief = posterior_means(trials, choices, process_sd=0.0)
+    assert belief == posterior_means(trials, choices, process_sd=0.0)
     lucky, best = incumbent(trials), incumbent(trials, belief)
     assert lucky is not None
     assert best is not None
@@ -240,12 +240,12 @@ def test_the_incumbent_is_believed_to_be_best_and_not_just_lucky() -> None:
 
 
 def test_nothing_is_believed_of_nothing() -> None:
-    assert believed([], {"batch_size": (8,)}, luck=0.01) == {}
+    assert posterior_means([], {"batch_size": (8,)}, process_sd=0.01) == {}
 
 
 def test_values_that_a_space_has_no_longer_are_believed_of_too() -> None:
     at = setting(inter_op=3, intra_op=1, batch_size=8)
-    assert believed([trial(0, at, 0.1)], {"inter_op": (1, 2)}, luck=0.01)[at] == pytest.approx(0.1)
+    assert posterior_means([trial(0, at, 0.1)], {"inter_op": (1, 2)}, process_sd=0.01)[at] == pytest.approx(0.1)
 
 
 # ---- the made surfaces ---------------------------------------------------------------------------------------

@@ -28,13 +28,13 @@ from tuner.measure.objective import Objective
 from tuner.report import terminal
 from tuner.report.document import describe_study
 from tuner.search.budget import Budget, make_budget, parse_duration
+from tuner.search.contenders import contenders
 from tuner.search.lattice import Encoding
-from tuner.search.lineup import contenders
-from tuner.search.plan import BenchPlan, Plan
+from tuner.search.loop import Search
+from tuner.search.plan import EvaluatorPlan, Plan
 from tuner.search.record import Record
 from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import check_storage, create_or_continue, find, open_storage
-from tuner.search.study import Study
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
@@ -109,7 +109,7 @@ def test_the_search_comes_near_the_top_and_the_finals_say_so(tmp_path: Path, spa
     document = describe_study(record)
     best = Setting.of(document.incumbent.setting)
     assert surface(best) > 0.97 * surface(Setting.of(BEST))
-    assert document.verdicts["tf-default"].word == "better"
+    assert document.verdicts["tf-default"].code == "better"
     truth = surface(best) / surface(space.reference)
     assert document.verdicts["tf-default"].speedup == pytest.approx(truth, rel=0.03)
     recommended = Setting.of(document.recommended.setting)
@@ -135,7 +135,7 @@ def test_what_is_hinted_at_comes_right_after_the_baselines(tmp_path: Path, space
     assert storage is not None
     record = create_or_continue(storage, "made", sampler, fresh=False)
     n = len(distinct(space.baselines.values()))
-    Study(
+    Search(
         record=record,
         space=space,
         launcher=noisy(),
@@ -149,9 +149,9 @@ def test_what_is_hinted_at_comes_right_after_the_baselines(tmp_path: Path, space
 
 
 def test_only_what_a_space_holds_can_be_hinted_at(space: Space) -> None:
-    assert all(space.holds(point) for point in space.points[:5])
-    assert not space.holds(space.reference.with_values(inter_op=7))
-    assert not space.holds(space.reference.without("inter_op"))
+    assert all(space.contains(point) for point in space.points[:5])
+    assert not space.contains(space.reference.with_values(inter_op=7))
+    assert not space.contains(space.reference.without("inter_op"))
 
 
 def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -> None:
@@ -183,7 +183,7 @@ def test_losers_are_cut_short(tmp_path: Path, space: Space) -> None:
     assert document.trials.pruned > 0
     pruned = [t for t in record.trials() if t.pruned]
     whole = [t for t in record.trials() if t.status is Status.OK and not t.pruned]
-    assert max(t.pair.n_quads for t in pruned if t.pair) < max(t.pair.n_quads for t in whole if t.pair)
+    assert max(t.pair.n_blocks for t in pruned if t.pair) < max(t.pair.n_blocks for t in whole if t.pair)
 
 
 def test_a_failing_setting_is_a_failed_trial_with_its_kind_and_log_and_is_not_suggested_again(
@@ -282,7 +282,7 @@ def test_a_lattice_that_is_used_up_ends_the_search(tmp_path: Path, space: Space)
         name="small",
         catalogue=space.catalogue,
         domains={"inter_op": (1, 2), "intra_op": (1,), "batch_size": (8,)},
-        off={},
+        inactive={},
         points=(setting(inter_op=1, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=1, batch_size=8)),
         baselines=space.baselines,
     )
@@ -422,7 +422,7 @@ def test_latency_compares_median_steps_at_one_batch_size(
 ) -> None:
     file = read_space("cpu", machine)
     fixed = resolve(file, machine=machine, build=stock, workload=resnet50, fixed_batch=True)
-    plan = Plan(bench=BenchPlan(objective=Objective.LATENCY))
+    plan = Plan(evaluation=EvaluatorPlan(objective=Objective.LATENCY))
     record, _ = run(fixed, noisy(), folder=tmp_path, plan=plan)
     best = Setting.of(describe_study(record).incumbent.setting)
     assert best.batch_size == 8

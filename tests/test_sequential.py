@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tuner.stats.estimate import estimate
-from tuner.stats.sequential import Looks, nominal_levels
+from tuner.stats.sequential import AlphaSpending, nominal_levels
 
 
 def bounds(fractions: list[float], *, alpha: float, rho: float) -> list[float]:
@@ -59,7 +59,7 @@ def test_looks_that_cannot_be(fractions: list[float]) -> None:
 
 
 def test_the_last_look_spends_all_that_is_left() -> None:
-    looks = Looks(first=3, planned=12)
+    looks = AlphaSpending(first_look=3, planned_looks=12)
     assert looks.level(3) > looks.level(5) > 0.95
     assert looks.level(5) > looks.level(5, last=True) >= 0.95
     assert looks.level(3, last=True) == pytest.approx(0.95)
@@ -72,7 +72,7 @@ def test_looking_after_each_round_is_not_wrong_more_often() -> None:
     At the error that contests of two contenders spend; at 5 % it would be nearly 6.
     """
     rng, n, wrong, naive = np.random.default_rng(2), 3000, 0, 0
-    looks = Looks(first=3, planned=10, alpha=0.042)
+    looks = AlphaSpending(first_look=3, planned_looks=10, alpha=0.042)
     levels = {k: looks.level(k) for k in range(3, 11)}
     for x in rng.standard_normal((n, 10)):
         found = [estimate(x[:k]) for k in range(3, 11)]

@@ -19,26 +19,26 @@ from tuner.cli.events import SearchShown
 from tuner.cli.options import MARGIN_PERCENT
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import refuse_elsewhere
-from tuner.job.request import Request
-from tuner.job.sessions import Held, Sessions, make_sessions, run_sessions
+from tuner.job.request import SearchRequest
+from tuner.job.sessions import SessionPlan, SessionsResult, make_sessions, run_sessions
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
 from tuner.report import terminal
 from tuner.report.document import describe_line, describe_study
 from tuner.report.result.study import StudyResult
-from tuner.report.sessions import of_setting, together_result
+from tuner.report.sessions import of_setting, pooled_result
 from tuner.search.budget import Budget
-from tuner.search.plan import BenchPlan, Plan
+from tuner.search.plan import EvaluatorPlan, Plan
 from tuner.search.record import Record
 from tuner.search.storage import open_storage
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.stats.equivalence import MARGIN, Word
+from tuner.stats.equivalence import MARGIN, VerdictCode
 from tuner.stats.estimate import Estimate
-from tuner.stats.pooling import BELIEVED_SD, pool, together
+from tuner.stats.pooling import BELIEVED_SD, pool, pooled_verdict
 from tuner.trial.outcome import Slice
 from tuner.trial.scripted import ScriptedLauncher
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 
 pytestmark = pytest.mark.slow
 
@@ -48,12 +48,12 @@ def session(ratio: float, se: float = 0.006, df: float = 9.0) -> Estimate:
 
 
 def test_one_session_says_what_its_finals_say() -> None:
-    alone = together([session(1.10)], level=0.99)
-    assert (alone.n, alone.disagree) == (1, False)
+    alone = pooled_verdict([session(1.10)], level=0.99)
+    assert (alone.n, alone.sessions_disagree) == (1, False)
     low, high = session(1.10).interval(0.99)
-    assert (alone.verdict.low, alone.verdict.high, alone.verdict.word) == (low, high, Word.BETTER)
-    assert together([]).verdict.word is Word.UNDECIDED
-    assert together([session(1.1, se=math.inf, df=0)]).n == 0
+    assert (alone.verdict.low, alone.verdict.high, alone.verdict.code) == (low, high, VerdictCode.BETTER)
+    assert pooled_verdict([]).verdict.code is VerdictCode.UNDECIDED
+    assert pooled_verdict([session(1.1, se=math.inf, df=0)]).n == 0
 
 
 def test_two_sessions_allow_for_what_sessions_differ_by() -> None:
@@ -73,23 +73,23 @@ def test_an_imprecise_session_counts_for_little() -> None:
 @pytest.mark.parametrize(
     ("ratios", "word", "disagree"),
     [
-        ((1.12, 1.10), Word.BETTER, False),
-        ((1.30, 1.10), Word.BETTER, False),  # they differ, and say the same
-        ((1.12, 1.00), Word.UNDECIDED, True),
-        ((1.12, 0.90, 1.11), Word.UNDECIDED, True),
-        ((1.00, 1.005, 0.998, 1.0, 1.001), Word.NO_DIFFERENCE, False),
-        ((0.90, 0.92), Word.WORSE, False),
+        ((1.12, 1.10), VerdictCode.BETTER, False),
+        ((1.30, 1.10), VerdictCode.BETTER, False),  # they differ, and say the same
+        ((1.12, 1.00), VerdictCode.UNDECIDED, True),
+        ((1.12, 0.90, 1.11), VerdictCode.UNDECIDED, True),
+        ((1.00, 1.005, 0.998, 1.0, 1.001), VerdictCode.NO_DIFFERENCE, False),
+        ((0.90, 0.92), VerdictCode.WORSE, False),
     ],
 )
-def test_sessions_that_disagree_have_no_verdict(ratios: tuple[float, ...], word: Word, disagree: bool) -> None:
-    found = together([session(ratio) for ratio in ratios])
-    assert (found.verdict.word, found.disagree, found.n) == (word, disagree, len(ratios))
-    assert together_result(found).sessions == len(ratios)
+def test_sessions_that_disagree_have_no_verdict(ratios: tuple[float, ...], word: VerdictCode, disagree: bool) -> None:
+    found = pooled_verdict([session(ratio) for ratio in ratios])
+    assert (found.verdict.code, found.sessions_disagree, found.n) == (word, disagree, len(ratios))
+    assert pooled_result(found).sessions == len(ratios)
 
 
 def test_two_rounds_that_agree_by_luck_are_no_precise_session() -> None:
     lucky = session(1.00, se=0.005, df=1)
-    assert not together([session(1.07, se=0.025), lucky]).disagree
+    assert not pooled_verdict([session(1.07, se=0.025), lucky]).sessions_disagree
     assert pool([session(1.10), lucky]).ratio > 1.07
 
 
@@ -162,12 +162,12 @@ def test_a_verdict_names_how_many_sessions_it_rests_on(study: tuple[Record, Sett
     record, recommended = study
     before = describe_study(record)
     gain = before.recommended.gain
-    assert (gain.sessions, gain.word) == (1, "better")
+    assert (gain.sessions, gain.code) == (1, "better")
     assert "from one session" in text_of(before)
     checked(record, recommended, space.reference, gain.speedup, began="2026-12-01T02:00:00+00:00")
     after = describe_study(record)
     assert after.recommended.gain.sessions == 2
-    assert after.recommended.gain.word == "better"
+    assert after.recommended.gain.code == "better"
     assert [each.began for each in after.recommended.sessions][1] == "2026-12-01T02:00:00+00:00"
     assert "2 sessions" in text_of(after)
     assert after.verdicts == before.verdicts  # the finals are what they were
@@ -211,15 +211,15 @@ def test_where_all_others_lose_one_of_them_still_stands_against_the_default(tmp_
     record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=8))
     document = describe_study(record)
     assert document.recommended.source == "tf-default"
-    assert document.verdicts["tf-default"].word == "worse"
-    assert describe_line(record).verdict.word == "worse"
+    assert document.verdicts["tf-default"].code == "worse"
+    assert describe_line(record).verdict.code == "worse"
     assert "continue it for new finals" not in shown(terminal.verdicts(document))
 
 
 def test_a_limit_that_only_the_default_keeps_leaves_the_default(tmp_path: Path, space: Space) -> None:
     limits = Limits(p99_s=1.05 * space.reference.batch_size / 50.0)
     launcher = ScriptedLauncher(rate=lambda s: 50.0 if s == space.reference else 1.0)
-    plan = Plan(bench=BenchPlan(limits=limits))
+    plan = Plan(evaluation=EvaluatorPlan(limits=limits))
     record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=8), plan=plan, limits=limits)
     assert describe_study(record).recommended.source == "tf-default"
 
@@ -230,7 +230,7 @@ def test_finals_that_were_cut_short_claim_nothing(study: tuple[Record, Setting])
     stored = record.get("finals")
     record.put("finals", stored | {"rounds": stored["rounds"][:2], "levels": {}})
     document = describe_study(record)
-    assert {verdict.word for verdict in document.verdicts.values()} == {"undecided"}
+    assert {verdict.code for verdict in document.verdicts.values()} == {"undecided"}
     assert document.recommended.source == "tf-default"
 
 
@@ -250,7 +250,7 @@ def test_what_several_sessions_show_outlasts_finals_that_leave_it_open(
     if after.finals.incumbent == recommended.to_dict():
         assert after.recommended.setting == recommended.to_dict()
         assert "sessions together" in after.recommended.reason
-        assert after.recommended.gain.word == "better"
+        assert after.recommended.gain.code == "better"
         assert after.finals.advice.setting == recommended.to_dict()
     else:
         assert after.recommended.source == "tf-default"
@@ -263,7 +263,7 @@ def test_earlier_finals_stay_until_others_have_ended(
     before = describe_study(record).recommended
 
     class Interrupted(Log):
-        def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
+        def round_ended(self, number: int, round_: Round, left_s: float | None) -> None:
             if number == 3:
                 raise KeyboardInterrupt
 
@@ -281,7 +281,9 @@ def test_sessions_that_lie_close_are_said_to(study: tuple[Record, Setting], spac
     assert "3 sessions, two of them only 3 min 00 s apart" in text_of(describe_study(record))
 
 
-def held(monkeypatch: pytest.MonkeyPatch, record: Record, *outcomes: Exception | None) -> tuple[Held, list[str]]:
+def held(
+    monkeypatch: pytest.MonkeyPatch, record: Record, *outcomes: Exception | None
+) -> tuple[SessionsResult, list[str]]:
     """Return what comes of sessions of which the checks end so, and in which order things happened."""
     happened: list[str] = []
     left = list(outcomes)
@@ -294,8 +296,8 @@ def held(monkeypatch: pytest.MonkeyPatch, record: Record, *outcomes: Exception |
 
     monkeypatch.setattr("tuner.job.sessions.run", lambda *_: (record, False))
     monkeypatch.setattr("tuner.job.sessions.check_again", check)
-    sessions = Sessions(n=1 + len(outcomes), every_s=0.0)
-    request = Request(workload=Asked.named("resnet50"))
+    sessions = SessionPlan(n=1 + len(outcomes), every_s=0.0)
+    request = SearchRequest(workload=WorkloadSpec.of_name("resnet50"))
     made = run_sessions(
         request, sessions, SearchShown(Console(file=StringIO())), after_first=lambda _: happened.append("told")
     )

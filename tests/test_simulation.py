@@ -10,14 +10,14 @@ import pytest
 from tests.benchmarks.replay import ReplayLauncher, load
 from tests.benchmarks.simulation import DEFAULT, ITEMS_S, TRACES, coverage, finals_study
 from tuner.space.deployment import Deployment
-from tuner.stats.equivalence import Word
+from tuner.stats.equivalence import VerdictCode
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_a_trace_is_taken_apart_and_put_together_again(name: str) -> None:
     trace = load(name)
     assert len(trace.w) >= 500
-    assert len(trace.luck) >= 50
+    assert len(trace.process_effects) >= 50
     assert abs(trace.w.mean()) < 1e-9
     rng = np.random.default_rng(0)
     launcher = ReplayLauncher(trace, lambda _: ITEMS_S, rng)
@@ -26,7 +26,7 @@ def test_a_trace_is_taken_apart_and_put_together_again(name: str) -> None:
         process = launcher.launch(DEFAULT, Deployment())
         rates += [math.log(s.n_steps * 8 / s.elapsed_s / ITEMS_S) for s in (process.slice(0.6) for _ in range(25))]
         process.close()
-    assert np.std(rates) == pytest.approx(math.hypot(trace.w.std(), trace.luck.std()), rel=0.2)
+    assert np.std(rates) == pytest.approx(math.hypot(trace.w.std(), trace.process_effects.std()), rel=0.2)
     lag = np.corrcoef(rates[:-1], rates[1:])[0, 1]
     assert lag == pytest.approx(np.corrcoef(trace.w[:-1], trace.w[1:])[0, 1], abs=0.15)
 
@@ -35,9 +35,9 @@ def test_equal_settings_seldom_win_and_real_gains_are_found() -> None:
     n = 60
     equal = [finals_study(TRACES[0], (0.0,) * 4, 0.0, seed) for seed in range(n)]
     assert sum(outcome.claims for outcome in equal) <= 0.05 * n
-    assert sum(outcome.words["tf-default"] is Word.NO_DIFFERENCE for outcome in equal) >= 0.85 * n
+    assert sum(outcome.words["tf-default"] is VerdictCode.NO_DIFFERENCE for outcome in equal) >= 0.85 * n
     faster = [finals_study(TRACES[0], (0.05, 0.0, 0.0, 0.0), 0.0, seed) for seed in range(n)]
-    assert sum(outcome.words["tf-default"] is Word.BETTER for outcome in faster) >= 0.95 * n
+    assert sum(outcome.words["tf-default"] is VerdictCode.BETTER for outcome in faster) >= 0.95 * n
 
 
 @pytest.mark.parametrize("noisier", [1.0, 3.0])

@@ -99,15 +99,15 @@ def test_every_shipped_space_says_what_it_is_for_and_resolves(
 
 
 def test_a_stock_wheel_switches_the_openmp_knobs_off_with_the_reason(space: Space) -> None:
-    assert set(space.off) == {"omp_num_threads", "kmp_affinity", "kmp_blocktime"}
-    assert all("runtime:threadpool" in reason and "\n" not in reason for reason in space.off.values())
+    assert set(space.inactive) == {"omp_num_threads", "kmp_affinity", "kmp_blocktime"}
+    assert all("runtime:threadpool" in reason and "\n" not in reason for reason in space.inactive.values())
     assert list(space.domains) == ["inter_op", "intra_op", "batch_size"]
 
 
 def test_an_openmp_build_has_all_knobs(machine: Machine, openmp: Build, resnet50: Workload) -> None:
     space = resolve(read_space("cpu", machine), machine=machine, build=openmp, workload=resnet50)
-    assert space.off == {}
-    assert list(space.domains) == [knob.name for knob in KNOBS.values() if knob.core]
+    assert space.inactive == {}
+    assert list(space.domains) == [knob.name for knob in KNOBS.values() if knob.in_every_setting]
     zoo = space.baselines["intel-zoo"]
     assert zoo["kmp_affinity"] == "granularity=fine,compact,1,0"
     assert zoo["kmp_blocktime"] == 0
@@ -122,7 +122,7 @@ def test_an_openmp_build_has_all_knobs(machine: Machine, openmp: Build, resnet50
 def test_without_onednn_the_openmp_knobs_are_off_too(machine: Machine, stock: Build, resnet50: Workload) -> None:
     off = replace(stock, onednn_runtime=None, onednn=None)
     space = resolve(read_space("cpu", machine), machine=machine, build=off, workload=resnet50)
-    assert "oneDNN is off" in space.off["omp_num_threads"]
+    assert "oneDNN is off" in space.inactive["omp_num_threads"]
 
 
 def test_baselines_by_the_book(space: Space) -> None:
@@ -269,7 +269,7 @@ def test_batch_sizes_lie_around_the_workload_s_own(machine: Machine, default: in
 
 def test_a_workload_that_is_told_no_batch_size_gets_none(machine: Machine, stock: Build, resnet50: Workload) -> None:
     file = read_space("cpu", machine)
-    untold = resolve(file, machine=machine, build=stock, workload=resnet50, batch_sizes=[1], tells_batch=False)
+    untold = resolve(file, machine=machine, build=stock, workload=resnet50, batch_sizes=[1], passes_batch_size=False)
     assert untold.deployment(untold.reference) == Deployment()
     tuned = untold.deployment(untold.baselines["intel"])
     assert tuned.env.keys() == {"TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"}
@@ -294,12 +294,12 @@ def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: B
     asked = structs.replace(subject(space), runtime=stock.to_dict())
     off = structs.replace(asked, runtime=without_onednn(stock))
     assert "onednn" not in off.knobs
-    assert [str(line) for line in terminal.unasked(off)] == [
+    assert [str(line) for line in terminal.space_notes(off)] == [
         "oneDNN is off by default here, and this space does not ask about it: --space threads does"
     ]
     knob = KnobFacts(active=True, values=(0, 1), variable="TF_ENABLE_ONEDNN_OPTS", meaning="oneDNN")
-    assert not terminal.unasked(structs.replace(off, knobs=off.knobs | {"onednn": knob}))
-    assert not terminal.unasked(asked)
+    assert not terminal.space_notes(structs.replace(off, knobs=off.knobs | {"onednn": knob}))
+    assert not terminal.space_notes(asked)
 
 
 def test_why_onednn_is_off_is_a_code_and_of_earlier_studies_its_words(stock: Build) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tuner.stats.estimate import Estimate, estimate, p_of_equal_means, paired, unpaired
-from tuner.stats.moderation import moderated, pooled_sd
+from tuner.stats.moderation import moderated_estimate, pooled_sd
 
 SAMPLES = st.lists(st.floats(-1, 1), min_size=3, max_size=20).filter(lambda x: np.std(x) > 1e-6)
 
@@ -45,11 +45,11 @@ def test_equal_means_are_asked_of_as_by_student(a: list[float], b: list[float]) 
 
 @given(SAMPLES)
 def test_moderation_without_a_prior_is_the_textbook(x: list[float]) -> None:
-    assert moderated(x, prior_sd=1.0, prior_df=0.0).se == pytest.approx(estimate(x).se)
+    assert moderated_estimate(x, prior_sd=1.0, prior_df=0.0).se == pytest.approx(estimate(x).se)
 
 
 def test_moderation_keeps_two_values_from_being_sure() -> None:
-    found = moderated([0.1, 0.1], prior_sd=0.02, prior_df=4)
+    found = moderated_estimate([0.1, 0.1], prior_sd=0.02, prior_df=4)
     assert found.se == pytest.approx(math.sqrt(4 * 0.02**2 / 5 / 2))
     assert found.df == 5
 
@@ -59,7 +59,7 @@ def test_what_quads_do_not_show_has_to_be_added_for_an_interval_to_cover() -> No
     covered = np.zeros(2)
     for _ in range(2000):
         apart = luck * (rng.normal() - rng.normal())
-        found = moderated(rng.normal(apart, sd, 4), prior_sd=sd, prior_df=4)
+        found = moderated_estimate(rng.normal(apart, sd, 4), prior_sd=sd, prior_df=4)
         for i, told in enumerate((found, found.widened(math.sqrt(2) * luck))):
             low, high = told.interval()
             covered[i] += low <= 1 <= high

@@ -27,7 +27,7 @@ from tuner.frameworks.tensorflow.framework import TensorFlow
 from tuner.job import suite
 from tuner.job.suite import SuiteRequest
 from tuner.machine.cgroup import cpu_groups, read_limits
-from tuner.machine.confine import Shape, choose, confined
+from tuner.machine.confine import CpuShape, choose_cpus, confined
 from tuner.machine.host import detect
 from tuner.machine.topology import Topology, read_topology
 from tuner.report.document import describe_study
@@ -55,25 +55,25 @@ TWO_SOCKETS = Topology(
     ("n", "expected"), [(1, {0}), (4, {0, 1, 2, 3}), (6, set(range(6))), (8, set(range(8))), (9, {*range(8), 8})]
 )
 def test_cpus_are_cores_beside_each_other_before_their_siblings(n: int, expected: set[int]) -> None:
-    assert choose(TWO_SOCKETS, TWO_SOCKETS.cpus, n) == expected
+    assert choose_cpus(TWO_SOCKETS, TWO_SOCKETS.cpus, n) == expected
 
 
 def test_cpus_keep_to_the_mask() -> None:
-    assert choose(TWO_SOCKETS, frozenset({5, 6, 13}), 2) == {5, 6}
+    assert choose_cpus(TWO_SOCKETS, frozenset({5, 6, 13}), 2) == {5, 6}
     with pytest.raises(BadInputError, match="expected 1 to 3"):
-        choose(TWO_SOCKETS, frozenset({5, 6, 13}), 4)
+        choose_cpus(TWO_SOCKETS, frozenset({5, 6, 13}), 4)
 
 
 def test_a_process_is_confined_to_its_cpus() -> None:
     cpu = min(os.sched_getaffinity(0))
-    with confined(Shape(cpus=frozenset({cpu}))) as enter:
+    with confined(CpuShape(cpus=frozenset({cpu}))) as enter:
         code = "import os; print(sorted(os.sched_getaffinity(0)))"
         out = subprocess.run([sys.executable, "-c", code], preexec_fn=enter, capture_output=True, text=True, check=True)
     assert out.stdout == f"[{cpu}]\n"
 
 
 def _may_make_groups() -> bool:
-    with suppress(BadInputError), confined(Shape(cpus=frozenset({0}), quota=0.5)):
+    with suppress(BadInputError), confined(CpuShape(cpus=frozenset({0}), quota=0.5)):
         return True
     return False
 
@@ -84,7 +84,7 @@ needs_groups = pytest.mark.skipif(not _may_make_groups(), reason="needs the righ
 @needs_groups
 def test_a_process_is_confined_to_its_quota_and_the_group_goes_away() -> None:
     mask = frozenset(os.sched_getaffinity(0))
-    with confined(Shape(cpus=mask, quota=0.5)) as enter:
+    with confined(CpuShape(cpus=mask, quota=0.5)) as enter:
         code = "from tuner.machine.host import detect; print(detect().cpu_quota)"
         out = subprocess.run([sys.executable, "-c", code], preexec_fn=enter, capture_output=True, text=True, check=True)
     assert out.stdout == "0.5\n"
@@ -95,8 +95,8 @@ def test_a_process_is_confined_to_its_quota_and_the_group_goes_away() -> None:
 def test_a_process_in_a_group_ends_with_its_parent() -> None:
     code = (
         "import os, subprocess, sys, time\n"
-        "from tuner.machine.confine import Shape, confined\n"
-        "with confined(Shape(cpus=frozenset(os.sched_getaffinity(0)), quota=0.5)) as enter:\n"
+        "from tuner.machine.confine import CpuShape, confined\n"
+        "with confined(CpuShape(cpus=frozenset(os.sched_getaffinity(0)), quota=0.5)) as enter:\n"
         "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], preexec_fn=enter)\n"
         "    print(child.pid, flush=True)\n"
         "    time.sleep(60)\n"
@@ -130,7 +130,7 @@ def _state(pid: int) -> str:
 def test_without_the_right_a_quota_is_refused_in_one_line(tmp_path: Path) -> None:
     with (
         pytest.raises(BadInputError, match="no cgroup with a CPU controller") as caught,
-        confined(Shape(cpus=frozenset({0}), quota=0.5), tmp_path),
+        confined(CpuShape(cpus=frozenset({0}), quota=0.5), tmp_path),
     ):
         pass
     assert "--cpus" in caught.value.hint
@@ -139,7 +139,7 @@ def test_without_the_right_a_quota_is_refused_in_one_line(tmp_path: Path) -> Non
 @pytest.mark.parametrize("quota", [0.0, -1.0, float("nan"), 0.01, 2.0, float("inf")])
 def test_a_quota_is_some_of_the_cpus(quota: float) -> None:
     with pytest.raises(BadInputError, match=r"expected CPUs, at least 0\.05 and less than the 2 that there are"):
-        Shape(cpus=frozenset({0, 1}), quota=quota)
+        CpuShape(cpus=frozenset({0, 1}), quota=quota)
 
 
 # ---- plans ----------------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_workloads_vary_fastest(planned: Any) -> None:
 def test_all_workloads_in_the_modes_that_they_have(planned: Any) -> None:
     made = planned(modes="inference,training")
     assert len(made.cases) == 35
-    assert made.absent == ["matmul has no mode 'training'"]
+    assert made.unavailable == ["matmul has no mode 'training'"]
     assert made.missing == list(range(35))
 
 
@@ -245,20 +245,20 @@ def test_what_fails_is_kept_and_the_others_go_on(planned: Any, monkeypatch: pyte
         "import sys; sys.exit('tftune: too bad')",
     )
     told: list[int] = []
-    done = suite.run(planned(workloads="lenet5,mlp"), begins=lambda n, _: told.append(n), ends=lambda *_: None)
+    done = suite.run(planned(workloads="lenet5,mlp"), on_start=lambda n, _: told.append(n), on_end=lambda *_: None)
     assert [each.failure for each in done] == ["too bad", "too bad"]
     assert told == [0, 1]
 
 
 def test_a_search_that_was_killed_says_so(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _scripted(monkeypatch, "import os, sys; sys.stderr.write('round 1\\n'); os.kill(os.getpid(), 9)")
-    done = suite.run(planned(workloads="lenet5"), begins=lambda *_: None, ends=lambda *_: None)
+    done = suite.run(planned(workloads="lenet5"), on_start=lambda *_: None, on_end=lambda *_: None)
     assert "killed (SIGKILL)" in done[0].failure
 
 
 def test_nonsense_on_stdout_is_a_failure_of_that_search(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _scripted(monkeypatch, "print('[not json')")
-    done = suite.run(planned(workloads="lenet5,mlp"), begins=lambda *_: None, ends=lambda *_: None)
+    done = suite.run(planned(workloads="lenet5,mlp"), on_start=lambda *_: None, on_end=lambda *_: None)
     assert [bool(each.failure) for each in done] == [True, True]
 
 
@@ -270,7 +270,7 @@ def test_what_is_done_comes_back_as_a_study_and_with_a_time(
     file.write_bytes(msgspec.json.encode(study))
     _scripted(monkeypatch, f"print(open({str(file)!r}).read())")
     left: list[float] = []
-    done = suite.run(planned(workloads="lenet5,mlp"), begins=lambda _, s: left.append(s), ends=lambda *_: None)
+    done = suite.run(planned(workloads="lenet5,mlp"), on_start=lambda _, s: left.append(s), on_end=lambda *_: None)
     assert [each.study for each in done] == [study] * 2
     assert left[0] == 600  # two of five minutes
     assert left[1] < 60  # one, as long as the first took
@@ -279,7 +279,7 @@ def test_what_is_done_comes_back_as_a_study_and_with_a_time(
 def test_no_search_begins_after_its_time(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _scripted(monkeypatch, "print('{}')")
     done = suite.run(
-        replace(planned(workloads="lenet5,mlp"), stop_after_s=0.0), begins=lambda *_: None, ends=lambda *_: None
+        replace(planned(workloads="lenet5,mlp"), stop_after_s=0.0), on_start=lambda *_: None, on_end=lambda *_: None
     )
     assert len(done) == 1
 
@@ -346,5 +346,5 @@ def test_a_dry_run_shows_what_there_is_to_do(planned: Any, capsys: pytest.Captur
 
 def test_the_topology_of_this_host_has_so_many_cpus() -> None:
     mask = frozenset(os.sched_getaffinity(0))
-    assert choose(read_topology(), mask, len(mask)) == mask
+    assert choose_cpus(read_topology(), mask, len(mask)) == mask
     assert read_limits() is not None

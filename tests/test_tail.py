@@ -14,7 +14,7 @@ from scipy import stats
 from tuner.errors import BadInputError
 from tuner.job.request import parse_size
 from tuner.measure.constraint import Limits
-from tuner.stats.tail import Kept, p99_within, quantiles, samples_needed
+from tuner.stats.tail import LimitStatus, p99_within, quantiles, samples_needed
 
 
 @pytest.mark.parametrize(("p", "n"), [(0.5, 11), (0.9, 64), (0.99, 662)])
@@ -39,26 +39,26 @@ def test_the_share_of_long_steps_is_clopper_and_pearsons(n: int, k: int) -> None
     steps = [2.0] * k + [1.0] * (n - k)
     low = stats.binomtest(k, n).proportion_ci(0.90).low
     high = stats.binomtest(k, n).proportion_ci(0.90).high
-    expected = Kept.NO if low > 0.01 else Kept.YES if high <= 0.01 else Kept.UNKNOWN
+    expected = LimitStatus.BROKEN if low > 0.01 else LimitStatus.MET if high <= 0.01 else LimitStatus.UNKNOWN
     assert p99_within(steps, 1.5) is expected
 
 
 def test_a_limit_on_p99_needs_steps_enough() -> None:
-    assert p99_within([1.0] * 298, 1.5) is Kept.UNKNOWN
-    assert p99_within([1.0] * 299, 1.5) is Kept.YES
-    assert p99_within([2.0], 1.5) is Kept.NO  # one step of one, where one in a hundred is allowed
-    assert p99_within([], 1.5) is Kept.UNKNOWN
+    assert p99_within([1.0] * 298, 1.5) is LimitStatus.UNKNOWN
+    assert p99_within([1.0] * 299, 1.5) is LimitStatus.MET
+    assert p99_within([2.0], 1.5) is LimitStatus.BROKEN  # one step of one, where one in a hundred is allowed
+    assert p99_within([], 1.5) is LimitStatus.UNKNOWN
 
 
 def test_limits() -> None:
     both = Limits(p99_s=0.1, memory_bytes=1000)
-    assert both.kept([0.05] * 400, 900) is Kept.YES
-    assert both.kept([0.05] * 400, 1001) is Kept.NO
-    assert both.kept([0.05] * 40, 900) is Kept.UNKNOWN
-    assert both.kept([0.05] * 400, None) is Kept.UNKNOWN
+    assert both.status([0.05] * 400, 900) is LimitStatus.MET
+    assert both.status([0.05] * 400, 1001) is LimitStatus.BROKEN
+    assert both.status([0.05] * 40, 900) is LimitStatus.UNKNOWN
+    assert both.status([0.05] * 400, None) is LimitStatus.UNKNOWN
     assert both.excess([0.2] * 10, 500) == pytest.approx([math.log(2), math.log(0.5)])
     assert not Limits()
-    assert Limits().kept([], None) is Kept.YES
+    assert Limits().status([], None) is LimitStatus.MET
     assert convert(both.to_dict(), Limits) == both
 
 

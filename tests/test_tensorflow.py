@@ -156,7 +156,7 @@ def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) ->
     for process in (a, b):
         process.ready()
         process.pause()
-    pair = measure_pair(a, b, PairPlan(min_quads=3, max_quads=3), enough=lambda _: True)
+    pair = measure_pair(a, b, PairPlan(min_blocks=3, max_blocks=3), enough=lambda _: True)
     found = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)))
     assert found.ratio > 1.2
     a.close()

@@ -8,7 +8,7 @@ import pytest
 
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Kind, catalogue, find, load, names
 
 BODY = "def build(): pass\ndef inputs(batch_size): pass\n"
@@ -55,24 +55,24 @@ def test_parameters_have_the_type_of_their_defaults(tmp_path: Path) -> None:
         "PARAMS = {'n': 1, 'rate': 0.5, 'kind': 'a', 'wide': False}\n"
         "def build(n, rate, *, kind='b'): pass\ndef inputs(batch_size, **params): pass\n"
     )
-    found = find(Asked(words=(str(path),), params=("n=3", "rate=2", "kind=7", "wide=True")))
+    found = find(WorkloadSpec(words=(str(path),), params=("n=3", "rate=2", "kind=7", "wide=True")))
     assert found.params == {"n": 3, "rate": 2.0, "kind": "7", "wide": True}
     assert found.fingerprint != load(str(path)).fingerprint
     for text in ("wide=yes", "n=1.5", "rate=x"):
         with pytest.raises(BadInputError, match="expected"):
-            find(Asked(words=(str(path),), params=(text,)))
+            find(WorkloadSpec(words=(str(path),), params=(text,)))
 
 
 def test_execution_is_another_way_to_run_the_same_workload() -> None:
-    eager = find(Asked(words=("resnet50",), execution="eager"))
+    eager = find(WorkloadSpec(words=("resnet50",), execution="eager"))
     assert eager.fingerprint == load("resnet50").fingerprint
-    assert eager.spec()["execution"] == "eager"
+    assert eager.child_spec()["execution"] == "eager"
 
 
 def test_a_model_that_keras_saved(tmp_path: Path) -> None:
     path = tmp_path / "mine.keras"
     path.write_bytes(b"1")
-    asked = Asked(words=(str(path),), input_shapes=("x=224,224,3", "y="), input_ranges=("ids=30522", "z=-1:1"))
+    asked = WorkloadSpec(words=(str(path),), input_shapes=("x=224,224,3", "y="), input_ranges=("ids=30522", "z=-1:1"))
     found = find(asked, FRAMEWORK.suffixes)
     assert (found.kind, found.name, found.batch_size) == ("keras", "mine", 1)
     assert found.shapes == {"x": [224, 224, 3], "y": []}
@@ -85,7 +85,7 @@ def test_a_folder_that_tensorflow_saved(tmp_path: Path) -> None:
     (tmp_path / "1/variables").mkdir(parents=True)
     (tmp_path / "1/saved_model.pb").write_bytes(b"1")
     (tmp_path / "1/variables/variables.index").write_bytes(b"1")
-    asked = Asked(words=(str(tmp_path / "1"),), name="mine", signature="serve")
+    asked = WorkloadSpec(words=(str(tmp_path / "1"),), name="mine", signature="serve")
     found = find(asked, FRAMEWORK.suffixes)
     assert (found.kind, found.name, found.signature) == (Kind.SAVED_MODEL, "mine", "serve")
     (tmp_path / "1/variables/variables.index").write_bytes(b"2")
@@ -117,20 +117,20 @@ def test_options_that_do_not_fit_a_model(tmp_path: Path, options: dict[str, obje
     path = tmp_path / "mine.keras"
     path.write_bytes(b"1")
     with pytest.raises(BadInputError, match=message):
-        find(Asked(words=(str(path),), **options), FRAMEWORK.suffixes)
+        find(WorkloadSpec(words=(str(path),), **options), FRAMEWORK.suffixes)
 
 
 def test_a_saved_model_has_no_eager_code(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"1")
     with pytest.raises(BadInputError, match="use graph or xla"):
-        find(Asked(words=(str(tmp_path),), execution="eager"))
+        find(WorkloadSpec(words=(str(tmp_path),), execution="eager"))
 
 
 def test_the_example_of_the_readme_is_a_workload(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "README.md").read_text()
     path = tmp_path / "mine.py"
     path.write_text(text.partition("```python\n")[2].partition("```")[0])
-    found = find(Asked(words=(str(path),), mode="training", params=("width=512",)))
+    found = find(WorkloadSpec(words=(str(path),), mode="training", params=("width=512",)))
     assert (found.batch_size, found.params) == (32, {"width": 512})
 
 

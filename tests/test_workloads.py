@@ -19,8 +19,8 @@ from tuner.model.graph import Features, features, read
 from tuner.trial.exporting import GRAPH
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
-from tuner.trial.outcome import Facts, Slice
-from tuner.workload.asked import Asked
+from tuner.trial.outcome import ReadyReport, Slice
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload, catalogue, find
 
 pytestmark = pytest.mark.tensorflow
@@ -35,7 +35,7 @@ class Ran:
     """What came of a workload in a mode: its export's features, and two slices of a process."""
 
     found: Features
-    facts: Facts
+    facts: ReadyReport
     slices: list[Slice]
 
 
@@ -72,7 +72,7 @@ def runs(runtime: Build, python: Path, clean_env: dict[str, str]) -> Iterator[Ma
 
     They are found before, as `ast.parse` of CPython 3.11 is not safe in several threads (python/cpython#106905).
     """
-    found = {(name, mode): find(Asked.named(name, mode=mode)) for name, mode in CASES}
+    found = {(name, mode): find(WorkloadSpec.of_name(name, mode=mode)) for name, mode in CASES}
     with ThreadPoolExecutor(2) as pool:
         yield {case: pool.submit(run, workload, runtime, python, clean_env) for case, workload in found.items()}
         pool.shutdown(cancel_futures=True)
@@ -158,7 +158,7 @@ def test_the_widths_are_those_of_the_paper(runs: Mapping[tuple[str, str], Future
 def test_a_parameter_changes_what_is_computed(
     runs: Mapping[tuple[str, str], Future[Ran]], runtime: Build, python: Path, clean_env: dict[str, str]
 ) -> None:
-    short = run(find(Asked(words=("bert-tiny",), params=("seq_len=64",))), runtime, python, clean_env)
+    short = run(find(WorkloadSpec(words=("bert-tiny",), params=("seq_len=64",))), runtime, python, clean_env)
     whole = runs["bert-tiny", "inference"].result().found
     assert short.found.parameters == whole.parameters
     assert 0.45 < short.found.flops / whole.flops < 0.5
@@ -175,7 +175,7 @@ def test_every_execution_computes_the_same(
     mode: str,
     execution: str,
 ) -> None:
-    other = run(find(Asked(words=(name,), mode=mode, execution=execution)), runtime, python, clean_env)
+    other = run(find(WorkloadSpec(words=(name,), mode=mode, execution=execution)), runtime, python, clean_env)
     expected = runs[name, mode].result().facts.sample
     assert expected is not None
     assert other.facts.sample is not None

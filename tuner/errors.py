@@ -51,9 +51,9 @@ class BaselineError(TunerError):
     """A baseline failed; its log is the end of what its process printed."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+def unknown_name(kind: str, name: str, known_names: Iterable[str]) -> UnknownNameError:
     """Return the error for a name that does not exist, with the nearest names or all of them."""
-    names = sorted(known)
+    names = sorted(known_names)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
         return UnknownNameError(f"unknown {kind} '{name}'", f"did you mean {' or '.join(near)}?")

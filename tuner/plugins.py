@@ -12,7 +12,7 @@ import importlib.metadata
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar, cast
 
-from tuner.errors import TunerError, unknown
+from tuner.errors import TunerError, unknown_name
 
 T = TypeVar("T")
 
@@ -29,8 +29,8 @@ class Plugins(Generic[T]):
     @functools.cached_property
     def _places(self) -> dict[str, str]:
         """Return where each object is; looking through what is installed takes a while."""
-        others = {each.name: each.value for each in importlib.metadata.entry_points(group=self._group)}
-        return {**self._shipped, **{name: place for name, place in others.items() if name not in self._shipped}}
+        plugin_places = {each.name: each.value for each in importlib.metadata.entry_points(group=self._group)}
+        return {**self._shipped, **{name: place for name, place in plugin_places.items() if name not in self._shipped}}
 
     def names(self) -> list[str]:
         """Return all names, our own first."""
@@ -39,7 +39,7 @@ class Plugins(Generic[T]):
     def find(self, name: str) -> T:
         """Return the object of that name; raises BadInputError with the nearest names."""
         if name not in self._places:
-            raise unknown(self._kind, name, self._places)
+            raise unknown_name(self._kind, name, self._places)
         module, _, attribute = self._places[name].partition(":")
         try:
             return cast("T", getattr(importlib.import_module(module), attribute))

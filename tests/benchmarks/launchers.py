@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from tests.benchmarks.bench import BUILDS, Figure, job_on
+from tests.benchmarks.figures import BUILDS, Figure, job_on
 from tuner.job.job import Job
-from tuner.machine.exclusive import measuring_alone
+from tuner.machine.locks import machine_lock
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.space.setting import Setting
@@ -24,7 +24,7 @@ from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.forking import ForkLauncher
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher, Process, Target
-from tuner.trial.outcome import Facts
+from tuner.trial.outcome import ReadyReport
 
 N_READY = 7
 COUPLE_S = 14.0
@@ -49,7 +49,7 @@ def context() -> Iterator[Figure]:
     for build, python in BUILDS.items():
         job, target = job_on(python)
         reference = (job.space.reference, job.space.deployment(job.space.reference))
-        with measuring_alone(), closing(ForkLauncher(target, told=_tell)) as forks:
+        with machine_lock(), closing(ForkLauncher(target, notify=_tell)) as forks:
             _ready(forks, *reference)  # the server comes up once for all trials
             [server] = forks.servers()
             memory = psutil.Process(server.pid).memory_full_info()
@@ -72,7 +72,7 @@ def context() -> Iterator[Figure]:
         )
 
 
-def _ready(launcher: Launcher, setting: Setting, env: Mapping[str, str]) -> Facts:
+def _ready(launcher: Launcher, setting: Setting, env: Mapping[str, str]) -> ReadyReport:
     process = launcher.launch(setting, env)
     try:
         return process.ready()
@@ -112,12 +112,12 @@ def _fork_against_fresh(target: Target, setting: Setting, env: Mapping[str, str]
     """Return the ratio fork/fresh over couples of processes, and their number: a couple is the unit of replication."""
     batch_sizes = (setting.batch_size, setting.batch_size)
     means: list[float] = []
-    with measuring_alone(), closing(ForkLauncher(target, told=_tell)) as forks:
+    with machine_lock(), closing(ForkLauncher(target, notify=_tell)) as forks:
         makers: tuple[Launcher, Launcher] = (FreshLauncher(target=target), forks)
         # It goes on until the interval is narrow enough, wherever it lies.
         while len(means) < MIN_COUPLES or (_width(means) > WIDTH and len(means) < MAX_COUPLES):
             fresh, fork = (_warm(maker, setting, env) for maker in makers)
-            pair = measure_pair(fresh, fork, PairPlan(max_quads=99), enough=_lasts(COUPLE_S))
+            pair = measure_pair(fresh, fork, PairPlan(max_blocks=99), enough=_lasts(COUPLE_S))
             means.append(float(np.mean(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=batch_sizes))))
             fresh.close()
             fork.close()
@@ -132,14 +132,14 @@ def rebatch() -> Iterator[Figure]:
         large = default.with_values(batch_size=4 * default.batch_size)
         batch_sizes = (large.batch_size, large.batch_size)
         means: list[float] = []
-        with measuring_alone(), closing(ForkLauncher(target, told=_tell)) as forks:
+        with machine_lock(), closing(ForkLauncher(target, notify=_tell)) as forks:
             while len(means) < MIN_COUPLES or (_width(means) > WIDTH and len(means) < MAX_COUPLES):
                 own = _warm(forks, large, job.space.deployment(large))
                 other = _warm(forks, default, job.space.deployment(default))
                 other.resume()
-                other.rebatch(large.batch_size)
+                other.set_batch_size(large.batch_size)
                 other.pause()
-                pair = measure_pair(own, other, PairPlan(max_quads=99), enough=_lasts(COUPLE_S))
+                pair = measure_pair(own, other, PairPlan(max_blocks=99), enough=_lasts(COUPLE_S))
                 means.append(float(np.mean(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=batch_sizes))))
                 own.close()
                 other.close()
@@ -167,7 +167,7 @@ def _warm(launcher: Launcher, setting: Setting, env: Mapping[str, str]) -> Proce
 
 
 def _lasts(seconds: float) -> Callable[..., bool]:
-    return lambda pair: pair.timed_s * (1 + 1 / pair.n_quads) > seconds
+    return lambda pair: pair.timed_s * (1 + 1 / pair.n_blocks) > seconds
 
 
 def leak() -> Iterator[Figure]:
@@ -177,7 +177,7 @@ def leak() -> Iterator[Figure]:
         for build, python in BUILDS.items():
             job, target = job_on(python, f"{folder}/small.py")
             reference = (job.space.reference, job.space.deployment(job.space.reference))
-            with measuring_alone(), closing(ForkLauncher(target, told=_tell)) as forks:
+            with machine_lock(), closing(ForkLauncher(target, notify=_tell)) as forks:
                 for _ in range(10):
                     _ready(forks, *reference)
                 [server] = forks.servers()

@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks.bench import BUILDS, job_on
-from tuner.machine.exclusive import measuring_alone
+from tests.benchmarks.figures import BUILDS, job_on
+from tuner.machine.locks import machine_lock
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import start_together
 
@@ -32,14 +32,14 @@ def record(name: str, minutes: float) -> None:
     workload, _, build = name.rpartition("-")
     job, target = job_on(BUILDS[build], workload)
     launcher = FreshLauncher(target=target)
-    same = (job.space.reference, job.space.deployment(job.space.reference))
+    default = (job.space.reference, job.space.deployment(job.space.reference))
     FOLDER.mkdir(exist_ok=True)
-    with measuring_alone(), (FOLDER / f"{name}.csv").open("w", newline="") as file:
+    with machine_lock(), (FOLDER / f"{name}.csv").open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(HEADER)
         began, session = time.monotonic(), 0
         while time.monotonic() - began < 60 * minutes:
-            started = start_together(launcher, [same] * N_PROCESSES, parallel=2)
+            started = start_together(launcher, [default] * N_PROCESSES, parallel=2)
             live = [each.process for each in started if each.failure is None]
             turns = [*range(len(live)), *reversed(range(len(live)))]
             session_began = time.monotonic()

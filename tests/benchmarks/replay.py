@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tests.benchmarks.record import FOLDER, N_PROCESSES
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.outcome import Exit, Facts, Slice
+from tuner.trial.outcome import ExitStatus, ReadyReport, Slice
 
 BLOCK_S = 60.0
 Array = NDArray[np.float64]
@@ -37,7 +37,7 @@ class Trace:
 
     w: Array
     duration_s: Array
-    luck: Array
+    process_effects: Array
 
 
 def load(name: str) -> Trace:
@@ -48,21 +48,21 @@ def load(name: str) -> Trace:
     process = np.array([int(row["process"]) for row in rows])
     elapsed = np.array([float(row["elapsed_s"]) for row in rows])
     y = np.log(np.array([int(row["n_steps"]) for row in rows]) / elapsed)
-    luck: dict[int, float] = {}
+    process_effects: dict[int, float] = {}
     between, explained = [], []
     for s in np.unique(session):
-        here = session == s
-        means, noise = _means(y[here])
-        luck |= dict(zip(map(int, np.unique(process[here])), means - means.mean(), strict=True))
+        in_session = session == s
+        means, noise = _means(y[in_session])
+        process_effects |= dict(zip(map(int, np.unique(process[in_session])), means - means.mean(), strict=True))
         between.append(float(means.var(ddof=1)))
         explained.append(noise)
     # Of the scatter of the means, what the slices' own noise explains is not luck.
     shrink = math.sqrt(max(0.0, 1 - float(np.mean(explained)) / float(np.mean(between))))
     # A process was measured beside the mean of its session, of which it is itself a part.
     shrink *= math.sqrt(N_PROCESSES / (N_PROCESSES - 1))
-    luck = {p: shrink * value for p, value in luck.items()}
-    w = y - np.array([luck[int(p)] for p in process])
-    return Trace(w=w - w.mean(), duration_s=elapsed, luck=np.array(list(luck.values())))
+    process_effects = {p: shrink * value for p, value in process_effects.items()}
+    w = y - np.array([process_effects[int(p)] for p in process])
+    return Trace(w=w - w.mean(), duration_s=elapsed, process_effects=np.array(list(process_effects.values())))
 
 
 def _means(y: Array) -> tuple[Array, float]:
@@ -97,9 +97,9 @@ class ReplayLauncher:
     def launch(self, setting: Setting, deployment: Deployment) -> ReplayProcess:
         """Start a process; all that start together take `start_s` once, see `ReplayProcess.ready`."""
         del deployment
-        return ReplayProcess(self, setting, float(self.rng.choice(self._trace.luck)))
+        return ReplayProcess(self, setting, float(self.rng.choice(self._trace.process_effects)))
 
-    def canary(self) -> ReplayProcess:
+    def drift_probe(self) -> ReplayProcess:
         """Never asked for: there is memory."""
         raise NotImplementedError
 
@@ -138,30 +138,30 @@ class ReplayProcess:
 
     peak_memory_bytes = None
 
-    def __init__(self, host: ReplayLauncher, setting: Setting, luck: float) -> None:
+    def __init__(self, host: ReplayLauncher, setting: Setting, process_effect: float) -> None:
         self._host = host
         self._setting = setting
-        self._luck = luck
+        self._luck = process_effect
 
     @property
     def _step_work(self) -> float:
         """Return how long (s) a step takes in average weather."""
         return self._setting.batch_size / (self._host.rate(self._setting) * math.exp(self._luck))
 
-    def ready(self) -> Facts:
+    def ready(self) -> ReadyReport:
         """Take a start's time; two that start together each take half of it."""
         self._host.wait(self._host.start_s / 2)
         return self._warm_up()
 
-    def rebatch(self, batch_size: int) -> Facts:
+    def set_batch_size(self, batch_size: int) -> ReadyReport:
         """Go on with another batch size; the process keeps its luck, and takes one step to warm up."""
         self._setting = self._setting.with_values(batch_size=batch_size)
         self._host.wait(self._step_work)
         return self._warm_up()
 
-    def _warm_up(self) -> Facts:
+    def _warm_up(self) -> ReadyReport:
         warm_up = Slice(start_s=0.0, elapsed_s=self._step_work, n_steps=1, step_s=(self._step_work,))
-        return Facts(import_s=0, context_s=0, load_s=0, first_step_s=0, warm_up=warm_up, effective={})
+        return ReadyReport(import_s=0, context_s=0, load_s=0, first_step_s=0, warm_up=warm_up, effective={})
 
     def slice(self, duration_s: float) -> Slice:
         """Run whole steps for about `duration_s`."""
@@ -176,6 +176,6 @@ class ReplayProcess:
     def resume(self) -> None:
         """Nothing was stopped."""
 
-    def close(self) -> Exit:
+    def close(self) -> ExitStatus:
         """End the process."""
-        return Exit(returncode=0, peak_memory_bytes=None)
+        return ExitStatus(returncode=0, peak_memory_bytes=None)

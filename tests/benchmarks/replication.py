@@ -31,8 +31,8 @@ from contextlib import ExitStack
 import numpy as np
 from scipy.special import stdtrit
 
-from tests.benchmarks.bench import BUILDS, Figure, job_on
-from tuner.machine.exclusive import measuring_alone
+from tests.benchmarks.figures import BUILDS, Figure, job_on
+from tuner.machine.locks import machine_lock
 from tuner.measure.objective import Objective
 from tuner.stats.estimate import Array, estimate
 from tuner.trial.forking import ForkLauncher
@@ -49,12 +49,12 @@ def session(job: object, target: object) -> Array:
     setting = job.space.reference  # type: ignore[attr-defined]
     deployment = job.space.deployment(setting)  # type: ignore[attr-defined]
     with ExitStack() as ending:
-        servers = [ForkLauncher(target, told=lambda line: print(line, file=sys.stderr)) for _ in range(2)]  # type: ignore[arg-type]
+        servers = [ForkLauncher(target, notify=lambda line: print(line, file=sys.stderr)) for _ in range(2)]  # type: ignore[arg-type]
         for server in servers:
             ending.callback(server.close)
-            server.warm()
+            server.start_server()
         for server in servers:
-            server.refuses()
+            server.is_refused()
         live: list[Process] = []
         fresh = FreshLauncher(target=target)  # type: ignore[arg-type]
         for launcher in (fresh, servers[0], servers[1]):
@@ -80,7 +80,7 @@ def replication() -> Iterator[Figure]:
     """Measure both builds."""
     for build, python in BUILDS.items():
         job, target = job_on(python)
-        with measuring_alone():
+        with machine_lock():
             rows = []
             for number in range(N_SESSIONS):
                 rows.append(session(job, target))
@@ -91,11 +91,11 @@ def replication() -> Iterator[Figure]:
 def figures(build: str, x: Array) -> Iterator[Figure]:
     """Yield what sessions of six processes, shape (n, 6), say."""
     n = len(x)
-    apart = estimate(x[:, 2:].mean(axis=1) - x[:, :2].mean(axis=1))
-    low, high = apart.interval()
+    difference = estimate(x[:, 2:].mean(axis=1) - x[:, :2].mean(axis=1))
+    low, high = difference.interval()
     yield Figure(
         f"forks of servers executed afresh against fresh interpreters, {build} build, {n} sessions: mean ratio [95 %]",
-        f"{apart.ratio:.4f} [{low:.4f}, {high:.4f}]",
+        f"{difference.ratio:.4f} [{low:.4f}, {high:.4f}]",
         "1 inside",
         low <= 1 <= high,
     )

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import optuna
 
-from tests.benchmarks.bench import Figure
+from tests.benchmarks.figures import Figure
 from tests.planted import BY_WIDTH, NOTHING, Truth, make, studies, write
 from tuner.job.rulebook import RulesRequest
 from tuner.job.rulebook import make as distil_storage
 from tuner.rules.condition import thresholds
-from tuner.rules.evidence import Study
+from tuner.rules.evidence import StudyEvidence
 from tuner.rules.learn import LearnPlan, learn
 from tuner.rules.recipe import Recipe
 from tuner.rules.situation import FEATURE
@@ -36,23 +36,23 @@ N_STUDIES = 1000
 
 def found_again(truth: Truth, seed: int) -> bool:
     """Return whether 60 studies of a truth give it back: its recipes, each threshold within one step."""
-    made = studies(list(make(np.random.default_rng(seed), truth=truth)))
-    table = thread_table(made)
+    planted = studies(list(make(np.random.default_rng(seed), truth=truth)))
+    table = thread_table(planted)
     rules = table.learn(LearnPlan())
     return bool(rules) and all(
         _means_the_same(follow(rules, study), truth.recipe(study.situation), study)
-        for study in made
-        if not _near(study, made, truth)
+        for study in planted
+        if not _near(study, planted, truth)
     )
 
 
-def _means_the_same(a: Recipe, b: Recipe, study: Study) -> bool:
+def _means_the_same(a: Recipe, b: Recipe, study: StudyEvidence) -> bool:
     return study.setting(a) == study.setting(b)
 
 
-def _near(study: Study, made: list[Study], truth: Truth) -> bool:
+def _near(study: StudyEvidence, planted: list[StudyEvidence], truth: Truth) -> bool:
     """Return whether a study lies between the threshold and the next one that could have been taken."""
-    cuts = thresholds([s.values[truth.feature] for s in made], log=FEATURE[truth.feature].log, at_most=CUTS)
+    cuts = thresholds([s.values[truth.feature] for s in planted], log=FEATURE[truth.feature].log, at_most=CUTS)
     below = [cut for cut in cuts if cut <= truth.threshold]
     above = [cut for cut in cuts if cut > truth.threshold]
     low, high = (below[-2] if len(below) > 1 else 0.0), (above[1] if len(above) > 1 else np.inf)
@@ -61,8 +61,8 @@ def _near(study: Study, made: list[Study], truth: Truth) -> bool:
 
 def nothing_found(truth: Truth, seed: int) -> bool:
     """Return whether studies in which no setting is better than another give no rule."""
-    made = studies(list(make(np.random.default_rng(seed), truth=truth, pools=(EIGEN, OPENMP), workloads=15)))
-    return not thread_table(made).learn(LearnPlan())
+    planted = studies(list(make(np.random.default_rng(seed), truth=truth, pools=(EIGEN, OPENMP), workloads=15)))
+    return not thread_table(planted).learn(LearnPlan())
 
 
 def shuffled_gives_nothing(truth: Truth, seed: int) -> bool:
@@ -92,8 +92,8 @@ def figures() -> Iterator[Figure]:
     yield _large()
 
 
-def _count(pool: ProcessPoolExecutor, good: Callable[[int], bool]) -> int:
-    return sum(pool.map(good, range(N_RUNS)))
+def _count(pool: ProcessPoolExecutor, is_good: Callable[[int], bool]) -> int:
+    return sum(pool.map(is_good, range(N_RUNS)))
 
 
 def _large() -> Figure:
@@ -103,8 +103,8 @@ def _large() -> Figure:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage = optuna.storages.RDBStorage(url)
         rng = np.random.default_rng(0)
-        made = make(rng, truth=Truth(), workloads=N_STUDIES // 4, cores=(8, 16), pools=(EIGEN, OPENMP), extra=3)
-        write(list(made), storage)
+        planted = make(rng, truth=Truth(), workloads=N_STUDIES // 4, cores=(8, 16), pools=(EIGEN, OPENMP), extra=3)
+        write(list(planted), storage)
         began = time.monotonic()
         distil_storage(RulesRequest(storage=url))
         took = time.monotonic() - began

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.benchmarks import launchers, replication, rules, searchers, simulation, workloads
-from tests.benchmarks.bench import Figure, job_on
-from tuner.machine.exclusive import measuring_alone
+from tests.benchmarks.figures import Figure, job_on
 from tuner.machine.host import detect
+from tuner.machine.locks import machine_lock
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.stats.estimate import estimate, unpaired
@@ -74,24 +74,24 @@ def pair() -> Iterator[Figure]:
     """A against A, both TensorFlow's default, in fresh processes each time."""
     job, target = job_on(sys.executable)
     launcher = FreshLauncher(target=target)
-    same = (job.space.reference, job.space.deployment(job.space.reference))
-    plan = PairPlan(min_quads=2, max_quads=99)
+    default = (job.space.reference, job.space.deployment(job.space.reference))
+    plan = PairPlan(min_blocks=2, max_blocks=99)
     rows, cpu_s, timed_s = [], 0.0, 0.0
-    with measuring_alone():
+    with machine_lock():
         for _ in range(N_PAIRS):
-            a, b = (started.process for started in start_together(launcher, [same, same], parallel=2))
+            a, b = (started.process for started in start_together(launcher, [default, default], parallel=2))
             cpu_before = time.process_time()
-            made = measure_pair(a, b, plan, enough=lambda p: p.timed_s * (1 + 1.1 / p.n_quads) > 25.0)
+            made = measure_pair(a, b, plan, enough=lambda p: p.timed_s * (1 + 1.1 / p.n_blocks) > 25.0)
             cpu_s += time.process_time() - cpu_before
             timed_s += made.timed_s
             a.close()
             b.close()
-            rows.append((made, *_figures(made, same[0].batch_size)))
-    for made, paired, apart in rows:
+            rows.append((made, *_figures(made, default[0].batch_size)))
+    for made, paired, unpaired_estimate in rows:
         low, high = (100 * (edge - 1) for edge in paired.interval())
         print(
             f"A against A: {100 * (paired.ratio - 1):+.2f} % [{low:+.2f}, {high:+.2f}], se {100 * paired.se:.2f} %, "
-            f"in {made.timed_s:.0f} s of slices; unpaired se {100 * apart.se:.2f} %",
+            f"in {made.timed_s:.0f} s of slices; unpaired se {100 * unpaired_estimate.se:.2f} %",
             file=sys.stderr,
         )
     worst = max(rows, key=lambda row: abs(row[1].mean))
@@ -131,13 +131,15 @@ def compare() -> Iterator[Figure]:
     for _ in range(N_COMPARES):
         command = [TFTUNE, "compare", "resnet50", "--a", "tf-default", "--b", "tf-default", "--time-budget", "70s"]
         done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-        found = json.loads(done.stdout)
-        words.append(found["verdict"])
-        figure = "nothing" if found["speedup"] is None else f"{found['low']:.4f} to {found['high']:.4f}"
-        print(f"compare: {found['verdict']}, {figure}, {found['rounds']} rounds", file=sys.stderr, flush=True)
+        document = json.loads(done.stdout)
+        words.append(document["verdict"])
+        figure = "nothing" if document["speedup"] is None else f"{document['low']:.4f} to {document['high']:.4f}"
+        print(f"compare: {document['verdict']}, {figure}, {document['rounds']} rounds", file=sys.stderr, flush=True)
     wrong = sum(word in ("better", "worse") for word in words)
-    said = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-    yield Figure(f"`tftune compare` of equal settings, {N_COMPARES} times", said, "none or one wrong", wrong <= 1)
+    expected_text = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    yield Figure(
+        f"`tftune compare` of equal settings, {N_COMPARES} times", expected_text, "none or one wrong", wrong <= 1
+    )
 
 
 def help_() -> Iterator[Figure]:
@@ -156,7 +158,7 @@ def recommend() -> Iterator[Figure]:
     yield _quick("recommend", "densenet201", "--rules", str(RULES), most_s=3.0, said="recommend densenet201")
 
 
-def _quick(*words: str, most_s: float, said: str | None = None) -> Figure:
+def _quick(*words: str, most_s: float, expected_text: str | None = None) -> Figure:
     """Return the median of 11 runs of a command, after one that warms the disk and the caches."""
     times = []
     for _ in range(12):
@@ -164,7 +166,9 @@ def _quick(*words: str, most_s: float, said: str | None = None) -> Figure:
         subprocess.run([TFTUNE, *words], stdout=subprocess.DEVNULL, check=True)
         times.append(time.monotonic() - began)
     median = statistics.median(times[1:])
-    return Figure(f"`tftune {said or ' '.join(words)}`", f"{median:.2f} s", f"at most {most_s} s", median <= most_s)
+    return Figure(
+        f"`tftune {expected_text or ' '.join(words)}`", f"{median:.2f} s", f"at most {most_s} s", median <= most_s
+    )
 
 
 PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -186,9 +190,9 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
 }
 
 
-def main(wanted: list[str]) -> None:
+def main(names: list[str]) -> None:
     """Run the wanted parts and print the table."""
-    figures = [figure for part in wanted or PARTS for figure in PARTS[part]()]
+    figures = [figure for part in names or PARTS for figure in PARTS[part]()]
     machine = detect()
     print(f"{machine.cpu_model}, {machine.physical_cores} cores, {machine.memory_bytes / 2**30:.0f} GiB\n")
     print("| what | found | target | |\n| --- | --- | --- | --- |")

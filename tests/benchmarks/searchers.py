@@ -27,13 +27,14 @@ import optuna
 from optuna.trial import TrialState, create_trial
 from scipy.optimize import minimize
 
-from tests.benchmarks.bench import Figure
+from tests.benchmarks.figures import Figure
 from tests.benchmarks.surfaces import HELD_BACK, NOISE_SD, TUNED_ON, Surface
 from tuner.frameworks.tensorflow.knobs import KNOBS
+from tuner.search.attributes import stored_noise
 from tuner.search.history import incumbent
 from tuner.search.record import distributions, trials_of
 from tuner.search.sampler import LatticeSampler
-from tuner.search.surrogate import believed
+from tuner.search.surrogate import posterior_means
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats.noise import Noise
@@ -41,7 +42,7 @@ from tuner.stats.noise import Noise
 MOST_TRIALS = 40
 NEAR = 0.98
 SEEDS = (0, 1)
-_NOISE = Noise(quad_sd=NOISE_SD, process_sd=0.0, drift=0.0, n_pairs=3, n_quads=12)
+_NOISE = Noise(block_sd=NOISE_SD, process_sd=0.0, drift=0.0, n_pairs=3, n_blocks=12)
 """What the study is told: processes have no luck of their own here."""
 
 
@@ -95,12 +96,12 @@ def tftune(trials: Trials, seed: int) -> None:
     space = trials.surface.space
     sampler = LatticeSampler(space, seed=seed)
     study = optuna.create_study(sampler=sampler, direction="maximize")
-    study.set_user_attr("noise", _NOISE.to_dict())
+    study.set_user_attr("noise", stored_noise(_NOISE))
     while (proposal := sampler.propose(study)) is not None:
         gain = trials.observe(proposal.setting, judged=False)
         study.add_trial(observed(space, proposal.setting, gain))
         done = trials_of(study)
-        best = incumbent(done, believed(done, space.choices(), luck=_NOISE.process_sd))
+        best = incumbent(done, posterior_means(done, space.choices(), process_sd=_NOISE.process_sd))
         assert best is not None
         trials.judge(best.setting)
 
@@ -272,13 +273,15 @@ def searchers() -> Iterator[Figure]:
         if not usable(name):
             continue
         result = run(searcher, HELD_BACK)
-        found = f"{_count(result.median)} and {_count(result.most)} trials, {100 * result.never:.0f} % never in 40"
+        measured_text = (
+            f"{_count(result.median)} and {_count(result.most)} trials, {100 * result.never:.0f} % never in 40"
+        )
         what = f"{name}: trials to 2 % of the optimum, median and 90 % ({len(HELD_BACK)} surfaces)"
         if name == "tftune":
             met = result.median <= 12 and result.most <= 25 and result.never <= 0.03
-            yield Figure(what, found, "at most 12 and 25, 3 % never", met)
+            yield Figure(what, measured_text, "at most 12 and 25, 3 % never", met)
         else:
-            yield Figure(what, found)
+            yield Figure(what, measured_text)
     seconds = proposal_s()
     points = f"{len(_LARGEST.space.points):,}"
     yield Figure(f"a proposal on a lattice of {points} settings, CPU time", f"{seconds:.2f} s", "1 s", seconds <= 1.0)
@@ -293,7 +296,7 @@ def proposal_s() -> float:
     rng = np.random.default_rng(0)
     sampler = LatticeSampler(space, seed=0)
     study = optuna.create_study(sampler=sampler, direction="maximize")
-    study.set_user_attr("noise", _NOISE.to_dict())
+    study.set_user_attr("noise", stored_noise(_NOISE))
     drawn = [space.points[i] for i in rng.integers(len(space.points), size=MOST_TRIALS)]
     for setting in distinct([*space.baselines.values(), *space.catalogue.regimes(space), *drawn]):
         study.add_trial(observed(space, setting, math.log(_LARGEST.rate(setting) / _LARGEST.rate(space.reference))))
@@ -307,10 +310,10 @@ def _count(n: float) -> str:
     return f"{n:g}" if n <= MOST_TRIALS else f"over {MOST_TRIALS}"
 
 
-def main(wanted: Sequence[str]) -> None:
+def main(names: Sequence[str]) -> None:
     """Print the table."""
     print("| searcher | surfaces | median | 90 % | never in 40 | time |\n| --- | --- | --- | --- | --- | --- |")
-    for name in wanted or SEARCHERS:
+    for name in names or SEARCHERS:
         if not usable(name):
             print(f"| {name} | left out: PyTorch is not installed | | | | |")
             continue

@@ -21,30 +21,30 @@ from typing import Any
 import numpy as np
 import optuna
 
-from tests.benchmarks.bench import Figure
+from tests.benchmarks.figures import Figure
 from tests.benchmarks.replay import ReplayLauncher, load
 from tests.frameworks import CATALOGUE
-from tuner.measure.contest import Contest
 from tuner.measure.finals import INCUMBENT, Contender
+from tuner.measure.group_sequential import SequentialTest
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
-from tuner.measure.planning import Cost, FinalsPlan, fit_plan
+from tuner.measure.planning import Cost, FinalsPlan, choose_passes
 from tuner.measure.recommendation import recommend
-from tuner.search.bench import Bench
 from tuner.search.budget import Budget
+from tuner.search.evaluator import Evaluator
 from tuner.search.history import incumbent
-from tuner.search.plan import BenchPlan, Plan
+from tuner.search.loop import Search
+from tuner.search.plan import EvaluatorPlan, Plan
 from tuner.search.race import RacePlan
 from tuner.search.record import Record
 from tuner.search.sampler import LatticeSampler
-from tuner.search.study import Study
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.stats.equivalence import CLAIMS, Word
+from tuner.stats.equivalence import DIFFERENCES, VerdictCode
 from tuner.stats.estimate import Array, estimate, unpaired
 from tuner.stats.noise import Noise
-from tuner.stats.pooling import together
+from tuner.stats.pooling import pooled_verdict
 from tuner.trial.scripted import ScriptedLauncher
 
 TRACES = ("resnet50-stock", "resnet50-OpenMP")
@@ -76,7 +76,7 @@ SPACE = Space(
     name="simulated",
     catalogue=CATALOGUE,
     domains={"inter_op": (1, 2), "intra_op": (1, 2), "batch_size": (1, 2, 4, 8, 16, 32, 64)},
-    off={},
+    inactive={},
     points=POINTS,
     baselines={"tf-default": DEFAULT, "tf-guide": DEFAULT, "intel": GUIDE},
 )
@@ -100,7 +100,7 @@ class Outcome:
     `missed` tells whether the interval against the default, and any of those against the others, leaves out the truth.
     """
 
-    words: dict[str, Word]
+    words: dict[str, VerdictCode]
     moves: bool
     missed: tuple[bool, bool]
     decided_s: float
@@ -109,7 +109,7 @@ class Outcome:
     @property
     def claims(self) -> bool:
         """Return whether anything is called better or worse, or something else than the default is recommended."""
-        return self.moves or any(word in CLAIMS for word in self.words.values())
+        return self.moves or any(word in DIFFERENCES for word in self.words.values())
 
 
 def finals_study(trace: str, gains: tuple[float, ...], interaction: float, seed: int) -> Outcome:
@@ -128,8 +128,8 @@ def finals_study(trace: str, gains: tuple[float, ...], interaction: float, seed:
     }
     primary = contest.contenders[1].names[0]
     return Outcome(
-        words={name: verdict.word for name, verdict in verdicts.items()},
-        moves=recommend(contest.standing(), CATALOGUE).source != primary,
+        words={name: verdict.code for name, verdict in verdicts.items()},
+        moves=recommend(contest.estimates(), CATALOGUE).source != primary,
         missed=(missed[primary], any(outside for name, outside in missed.items() if name != primary)),
         decided_s=decided_s,
     )
@@ -141,32 +141,32 @@ def false_together(trace: str, n: int, interaction: float, seed: int) -> bool:
     sessions = []
     for _ in range(n):
         contest, _ = _session(trace, (0.0, 0.0, 0.0, 0.0), interaction, rng)
-        if not sessions and contest.verdicts()["tf-default"].word not in CLAIMS:
+        if not sessions and contest.verdicts()["tf-default"].code not in DIFFERENCES:
             return False
-        estimate_of_session = contest.standing().between("tf-default", INCUMBENT)
+        estimate_of_session = contest.estimates().log_ratio("tf-default", INCUMBENT)
         sessions += [estimate_of_session] if estimate_of_session is not None else []
-    return together(sessions).verdict.word in CLAIMS
+    return pooled_verdict(sessions).verdict.code in DIFFERENCES
 
 
 def _session(
     trace: str, gains: tuple[float, ...], interaction: float, rng: np.random.Generator
-) -> tuple[Contest, float]:
+) -> tuple[SequentialTest, float]:
     """Measure the noise and hold finals; see `finals_study`. Return them, and when the primary one was decided."""
-    mood = interaction * rng.standard_normal(N_CONTENDERS)
-    launcher = ReplayLauncher(_trace(trace), lambda s: ITEMS_S * _true_rate(s, gains, mood), rng)
-    bench = Bench(SPACE, launcher, BenchPlan())
-    noise, _ = bench.gauge([])
+    session_effects = interaction * rng.standard_normal(N_CONTENDERS)
+    launcher = ReplayLauncher(_trace(trace), lambda s: ITEMS_S * _true_rate(s, gains, session_effects), rng)
+    bench = Evaluator(SPACE, launcher, EvaluatorPlan())
+    noise, _ = bench.calibrate([])
     bench.close()
     return _finals(launcher, rng, noise)
 
 
-def _true_rate(setting: Setting, gains: tuple[float, ...], mood: Array) -> float:
+def _true_rate(setting: Setting, gains: tuple[float, ...], session_effects: Array) -> float:
     """Return the rate relative to the default's; contenders are told apart by their intra_op."""
     which = int(setting["intra_op"]) - 8
-    return (1 + gains[which]) * math.exp(mood[which]) if 0 <= which < len(gains) else 1.0
+    return (1 + gains[which]) * math.exp(session_effects[which]) if 0 <= which < len(gains) else 1.0
 
 
-def _finals(launcher: ReplayLauncher, rng: np.random.Generator, noise: Noise) -> tuple[Contest, float]:
+def _finals(launcher: ReplayLauncher, rng: np.random.Generator, noise: Noise) -> tuple[SequentialTest, float]:
     """Hold finals of four contenders, told apart by their intra_op, in the time that a search leaves for them.
 
     Return them, and when (s) the primary comparison was decided.
@@ -178,11 +178,11 @@ def _finals(launcher: ReplayLauncher, rng: np.random.Generator, noise: Noise) ->
     began_s = launcher.now()
     decided_s = math.inf
     costs = [Cost(start_s=FORK_START_S, step_s=8 / ITEMS_S)] * 2
-    contest = Contest(
+    contest = SequentialTest(
         contenders=contenders,
         launcher=_Starting(launcher, FRESH_START_S),
-        replicas=[_Starting(launcher, FORK_START_S)],
-        plan=fit_plan(FinalsPlan(), noise, costs, left_s=FINALS_S, resident=None),
+        fork_launchers=[_Starting(launcher, FORK_START_S)],
+        plan=choose_passes(FinalsPlan(), noise, costs, left_s=FINALS_S, resident=None),
         objective=Objective.THROUGHPUT,
         rng=rng,
         left_s=lambda: FINALS_S - (launcher.now() - began_s),
@@ -190,10 +190,10 @@ def _finals(launcher: ReplayLauncher, rng: np.random.Generator, noise: Noise) ->
 
     def after_round() -> None:
         nonlocal decided_s
-        if math.isinf(decided_s) and contest.verdicts()["tf-default"].word is not Word.UNDECIDED:
+        if math.isinf(decided_s) and contest.verdicts()["tf-default"].code is not VerdictCode.UNDECIDED:
             decided_s = launcher.now() - began_s
 
-    contest.hold(after_round)
+    contest.run(after_round)
     return contest, decided_s
 
 
@@ -222,9 +222,9 @@ def pair_errors(trace: str, seed: int) -> tuple[float, float, float, float, floa
     pair = measure_pair(
         a,
         b,
-        PairPlan(max_quads=99),
+        PairPlan(max_blocks=99),
         step_s=(step_s, step_s),
-        enough=lambda pair: pair.timed_s * (1 + 1 / pair.n_quads) > 20.0,
+        enough=lambda pair: pair.timed_s * (1 + 1 / pair.n_blocks) > 20.0,
     )
     paired = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)))
 
@@ -256,24 +256,24 @@ def coverage(contenders: int, rounds: int, noisier: float, seed: int) -> tuple[f
         seed=int(rng.integers(1 << 32)),
     )
     names = [INCUMBENT, "tf-default", *(f"rival-{i}" for i in range(2, contenders))]
-    contest = Contest(
+    contest = SequentialTest(
         contenders=[
             Contender(names=(n,), setting=s, deployment=Deployment()) for n, s in zip(names, settings, strict=True)
         ],
         launcher=launcher,
-        plan=FinalsPlan(laps=1, max_rounds=rounds),
+        plan=FinalsPlan(passes=1, max_rounds=rounds),
         objective=Objective.THROUGHPUT,
         margin=1e-9,  # so that nothing ends before its last round but what is shown to differ
         rng=rng,
         left_s=lambda: None,
     )
-    contest.hold()
+    contest.run()
     outside = [
         math.nan if v.low is None or v.high is None else float(not v.low <= truth[i] <= v.high)
         for i, v in enumerate(contest.verdicts().values(), start=1)
     ]
-    others = [each for each in outside[1:] if not math.isnan(each)]
-    return outside[0], max(others, default=math.nan)
+    rival_misses = [each for each in outside[1:] if not math.isnan(each)]
+    return outside[0], max(rival_misses, default=math.nan)
 
 
 class _Quiet:
@@ -289,17 +289,17 @@ def race(trace: str, seed: int) -> tuple[tuple[int, float], tuple[int, float]]:
     Without, every pair goes on for as long as a pair may: eight quads, or 20 s.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    found = []
+    estimates = []
     for races in (True, False):
         launcher = ReplayLauncher(_trace(trace), surface, np.random.default_rng([seed, 4]))
         sampler = LatticeSampler(SPACE, seed=seed)
         record = Record(optuna.create_study(sampler=sampler, direction="maximize"))
-        study = Study(
+        study = Search(
             record=record,
             space=SPACE,
             launcher=launcher,
             sampler=sampler,
-            plan=Plan(bench=BenchPlan(race=RacePlan(races=races)), least_gain=0.0),
+            plan=Plan(evaluation=EvaluatorPlan(race=RacePlan(races=races)), min_gain=0.0),
             budget=Budget(trials=14),
             events=_Quiet(),  # type: ignore[arg-type]
             seed=seed,
@@ -307,8 +307,8 @@ def race(trace: str, seed: int) -> tuple[tuple[int, float], tuple[int, float]]:
         study.search()
         best = incumbent(record.trials())
         assert best is not None
-        found.append((launcher.n_slices, surface(best.setting)))
-    return found[0], found[1]
+        estimates.append((launcher.n_slices, surface(best.setting)))
+    return estimates[0], estimates[1]
 
 
 # ---- all of them ---------------------------------------------------------------------------------------------
@@ -321,8 +321,9 @@ def simulation() -> Iterator[Figure]:
         for name in TRACES:
             trace = load(name)
             yield Figure(
-                f"trace {name}: {len(trace.w)} slices, {len(trace.luck)} processes",
-                f"a slice scatters by {100 * trace.w.std():.2f} %, processes by {100 * trace.luck.std(ddof=1):.2f} %",
+                f"trace {name}: {len(trace.w)} slices, {len(trace.process_effects)} processes",
+                f"standard deviation of a slice {100 * trace.w.std():.2f} %, "
+                f"between processes {100 * trace.process_effects.std(ddof=1):.2f} %",
                 "",
                 True,
             )
@@ -338,21 +339,21 @@ def _coverage(pool: ProcessPoolExecutor) -> Iterator[Figure]:
         primary, rivals = {}, {}
         for contenders in (2, 4, 6):
             for rounds in (2, 3, 5, 8, 12):
-                made = partial(coverage, contenders, rounds, noisier)
-                outside = np.array(list(pool.map(made, range(N_COVERAGE), chunksize=100)))
+                simulate = partial(coverage, contenders, rounds, noisier)
+                outside = np.array(list(pool.map(simulate, range(N_COVERAGE), chunksize=100)))
                 missed = [np.nanmean(side) if np.isfinite(side).any() else math.nan for side in outside.T]
                 where = f"{contenders} contenders, {rounds} rounds"
                 if contenders == 2:
                     primary[where] = 1 - float(missed[0])
                 elif not math.isnan(missed[1]):
                     rivals[where] = 1 - float(missed[1])
-        for what, found in (("against the default", primary), ("against all the others together", rivals)):
-            low, high = (pick(found, key=found.__getitem__) for pick in (min, max))
+        for what, estimates in (("against the default", primary), ("against all the others together", rivals)):
+            low, high = (pick(estimates, key=estimates.__getitem__) for pick in (min, max))
             yield Figure(
                 f"coverage of the intervals {what}, with the looks, the incumbent {noisier:g} times as noisy as others",
-                f"{100 * found[low]:.1f} % ({low}) to {100 * found[high]:.1f} % ({high})",
+                f"{100 * estimates[low]:.1f} % ({low}) to {100 * estimates[high]:.1f} % ({high})",
                 "94 to 96.5 %",
-                found[low] >= 0.94 and found[high] <= 0.965,
+                estimates[low] >= 0.94 and estimates[high] <= 0.965,
             )
 
 
@@ -362,10 +363,12 @@ def _of_trace(name: str, pool: ProcessPoolExecutor) -> Iterator[Figure]:
 
     for interaction in INTERACTIONS:
         outcomes = run(partial(finals_study, name, (0.0, 0.0, 0.0, 0.0), interaction), N_NULL)
-        said = "" if not interaction else f", where weather changes each setting's speed by {100 * interaction:g} %"
+        condition_text = (
+            "" if not interaction else f", where weather changes each setting's speed by {100 * interaction:g} %"
+        )
         wrong = float(np.mean([outcome.claims for outcome in outcomes]))
         yield Figure(
-            f"{name}: a false better or worse in {N_NULL} finals of equal settings{said}",
+            f"{name}: a false better or worse in {N_NULL} finals of equal settings{condition_text}",
             f"{100 * wrong:.1f} %",
             "at most 5 %",
             wrong <= 0.05,
@@ -386,7 +389,7 @@ def _of_trace(name: str, pool: ProcessPoolExecutor) -> Iterator[Figure]:
             "at most 5 % each",
             bool(outside.max() <= 5.0),
         )
-        equal = float(np.mean([outcome.words["tf-default"] is Word.NO_DIFFERENCE for outcome in outcomes]))
+        equal = float(np.mean([outcome.words["tf-default"] is VerdictCode.NO_DIFFERENCE for outcome in outcomes]))
         least = EQUAL_TARGETS[name]
         yield Figure(
             f"{name}: these are called equal, in finals of {FINALS_S:g} s",
@@ -396,7 +399,9 @@ def _of_trace(name: str, pool: ProcessPoolExecutor) -> Iterator[Figure]:
         )
     for gain, least, within_s in POWER_TARGETS[name]:
         outcomes = run(partial(finals_study, name, (gain, 0.0, 0.0, 0.0), 0.0), N_POWER)
-        power = float(np.mean([o.words["tf-default"] is Word.BETTER and o.decided_s <= within_s for o in outcomes]))
+        power = float(
+            np.mean([o.words["tf-default"] is VerdictCode.BETTER and o.decided_s <= within_s for o in outcomes])
+        )
         decided_s = float(np.median([outcome.decided_s for outcome in outcomes]))
         yield Figure(
             f"{name}: a true {100 * gain:.0f} % is found within {within_s:g} s, in {N_POWER} finals (median "

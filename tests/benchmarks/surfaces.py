@@ -314,16 +314,18 @@ _HELD_HOSTS = (
 
 def _surfaces(hosts: Sequence[Host], first_seed: int) -> tuple[Surface, ...]:
     """Return a narrow and a wide workload for each machine and build."""
-    made = []
+    surfaces = []
     for host in hosts:
         for build in (STOCK, OPENMP):
             for kind in (NARROW, WIDE):
-                seed = first_seed + len(made)
+                seed = first_seed + len(surfaces)
                 batch_size = (8, 16, 32)[seed % 3]
                 name = f"{host.cores} cores, {'OpenMP' if build == OPENMP else 'stock'}, {kind}"
                 parameters = _draw(seed, host, kind)
-                made.append(Surface(name=name, host=host, build=build, batch_size=batch_size, parameters=parameters))
-    return tuple(made)
+                surfaces.append(
+                    Surface(name=name, host=host, build=build, batch_size=batch_size, parameters=parameters)
+                )
+    return tuple(surfaces)
 
 
 TUNED_ON = _surfaces(_TUNED_HOSTS, 0)

@@ -14,15 +14,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.benchmarks.bench import Figure
+from tests.benchmarks.figures import Figure
 from tuner.job.job import prepare
-from tuner.job.request import Request, check
-from tuner.machine.exclusive import measuring_alone
+from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.host import detect
+from tuner.machine.locks import machine_lock
 from tuner.model.graph import features, read
 from tuner.trial.exporting import GRAPH
 from tuner.trial.fresh import FreshLauncher
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import catalogue
 
 LOADS = {"resnet50": 1.5, "bert-base": 3.0}
@@ -43,7 +43,11 @@ class Cost:
 
 def cost(name: str, mode: str, batch_size: int) -> Cost:
     """Start one process of TensorFlow's default, alone, and time a slice of it."""
-    job = prepare(check(Request(workload=Asked.named(name, mode=mode), batch_size=str(batch_size)), stores=False))
+    job = prepare(
+        parse_request(
+            SearchRequest(workload=WorkloadSpec.of_name(name, mode=mode), batch_size=str(batch_size)), stores=False
+        )
+    )
     job.export()
     launcher = FreshLauncher(target=job.target(deadline_s=300.0))
     process = launcher.launch(job.space.reference, job.space.deployment(job.space.reference))
@@ -62,14 +66,16 @@ def cost(name: str, mode: str, batch_size: int) -> Cost:
 
 def loading() -> Iterator[Figure]:
     """How long a cached workload takes to load, in the median of a few processes; and the features of a large graph."""
-    with measuring_alone():
+    with machine_lock():
         for name, most_s in LOADS.items():
             batch_size = catalogue()[name].batch_size
             loads = [cost(name, "inference", batch_size).load_s for _ in range(N_LOADS)]
             median = statistics.median(loads)
             yield Figure(f"loading {name} into a child", f"{median:.2f} s", f"at most {most_s} s", median <= most_s)
     for mode in ("inference", "training"):
-        job = prepare(check(Request(workload=Asked.named("densenet201", mode=mode)), stores=False))
+        job = prepare(
+            parse_request(SearchRequest(workload=WorkloadSpec.of_name("densenet201", mode=mode)), stores=False)
+        )
         path = job.export() / GRAPH
         began = time.perf_counter()
         features(read(path))
@@ -84,12 +90,12 @@ def rows(names: Sequence[str]) -> Iterator[str]:
     files = catalogue()
     for name in names or files:
         for mode in files[name].modes:
-            usual = files[name].batch_size
-            for batch_size in sorted({usual, 1 if mode == "inference" else usual}):
-                found = cost(name, mode, batch_size)
+            default_batch = files[name].batch_size
+            for batch_size in sorted({default_batch, 1 if mode == "inference" else default_batch}):
+                measured = cost(name, mode, batch_size)
                 yield (
-                    f"| {name} | {mode} | {batch_size} | {found.load_s:.2f} | {found.first_step_s:.2f} | "
-                    f"{1000 * found.step_s:.3g} | {found.memory_bytes / 2**30:.2f} |"
+                    f"| {name} | {mode} | {batch_size} | {measured.load_s:.2f} | {measured.first_step_s:.2f} | "
+                    f"{1000 * measured.step_s:.3g} | {measured.memory_bytes / 2**30:.2f} |"
                 )
 
 
@@ -97,7 +103,7 @@ def main(names: list[str]) -> None:
     """Measure and print."""
     machine = detect()
     print(f"{machine.cpu_model}, {machine.physical_cores} cores, {machine.memory_bytes / 2**30:.0f} GiB\n")
-    with measuring_alone():
+    with machine_lock():
         for row in rows(names):
             print(row, flush=True)
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from statistics import mean
 
 from tuner.report.rules import kind_of
-from tuner.rules.account import kind
-from tuner.rules.evidence import Study, read
+from tuner.rules.evidence import StudyEvidence, read
+from tuner.rules.gains import kind
 from tuner.rules.learn import LearnPlan
-from tuner.rules.table import Table, follow, thread_table
+from tuner.rules.table import TrainingTable, follow, thread_table
 from tuner.search.storage import open_storage, records
 
 PACKED = Path(__file__).parents[2] / "results/reference.db.xz"
@@ -31,44 +31,44 @@ AIM = math.log(0.9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class MissedStudy:
     """A study in which rules that have not seen the workload miss the aim, and who could have told them."""
 
-    study: Study
+    study: StudyEvidence
     reached: float
     """Of the best found."""
     others: list[str]
     """The workloads that speak most for one of the settings that reach the aim."""
 
 
-def missed(table: Table, plan: LearnPlan) -> Iterator[Told]:
+def missed(table: TrainingTable, plan: LearnPlan) -> Iterator[MissedStudy]:
     """Yield the studies of a table in which the rules of the other workloads miss the aim."""
     u = table.problem.u
     for workload in dict.fromkeys(study.workload for study in table.studies):
         rules = table.learn(plan, [study.workload != workload for study in table.studies])
-        ours = [table.recipes.index(follow(rules, study)) for study in table.studies]
+        recipe_indices = [table.recipes.index(follow(rules, study)) for study in table.studies]
         for i, study in enumerate(table.studies):
             if study.workload != workload:
                 continue
-            best = study.surface.apart(study.default, study.best_found(batch=False))[0]
-            reached = u[i, ours[i]] - best
+            best = study.surface.log_ratio(study.default, study.best_found(batch=False))[0]
+            reached = u[i, recipe_indices[i]] - best
             if reached < AIM:
                 able = [r for r in range(len(table.recipes)) if u[i, r] - best >= AIM]
-                speaking = (_speaking(table, i, r, ours, plan) for r in able)
-                yield Told(study=study, reached=math.exp(reached), others=max(speaking, key=len, default=[]))
+                speaking = (_speaking(table, i, r, recipe_indices, plan) for r in able)
+                yield MissedStudy(study=study, reached=math.exp(reached), others=max(speaking, key=len, default=[]))
 
 
-def _speaking(table: Table, i: int, recipe: int, ours: list[int], plan: LearnPlan) -> list[str]:
+def _speaking(table: TrainingTable, i: int, recipe: int, recipe_indices: list[int], plan: LearnPlan) -> list[str]:
     """Return the other workloads which gain from a recipe over the rules', on machines and builds as study i's."""
     gains = defaultdict(list)
     of = table.studies[i]
     for n, study in enumerate(table.studies):
         if study.workload != of.workload and kind(study.situation) == kind(of.situation):
-            gains[study.workload].append(table.problem.u[n, recipe] - table.problem.u[n, ours[n]])
-    return sorted(workload for workload, each in gains.items() if mean(each) >= plan.least_gain)
+            gains[study.workload].append(table.problem.u[n, recipe] - table.problem.u[n, recipe_indices[n]])
+    return sorted(workload for workload, each in gains.items() if mean(each) >= plan.min_gain)
 
 
-def table_of(database: Path) -> Table:
+def table_of(database: Path) -> TrainingTable:
     """Return the table of a database's studies."""
     storage = open_storage(f"sqlite:///{database}", create=False)
     assert storage is not None
@@ -84,11 +84,13 @@ def main() -> None:
             database = Path(sys.argv[1])
         else:
             database.write_bytes(lzma.decompress(PACKED.read_bytes()))
-        found = sorted(missed(table_of(database), LearnPlan()), key=lambda told: told.reached)
+        missed_studies = sorted(missed(table_of(database), LearnPlan()), key=lambda told: told.reached)
     print("| study | of the best found | other workloads that speak for what reaches 0.90 |\n| --- | ---: | --- |")
-    for told in found:
-        words = f"{told.study.workload}, {kind_of(kind(told.study.situation))}"
-        print(f"| {words} | {told.reached:.2f} | {len(told.others)}: {', '.join(told.others)} |")
+    for missed_study in missed_studies:
+        words = f"{missed_study.study.workload}, {kind_of(kind(missed_study.study.situation))}"
+        print(
+            f"| {words} | {missed_study.reached:.2f} | {len(missed_study.others)}: {', '.join(missed_study.others)} |"
+        )
 
 
 if __name__ == "__main__":

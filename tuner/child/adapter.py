@@ -55,6 +55,6 @@ class Adapter(Protocol):
         """Return the model of an exported workload, whose inputs are `described`; nothing is loaded yet."""
 
 
-def of(folder: str) -> Adapter:
+def load_adapter(folder: str) -> Adapter:
     """Return the framework whose own part lies in a folder."""
     return cast("Adapter", importlib.import_module(mounted(folder) + ".adapter"))

@@ -16,9 +16,9 @@ ELSEWHERE = "framework"
 
 def package(name: str, folder: str) -> None:
     """Make a folder importable as a package, without running what it has in its __init__.py."""
-    made = types.ModuleType(name)
-    made.__path__ = [folder]
-    sys.modules[name] = made
+    module = types.ModuleType(name)
+    module.__path__ = [folder]
+    sys.modules[name] = module
 
 
 def mounted(folder: str) -> str:

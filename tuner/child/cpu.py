@@ -29,7 +29,7 @@ def reset_peak() -> None:
         file.write("5")
 
 
-def canary() -> Callable[[], Any]:
+def drift_probe() -> Callable[[], Any]:
     """Return a step that multiplies matrices, in a few megabytes."""
     import numpy as np
 

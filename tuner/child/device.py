@@ -21,11 +21,11 @@ class Device(Protocol):
     def reset_peak(self) -> None:
         """Count the peak from what is held now."""
 
-    def canary(self) -> Callable[[], Any]:
+    def drift_probe(self) -> Callable[[], Any]:
         """Return a small step that shows how fast the device is just now."""
 
 
-def of(path: str) -> Device:
+def load_device(path: str) -> Device:
     """Return the device whose own part is a file."""
     folder, file = os.path.split(path)
     return cast("Device", importlib.import_module("%s.%s" % (mounted(folder), os.path.splitext(file)[0])))

@@ -22,38 +22,38 @@ _LOG_BYTES = 1 << 20
 
 def threads() -> Threads:
     """Return the threads of this process."""
-    found = {}
+    by_task = {}
     for task in os.listdir("/proc/self/task"):
         # A thread may end in between.
         with contextlib.suppress(OSError), open("/proc/self/task/%s/comm" % task) as name:
-            found[task] = (name.read().strip(), spans(os.sched_getaffinity(int(task))))
-    return found
+            by_task[task] = (name.read().strip(), spans(os.sched_getaffinity(int(task))))
+    return by_task
 
 
 def spans(cpus: Iterable[int]) -> str:
     """Return CPUs as the kernel lists them: {0, 1, 2, 5} gives 0-2,5."""
-    found: List[List[int]] = []
+    ranges: List[List[int]] = []
     for cpu in sorted(cpus):
-        if found and cpu == found[-1][1] + 1:
-            found[-1][1] = cpu
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
         else:
-            found.append([cpu, cpu])
-    return ",".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in found)
+            ranges.append([cpu, cpu])
+    return ",".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in ranges)
 
 
-def count(of: Iterable[str]) -> Dict[str, int]:
+def count(strings: Iterable[str]) -> Dict[str, int]:
     """Return how often each string occurs."""
-    return dict(collections.Counter(of))
+    return dict(collections.Counter(strings))
 
 
-def names(found: Threads, without: Threads) -> Dict[str, int]:
+def names(tasks: Threads, without: Threads) -> Dict[str, int]:
     """Return the number of threads by name, those in `without` left out."""
-    return count(name for task, (name, _) in found.items() if task not in without)
+    return count(name for task, (name, _) in tasks.items() if task not in without)
 
 
-def masks(found: Threads, without: Threads) -> Dict[str, int]:
+def masks(tasks: Threads, without: Threads) -> Dict[str, int]:
     """Return the number of threads by the CPUs that they may run on, those in `without` left out."""
-    return count(mask for task, (_, mask) in found.items() if task not in without)
+    return count(mask for task, (_, mask) in tasks.items() if task not in without)
 
 
 def mapped() -> List[str]:
@@ -95,8 +95,8 @@ def openmp_words(log: str) -> Dict[str, Any]:
     warnings = re.findall(r"^OMP: Warning #\d+: (.*)$", log, re.MULTILINE)
     _, _, block = log.partition("Effective settings:")
     settings = dict(re.findall(r"^ {3}(?:\[\w+\] )?((?:KMP|OMP)_\w+)='?([^'\n]*)'?$", block, re.MULTILINE))
-    wanted = ("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_BLOCKTIME", "KMP_AFFINITY")
-    return {"warnings": warnings, "settings": {name: settings[name] for name in wanted if name in settings}}
+    reported_names = ("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_BLOCKTIME", "KMP_AFFINITY")
+    return {"warnings": warnings, "settings": {name: settings[name] for name in reported_names if name in settings}}
 
 
 def state(alone: Threads, before: Threads, after: Threads, log: str) -> Dict[str, Any]:

@@ -36,9 +36,9 @@ def in_a_fork(ask: Callable[[], Any], timeout_s: float = TIMEOUT_S) -> Any:
             os._exit(0)
     os.close(write)
     with os.fdopen(read) as answers:
-        told = select.select([answers], [], [], timeout_s)[0]
-        answer = answers.read() if told else ""
-    if not told:
+        ready = select.select([answers], [], [], timeout_s)[0]
+        answer = answers.read() if ready else ""
+    if not ready:
         os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     try:

@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
     """Import, say whether it can be done, then fork on request until the channel ends."""
     lifetime.die_with(int(arguments[1]))
     channel = socket.socket(fileno=int(arguments[0]))
-    framework = adapter.of(arguments[2])
+    framework = adapter.load_adapter(arguments[2])
     framework.load()  # what every worker begins with
     channel.send(json.dumps({"refused": framework.refusal()}).encode())
     signal.signal(signal.SIGCHLD, reap)

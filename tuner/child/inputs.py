@@ -59,24 +59,24 @@ def arguments_of(
 def batch_of(module: Any, spec: Report, batch_size: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Return (inputs, targets) that a file makes, each a tuple of arrays of that batch; no targets but for training."""
     names = ("inputs", "targets") if spec["mode"] == TRAINING else ("inputs",)
-    made = [arrays_of(called(getattr(module, n), batch_size, params=spec["params"]), n, batch_size) for n in names]
-    return made[0], made[1] if len(made) > 1 else ()
+    arrays = [arrays_of(called(getattr(module, n), batch_size, params=spec["params"]), n, batch_size) for n in names]
+    return arrays[0], arrays[1] if len(arrays) > 1 else ()
 
 
 def called(function: Any, *given: Any, params: Report) -> Any:
     """Return what a function of a workload file returns, which takes those of the parameters that it names."""
-    taken = inspect.signature(function).parameters.values()
-    if any(each.kind is each.VAR_KEYWORD for each in taken):
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return function(*given, **params)
-    names = {each.name for each in taken}
+    names = {each.name for each in parameters}
     return function(*given, **{name: value for name, value in params.items() if name in names})
 
 
-def arrays_of(given: Any, name: str, batch_size: int) -> tuple[Any, ...]:
+def arrays_of(returned: Any, name: str, batch_size: int) -> tuple[Any, ...]:
     """Return what a file's function gave for a batch as a tuple; a single array may come without one."""
-    arrays = (given,) if hasattr(given, "dtype") else given
+    arrays = (returned,) if hasattr(returned, "dtype") else returned
     if not isinstance(arrays, (tuple, list)) or not all(hasattr(array, "dtype") for array in arrays):
-        raise TypeError("%s() returned %s, expected a tuple of NumPy arrays" % (name, type(given).__name__))
+        raise TypeError("%s() returned %s, expected a tuple of NumPy arrays" % (name, type(returned).__name__))
     for array in arrays:
         if not array.shape or array.shape[0] != batch_size:
             raise WorkloadError(
@@ -114,68 +114,70 @@ def shape_text(shape: list[int | None]) -> str:
     return "(%s)" % ", ".join("?" if n is None else str(n) for n in shape)
 
 
-def described_inputs(found: list[Report], spec: Report) -> list[Report]:
+def described_inputs(model_inputs: list[Report], spec: Report) -> list[Report]:
     """Return name, dtype, shape (null for the batch) and range of each input of a model that was found.
 
     `found` are name, dtype and shape (None where the rank is not known, and null for open dimensions). Raises
     WorkloadError for shapes that are missing or do not fit, and for names that no input has.
     """
-    known = [each["name"] for each in found]
-    for option, given in (("--input-shape", spec["shapes"]), ("--input-range", spec["ranges"])):
-        for name in given:
-            if name not in known:
-                raise WorkloadError("%s %s: it has no such input" % (option, name), "known: %s" % ", ".join(known))
+    input_names = [each["name"] for each in model_inputs]
+    for option, by_input in (("--input-shape", spec["shapes"]), ("--input-range", spec["ranges"])):
+        for name in by_input:
+            if name not in input_names:
+                raise WorkloadError(
+                    "%s %s: it has no such input" % (option, name), "known: %s" % ", ".join(input_names)
+                )
     return [
         dict(
             each,
             shape=input_shape(each, spec["shapes"].get(each["name"])),
             range=input_range(each, spec["ranges"].get(each["name"])),
         )
-        for each in found
+        for each in model_inputs
     ]
 
 
-def input_range(found: Report, given: list[int] | None) -> list[int] | None:
+def input_range(model_input: Report, user_range: list[int] | None) -> list[int] | None:
     """Return the range of an input's values, None for the usual one; raises WorkloadError for what it cannot hold."""
-    name, dtype = found["name"], found["dtype"]
-    if given is None or "float" in dtype:
-        return given
+    name, dtype = model_input["name"], model_input["dtype"]
+    if user_range is None or "float" in dtype:
+        return user_range
     if "int" not in dtype:
         raise WorkloadError("--input-range of input '%s', which is %s" % (name, dtype), "leave it out")
     import numpy as np
 
     limits = np.iinfo(dtype)
-    if not limits.min <= given[0] < given[1] <= limits.max + 1:
+    if not limits.min <= user_range[0] < user_range[1] <= limits.max + 1:
         raise WorkloadError(
-            "--input-range %s=%d:%d does not fit %s" % (name, given[0], given[1], dtype),
+            "--input-range %s=%d:%d does not fit %s" % (name, user_range[0], user_range[1], dtype),
             "expected numbers from %d to %d" % (limits.min, limits.max),
         )
-    return given
+    return user_range
 
 
-def input_shape(described: Report, given: list[int] | None) -> list[int | None]:
+def input_shape(described: Report, user_shape: list[int] | None) -> list[int | None]:
     """Return the shape of an input, its first dimension left open as the model leaves it; raises WorkloadError.
 
     `given` is what the user said of it, without the batch.
     """
-    name, found = described["name"], described["shape"]
-    if given is None:
-        if found is None or None in found[1:]:
-            known = "unknown" if found is None else shape_text(found)
+    name, model_shape = described["name"], described["shape"]
+    if user_shape is None:
+        if model_shape is None or None in model_shape[1:]:
+            shape_shown = "unknown" if model_shape is None else shape_text(model_shape)
             raise WorkloadError(
-                "input '%s' has the shape %s" % (name, known),
-                "give it without the batch, e.g. --input-shape %s=%s" % (name, example(found)),
+                "input '%s' has the shape %s" % (name, shape_shown),
+                "give it without the batch, e.g. --input-shape %s=%s" % (name, example(model_shape)),
             )
-        return list(found)
-    if found is None:
-        return [None] + given
-    if len(given) != len(found) - 1 or any(a not in (None, b) for a, b in zip(found[1:], given)):
+        return list(model_shape)
+    if model_shape is None:
+        return [None] + user_shape
+    if len(user_shape) != len(model_shape) - 1 or any(a not in (None, b) for a, b in zip(model_shape[1:], user_shape)):
         raise WorkloadError(
             "--input-shape %s=%s does not fit: input '%s' has the shape %s"
-            % (name, ",".join(map(str, given)), name, shape_text(found)),
-            "give it without the batch, e.g. --input-shape %s=%s" % (name, example(found)),
+            % (name, ",".join(map(str, user_shape)), name, shape_text(model_shape)),
+            "give it without the batch, e.g. --input-shape %s=%s" % (name, example(model_shape)),
         )
-    return list(found[:1]) + given
+    return list(model_shape[:1]) + user_shape
 
 
 def example(shape: list[int | None] | None) -> str:

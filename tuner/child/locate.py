@@ -14,8 +14,8 @@ from typing import List
 
 def main(arguments: List[str]) -> None:
     """Look for it and print what was found."""
-    found = importlib.util.find_spec(arguments[0])
-    origin = found.origin if found else None
+    module_spec = importlib.util.find_spec(arguments[0])
+    origin = module_spec.origin if module_spec else None
     place = {
         "executable": sys.executable,
         "prefix": sys.prefix,

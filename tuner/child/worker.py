@@ -9,7 +9,7 @@ and stderr belong to the framework and are kept by the parent as evidence.
     {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
         {"slice_s": s}       runs whole steps for at least s seconds, reports "slice"
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
-    {"do": "canary"}         the same with a small step of the device's own
+    {"do": "drift_probe"}         the same with a small step of the device's own
     any failure              reports "failure" with its kind: failed, oom or invalid
 """
 
@@ -49,7 +49,7 @@ class InvalidOutputError(Exception):
     """The model computed something that is not a number."""
 
 
-class Workload:
+class LoadedWorkload:
     """A loaded model, whose step can be made for one batch size after another."""
 
     def __init__(self, spec: Report, framework: Adapter, device: Device) -> None:
@@ -70,12 +70,12 @@ class Workload:
         self.trained = False
         self.facts = {"import_s": imported - started, "context_at_s": context, "load_s": CLOCK() - context}
         # What the threads and their masks are is told once steps have run.
-        self.seen = (alone, before, after)
+        self.thread_snapshots = (alone, before, after)
 
     def state(self) -> Report:
         """Return what has taken effect of the setting."""
         log = effective.own_log(self.since)
-        return dict(effective.state(*self.seen, log), **self.model.state(log))
+        return dict(effective.state(*self.thread_snapshots, log), **self.model.state(log))
 
     def prepare(self, batch_size: int) -> tuple[Step, Report, Check]:
         """Return (step, facts, check): `step()` runs the workload once on inputs that are already there.
@@ -103,16 +103,16 @@ class Workload:
         else:
             windows = [slice_of(began, [first])]
         # A model that was trained at another batch size has other losses than one that begins.
-        told = None
+        output_sample = None
         if not (self.learns and self.trained):
             later = self.model.floats(again) if windows and again is not None else None
-            told = sample(arrays, outputs, later, learns=self.learns)
+            output_sample = sample(arrays, outputs, later, learns=self.learns)
         facts = {
             "first_step_s": first - began,
             "warm_up": windows[-1],
             "settled": settled(windows),
             "memory_bytes": self.device.peak_memory(),
-            "sample": told,
+            "sample": output_sample,
         }
         self.trained = self.learns
         return step, facts, check
@@ -148,10 +148,10 @@ def settled(windows: list[Report]) -> bool | None:
     return abs(math.log(last / before)) <= STEADY
 
 
-def prepare_canary(device: Device) -> tuple[Step, Report, Check]:
+def prepare_drift_probe(device: Device) -> tuple[Step, Report, Check]:
     """Return (step, facts, check) of a process that shows how fast the device is just now."""
     started = CLOCK()
-    step = device.canary()
+    step = device.drift_probe()
     step()
     device.wait()
     first = CLOCK()
@@ -228,24 +228,24 @@ def sample(arrays: Iterable[Any], outputs: Arrays, again: Optional[Arrays], *, l
         return None
     import numpy as np
 
-    def values(of: Any) -> Any:
+    def values(output: Any) -> Any:
         # JSON knows no complex number, and NumPy no bfloat16.
-        array = np.ravel(of[:1] if of.ndim else of)
+        array = np.ravel(output[:1] if output.ndim else output)
         parts = [array.real, array.imag] if array.dtype.kind == "c" else [array]
         first = np.concatenate(parts).astype("float64")
         return first[:: max(1, -(-len(first) // SAMPLE_SIZE))]
 
-    told = {}
+    samples = {}
     for name, array in outputs.items():
         if not (array.ndim or learns):
             continue
-        told[name] = values(array)
+        samples[name] = values(array)
         if not learns and not np.allclose(
-            told[name], values((again or {})[name]), rtol=1e-3, atol=1e-3 * np.abs(told[name]).max(initial=0.0)
+            samples[name], values((again or {})[name]), rtol=1e-3, atol=1e-3 * np.abs(samples[name]).max(initial=0.0)
         ):
             return None
     digest = hashlib.sha256(b"".join(np.atleast_1d(array)[:1].tobytes() for array in arrays)).hexdigest()
-    return {"inputs": digest[:16], "outputs": {name: found.tolist() for name, found in told.items()}}
+    return {"inputs": digest[:16], "outputs": {name: sampled.tolist() for name, sampled in samples.items()}}
 
 
 def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = ()) -> Report:
@@ -258,8 +258,8 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
     kinds = {"MemoryError": "oom", "InvalidOutputError": "invalid", **dict.fromkeys(out_of_memory, "oom")}
     name = type(error).__name__
     # TensorFlow's autograph puts a traceback of its own before the message, and Keras sets parts of it in bold.
-    said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).rpartition("%s: " % name)[2]
-    message = " ".join(said.split())[:500]
+    error_text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).rpartition("%s: " % name)[2]
+    message = " ".join(error_text.split())[:500]
     if not isinstance(error, inputs.WorkloadError):
         message = "%s: %s" % (name, message)
     frames = own_frames(error, os.path.join(os.path.dirname(workload), ""))
@@ -276,40 +276,40 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
 
 def own_frames(error: BaseException, folder: str) -> list[traceback.FrameSummary]:
     """Return where in the files of a folder an exception came from, autograph's copies of them included."""
-    told = re.findall(r'File "(.+?)", line (\d+), in (\S+)', str(error))
+    autograph_frames = re.findall(r'File "(.+?)", line (\d+), in (\S+)', str(error))
     frames = list(traceback.extract_tb(error.__traceback__))
-    frames += [traceback.FrameSummary(file, int(line), function) for file, line, function in told]
+    frames += [traceback.FrameSummary(file, int(line), function) for file, line, function in autograph_frames]
     installed = ("site-packages", "dist-packages")
-    ours = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+    own_package = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
     return [
         frame
         for frame in frames
         if frame.filename.startswith(folder)
-        and not frame.filename.startswith(ours)
+        and not frame.filename.startswith(own_package)
         and not any(name in frame.filename[len(folder) :].split(os.sep) for name in installed)
     ]
 
 
-def serve(spec: Report, commands: Iterable[str], tell: Callable[[Report], None]) -> None:
+def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None]) -> None:
     """Load, then obey until the parent closes the command pipe."""
-    on = device.of(spec["device"])
-    if spec["do"] == "canary":
-        step, facts, check = prepare_canary(on)
+    worker_device = device.load_device(spec["device"])
+    if spec["do"] == "drift_probe":
+        step, facts, check = prepare_drift_probe(worker_device)
         workload = None
     else:
-        workload = Workload(spec, adapter.of(spec["framework"]), on)
+        workload = LoadedWorkload(spec, adapter.load_adapter(spec["framework"]), worker_device)
         step, first, check = workload.prepare(spec["batch_size"])
         facts = dict(workload.facts, **first, effective=workload.state())
-    tell(dict(facts, report="ready"))
+    send(dict(facts, report="ready"))
     for line in commands:
         command = json.loads(line)
         if "batch_size" in command and workload is not None:
             step, facts, check = workload.prepare(command["batch_size"])
-            tell(dict(facts, report="batch"))
+            send(dict(facts, report="batch"))
         else:
-            timed = time_slice(step, on.wait, command["slice_s"])
+            timed = time_slice(step, worker_device.wait, command["slice_s"])
             check(timed.pop("outputs"))
-            tell(dict(timed, report="slice", memory_bytes=on.peak_memory()))
+            send(dict(timed, report="slice", memory_bytes=worker_device.peak_memory()))
 
 
 def keep_to(cpus: str) -> None:
@@ -331,9 +331,9 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
         if spec.get("cpus"):
             keep_to(spec["cpus"])
         if "framework" in spec:
-            out_of_memory = adapter.of(spec["framework"]).OUT_OF_MEMORY
+            out_of_memory = adapter.load_adapter(spec["framework"]).OUT_OF_MEMORY
         if spec["do"] == "export":
-            adapter.of(spec["framework"]).export(spec)
+            adapter.load_adapter(spec["framework"]).export(spec)
             tell({"report": "exported"})
         else:
             serve(spec, commands, tell)

@@ -40,8 +40,8 @@ app.add_typer(workloads.app, name="workloads")
 app.add_typer(env.app, name="env")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"tftune {__version__}")
         raise typer.Exit
 

@@ -36,12 +36,12 @@ def create(
     from tuner.job.environment import create as make
 
     progress = console(stderr=True)
-    made = make(build, folder, python=python, told=lambda line: progress.print(line, style="dim"))
-    tensorflow, onednn = made.build.tensorflow, made.build.onednn_runtime
+    environment = make(build, folder, python=python, notify=lambda line: progress.print(line, style="dim"))
+    tensorflow, onednn = environment.build.tensorflow, environment.build.onednn_runtime
     if json_:
         from tuner.report.result.inspection import EnvironmentResult
 
-        show_json(EnvironmentResult(python=str(made.python), tensorflow=tensorflow, onednn=onednn))
+        show_json(EnvironmentResult(python=str(environment.python), tensorflow=tensorflow, onednn=onednn))
     else:
         show(f"TensorFlow {tensorflow} on {onednn} in {folder}")
-        show(f"try: tftune search resnet50 --python {made.python}")
+        show(f"try: tftune search resnet50 --python {environment.python}")

@@ -35,7 +35,7 @@ class ComparisonShown(_Shown):
 
     def looked(self, n_rounds: int, verdict: Verdict, left_s: float | None) -> None:
         left = "" if left_s is None else f", {duration_text(left_s)} left"
-        figure = "" if verdict.speedup is None else f": {terminal.speedup_text(verdict)}, {verdict.word}"
+        figure = "" if verdict.speedup is None else f": {terminal.speedup_text(verdict)}, {verdict.code}"
         self._console.print(f"round {n_rounds}{figure}{left}", style="dim")
 
 
@@ -44,7 +44,7 @@ class VerificationShown(_Shown):
 
     def looked(self, n_rounds: int, verdict: Verdict, left_s: float | None) -> None:
         del left_s
-        self._console.print(f"round {n_rounds}: {verdict.word}", style="dim")
+        self._console.print(f"round {n_rounds}: {verdict.code}", style="dim")
 
 
 class NoiseShown(_Shown):
@@ -53,7 +53,7 @@ class NoiseShown(_Shown):
     def prepared(self, job: Job) -> None:
         self._console.print(terminal.host(job.subject))
 
-    def pair_ends(self, number: int, ratio: Estimate) -> None:
+    def pair_ended(self, number: int, ratio: Estimate) -> None:
         self._console.print(f"pair {number}: {ratio_text(ratio.ratio, *ratio.interval())}", style="dim")
 
 
@@ -72,18 +72,18 @@ class SearchShown(VerificationShown):
             ignored = ", ".join(job.ignored_variables)
             self._console.print(f"not handed to the trials: {ignored}, set in your environment")
 
-    def workload_known(self, job: Job, features: Features | None, run_s: float | None) -> None:
+    def workload_described(self, job: Job, features: Features | None, run_s: float | None) -> None:
         # As one line: a table's rows begin with a number, and no part of this is to look like one.
         self._console.print(workloads.line(job.subject.workload, features), soft_wrap=True)
         if run_s is not None:
             self._console.print(workloads.precision(run_s), soft_wrap=True)
         self._console.print()
 
-    def study_begins(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Progress:
+    def study_started(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Progress:
         subject, space = job.subject, job.space
         done = len(record.trials())
         verb = f"continuing with {plural(done, 'trial')}" if done else "beginning"
-        progress = Progress(self._console, [*space.points, *space.baselines.values()], terminal.held(subject))
+        progress = Progress(self._console, [*space.points, *space.baselines.values()], terminal.fixed_knobs(subject))
         progress.stage(
             f"study {record.name}: {verb}; ratios are to {space.default} at batch size {space.reference.batch_size}"
         )
@@ -92,7 +92,7 @@ class SearchShown(VerificationShown):
         self._progress = progress
         return progress
 
-    def study_ends(self) -> None:
+    def study_ended(self) -> None:
         if self._progress is not None:
             self._progress.end()
 
@@ -109,7 +109,7 @@ class SearchShown(VerificationShown):
             soft_wrap=True,
         )
 
-    def session_ends(self, verdict: Verdict) -> None:
+    def session_ended(self, verdict: Verdict) -> None:
         self._console.print(f"this session: {terminal.speedup_text(verdict)}", soft_wrap=True)
 
     def session_failed(self, number: int, error: TunerError) -> None:

@@ -15,13 +15,13 @@ from tuner.cli.options import (
     SpaceOption,
 )
 from tuner.cli.output import console, show, show_json
-from tuner.cli.workload_options import or_default, takes_workload
+from tuner.cli.workload_options import spec_or_default, takes_workload
 from tuner.errors import BadInputError
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
     from tuner.job.job import Job
-    from tuner.job.request import Checked
+    from tuner.job.request import ParsedRequest
     from tuner.search.subject import Subject
 
 EPILOG = (
@@ -32,7 +32,7 @@ EPILOG = (
 
 @takes_workload
 def inspect(
-    workload: Asked,
+    workload: WorkloadSpec,
     space: SpaceOption = "cpu",
     batch_size: BatchOption = None,
     pins: SetOption = None,
@@ -50,18 +50,18 @@ def inspect(
 ) -> None:
     """Show the machine, the framework's build, the knobs (on, or off and why) and the baselines."""
     from tuner.job.job import prepare
-    from tuner.job.request import Request, check
+    from tuner.job.request import SearchRequest, parse_request
     from tuner.report import terminal
 
-    request = Request(
-        workload=or_default(workload),
+    request = SearchRequest(
+        workload=spec_or_default(workload),
         space=space,
         batch_size=batch_size,
         pins=pins or [],
         objective=objective,
         python=python,
     )
-    checked = check(request, stores=False)
+    checked = parse_request(request, stores=False)
     if affinity is not None:
         _affinity(affinity, checked, json_=json_)
         return
@@ -77,12 +77,12 @@ def inspect(
         show(terminal.host(subject), "", terminal.knobs(subject), "", terminal.baselines(subject))
 
 
-def _affinity(value: str, checked: Checked, *, json_: bool) -> None:
-    from tuner.frameworks.tensorflow.affinity import where
+def _affinity(value: str, checked: ParsedRequest, *, json_: bool) -> None:
+    from tuner.frameworks.tensorflow.affinity import thread_binding
     from tuner.report import inspection
 
     n_threads = int(checked.pins.get("omp_num_threads", checked.machine.physical_cores))
-    library, binding = where(value, checked.machine, n_threads=n_threads)
+    library, binding = thread_binding(value, checked.machine, n_threads=n_threads)
     described = inspection.describe_binding(value, library, binding, checked.machine)
     if json_:
         show_json(described)
@@ -100,7 +100,7 @@ def _audit(job: Job, subject: Subject, *, json_: bool) -> None:
     progress = console(stderr=True)
     if not json_:
         show(terminal.host(subject), "")
-    proofs = tuple(proof.result() for proof in prove(job, told=lambda line: progress.print(line, style="dim")))
+    proofs = tuple(proof.result() for proof in prove(job, notify=lambda line: progress.print(line, style="dim")))
     if json_:
         show_json(AuditResult(**structs.asdict(subject), audit=proofs))
     else:

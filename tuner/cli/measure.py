@@ -23,9 +23,9 @@ from tuner.cli.options import (
     complete_setting,
 )
 from tuner.cli.output import console, show, show_json
-from tuner.cli.workload_options import or_default, takes_workload
-from tuner.places import DEFAULT_STORAGE
-from tuner.workload.asked import Asked
+from tuner.cli.workload_options import spec_or_default, takes_workload
+from tuner.paths import DEFAULT_STORAGE
+from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
     pass
@@ -42,7 +42,7 @@ NOISE_EPILOG = "Examples: tftune noise resnet50 | tftune noise resnet50 --python
 
 @takes_workload
 def compare(
-    workload: Asked,
+    workload: WorkloadSpec,
     a: Annotated[
         str,
         typer.Option(
@@ -76,11 +76,11 @@ def compare(
     from tuner.cli.events import ComparisonShown
     from tuner.job.compare import compare as run
     from tuner.job.compare import describe
-    from tuner.job.request import Request, check
+    from tuner.job.request import SearchRequest, parse_request
     from tuner.report.comparison import comparison
 
-    checked = check(
-        Request(
+    checked = parse_request(
+        SearchRequest(
             workload=workload,
             space=space,
             objective=objective,
@@ -92,7 +92,7 @@ def compare(
         ),
         stores=False,
     )
-    made = run(
+    result = run(
         checked,
         a,
         b,
@@ -101,7 +101,7 @@ def compare(
         wait=wait,
         events=ComparisonShown(console(stderr=True)),
     )
-    document = describe(made)
+    document = describe(result)
     if json_:
         show_json(document)
     else:
@@ -127,11 +127,11 @@ def check(
     exit code is 0.
     """
     from tuner.cli.events import ComparisonShown
-    from tuner.job.check import checkup, describe
+    from tuner.job.check import check_study, describe
     from tuner.report.comparison import checked_text, comparison
     from tuner.report.result.comparison import NothingToCheck
 
-    made = checkup(
+    made = check_study(
         study,
         storage_url=storage,
         python=python,
@@ -154,7 +154,7 @@ def check(
 
 @takes_workload
 def noise(
-    workload: Asked,
+    workload: WorkloadSpec,
     time_budget: BudgetOption = "90s",
     objective: ObjectiveOption = "throughput",
     batch_size: BatchOption = None,
@@ -168,14 +168,14 @@ def noise(
     It tells what a search of the default budget can find here, and what the machine did meanwhile.
     """
     from tuner.cli.events import NoiseShown
-    from tuner.job.gauge import describe, noise_of
-    from tuner.job.request import Request
-    from tuner.job.request import check as understand
+    from tuner.job.calibration import calibrate, describe
+    from tuner.job.request import SearchRequest
+    from tuner.job.request import parse_request as understand
     from tuner.report.comparison import noise as table
 
     checked = understand(
-        Request(
-            workload=or_default(workload),
+        SearchRequest(
+            workload=spec_or_default(workload),
             objective=objective,
             batch_size=batch_size,
             python=python,
@@ -184,12 +184,12 @@ def noise(
         ),
         stores=False,
     )
-    made = noise_of(
+    calibration = calibrate(
         checked,
         wait=wait,
         events=NoiseShown(console(stderr=True)),
     )
-    document = describe(made)
+    document = describe(calibration)
     if json_:
         show_json(document)
     else:

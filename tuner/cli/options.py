@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from tuner.errors import BadInputError
-from tuner.places import DEFAULT_STORAGE
+from tuner.paths import DEFAULT_STORAGE
 
 MARGIN_PERCENT = 2.0
 """The margin unless the user gives another: `tuner.stats.equivalence.MARGIN`, without what loading that would cost."""
-_MOST_PERCENT = 50.0
+_MAX_PERCENT = 50.0
 
 
 def complete_study(incomplete: str) -> list[str]:
@@ -19,8 +19,8 @@ def complete_study(incomplete: str) -> list[str]:
     from tuner.search.storage import all_records, open_storage
 
     storage = open_storage(DEFAULT_STORAGE, create=False)
-    found = [] if storage is None else [record.name for record in all_records(storage)]
-    return [name for name in ["last", *found] if name.startswith(incomplete)]
+    study_names = [] if storage is None else [record.name for record in all_records(storage)]
+    return [name for name in ["last", *study_names] if name.startswith(incomplete)]
 
 
 def complete_setting(incomplete: str) -> list[str]:
@@ -28,9 +28,9 @@ def complete_setting(incomplete: str) -> list[str]:
     from tuner.frameworks import registry
 
     catalogues = [registry.find(name).catalogue for name in registry.names()]
-    known = [baseline.name for each in catalogues for baseline in each.baselines]
-    known += dict.fromkeys(f"{name}=" for each in catalogues for name in each.knobs)
-    return [name for name in known if name.startswith(incomplete)] + complete_study(incomplete)
+    candidates = [baseline.name for each in catalogues for baseline in each.baselines]
+    candidates += dict.fromkeys(f"{name}=" for each in catalogues for name in each.knobs)
+    return [name for name in candidates if name.startswith(incomplete)] + complete_study(incomplete)
 
 
 def complete_space(incomplete: str) -> list[str]:
@@ -44,9 +44,9 @@ def complete_space(incomplete: str) -> list[str]:
 
 def _margin(value: float | None) -> float | None:
     """Refuse what no margin can be; typer's own range lets NaN through in some versions, or words it strangely."""
-    if value is not None and not 0 < value <= _MOST_PERCENT:
+    if value is not None and not 0 < value <= _MAX_PERCENT:
         raise BadInputError(
-            f"--threshold is {value:g}", f"expected a number of percent above 0 and at most {_MOST_PERCENT:g}, e.g. 2"
+            f"--threshold is {value:g}", f"expected a number of percent above 0 and at most {_MAX_PERCENT:g}, e.g. 2"
         )
     return value
 

@@ -45,11 +45,11 @@ def show(*parts: RenderableType) -> None:
         out.print(part, soft_wrap=isinstance(part, str | Text))
 
 
-def show_left_out(others: Mapping[str, Sequence[str]]) -> None:
+def print_skipped(unreadable: Mapping[str, Sequence[str]]) -> None:
     """Say on stderr which studies of a storage cannot be read, by reason."""
     from tuner.report.layout import left_out_text
 
-    for reason, names in others.items():
+    for reason, names in unreadable.items():
         console(stderr=True).print(left_out_text(reason, names), soft_wrap=True, markup=False)
 
 

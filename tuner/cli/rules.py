@@ -18,13 +18,13 @@ from tuner.cli.options import (
 from tuner.cli.output import console, show, show_json
 from tuner.cli.studies import readable
 from tuner.cli.workload_options import takes_model
-from tuner.errors import BadInputError, unknown
-from tuner.places import DEFAULT_STORAGE, check_writable
-from tuner.workload.asked import Asked
+from tuner.errors import BadInputError, unknown_name
+from tuner.paths import DEFAULT_STORAGE, check_writable
+from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
     from tuner.job.job import Job
-    from tuner.job.request import Checked
+    from tuner.job.request import ParsedRequest
     from tuner.report.result.comparison import ComparisonResult
     from tuner.space.setting import Setting
 
@@ -85,39 +85,39 @@ def rules(
     from tuner.job import rulebook
     from tuner.report import rules as report
 
-    chosen = "json" if json_ else format_
-    if chosen not in FORMATS:
-        raise unknown("format", chosen, FORMATS)
+    output_format = "json" if json_ else format_
+    if output_format not in FORMATS:
+        raise unknown_name("format", output_format, FORMATS)
     request = rulebook.RulesRequest(storage=storage, since=since, machine=machine, workloads=workloads)
     if keep and request.filters:
         raise BadInputError("--keep of the rules of some studies only", "leave the filters out, or use --out")
     _check_out(out)
     if keep:
-        check_writable(rulebook.KEPT.parent, "run it in the folder that holds your studies")
+        check_writable(rulebook.LOCAL_RULES.parent, "run it in the folder that holds your studies")
     progress = console(stderr=True)
 
-    def told(line: str) -> None:
+    def notify(line: str) -> None:
         if progress.is_terminal:
             progress.print(line, style="dim")
 
-    made = rulebook.make(request, told=told)
-    document = made.to_dict()
+    rule_set = rulebook.make(request, notify=notify)
+    document = rule_set.to_dict()
     if keep:
-        rulebook.keep(made)
-        told_by = report.n_studies(made.made["n_studies"])
+        rulebook.save(rule_set)
+        told_by = report.n_studies(rule_set.provenance["n_studies"])
         progress.print(
-            f"kept in {rulebook.KEPT}: recommend and search in this folder follow these, of {told_by}, "
+            f"kept in {rulebook.LOCAL_RULES}: recommend and search in this folder follow these, of {told_by}, "
             "and no longer the shipped ones; delete the file to go back",
             style="dim",
         )
-    if chosen == "text" and out is None:
+    if output_format == "text" and out is None:
         show(*report.page(document))
         if not keep and not request.filters:
             show(
                 "", "for recommend and search: tftune rules --keep; as a page: tftune rules --format md --out rules.md"
             )
     else:
-        _write_page(document, chosen, out)
+        _write_page(document, output_format, out)
 
 
 def _write_page(document: dict[str, Any], format_: str, out: Path | None) -> None:
@@ -137,16 +137,16 @@ def _write_page(document: dict[str, Any], format_: str, out: Path | None) -> Non
         return
     else:
         drawn = {rulepage.SPEEDUPS: picture.speedups(document), rulepage.LOSSES: picture.losses(document)}
-        known = {name: svg for name, svg in drawn.items() if svg is not None}
+        available = {name: svg for name, svg in drawn.items() if svg is not None}
         if format_ == "html":
-            text = rulepage.html(document, known)
+            text = rulepage.html(document, available)
         elif out is None:
             text = rulepage.markdown(document, {})
         else:
-            files = {name: f"{out.stem}-{name}.svg" for name in known}
+            files = {name: f"{out.stem}-{name}.svg" for name in available}
             text = rulepage.markdown(document, files)
-            for name, beside in files.items():
-                out.with_name(beside).write_text(known[name] + "\n")
+            for name, file_name in files.items():
+                out.with_name(file_name).write_text(available[name] + "\n")
     if out is None:
         sys.stdout.write(text)
     else:
@@ -165,7 +165,7 @@ def _check_out(out: Path | None) -> None:
 
 @takes_model
 def recommend(
-    workload: Asked,
+    workload: WorkloadSpec,
     batch_size: RecommendBatchOption = None,
     python: PythonOption = None,
     rules: RulesOption = None,
@@ -188,21 +188,23 @@ def recommend(
 
     from tuner.job.advise import advise
     from tuner.job.job import prepare
-    from tuner.job.request import Request, check
+    from tuner.job.request import SearchRequest, parse_request
     from tuner.job.rulebook import load
     from tuner.report import advice
     from tuner.report.emit import Format, emit
     from tuner.rules.schema import THREADS
 
     if format_ is not None and format_ not in list(Format):
-        raise unknown("format", format_, list(Format))
-    found, place = load(rules)
-    asked = None if batch_size is None else str(batch_size)
-    request = Request(workload=workload, space=THREADS, python=python, time_budget=time_budget, batch_size=asked)
-    checked = check(request, stores=False)
+        raise unknown_name("format", format_, list(Format))
+    rule_set, place = load(rules)
+    batch_sizes = None if batch_size is None else str(batch_size)
+    request = SearchRequest(
+        workload=workload, space=THREADS, python=python, time_budget=time_budget, batch_size=batch_sizes
+    )
+    checked = parse_request(request, stores=False)
     job = prepare(checked)
     job.launcher(deadline_s=checked.deadline_s)
-    setting, result = advise(job, found, place, batch=batch)
+    setting, result = advise(job, rule_set, place, batch=batch)
     if not json_ and format_ is None:
         show(*advice.page(result), "")
     verified = _verify(job, setting, checked, wait=wait) if verify else None
@@ -217,12 +219,12 @@ def recommend(
     sys.stdout.write(emit(result.deployment, Format(format_ or Format.SH), title=title))
 
 
-def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> ComparisonResult | None:
+def _verify(job: Job, setting: Setting, checked: ParsedRequest, *, wait: bool) -> ComparisonResult | None:
     """Measure a setting against the default; None where it is the default."""
     from tuner.cli.events import VerificationShown
     from tuner.job.compare import describe, measure
-    from tuner.job.side import Side
-    from tuner.machine.exclusive import measuring_alone
+    from tuner.job.compared import ComparedSetting
+    from tuner.machine.locks import machine_lock
 
     out = console(stderr=True)
     default = job.space.reference
@@ -230,19 +232,19 @@ def _verify(job: Job, setting: Setting, checked: Checked, *, wait: bool) -> Comp
         out.print("nothing to verify: what is recommended is the default")
         return None
     a, b = (
-        Side(asked=text, setting=s, deployment=job.space.deployment(s))
+        ComparedSetting(name=text, setting=s, deployment=job.space.deployment(s))
         for text, s in ((job.space.default, default), ("rules", setting))
     )
     events = VerificationShown(out)
-    with measuring_alone(wait=wait, waiting=events.waiting):
-        made = measure(
+    with machine_lock(wait=wait, on_wait=events.waiting):
+        result = measure(
             job,
             a,
             b,
             checked,
             events=events,
         )
-    return describe(made)
+    return describe(result)
 
 
 def import_studies(
@@ -259,18 +261,18 @@ def import_studies(
     merged = []
     for each in merge(source, storage, waiting=lambda line: console(stderr=True).print(f"waiting: {line}")):
         merged.append(each)
-        if not json_ and each.what != "known":
+        if not json_ and each.outcome != "known":
             name = each.source if each.name in (each.source, "") else f"{each.source} as {each.name}"
-            show(f"{name}: {each.what}")
+            show(f"{name}: {each.outcome}")
     if json_:
         from tuner.report.result.inspection import ImportLine
 
-        show_json([ImportLine(source=each.source, study=each.name or None, what=each.what) for each in merged])
+        show_json([ImportLine(source=each.source, study=each.name or None, what=each.outcome) for each in merged])
     else:
-        n = {what: sum(each.what == what for each in merged) for what in ("new", "newer", "known")}
+        n = {what: sum(each.outcome == what for each in merged) for what in ("new", "newer", "known")}
         left_out = len(merged) - sum(n.values())
-        said = f", {left_out} left out" if left_out else ""
-        show(f"{n['new']} new, {n['newer']} newer, {n['known']} known already{said}")
+        left_out_note = f", {left_out} left out" if left_out else ""
+        show(f"{n['new']} new, {n['newer']} newer, {n['known']} known already{left_out_note}")
 
 
 def export(
@@ -287,14 +289,14 @@ def export(
     from tuner.report import frame
 
     if what not in frame.KINDS:
-        raise unknown("kind of row", what, frame.KINDS)
+        raise unknown_name("kind of row", what, frame.KINDS)
     if format_ not in frame.FORMATS:
-        raise unknown("format", format_, frame.FORMATS)
+        raise unknown_name("format", format_, frame.FORMATS)
     _check_out(out)
-    found = readable(storage)
-    if not found:
+    study_records = readable(storage)
+    if not study_records:
         raise BadInputError(f"no studies in {storage}", "begin with: tftune search resnet50")
-    table = frame.trials(found) if what == "trials" else frame.studies(found)
+    table = frame.trials(study_records) if what == "trials" else frame.studies(study_records)
     text = frame.write(table, format_, out)
     if text is not None:
         sys.stdout.write(text)

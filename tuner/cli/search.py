@@ -21,8 +21,8 @@ from tuner.cli.options import (
 from tuner.cli.output import console, show, show_json
 from tuner.cli.workload_options import takes_workload
 from tuner.errors import TunerError
-from tuner.places import DEFAULT_STORAGE
-from tuner.workload.asked import Asked
+from tuner.paths import DEFAULT_STORAGE
+from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
     from tuner.search.record import Record
@@ -39,7 +39,7 @@ EPILOG = (
 
 @takes_workload
 def search(
-    workload: Asked,
+    workload: WorkloadSpec,
     trials: Annotated[
         int | None, typer.Option("--trials", metavar="N", help="End when the study has N trials.")
     ] = None,
@@ -92,11 +92,11 @@ def search(
     The same command again continues the same study. What is found is kept as it comes: Ctrl-C loses nothing.
     """
     from tuner.cli.events import SearchShown
-    from tuner.job.request import Request
+    from tuner.job.request import SearchRequest
     from tuner.job.sessions import make_sessions, run_sessions
 
     planned = make_sessions(sessions, every)
-    request = Request(
+    request = SearchRequest(
         workload=workload,
         trials=trials,
         time_budget=time_budget,
@@ -121,11 +121,11 @@ def search(
 
     # In JSON there is one document, and it comes last.
     after_first = (lambda _: None) if json_ else report
-    held = run_sessions(request, planned, SearchShown(console(stderr=True)), after_first=after_first)
-    report(held.record)
-    if held.interrupted:
+    result = run_sessions(request, planned, SearchShown(console(stderr=True)), after_first=after_first)
+    report(result.record)
+    if result.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if held.failed:
+    if result.failed:
         raise typer.Exit(TunerError.exit_code)
 
 
@@ -152,6 +152,6 @@ def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
             *terminal.recommendation(study, storage),
             "",
             terminal.warnings(study.warnings),
-            *terminal.unasked(study),
+            *terminal.space_notes(study),
             terminal.summary(study),
         )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.options import JsonOption, StorageOption, StudyArgument
-from tuner.cli.output import show, show_json, show_left_out
+from tuner.cli.output import print_skipped, show, show_json
 from tuner.errors import BadInputError
-from tuner.places import DEFAULT_STORAGE
+from tuner.paths import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from tuner.search.record import Record
@@ -77,17 +77,17 @@ def emit(
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Print the recommendation of a study as a snippet that applies it."""
-    from tuner.errors import unknown
+    from tuner.errors import unknown_name
     from tuner.report.document import advice_of, describe_study
     from tuner.report.emit import Format
     from tuner.report.emit import emit as write
 
     if format_ not in list(Format):
-        raise unknown("format", format_, list(Format))
+        raise unknown_name("format", format_, list(Format))
     result = describe_study(_find(study, storage))
     advice = advice_of(result)
     title = f"tftune, study {result.study}: {advice.reason}"
-    sys.stdout.write(write(advice.deployment, Format(format_), title=title, session=result.framework.session))
+    sys.stdout.write(write(advice.deployment, Format(format_), title=title, session=result.framework.session_code))
 
 
 def schema(
@@ -108,9 +108,9 @@ def readable(storage: str) -> list[Record]:
     opened = open_storage(storage, create=False)
     if opened is None:
         return []
-    found, others = records(opened)
-    show_left_out(others)
-    return found
+    study_records, unreadable = records(opened)
+    print_skipped(unreadable)
+    return study_records
 
 
 def _find(study: str, storage: str) -> Record:

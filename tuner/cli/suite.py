@@ -11,10 +11,10 @@ from tuner.cli.output import console, show, show_json
 from tuner.cli.search import INTERRUPTED
 from tuner.cli.workload_options import complete_framework
 from tuner.frameworks import registry
-from tuner.places import DEFAULT_STORAGE
+from tuner.paths import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
-    from tuner.job.suite import Done, Suite
+    from tuner.job.suite import FinishedCase, Suite
     from tuner.report.result.inspection import CaseResult
 
 EPILOG = (
@@ -91,13 +91,13 @@ def suite(
             trial_timeout=trial_timeout,
         )
     )
-    done = [] if dry_run else suites.run(planned, **_told(planned))
+    done = [] if dry_run else suites.run(planned, **_group_advice(planned))
     cases = _cases(planned, done, outcomes=dry_run or json_)
     if json_:
-        show_json(SuiteResult(cases=tuple(cases), absent=tuple(planned.absent)))
+        show_json(SuiteResult(cases=tuple(cases), absent=tuple(planned.unavailable)))
     else:
         if dry_run:
-            show(*planned.absent, report.plan(cases))
+            show(*planned.unavailable, report.plan(cases))
         show(report.summary(cases, sum(each.wall_s for each in done)))
     if any(each.interrupted for each in done):
         raise typer.Exit(INTERRUPTED)
@@ -105,37 +105,37 @@ def suite(
         raise typer.Exit(1)
 
 
-def _told(planned: Suite) -> dict[str, Any]:
+def _group_advice(planned: Suite) -> dict[str, Any]:
     """Return what is told of each search, on stderr: a line when it has ended, and what runs meanwhile."""
     from tuner.report.layout import duration_text
     from tuner.report.suite import outcome
 
     out = console(stderr=True)
     n = len(planned.cases)
-    for text in planned.absent:
+    for text in planned.unavailable:
         out.print(text, style="dim", markup=False)
-    out.print(f"{n} searches, {len(planned.known)} of them known already", style="bold")
+    out.print(f"{n} searches, {len(planned.existing)} of them known already", style="bold")
 
     def title(number: int) -> str:
         case = planned.cases[number]
         return f"{number + 1}/{n}  {case.title}  {case.shape}  {case.build.title}"
 
-    def begins(number: int, left_s: float) -> None:
+    def on_start(number: int, left_s: float) -> None:
         if out.is_terminal:
             out.file.write(f"\r\x1b[2K{title(number)} … about {duration_text(left_s)} left"[: out.width - 1])
             out.file.flush()
 
-    def ends(done: Done, left_s: float) -> None:
+    def on_end(done: FinishedCase, left_s: float) -> None:
         if out.is_terminal:
             out.file.write("\r\x1b[2K")
-        said = outcome(done.study, done.failure)
+        outcome_text = outcome(done.study, done.failure)
         times = f"{duration_text(done.wall_s)}, about {duration_text(left_s)} left"
-        out.print(f"{title(done.number)}  {said}  ({times})", soft_wrap=True, markup=False)
+        out.print(f"{title(done.number)}  {outcome_text}  ({times})", soft_wrap=True, markup=False)
 
-    return {"begins": begins, "ends": ends}
+    return {"begins": on_start, "ends": on_end}
 
 
-def _cases(planned: Suite, done: list[Done], *, outcomes: bool) -> list[CaseResult]:
+def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[CaseResult]:
     """Return each search; what came out of the known ones, which takes time to read, where it is shown."""
     from tuner.report.document import describe_study
     from tuner.report.result.inspection import CaseResult
@@ -146,8 +146,8 @@ def _cases(planned: Suite, done: list[Done], *, outcomes: bool) -> list[CaseResu
     for number, case in enumerate(planned.cases):
         ended = made.get(number)
         study, failure, state = None, "", "missing"
-        if number in planned.known:
-            study, state = describe_study(planned.known[number]) if outcomes else None, "known"
+        if number in planned.existing:
+            study, state = describe_study(planned.existing[number]) if outcomes else None, "known"
         elif ended is not None:
             study, failure = ended.study, ended.failure
             state = "missing" if ended.interrupted else "made" if study else "failed"

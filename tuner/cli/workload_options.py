@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 
 DEFAULT = "resnet50"
 _PANEL, _COMMAND_PANEL = "The workload", "A command as the workload, after --"
@@ -126,8 +126,8 @@ def _model_options(
             "--name", rich_help_panel=_PANEL, metavar="NAME", help="What the workload is called, if not as its file."
         ),
     ] = None,
-) -> Asked:
-    return Asked(
+) -> WorkloadSpec:
+    return WorkloadSpec(
         words=tuple(words or ()),
         framework=framework,
         device=device,
@@ -155,48 +155,48 @@ def _all_options(
         bool, typer.Option("--minimize", rich_help_panel=_COMMAND_PANEL, help="Less of a command's number is better.")
     ] = False,
     **of_model: Any,
-) -> Asked:
-    asked = _model_options(**of_model)
-    return Asked(**(asked.to_dict() | {"words": asked.words, "metric_regex": metric_regex, "minimize": minimize}))
+) -> WorkloadSpec:
+    spec = _model_options(**of_model)
+    return WorkloadSpec(**(spec.to_dict() | {"words": spec.words, "metric_regex": metric_regex, "minimize": minimize}))
 
 
-Command = Callable[..., Any]
+CliFunction = Callable[..., Any]
 
 
-def _parameters(function: Command) -> list[inspect.Parameter]:
-    found = inspect.signature(function, eval_str=True).parameters.values()
-    return [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in found if each.name != "of_model"]
+def _parameters(function: CliFunction) -> list[inspect.Parameter]:
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    return [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters if each.name != "of_model"]
 
 
-def _taking(command: Command, ask: Command, options: list[inspect.Parameter]) -> Command:
+def _taking(command: CliFunction, ask: CliFunction, options: list[inspect.Parameter]) -> CliFunction:
     """Return `command` with `options` in the place of its parameter `workload`, which `ask` makes of them."""
-    own = [each for each in _parameters(command) if each.name != "workload"]
+    command_parameters = [each for each in _parameters(command) if each.name != "workload"]
 
     @functools.wraps(command)
     def asking(**given: Any) -> Any:
-        asked = ask(**{each.name: given.pop(each.name) for each in options})
-        return command(workload=asked, **given)
+        spec = ask(**{each.name: given.pop(each.name) for each in options})
+        return command(workload=spec, **given)
 
     # What is specific to the command comes before what all have in common.
-    parameters = [options[0], *own, *options[1:]]
+    parameters = [options[0], *command_parameters, *options[1:]]
     vars(asking)["__signature__"] = inspect.Signature(parameters)
     asking.__annotations__ = {each.name: each.annotation for each in parameters}
     del asking.__wrapped__  # or typer would look at the signature of the command itself
     return asking
 
 
-def takes_model(command: Command) -> Command:
+def takes_model(command: CliFunction) -> CliFunction:
     """Return a command whose parameter `workload` is taken from the words and options that name a model."""
     return _taking(command, _model_options, _parameters(_model_options))
 
 
-def takes_workload(command: Command) -> Command:
+def takes_workload(command: CliFunction) -> CliFunction:
     """Return a command whose parameter `workload` is taken from the options that name a model, or a user's command."""
     return _taking(command, _all_options, [*_parameters(_model_options), *_parameters(_all_options)])
 
 
-def or_default(asked: Asked) -> Asked:
+def spec_or_default(spec: WorkloadSpec) -> WorkloadSpec:
     """Return what was asked for, or ResNet-50 where no workload was named."""
-    if asked.words or asked.metric_regex is not None:
-        return asked
-    return Asked(**(asked.to_dict() | {"words": (DEFAULT,)}))
+    if spec.words or spec.metric_regex is not None:
+        return spec
+    return WorkloadSpec(**(spec.to_dict() | {"words": (DEFAULT,)}))

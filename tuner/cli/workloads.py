@@ -7,7 +7,7 @@ import typer
 from tuner.cli.options import JsonOption, PythonOption
 from tuner.cli.output import show, show_json
 from tuner.cli.workload_options import takes_model
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 
 EPILOG = "Examples: tftune workloads | tftune workloads --json | tftune workloads show bert-base --param seq_len=384"
 
@@ -36,7 +36,7 @@ def list_workloads(context: typer.Context, json_: JsonOption = False) -> None:
 
 @app.command("show", epilog=EPILOG)
 @takes_model
-def show_workload(workload: Asked, python: PythonOption = None, json_: JsonOption = False) -> None:
+def show_workload(workload: WorkloadSpec, python: PythonOption = None, json_: JsonOption = False) -> None:
     """Show what a workload computes: variables, operations, heavy operators and their average width.
 
     Its graph is traced once, by the interpreter of --python, and kept in the cache.

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.machine.conditions import Watch
 from tuner.machine.host import Machine
-from tuner.places import CHILD
+from tuner.paths import CHILD
 
 
 class Device(ABC):

@@ -43,7 +43,7 @@ class Build(Protocol):
         """Return the framework's own version."""
 
     @property
-    def no_forks(self) -> str | None:
+    def fork_refusal(self) -> str | None:
         """Return why its processes cannot be forked from one that has imported it, None if they can."""
 
     @property
@@ -77,8 +77,8 @@ class Framework(ABC):
     executions: tuple[Execution, ...] = (Execution.GRAPH,)
     devices: tuple[str, ...] = ("cpu",)
     """The kinds of devices that it can use."""
-    foreign: tuple[str, ...] = ()
-    timing: tuple[str, ...] = ()
+    scrubbed_prefixes: tuple[str, ...] = ()
+    timing_prefixes: tuple[str, ...] = ()
 
     @cached_property
     def catalogue(self) -> Catalogue:
@@ -87,8 +87,8 @@ class Framework(ABC):
             framework=self.name,
             knobs=self.knobs,
             baselines=self.baselines,
-            foreign=self.foreign,
-            regimes=self.regimes,
+            foreign=self.scrubbed_prefixes,
+            regimes=self.initial_design,
             owner=lambda name: registry.owner(name, besides=self.name),
         )
 
@@ -101,14 +101,14 @@ class Framework(ABC):
         return experiment.reach(self.catalogue.experiments, build.observations)
 
     @abstractmethod
-    def lines(self, build: Mapping[str, Any]) -> list[str]:
+    def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build, as plain data, in a few lines: the first names it."""
 
-    def notes(self, build: Mapping[str, Any], knobs: Collection[str]) -> list[str]:
+    def space_notes(self, build: Mapping[str, Any], knobs: Collection[str]) -> list[str]:
         """Return what people should know of a space with these knobs on a build, as plain data."""
         return []
 
-    def refuse(self, workload: Workload) -> None:
+    def check_workload(self, workload: Workload) -> None:
         """Raise BadInputError for a workload that it cannot run."""
         if workload.command is not None:
             return
@@ -125,11 +125,11 @@ class Framework(ABC):
                 f"--execution {workload.execution} with {self.title}", f"expected {' or '.join(self.executions)}"
             )
 
-    def source(self, workload: Workload) -> Framework | None:
+    def export_source(self, workload: Workload) -> Framework | None:
         """Return the framework whose export of a workload this one's is made from; None where it reads it itself."""
         return None
 
-    def exported(self, workload: Workload, build: Build) -> list[object]:
+    def export_key(self, workload: Workload, build: Build) -> list[object]:
         """Return what an export of a workload depends on, besides the workload."""
         return [build.version]
 
@@ -141,21 +141,21 @@ class Framework(ABC):
         """Return the knobs that cannot act on a machine, with the reason."""
         return {}
 
-    def spelling(self, build: Build, machine: Machine) -> Any:
+    def canonicalizer(self, build: Build, machine: Machine) -> Any:
         """Return what gives one word for all values of a knob that are the same on a machine; see `Space`."""
         return lambda _name, value: value
 
     def check(self, build: Build, settings: Sequence[Setting]) -> None:  # noqa: B027  # most refuse nothing
         """Raise BadInputError for a value that the build refuses, before anything is measured."""
 
-    def regimes(self, space: Space) -> list[Setting]:
+    def initial_design(self, space: Space) -> list[Setting]:
         """Return a few points of a space that lie in different regimes: what a search tries before its model speaks."""
         return []
 
-    def session(self, options: Mapping[str, int | str]) -> list[str]:
+    def session_code(self, options: Mapping[str, int | str]) -> list[str]:
         """Return the lines of Python that make a session with these options; nothing where there are no sessions."""
         return []
 
-    def held(self, knob: str) -> dict[str, Value]:
+    def fixed_while_proving(self, knob: str) -> dict[str, Value]:
         """Return what is held, beside the default, while a knob is proven to act."""
         return {}

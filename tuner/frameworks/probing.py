@@ -16,14 +16,14 @@ from typing import Any
 
 from tuner.errors import BadInputError, TunerError
 from tuner.identity import digest
-from tuner.places import CHILD, boot, cache_dir
+from tuner.paths import CHILD, boot_arguments, cache_dir
 
 _PROBE_TIMEOUT_S = 180.0
 _LOCATE_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ProbedPackage:
     """A framework as an interpreter may have it: its `title`, the `package` that is imported, and what installs it.
 
     `folder` is its own part, which has a module `probe`.
@@ -35,14 +35,14 @@ class Subject:
     folder: Path
 
 
-def locate(python: Path, env: Mapping[str, str], subject: Subject) -> dict[str, Any]:
+def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict[str, Any]:
     """Return where an interpreter has a framework, and when that last changed, without importing it.
 
     Raises BadInputError where there is no such interpreter, or where it has no such framework.
     """
     try:
         done = subprocess.run(
-            [str(python), *boot(CHILD, "locate"), subject.package],
+            [str(python), *boot_arguments(CHILD, "locate"), subject.package],
             env=dict(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -67,7 +67,9 @@ def locate(python: Path, env: Mapping[str, str], subject: Subject) -> dict[str, 
     return place
 
 
-def ask(python: Path, env: Mapping[str, str], subject: Subject, plan: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def run_probe(
+    python: Path, env: Mapping[str, str], subject: ProbedPackage, plan: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
     """Return what a framework's own `probe` found, following a plan, and what it printed.
 
     Raises BadInputError where the framework does not work there.
@@ -76,7 +78,7 @@ def ask(python: Path, env: Mapping[str, str], subject: Subject, plan: Mapping[st
         out = Path(folder) / "facts.json"
         try:
             done = subprocess.run(
-                [str(python), *boot(subject.folder, "probe"), str(out), str(os.getpid()), json.dumps(plan)],
+                [str(python), *boot_arguments(subject.folder, "probe"), str(out), str(os.getpid()), json.dumps(plan)],
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -103,26 +105,26 @@ def ask(python: Path, env: Mapping[str, str], subject: Subject, plan: Mapping[st
     return facts, done.stdout
 
 
-class Memory:
+class ProbeCache:
     """What was found of a build, in the user's cache, for as long as all of `key` is the same."""
 
     def __init__(self, key: Sequence[object]) -> None:
         self._file = cache_dir() / "builds" / f"{digest(list(key))}.json"
 
-    def recall(self) -> dict[str, Any] | None:
+    def load(self) -> dict[str, Any] | None:
         """Return what was kept; None if there is nothing, or nothing that can be read."""
         try:
-            kept = json.loads(self._file.read_text())
+            cached = json.loads(self._file.read_text())
         except (OSError, ValueError):
             return None
-        return kept if isinstance(kept, dict) else None
+        return cached if isinstance(cached, dict) else None
 
-    def keep(self, found: Mapping[str, Any]) -> None:
+    def save(self, facts: Mapping[str, Any]) -> None:
         """Keep what was found; a cache that cannot be written only costs time."""
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             part = self._file.with_suffix(f".{os.getpid()}")
-            part.write_text(json.dumps(found))
+            part.write_text(json.dumps(facts))
             part.replace(self._file)
         except OSError:
             return

@@ -37,12 +37,12 @@ def find(name: str) -> Framework:
     return _FRAMEWORKS.find(name)
 
 
-def of(build: Mapping[str, Any]) -> Framework:
+def for_build(build: Mapping[str, Any]) -> Framework:
     """Return the framework of a stored build; those of earlier versions are TensorFlow's."""
     return find(build.get("framework", DEFAULT))
 
 
-def reads(path: Path) -> Framework | None:
+def reader_of(path: Path) -> Framework | None:
     """Return the first framework that reads a file of such a name as a model, None if none does."""
     return next((each for each in _FRAMEWORKS if path.suffix in each.suffixes), None)
 

@@ -21,13 +21,13 @@ from tuner.model.graph import Features
 from tuner.report.result.recommendation import FollowedRule, RecommendationResult, RuleAdvice, RulesOrigin
 from tuner.report.result.study import applied
 from tuner.report.rules import reason, sentence
-from tuner.rules.account import described, kind
 from tuner.rules.evidence import COMPACT_BASELINE, apply
+from tuner.rules.gains import kind, situation_document
 from tuner.rules.recipe import BATCH, Recipe
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.schema import THREADS
 from tuner.rules.situation import Situation
-from tuner.rules.strata import Advice, Decision, Recommendation, decide, is_gain
+from tuner.rules.strata import AdviceCode, AdviceReason, RuleDecision, decide, is_gain
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
@@ -35,16 +35,16 @@ from tuner.space.values import Value
 
 RULES = "rules"
 # A search may try what no study tells of, as it measures it: only what was shown to gain nothing is not worth a trial.
-_WORTH_A_TRIAL = frozenset({Advice.FOLLOW, Advice.NO_EVIDENCE})
+_WORTH_A_TRIAL = frozenset({AdviceReason.FOLLOW, AdviceReason.NO_EVIDENCE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Choice:
+class _GroupChoice:
     """The rule of a group that applies, if there is one, and whether it is to be followed."""
 
     group: str
     rule: Rule | None
-    decision: Decision
+    decision: RuleDecision
 
 
 def situation_of(job: Job, features: Features) -> Situation | None:
@@ -62,7 +62,7 @@ def situation_of(job: Job, features: Features) -> Situation | None:
     )
 
 
-def hints(job: Job, features: Features | None, *, told: Callable[[str], None]) -> dict[str, Setting]:
+def hints(job: Job, features: Features | None, *, notify: Callable[[str], None]) -> dict[str, Setting]:
     """Return the settings for a search to try first, by what hints at them: those that its space holds.
 
     Rules that cannot be read are `told`, and stop no search.
@@ -70,20 +70,20 @@ def hints(job: Job, features: Features | None, *, told: Callable[[str], None]) -
     situation = situation_of(job, features) if features is not None and features.heavy_operators else None
     if situation is None or features is None:
         return {}
-    found: dict[str, Setting] = {}
+    hinted: dict[str, Setting] = {}
     if exists():
         try:
             choice = _choose(load()[0], THREADS, situation)
             if choice.decision.advice in _WORTH_A_TRIAL:
-                found[RULES] = _setting(job, situation, [choice])
+                hinted[RULES] = _setting(job, situation, [choice])
             elif choice.decision.row is not None:
-                told(f"rules keep the default: {reason(choice.decision)}")
+                notify(f"rules keep the default: {reason(choice.decision)}")
         except BadInputError as error:
-            told(f"rules are not followed: {error}")
+            notify(f"rules are not followed: {error}")
     wang = wang_width(job.machine, features.width) | {"kmp_affinity": COMPACT}
-    found[WANG] = apply(job.space.reference, wang | job.space.pins, _compact(job))
-    known = set(job.space.baselines.values())
-    return {name: each for name, each in found.items() if each not in known and job.space.holds(each)}
+    hinted[WANG] = apply(job.space.reference, wang | job.space.pins, _compact(job))
+    baseline_settings = set(job.space.baselines.values())
+    return {name: each for name, each in hinted.items() if each not in baseline_settings and job.space.contains(each)}
 
 
 def _compact(job: Job) -> Value | None:
@@ -91,7 +91,7 @@ def _compact(job: Job) -> Value | None:
     return job.space.baselines[COMPACT_BASELINE].to_dict().get("kmp_affinity")
 
 
-def _setting(job: Job, situation: Situation, choices: Sequence[_Choice]) -> Setting:
+def _setting(job: Job, situation: Situation, choices: Sequence[_GroupChoice]) -> Setting:
     """Return the setting by the rules of these choices, whatever is advised."""
     values: dict[str, Value] = {}
     for choice in choices:
@@ -100,19 +100,19 @@ def _setting(job: Job, situation: Situation, choices: Sequence[_Choice]) -> Sett
     return apply(job.space.reference, values | job.space.pins, _compact(job))
 
 
-def _choose(rules: RuleSet, group: str, situation: Situation) -> _Choice:
+def _choose(rules: RuleSet, group: str, situation: Situation) -> _GroupChoice:
     """Return the rule of a group that applies in a situation, and whether to follow it."""
     rule = rules.lists[group].rule(situation) if group in rules.lists else None
-    return _Choice(group=group, rule=rule, decision=decision_on(rule, situation))
+    return _GroupChoice(group=group, rule=rule, decision=decision_on(rule, situation))
 
 
-def decision_on(rule: Rule | None, situation: Situation) -> Decision:
+def decision_on(rule: Rule | None, situation: Situation) -> RuleDecision:
     """Return whether to follow a rule: the very workload's own study counts for more than what is so in general."""
     if rule is None or rule.recipe == Recipe():
-        return Decision(advice=Advice.NO_RULE if rule is None else Advice.BY_RULE)
-    own = counter_example(rule.evidence, situation)
-    if own is not None and not is_gain(own["over_default"]):
-        return Decision(advice=Advice.OWN_STUDY, row=own)
+        return RuleDecision(advice=AdviceReason.NO_RULE if rule is None else AdviceReason.BY_RULE)
+    own_study = counter_example(rule.evidence, situation)
+    if own_study is not None and not is_gain(own_study["over_default"]):
+        return RuleDecision(advice=AdviceReason.OWN_STUDY, row=own_study)
     return decide(rule.evidence, kind(situation))
 
 
@@ -130,27 +130,27 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     situation = situation_of(job, features)
     if situation is None:
         raise BadInputError(f"rules tell nothing of {job.framework.title}", "search instead: tftune search")
-    asked = (THREADS, BATCH) if batch else (THREADS,)
-    groups = [group for group in asked if group in rules.lists]
+    requested_groups = (THREADS, BATCH) if batch else (THREADS,)
+    groups = [group for group in requested_groups if group in rules.lists]
     if not groups:
         raise BadInputError(f"no rules on threads in {place}", "make some: tftune suite --space threads")
-    choices = [_choose(rules, group, situation) for group in asked]
-    followed = [choice for choice in choices if choice.decision.advice is Advice.FOLLOW]
+    choices = [_choose(rules, group, situation) for group in requested_groups]
+    followed = [choice for choice in choices if choice.decision.advice is AdviceReason.FOLLOW]
     setting = _setting(job, situation, followed)
     # Rules on the batch were learned, and are accounted for, on top of those on threads.
     last = rules.lists[groups[-1]]
     rule = last.rule(situation)
     outside = [text for group in groups for text in rules.lists[group].outside(situation)]
-    evidence = last.otherwise if rule is None else rule.evidence
+    evidence = last.default_evidence if rule is None else rule.evidence
     expected = _expected(followed, outside)
     against = counter_example(evidence, situation)
     return setting, RecommendationResult(
-        **described(situation),
+        **situation_document(situation),
         runtime=job.build.title,
         features=features,
         machine_known=host_of(job.machine) in last.coverage.hosts,
         outside=tuple(dict.fromkeys(outside)),
-        rules=RulesOrigin(file=str(place), created=rules.made["created"], studies=rules.made["n_studies"]),
+        rules=RulesOrigin(file=str(place), created=rules.provenance["created"], studies=rules.provenance["n_studies"]),
         advice=_advice((followed or choices)[-1]),
         followed=tuple(_followed(each, rules.lists.get(each.group), situation, _compact(job)) for each in choices),
         setting=setting.to_dict(),
@@ -161,18 +161,18 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     )
 
 
-def _advice(choice: _Choice) -> RuleAdvice:
+def _advice(choice: _GroupChoice) -> RuleAdvice:
     """Return what is advised: a code, why the default is kept where it is, and the figures that it rests on."""
     advice, row = choice.decision.advice, choice.decision.row
-    follows = advice is Advice.FOLLOW
+    follows = advice is AdviceReason.FOLLOW
     return RuleAdvice(
-        code=Recommendation.FOLLOW if follows else Recommendation.KEEP_DEFAULT,
+        code=AdviceCode.FOLLOW if follows else AdviceCode.KEEP_DEFAULT,
         reason=None if follows else advice,
         evidence=None if row is None else dict(row),
     )
 
 
-def _expected(followed: Sequence[_Choice], outside: Sequence[str]) -> Mapping[str, Any] | None:
+def _expected(followed: Sequence[_GroupChoice], outside: Sequence[str]) -> Mapping[str, Any] | None:
     """Return what is expected over the default, which is 1 where it is kept; None beyond what the evidence reaches."""
     if not followed:
         return {"ratio": 1.0, "low": 1.0, "high": 1.0}
@@ -182,9 +182,13 @@ def _expected(followed: Sequence[_Choice], outside: Sequence[str]) -> Mapping[st
 
 def counter_example(evidence: Mapping[str, Any], situation: Situation) -> Mapping[str, Any] | None:
     """Return the worst study of this very workload, on such a machine and build, that speaks against a rule."""
-    here = described(situation)
-    own = [each for each in evidence["counter_examples"] if all(each[name] == here[name] for name in here)]
-    return min(own, key=lambda each: each["over_default"], default=None)
+    this_situation = situation_document(situation)
+    matching = [
+        each
+        for each in evidence["counter_examples"]
+        if all(each[name] == this_situation[name] for name in this_situation)
+    ]
+    return min(matching, key=lambda each: each["over_default"], default=None)
 
 
 def _deployment(job: Job, setting: Setting) -> Deployment:
@@ -195,14 +199,16 @@ def _deployment(job: Job, setting: Setting) -> Deployment:
     return replace(every, arguments={}) if setting.batch_size == job.space.reference.batch_size else every
 
 
-def _followed(choice: _Choice, rules: RuleList | None, situation: Situation, compact: Value | None) -> FollowedRule:
+def _followed(
+    choice: _GroupChoice, rules: RuleList | None, situation: Situation, compact: Value | None
+) -> FollowedRule:
     """Return what is followed of a group, in words for this build: its rule, or why the default is kept."""
     group, rule, advice = choice.group, choice.rule, choice.decision.advice
     if rules is None or rule is None:
         why = "no rule applies" if rules is not None else "no study of these rules tells of it"
         return FollowedRule(group=group, if_=None, then=KEEP[group], advice=advice, sentence=f"{why}: {KEEP[group]}")
     condition = str(rule.condition)
-    if advice not in (Advice.FOLLOW, Advice.BY_RULE):
+    if advice not in (AdviceReason.FOLLOW, AdviceReason.BY_RULE):
         why = f"{KEEP[group]}: {reason(choice.decision)}"
         return FollowedRule(group=group, if_=condition, then=KEEP[group], advice=advice, sentence=why)
     then, first = rule.words(situation.pool), rules.rules[0] is rule

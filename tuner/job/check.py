@@ -16,29 +16,29 @@ from msgspec import structs
 from tuner.errors import BadInputError, TunerError
 from tuner.job import compare
 from tuner.job.compare import A, B, Comparison, measure
+from tuner.job.compared import ComparedSetting
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
-from tuner.job.request import DEFAULT_SPACE, TRIAL_TIMEOUT, Checked, Request
-from tuner.job.request import check as understand
-from tuner.job.side import Side
-from tuner.machine.exclusive import measuring_alone
+from tuner.job.request import DEFAULT_SPACE, TRIAL_TIMEOUT, ParsedRequest, SearchRequest
+from tuner.job.request import parse_request as understand
+from tuner.machine.locks import machine_lock
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.report import evidence, sessions
 from tuner.report.document import describe_study, no_finals
 from tuner.report.result.comparison import CheckResult, NothingToCheck
 from tuner.search.attributes import Attributes
 from tuner.search.record import now
-from tuner.search.storage import check_storage, find, open_storage, storing
+from tuner.search.storage import check_storage, find, open_storage, storage_errors
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.stats.equivalence import Word
-from tuner.stats.pooling import Together
-from tuner.stats.tail import Kept
+from tuner.stats.equivalence import VerdictCode
+from tuner.stats.pooling import PooledVerdict
+from tuner.stats.tail import LimitStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkup:
+class StudyCheck:
     """The comparison of a study's recommendation with the default; None where the default is what it recommends.
 
     `whole` is what all sessions of the study say together, this one among them.
@@ -46,8 +46,8 @@ class Checkup:
 
     study: str
     comparison: Comparison | None
-    whole: Together | None = None
-    kept: dict[str, Kept] = field(default_factory=dict)
+    pooled: PooledVerdict | None = None
+    limit_statuses: dict[str, LimitStatus] = field(default_factory=dict)
     """Whether the default (a) and the recommendation (b) keep to the study's limits; empty where it has none."""
     closest_s: float | None = None
     """The time (s) between the two sessions that lie closest; None where that is not known."""
@@ -59,21 +59,21 @@ class Checkup:
         Where sessions disagree, this one counts: what helped once and is shown not to help today, does not. Under
         limits it has to keep to them, and helps already where the default does not.
         """
-        if self.comparison is None or self.whole is None:
+        if self.comparison is None or self.pooled is None:
             return None
         if self.comparison.verdict.speedup is None:
             return None
-        if self.kept.get(B) is Kept.NO:
+        if self.limit_statuses.get(B) is LimitStatus.BROKEN:
             return False
-        if self.kept.get(A) is Kept.NO:
+        if self.limit_statuses.get(A) is LimitStatus.BROKEN:
             return True
-        word = self.comparison.verdict.word if self.whole.disagree else self.whole.verdict.word
-        if word is Word.BETTER:
-            return None if self.whole.disagree else True
-        return None if word is Word.UNDECIDED else False
+        word = self.comparison.verdict.code if self.pooled.sessions_disagree else self.pooled.verdict.code
+        if word is VerdictCode.BETTER:
+            return None if self.pooled.sessions_disagree else True
+        return None if word is VerdictCode.UNDECIDED else False
 
 
-def checkup(
+def check_study(
     study: str,
     *,
     storage_url: str,
@@ -83,7 +83,7 @@ def checkup(
     margin: float | None,
     wait: bool,
     events: ComparisonEvents,
-) -> Checkup:
+) -> StudyCheck:
     """Measure a study's recommendation against the default, on this machine as it is now.
 
     The margin is that of the study's own finals, if no other is given.
@@ -101,10 +101,10 @@ def checkup(
         raise no_finals(record.name)
     advice = described.finals.advice  # of the finals: what sessions together did not bear out may come to
     if advice.source == described.default:
-        return Checkup(study=record.name, comparison=None)
+        return StudyCheck(study=record.name, comparison=None)
     default = Setting.of(described.baselines[described.default].setting)
     recommended = Setting.of(advice.setting)
-    checked = _understood(
+    checked = _parsed_request(
         stored,
         {default.batch_size, recommended.batch_size},
         python=python,
@@ -113,47 +113,53 @@ def checkup(
     )
     batch = Deployment(arguments={"batch_size": default.batch_size})
     margin = described.finals.margin if margin is None else margin
-    with measuring_alone(wait=wait, waiting=events.waiting):
+    with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
         refuse_elsewhere(stored, job)
-        made = measure(
+        comparison = measure(
             job,
-            Side(asked=described.default, setting=default, deployment=batch),
-            Side(asked=f"study {record.name}", setting=recommended, deployment=advice.deployment),
+            ComparedSetting(name=described.default, setting=default, deployment=batch),
+            ComparedSetting(name=f"study {record.name}", setting=recommended, deployment=advice.deployment),
             checked,
             margin=margin,
             events=events,
         )
-    for name, text in made.failures.items():
-        if made.ended == "failed" or not any(name in round_.slices for round_ in made.rounds):
+    for name, text in comparison.failures.items():
+        if comparison.ended == "failed" or not any(name in round_.slices for round_ in comparison.rounds):
             raise TunerError(f"{'the default' if name == A else 'the recommendation'} {text}", "it does not run here")
-    with storing():
-        record.add("checks", made.to_dict())
+    with storage_errors():
+        record.add("checks", comparison.to_dict())
         record.put("updated", now())
-    kept = evidence.kept(made.rounds, (A, B), stored.limits) if stored.limits else {}
-    held = sessions.of_setting(record.attributes(), recommended)
-    whole = sessions.all_together(held, level=made.level or 0.95, margin=margin)
-    return Checkup(study=record.name, comparison=made, whole=whole, kept=kept, closest_s=sessions.closest_s(held))
-
-
-def describe(made: Checkup) -> CheckResult | NothingToCheck:
-    """Return what is published of a check."""
-    if made.comparison is None or made.whole is None:
-        reason = f"study {made.study} recommends to keep the default: there is nothing to check"
-        return NothingToCheck(study=made.study, reason=reason)
-    return CheckResult(
-        **structs.asdict(compare.describe(made.comparison)),
-        study=made.study,
-        helps=made.helps,
-        limits=made.kept or None,
-        together=sessions.together_result(made.whole),
-        closest_s=made.closest_s,
+    limit_statuses = evidence.limit_statuses(comparison.rounds, (A, B), stored.limits) if stored.limits else {}
+    study_sessions = sessions.of_setting(record.attributes(), recommended)
+    pooled = sessions.pooled_sessions(study_sessions, level=comparison.level or 0.95, margin=margin)
+    return StudyCheck(
+        study=record.name,
+        comparison=comparison,
+        pooled=pooled,
+        limit_statuses=limit_statuses,
+        closest_s=sessions.closest_s(study_sessions),
     )
 
 
-def _understood(
+def describe(result: StudyCheck) -> CheckResult | NothingToCheck:
+    """Return what is published of a check."""
+    if result.comparison is None or result.pooled is None:
+        reason = f"study {result.study} recommends to keep the default: there is nothing to check"
+        return NothingToCheck(study=result.study, reason=reason)
+    return CheckResult(
+        **structs.asdict(compare.describe(result.comparison)),
+        study=result.study,
+        helps=result.helps,
+        limits=result.limit_statuses or None,
+        together=sessions.pooled_result(result.pooled),
+        closest_s=result.closest_s,
+    )
+
+
+def _parsed_request(
     stored: Attributes, batch_sizes: Collection[int], *, python: str | None, budget: str, trial_timeout: str | None
-) -> Checked:
+) -> ParsedRequest:
     """Return the request that the study was, in the folder that it was made in."""
     subject, objective = stored.subject, stored.objective
     interpreter = stored.get("python", str) if python is None else str(Path(shutil.which(python) or python).absolute())
@@ -161,8 +167,8 @@ def _understood(
     try:
         with contextlib.chdir(stored.folder):
             return understand(
-                Request(
-                    workload=replace(stored.asked, framework=framework.name),
+                SearchRequest(
+                    workload=replace(stored.spec, framework=framework.name),
                     space=space if space in spacefile.names(framework.spaces) else DEFAULT_SPACE,
                     python=interpreter,
                     objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
@@ -173,9 +179,9 @@ def _understood(
                 stores=False,
             )
     except (BadInputError, OSError) as error:
-        said = error.message if isinstance(error, BadInputError) else str(error)
+        reason = error.message if isinstance(error, BadInputError) else str(error)
         raise BadInputError(
-            f"the workload of study {stored.study} cannot be used: {said}", "put it back, or search again"
+            f"the workload of study {stored.study} cannot be used: {reason}", "put it back, or search again"
         ) from error
 
 
@@ -185,13 +191,13 @@ def refuse_elsewhere(stored: Attributes, job: Job) -> None:
     environment = there.environment or {}
     changed = [
         what
-        for what, before, here in (
+        for what, before, current in (
             ("machine", there.machine.id, job.machine.id),
             ("build", there.runtime["id"], job.build.id),
             ("workload", there.workload.fingerprint, job.workload.fingerprint),
             ("environment (variables that change timings)", environment, job.environment),
         )
-        if before != here
+        if before != current
     ]
     if changed:
         raise BadInputError(

@@ -13,28 +13,28 @@ import numpy as np
 from msgspec import structs
 
 from tuner.errors import BadInputError, TunerError
+from tuner.job.compared import ComparedSetting, parse_compared
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
-from tuner.job.request import Checked
+from tuner.job.request import ParsedRequest
 from tuner.job.servers import Servers, parallel_starts
-from tuner.job.side import Side, side
 from tuner.machine.conditions import Conditions
-from tuner.machine.exclusive import measuring_alone
+from tuner.machine.locks import machine_lock
 from tuner.measure import finals
 from tuner.measure.constraint import Limits
-from tuner.measure.contest import FEWEST, Contest
 from tuner.measure.finals import Contender, Round
+from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
-from tuner.measure.warning import DISTURBING, Warning, merge, of_conditions
+from tuner.measure.warning import DISTURBING, MeasurementWarning, condition_warnings, merge
 from tuner.report import evidence
 from tuner.report.result.comparison import ComparisonResult, SideResult
 from tuner.report.result.study import WarningResult, applied
 from tuner.search.record import now
-from tuner.stats.equivalence import MARGIN, Verdict, Word
+from tuner.stats.equivalence import MARGIN, Verdict, VerdictCode
 
 A, B = "a", "b"
-LAPS_FRESH, LAPS_FORKED = 4, 2
+PASSES_FRESH, PASSES_FORKED = 4, 2
 """Two processes are started for a round: where a start takes long, each is timed for longer."""
 
 
@@ -42,8 +42,8 @@ LAPS_FRESH, LAPS_FORKED = 4, 2
 class Comparison:
     """What was measured of b against a, and what it says."""
 
-    a: Side
-    b: Side
+    a: ComparedSetting
+    b: ComparedSetting
     objective: Objective
     rounds: list[Round]
     n_rounds: int
@@ -53,7 +53,7 @@ class Comparison:
     """Of the interval after the last look; None where there was none."""
     verdict: Verdict
     ended: str
-    seen: Conditions
+    conditions: Conditions
     failures: dict[str, str] = field(default_factory=dict)
     began: str = field(default_factory=now)
 
@@ -63,7 +63,7 @@ class Comparison:
             "began": self.began,
             "contenders": [contender.to_dict() for contender in _contenders(self.a, self.b)],
             "rounds": [round_.to_dict() for round_ in self.rounds],
-            "conditions": self.seen.to_dict(),
+            "conditions": self.conditions.to_dict(),
         }
 
     @property
@@ -73,7 +73,7 @@ class Comparison:
 
 
 def compare(
-    checked: Checked,
+    checked: ParsedRequest,
     a: str,
     b: str,
     *,
@@ -83,14 +83,20 @@ def compare(
     events: ComparisonEvents,
 ) -> Comparison:
     """Measure b against a; raises BadInputError before anything is measured."""
-    with measuring_alone(wait=wait, waiting=events.waiting):
+    with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
-        sides = side(a, job, storage_url), side(b, job, storage_url)
-        return measure(job, *sides, checked, margin=margin, events=events)
+        compared = parse_compared(a, job, storage_url), parse_compared(b, job, storage_url)
+        return measure(job, *compared, checked, margin=margin, events=events)
 
 
 def measure(
-    job: Job, a: Side, b: Side, checked: Checked, *, margin: float = MARGIN, events: ComparisonEvents
+    job: Job,
+    a: ComparedSetting,
+    b: ComparedSetting,
+    checked: ParsedRequest,
+    *,
+    margin: float = MARGIN,
+    events: ComparisonEvents,
 ) -> Comparison:
     """Hold rounds of new processes of both until the verdict is decided or the budget ends.
 
@@ -104,23 +110,23 @@ def measure(
     contenders = _contenders(a, b)
     began, began_s, budget_s = now(), time.monotonic(), checked.budget.time_s
     watch = job.device.watch(job.machine)
-    with Servers(job, deadline_s=checked.deadline_s, say=events.notice) as servers:
-        servers.first()  # it comes up while the model is exported
+    with Servers(job, deadline_s=checked.deadline_s, notify=events.notice) as servers:
+        servers.search_launcher()  # it comes up while the model is exported
         launcher = job.launcher(deadline_s=checked.deadline_s)
-        replicas = servers.replicas(contenders)
-        contest = Contest(
+        replicas = servers.finals_launchers(contenders)
+        contest = SequentialTest(
             contenders=contenders,
             launcher=launcher,
-            replicas=replicas,
+            fork_launchers=replicas,
             plan=_plan(job, forks=bool(replicas)),
             objective=job.objective,
             margin=margin,
             rng=np.random.default_rng(),
             left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
-            say=events.notice,
+            notify=events.notice,
         )
-        contest.hold(lambda: events.looked(contest.n_rounds, contest.verdicts()[A], contest.left_s()))
-    seen = watch.seen()
+        contest.run(lambda: events.looked(contest.n_rounds, contest.verdicts()[A], contest.left_s()))
+    conditions = watch.conditions()
     check_ran(contest.rounds)
     return Comparison(
         a=a,
@@ -131,9 +137,9 @@ def measure(
         margin=margin,
         level=contest.levels.get(A),
         verdict=contest.verdicts()[A],
-        ended=contest.ended,
+        ended=contest.end_reason,
         began=began,
-        seen=seen,
+        conditions=conditions,
         failures=finals.failures(contest.rounds),
     )
 
@@ -145,7 +151,7 @@ def check_ran(rounds: Sequence[Round]) -> None:
         raise TunerError(f"both {text}", "neither of the two runs here")
 
 
-def _contenders(a: Side, b: Side) -> list[Contender]:
+def _contenders(a: ComparedSetting, b: ComparedSetting) -> list[Contender]:
     """Return both, the one that the verdict is on first."""
     return [
         Contender(names=(name,), setting=each.setting, deployment=each.deployment) for name, each in ((B, b), (A, a))
@@ -154,60 +160,62 @@ def _contenders(a: Side, b: Side) -> list[Contender]:
 
 def _plan(job: Job, *, forks: bool) -> FinalsPlan:
     """Return the plan; of a command every run is a process of its own, so that nothing is gained by several a round."""
-    laps = LAPS_FORKED if forks else LAPS_FRESH
-    return FinalsPlan(parallel=parallel_starts(job.machine), laps=laps if job.workload.command is None else 1)
+    passes = PASSES_FORKED if forks else PASSES_FRESH
+    return FinalsPlan(
+        n_parallel_starts=parallel_starts(job.machine), passes=passes if job.workload.command is None else 1
+    )
 
 
-def describe(made: Comparison) -> ComparisonResult:
+def describe(comparison: Comparison) -> ComparisonResult:
     """Return what is published of a comparison."""
-    names, y = finals.table(made.rounds, _contenders(made.a, made.b), made.objective)
-    rates = {name: made.objective.shown(rate) for name, rate in finals.rates(names, y, A).items()}
+    names, y = finals.log_rates(comparison.rounds, _contenders(comparison.a, comparison.b), comparison.objective)
+    rates = {name: comparison.objective.shown(rate) for name, rate in finals.rates(names, y, A).items()}
     sides = {
         name: SideResult(
-            asked=each.asked,
+            asked=each.name,
             **applied(each.deployment),
             rate=rates.get(name),
-            **structs.asdict(evidence.tail(made.rounds, name)),
+            **structs.asdict(evidence.tail(comparison.rounds, name)),
         )
-        for name, each in ((A, made.a), (B, made.b))
+        for name, each in ((A, comparison.a), (B, comparison.b))
     }
     warnings = merge(
-        of_conditions(made.seen),
-        evidence.of_rounds(made.rounds),
-        evidence.of_steps(len(evidence.steps_of(made.rounds, B)), made.objective, Limits()),
+        condition_warnings(comparison.conditions),
+        evidence.round_warnings(comparison.rounds),
+        evidence.step_warnings(len(evidence.steps_of(comparison.rounds, B)), comparison.objective, Limits()),
     )
     return ComparisonResult(
-        a=made.a.setting.to_dict(),
-        b=made.b.setting.to_dict(),
-        speedup=made.verdict.speedup,
-        low=made.verdict.low,
-        high=made.verdict.high,
-        word=made.verdict.word,
-        reason=_reason(made, warnings) if made.verdict.word is Word.UNDECIDED else None,
-        margin=made.margin,
-        level=made.level,
-        objective=made.objective,
-        unit=made.objective.unit,
-        rounds=made.n_rounds,
-        fresh_rounds=sum(round_.fresh for round_ in made.rounds if not round_.interruptions),
-        ended=made.ended,
-        timed_s=round(made.timed_s, 3),
+        a=comparison.a.setting.to_dict(),
+        b=comparison.b.setting.to_dict(),
+        speedup=comparison.verdict.speedup,
+        low=comparison.verdict.low,
+        high=comparison.verdict.high,
+        code=comparison.verdict.code,
+        reason=_reason(comparison, warnings) if comparison.verdict.code is VerdictCode.UNDECIDED else None,
+        margin=comparison.margin,
+        level=comparison.level,
+        objective=comparison.objective,
+        unit=comparison.objective.unit,
+        rounds=comparison.n_rounds,
+        fresh_rounds=sum(round_.fresh for round_ in comparison.rounds if not round_.interruptions),
+        ended=comparison.ended,
+        timed_s=round(comparison.timed_s, 3),
         sides=sides,
-        failures=made.failures,
-        conditions=Conditions(**made.seen.to_dict()),
+        failures=comparison.failures,
+        conditions=Conditions(**comparison.conditions.to_dict()),
         warnings=tuple(WarningResult.of(warning) for warning in warnings),
     )
 
 
-def _reason(made: Comparison, warnings: Sequence[Warning]) -> str:
+def _reason(comparison: Comparison, warnings: Sequence[MeasurementWarning]) -> str:
     """Return why nothing could be decided."""
-    if made.ended == "failed":
-        return f"{' and '.join(sorted(made.failures))} did not run"
-    blamed = [warning.found for warning in warnings if warning.code in DISTURBING]
-    if made.n_rounds <= FEWEST:
-        blamed.append(f"{made.n_rounds} rounds are too few: give a longer --time-budget")
+    if comparison.ended == "failed":
+        return f"{' and '.join(sorted(comparison.failures))} did not run"
+    blamed = [warning.observation for warning in warnings if warning.code in DISTURBING]
+    if comparison.n_rounds <= MIN_ROUNDS:
+        blamed.append(f"{comparison.n_rounds} rounds are too few: give a longer --time-budget")
     if blamed:
         return "; ".join(blamed)
-    if made.verdict.speedup is None:
-        return f"{made.n_rounds} rounds differ too much among themselves: a quieter machine, or a longer --time-budget"
-    return f"{made.n_rounds} rounds leave open whether the difference matters: give a longer --time-budget"
+    if comparison.verdict.speedup is None:
+        return f"{comparison.n_rounds} rounds vary too much: use a quieter machine, or a longer --time-budget"
+    return f"{comparison.n_rounds} rounds leave open whether the difference matters: give a longer --time-budget"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from tuner.job.job import prepare
-from tuner.job.request import Request, check
+from tuner.job.request import SearchRequest, parse_request
 from tuner.report.result.inspection import WorkloadResult
 from tuner.search.subject import workload_facts
-from tuner.workload.asked import Asked
 from tuner.workload.pyfile import read
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Kind
 
 
-def describe(asked: Asked, python: str | None) -> WorkloadResult:
+def describe(spec: WorkloadSpec, python: str | None) -> WorkloadResult:
     """Return the workload and its features; raises BadInputError. Nothing is measured or stored."""
-    job = prepare(check(Request(workload=asked, python=python), stores=False))
+    job = prepare(parse_request(SearchRequest(workload=spec, python=python), stores=False))
     job.export()
     file = read(job.workload.path) if job.workload.kind is Kind.PYTHON else None
     return WorkloadResult(

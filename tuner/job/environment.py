@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.errors import BadInputError, TunerError, unknown
+from tuner.errors import BadInputError, TunerError, unknown_name
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.places import check_writable
+from tuner.paths import check_writable
 
 # The last OpenMP build that the package index has; its wheels are for these Pythons, and need NumPy 1.
 BUILDS = {"openmp": ("intel-tensorflow==2.14.0", "numpy<2")}
@@ -22,21 +22,21 @@ _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Environment:
     """An environment that is ready."""
 
     python: Path
     build: TensorFlowBuild
 
 
-def create(build: str, folder: Path, *, python: str | None, told: Callable[[str], None]) -> Made:
+def create(build: str, folder: Path, *, python: str | None, notify: Callable[[str], None]) -> Environment:
     """Make a virtual environment in `folder` and install a build of TensorFlow there; `told` hears what happens.
 
     Raises BadInputError where the folder is in use or no fitting Python is found, and leaves no half environment
     behind.
     """
     if build not in BUILDS:
-        raise unknown("build", build, BUILDS)
+        raise unknown_name("build", build, BUILDS)
     folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInputError(f"{folder} is there already and not empty", "give --dir a new folder")
@@ -44,16 +44,18 @@ def create(build: str, folder: Path, *, python: str | None, told: Callable[[str]
     base = _base(python)
     existed = folder.exists()
     try:
-        told(f"making a virtual environment on {base}")
+        notify(f"making a virtual environment on {base}")
         _run([base, "-m", "venv", str(folder)], "the virtual environment could not be made")
-        made = folder.absolute() / "bin" / "python"
-        told(f"installing {' '.join(BUILDS[build])}: 0.3 GB to download")
+        venv_python = folder.absolute() / "bin" / "python"
+        notify(f"installing {' '.join(BUILDS[build])}: 0.3 GB to download")
         _run(
-            [str(made), "-m", "pip", "install", "-q", "--disable-pip-version-check", *BUILDS[build]],
+            [str(venv_python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *BUILDS[build]],
             "pip could not install it",
         )
-        told("asking it what it is")
-        return Made(python=made, build=FRAMEWORK.probe(made, FRAMEWORK.catalogue.scrub(os.environ)[0]))
+        notify("asking it what it is")
+        return Environment(
+            python=venv_python, build=FRAMEWORK.probe(venv_python, FRAMEWORK.catalogue.scrub(os.environ)[0])
+        )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         if existed:
@@ -63,16 +65,18 @@ def create(build: str, folder: Path, *, python: str | None, told: Callable[[str]
 
 def _base(python: str | None) -> str:
     """Return the Python to build on; raises BadInputError where none fits."""
-    wanted = f"Python {PYTHONS[-1]} to {PYTHONS[0]}"
+    supported = f"Python {PYTHONS[-1]} to {PYTHONS[0]}"
     if python is not None:
-        found = _version(python)
-        if found not in PYTHONS:
-            raise BadInputError(f"{python} is {f'Python {found}' if found else 'no Python'}", f"expected {wanted}")
+        version = _version(python)
+        if version not in PYTHONS:
+            raise BadInputError(
+                f"{python} is {f'Python {version}' if version else 'no Python'}", f"expected {supported}"
+            )
         return python
     for candidate in _candidates():
         if _version(candidate) in PYTHONS:
             return candidate
-    raise BadInputError(f"no {wanted} was found", "install one, or give --python its path")
+    raise BadInputError(f"no {supported} was found", "install one, or give --python its path")
 
 
 def _candidates() -> Iterator[str]:

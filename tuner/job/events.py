@@ -41,7 +41,7 @@ class NoiseEvents(TaskEvents, Protocol):
     def prepared(self, job: Job) -> None:
         """The machine and the build are known."""
 
-    def pair_ends(self, number: int, ratio: Estimate) -> None:
+    def pair_ended(self, number: int, ratio: Estimate) -> None:
         """A pair of fresh processes was measured."""
 
 
@@ -51,13 +51,13 @@ class SearchEvents(ComparisonEvents, Protocol):
     def prepared(self, job: Job) -> None:
         """The machine, the build, the knobs and the baselines are known."""
 
-    def workload_known(self, job: Job, features: Features | None, run_s: float | None) -> None:
+    def workload_described(self, job: Job, features: Features | None, run_s: float | None) -> None:
         """The workload is exported and its graph is known; `run_s` is how long one run of a command takes."""
 
-    def study_begins(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Events:
+    def study_started(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Events:
         """The study is open, and these settings are tried early, by who hints at them. Return who listens to it."""
 
-    def study_ends(self) -> None:
+    def study_ended(self) -> None:
         """Nothing more comes from the study itself, however it ended."""
 
     def interrupted(self) -> None:
@@ -69,7 +69,7 @@ class SearchEvents(ComparisonEvents, Protocol):
     def session_waits(self, number: int, n_sessions: int, study: str, left_s: float) -> None:
         """A further session of a study begins in so many seconds."""
 
-    def session_ends(self, verdict: Verdict) -> None:
+    def session_ended(self, verdict: Verdict) -> None:
         """A further session has ended: what it says by itself."""
 
     def session_failed(self, number: int, error: TunerError) -> None:

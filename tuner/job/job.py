@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.devices.device import Device
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, unknown_name
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.job.request import Checked
+from tuner.job.request import ParsedRequest
 from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.constraint import Limits
@@ -28,7 +28,7 @@ from tuner.trial.audit import Auditor, unapplied
 from tuner.trial.exporting import GRAPH, cached_folder, described_inputs, export
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
-from tuner.trial.outcome import Facts
+from tuner.trial.outcome import ReadyReport
 from tuner.trial.running import CommandLauncher
 from tuner.workload.command import Command
 from tuner.workload.workload import Execution, Workload
@@ -62,7 +62,7 @@ class Job:
         """Return what a study of this job is of."""
         return subject_of(self.machine, self.device, self.build, self.workload, self.space, self.environment)
 
-    def applied(self, setting: Setting, deployment: Deployment, facts: Facts) -> str | None:
+    def audit_failure(self, setting: Setting, deployment: Deployment, facts: ReadyReport) -> str | None:
         """Return why a setting does not hold in a process that is ready, None if nothing speaks against it."""
         return unapplied(self.auditor.audit(setting, deployment, facts.effective))
 
@@ -79,11 +79,11 @@ class Job:
         if self.workload.command is None:
             self._check_batch(self.export())
             return FreshLauncher(target=self.target(deadline_s=deadline_s))
-        made = CommandLauncher(
+        command_launcher = CommandLauncher(
             command=self.workload.command, base_env=self.env, folder=self.workload.path, deadline_s=deadline_s
         )
-        made.rehearse(self.space.reference, self.space.deployment(self.space.reference))
-        return made
+        command_launcher.run_once(self.space.reference, self.space.deployment(self.space.reference))
+        return command_launcher
 
     def export(self) -> Path:
         """Write the workload's model, unless that was done before, and return its folder; raises BadInputError."""
@@ -96,8 +96,8 @@ class Job:
             return
         size = min(sizes) if len(sizes) == 1 else 1
         if set(self.space.domains["batch_size"]) != {size}:
-            own = f"have a batch size of their own, {size}" if sizes else "have no batch"
-            raise BadInputError(f"the inputs of {self.workload.path} {own}", f"give --batch-size {size}")
+            batch_note = f"have a batch size of their own, {size}" if sizes else "have no batch"
+            raise BadInputError(f"the inputs of {self.workload.path} {batch_note}", f"give --batch-size {size}")
 
     def features(self) -> Features | None:
         """Return what is known of the graph of an exported model; None of a command, or where nothing is."""
@@ -117,7 +117,7 @@ class Job:
             workload=self.workload,
             folder=self._folder(),
             deadline_s=deadline_s,
-            applied=self.applied,
+            audit_failure=self.audit_failure,
             is_early=self.space.catalogue.is_early,
         )
 
@@ -143,7 +143,7 @@ class Job:
         return f"{self.workload.name}-{self.workload.mode}{executed}-{digest(key, length=8)}"
 
 
-def prepare(checked: Checked) -> Job:
+def prepare(checked: ParsedRequest) -> Job:
     """Probe the build and resolve the space on it; raises BadInputError, and writes no result."""
     framework = checked.framework
     env, ignored = trial_environment(framework, checked.device)
@@ -151,7 +151,7 @@ def prepare(checked: Checked) -> Job:
     build = _probe(checked, env)
     env |= framework.environment(build)
     libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
-    untold = _is_untold(checked)
+    untold = _has_fixed_batch(checked)
     job = Job(
         python=checked.python,
         env=env,
@@ -169,11 +169,11 @@ def prepare(checked: Checked) -> Job:
             workload=checked.workload,
             pins=checked.pins,
             batch_sizes=checked.batch_sizes or ([checked.workload.batch_size] if untold else None),
-            tells_batch=not untold,
+            passes_batch_size=not untold,
             fixed_batch=checked.objective is Objective.LATENCY,
             inherited=env,
             libraries=libraries,
-            spelling=framework.spelling(build, checked.machine),
+            spelling=framework.canonicalizer(build, checked.machine),
             unavailable=framework.unavailable(build, checked.machine),
         ),
         objective=checked.objective,
@@ -186,7 +186,7 @@ def prepare(checked: Checked) -> Job:
     return job
 
 
-def _probe(checked: Checked, env: Mapping[str, str]) -> Build:
+def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:
     """Return the build; where a command's interpreter has none, say that a command can do without."""
     try:
         return checked.framework.probe(checked.python, env)
@@ -199,7 +199,7 @@ def _probe(checked: Checked, env: Mapping[str, str]) -> Build:
 
 def timing_variables(env: Mapping[str, str], framework: Framework) -> dict[str, str]:
     """Return the variables that change a framework's timings without being knobs."""
-    return {name: value for name, value in sorted(env.items()) if name.startswith(framework.timing)}
+    return {name: value for name, value in sorted(env.items()) if name.startswith(framework.timing_prefixes)}
 
 
 def trial_environment(framework: Framework, device: Device) -> tuple[dict[str, str], list[str]]:
@@ -213,34 +213,34 @@ def _check_placeholders(command: Command, space: Space) -> None:
 
     And for a batch size that has no place among them: nothing else would tell the command.
     """
-    if space.tells_batch and "batch_size" not in command.placeholders:
+    if space.passes_batch_size and "batch_size" not in command.placeholders:
         raise BadInputError("the command has no place for a batch size", "write {batch_size} among its words")
     if "instances" in space.domains and "instances" not in command.placeholders:
         raise BadInputError(
             "a command starts its own processes, and this one is told no number", "write {instances} among its words"
         )
-    known = space.catalogue.knobs
+    knobs = space.catalogue.knobs
     for name in sorted(command.placeholders):
-        if name in known and name not in space.domains:
-            reason = space.off.get(name, f"it is not part of the search space '{space.name}'")
+        if name in knobs and name not in space.domains:
+            reason = space.inactive.get(name, f"it is not part of the search space '{space.name}'")
             raise BadInputError(f"{{{name}}} in the command has no value: {reason}", "take it out")
-        if name not in known and difflib.get_close_matches(name, known, n=1, cutoff=0.8):
-            raise unknown("knob", name, known)
+        if name not in knobs and difflib.get_close_matches(name, knobs, n=1, cutoff=0.8):
+            raise unknown_name("knob", name, knobs)
 
 
-def _is_untold(checked: Checked) -> bool:
+def _has_fixed_batch(checked: ParsedRequest) -> bool:
     """Return whether a command is not told a batch size: it has no place for one, and nobody asked for one."""
     command = checked.workload.command
-    asked = checked.batch_sizes is not None or "batch_size" in checked.pins
-    return command is not None and "batch_size" not in command.placeholders and not asked
+    is_requested = checked.batch_sizes is not None or "batch_size" in checked.pins
+    return command is not None and "batch_size" not in command.placeholders and not is_requested
 
 
 def _check_preload(env: Mapping[str, str]) -> None:
     """Raise BadInputError for an inherited preload that does not load: the loader only warns, and goes on without."""
     if PRELOAD not in env:
         return
-    said = subprocess.run(["/bin/true"], env=dict(env), capture_output=True, text=True, check=False).stderr
-    failed = re.search(r"object '([^']*)' from LD_PRELOAD cannot be preloaded \(([^)]*)\)", said)
+    loader_output = subprocess.run(["/bin/true"], env=dict(env), capture_output=True, text=True, check=False).stderr
+    failed = re.search(r"object '([^']*)' from LD_PRELOAD cannot be preloaded \(([^)]*)\)", loader_output)
     if failed:
         raise BadInputError(
             f"{PRELOAD} names {failed[1]}, which cannot be loaded ({failed[2]})", f"install it, or unset {PRELOAD}"

@@ -12,7 +12,7 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from tuner.errors import BadInputError
-from tuner.machine.exclusive import importing_alone
+from tuner.machine.locks import import_lock
 from tuner.search.record import Record
 from tuner.search.storage import IMPORTED, all_records, generation_name, open_storage, records, sqlite_file
 
@@ -23,7 +23,7 @@ class Merged:
 
     source: str
     name: str
-    what: str
+    outcome: str
 
 
 def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[Merged]:
@@ -36,29 +36,29 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
     url = source if "://" in source else f"sqlite:///{source}"
     if _absolute(url) == _absolute(into):
         raise BadInputError(f"{source} is the storage itself", "give another one's file or URL")
-    there = open_storage(url, create=False)
-    if there is None:
+    source_storage = open_storage(url, create=False)
+    if source_storage is None:
         raise BadInputError(f"no studies in {source}", "give the file or the URL of another storage of tftune")
-    found, others = records(there)
-    if not found:
-        reasons = "; ".join(f"{len(names)} {reason}" for reason, names in others.items()) or "none of tftune"
+    source_records, unreadable = records(source_storage)
+    if not source_records:
+        reasons = "; ".join(f"{len(names)} {reason}" for reason, names in unreadable.items()) or "none of tftune"
         raise BadInputError(
             f"no studies to import in {source}: {reasons}", "give the file or the URL of another storage of tftune"
         )
-    with importing_alone(_absolute(into), waiting=waiting):
-        here = open_storage(into, create=True)
-        assert here is not None  # create=True
-        for each in here.get_all_studies():
+    with import_lock(_absolute(into), waiting=waiting):
+        target_storage = open_storage(into, create=True)
+        assert target_storage is not None  # create=True
+        for each in target_storage.get_all_studies():
             # Of an import that was cut short; another host's may be on its way.
-            mine = each.user_attrs.get(IMPORTED) == socket.gethostname()
-            if mine and "schema" not in each.user_attrs:
-                optuna.delete_study(study_name=each.study_name, storage=here)
-        known = {record.name: record for record in all_records(here)}
-        taken = set(optuna.get_all_study_names(here))
-        for record in found:
-            yield _merge(record, here, known, taken)
-    for reason, names in others.items():
-        yield from (Merged(source=name, name="", what=f"left out, {reason}") for name in names)
+            is_own_import = each.user_attrs.get(IMPORTED) == socket.gethostname()
+            if is_own_import and "schema" not in each.user_attrs:
+                optuna.delete_study(study_name=each.study_name, storage=target_storage)
+        existing = {record.name: record for record in all_records(target_storage)}
+        used_names = set(optuna.get_all_study_names(target_storage))
+        for record in source_records:
+            yield _merge(record, target_storage, existing, used_names)
+    for reason, names in unreadable.items():
+        yield from (Merged(source=name, name="", outcome=f"left out, {reason}") for name in names)
 
 
 def _absolute(url: str) -> str:
@@ -69,33 +69,37 @@ def _absolute(url: str) -> str:
 
 def _merge(
     record: Record,
-    here: optuna.storages.BaseStorage,
-    known: dict[str, Record],
-    taken: set[str],
+    target_storage: optuna.storages.BaseStorage,
+    existing: dict[str, Record],
+    used_names: set[str],
 ) -> Merged:
-    same = [r for r in known.values() if _stem(r) == _stem(record) and _born(r) == _born(record)]
-    as_far = next((r for r in same if _is_as_far(r, record)), None)
-    if as_far is not None:
-        for each in same:
+    copies = [r for r in existing.values() if _stem(r) == _stem(record) and _identity(r) == _identity(record)]
+    complete_copy = next((r for r in copies if _contains(r, record)), None)
+    if complete_copy is not None:
+        for each in copies:
             # Left by an import of ours that was killed when it had the newer copy already.
-            if each is not as_far and each.get(IMPORTED) == socket.gethostname() and _is_as_far(as_far, each):
-                optuna.delete_study(study_name=each.name, storage=here)
-                del known[each.name]
-        return Merged(source=record.name, name=as_far.name, what="known")
+            if (
+                each is not complete_copy
+                and each.get(IMPORTED) == socket.gethostname()
+                and _contains(complete_copy, each)
+            ):
+                optuna.delete_study(study_name=each.name, storage=target_storage)
+                del existing[each.name]
+        return Merged(source=record.name, name=complete_copy.name, outcome="known")
     # Where both went on by themselves, both are kept.
-    behind = next((r for r in same if _is_as_far(record, r)), None)
-    name = _free(_stem(record), taken) if behind is None else behind.name
-    if behind is not None:
+    older_copy = next((r for r in copies if _contains(record, r)), None)
+    name = _free_name(_stem(record), used_names) if older_copy is None else older_copy.name
+    if older_copy is not None:
         # What is here stays until all of the other is here too, and then there are two to take the new one from.
-        spare = _free(_stem(record), taken)
-        _copy(record, here, spare)
-        optuna.delete_study(study_name=name, storage=here)
-        _copy(record, here, name)
-        optuna.delete_study(study_name=spare, storage=here)
+        temporary_name = _free_name(_stem(record), used_names)
+        _copy(record, target_storage, temporary_name)
+        optuna.delete_study(study_name=name, storage=target_storage)
+        _copy(record, target_storage, name)
+        optuna.delete_study(study_name=temporary_name, storage=target_storage)
     else:
-        _copy(record, here, name)
-    taken.add(name)
-    return Merged(source=record.name, name=name, what="new" if behind is None else "newer")
+        _copy(record, target_storage, name)
+    used_names.add(name)
+    return Merged(source=record.name, name=name, outcome="new" if older_copy is None else "newer")
 
 
 def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
@@ -108,7 +112,7 @@ def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
         study.set_user_attr(key, attributes[key])
 
 
-def _is_as_far(a: Record, b: Record) -> bool:
+def _contains(a: Record, b: Record) -> bool:
     """Return whether a copy of a study has all that another copy has."""
     return _trials(b) <= _trials(a) and _state(b) <= _state(a)
 
@@ -136,11 +140,11 @@ def _stem(record: Record) -> str:
     return head if head and tail.isdigit() else record.name
 
 
-def _born(record: Record) -> tuple[str, str]:
+def _identity(record: Record) -> tuple[str, str]:
     """Return what tells two studies of one name apart."""
     stored = record.attributes()
     return str(stored.created), stored.subject.machine.id
 
 
-def _free(name: str, taken: set[str]) -> str:
-    return next(found for n in itertools.count(1) if (found := generation_name(name, n)) not in taken)
+def _free_name(name: str, used_names: set[str]) -> str:
+    return next(candidate for n in itertools.count(1) if (candidate := generation_name(name, n)) not in used_names)

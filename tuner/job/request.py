@@ -12,13 +12,13 @@ from pathlib import Path
 
 from tuner.devices import registry as devices
 from tuner.devices.device import Device
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Framework
 from tuner.machine.host import Machine, detect
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
-from tuner.places import DEFAULT_STORAGE, cache_dir, check_writable
+from tuner.paths import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.storage import check_storage
 from tuner.space import spacefile
@@ -26,7 +26,7 @@ from tuner.space.catalogue import Catalogue
 from tuner.space.spacefile import SpaceFile
 from tuner.stats.equivalence import MARGIN
 from tuner.workload import workload as workloads
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 LAUNCHERS = ("fork", "fresh")
@@ -36,10 +36,10 @@ TRIAL_TIMEOUT = "2m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SearchRequest:
     """The options of a search as they were typed."""
 
-    workload: Asked
+    workload: WorkloadSpec
     trials: int | None = None
     time_budget: str | None = None
     seed: int = 0
@@ -59,7 +59,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class ParsedRequest:
     """A request whose words are all understood; nothing was started or written for it."""
 
     machine: Machine
@@ -77,7 +77,7 @@ class Checked:
     storage_url: str
 
 
-def check(request: Request, *, stores: bool = True) -> Checked:
+def parse_request(request: SearchRequest, *, stores: bool = True) -> ParsedRequest:
     """Understand a request, in milliseconds; raises BadInputError with what was found and what was expected.
 
     A request that `stores` nothing needs no place to write.
@@ -85,8 +85,8 @@ def check(request: Request, *, stores: bool = True) -> Checked:
     machine = detect()
     framework, workload = find_workload(request.workload)
     if request.launcher not in LAUNCHERS:
-        raise unknown("launcher", request.launcher, LAUNCHERS)
-    return Checked(
+        raise unknown_name("launcher", request.launcher, LAUNCHERS)
+    return ParsedRequest(
         budget=make_budget(request.trials, request.time_budget),
         deadline_s=parse_duration(request.trial_timeout, option="--trial-timeout"),
         objective=_objective(request.objective, workload),
@@ -103,23 +103,23 @@ def check(request: Request, *, stores: bool = True) -> Checked:
     )
 
 
-def find_workload(asked: Asked) -> tuple[Framework, Workload]:
+def find_workload(spec: WorkloadSpec) -> tuple[Framework, Workload]:
     """Return the workload that was asked for, and the framework that runs it; raises BadInputError.
 
     Where no framework is named, a model file decides, and for all else it is the default.
     """
-    named = registry.find(asked.framework) if asked.framework is not None else None
-    reader = registry.reads(Path(asked.words[0])) if named is None and len(asked.words) == 1 else None
+    named = registry.find(spec.framework) if spec.framework is not None else None
+    reader = registry.reader_of(Path(spec.words[0])) if named is None and len(spec.words) == 1 else None
     framework = named or reader or registry.find(registry.DEFAULT)
-    _refuse_model_of_another(framework, asked.words)
-    workload = workloads.find(asked, framework.suffixes)
-    framework.refuse(workload)
+    _refuse_model_of_another(framework, spec.words)
+    workload = workloads.find(spec, framework.suffixes)
+    framework.check_workload(workload)
     return framework, workload
 
 
-def find_device(asked: Asked, framework: Framework) -> Device:
+def find_device(spec: WorkloadSpec, framework: Framework) -> Device:
     """Return the device that was asked for; raises BadInputError where the framework cannot use it."""
-    device = devices.find(asked.device)
+    device = devices.find(spec.device)
     if device.kind not in framework.devices:
         raise BadInputError(
             f"{framework.title} does not compute on {device.name} here", f"expected {' or '.join(framework.devices)}"
@@ -130,7 +130,7 @@ def find_device(asked: Asked, framework: Framework) -> Device:
 def _refuse_model_of_another(framework: Framework, words: Sequence[str]) -> None:
     """Raise BadInputError for a model file that another framework reads, and this one does not."""
     path = Path(words[0]) if len(words) == 1 else Path()
-    if path.suffix not in framework.suffixes and (reader := registry.reads(path)) is not None:
+    if path.suffix not in framework.suffixes and (reader := registry.reader_of(path)) is not None:
         raise BadInputError(f"{framework.title} does not read {path.suffix} files", f"use --framework {reader.name}")
 
 
@@ -141,7 +141,7 @@ def space_file(name: str, framework: Framework, machine: Machine, *, default_bat
     )
 
 
-def _limits(request: Request, workload: Workload) -> Limits:
+def _limits(request: SearchRequest, workload: Workload) -> Limits:
     if request.max_p99_ms is not None and workload.command is not None:
         raise BadInputError(
             "--max-p99 of a command, whose steps cannot be seen", "let its number be the latency, --minimize"
@@ -154,7 +154,7 @@ def _limits(request: Request, workload: Workload) -> Limits:
 
 def _objective(text: str, workload: Workload) -> Objective:
     if text not in OF_MODELS:
-        raise unknown("objective", text, OF_MODELS)
+        raise unknown_name("objective", text, OF_MODELS)
     if workload.command is None:
         return Objective(text)
     if text != Objective.THROUGHPUT:
@@ -234,7 +234,7 @@ def interpreter(text: str | None) -> Path:
     """Return the path of the interpreter that `--python` names, this one if it was not given; raises BadInputError."""
     if text is None:
         return Path(sys.executable)
-    found = shutil.which(text)
-    if found is None:
+    executable = shutil.which(text)
+    if executable is None:
         raise BadInputError(f"no interpreter at {text}", "give --python the path of a Python executable")
-    return Path(found).absolute()
+    return Path(executable).absolute()

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from tuner import __version__
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, unknown_name
 from tuner.job.request import words
 from tuner.machine.host import Machine, detect, host_of
-from tuner.places import DEFAULT_STORAGE, shipped
+from tuner.paths import DEFAULT_STORAGE, shipped_folder
 from tuner.rules.distil import distil
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.learn import LearnPlan
@@ -23,10 +23,10 @@ from tuner.search.storage import open_storage, records
 from tuner.search.subject import Subject
 from tuner.stats.equivalence import MARGIN
 
-KEPT = Path("results/tftune-rules.json")
+LOCAL_RULES = Path("results/tftune-rules.json")
 """Where a team's rules lie, beside its studies, below the folder that tftune is run in."""
 SHIPPED = "rules.json"
-HERE = "here"
+THIS_MACHINE = "here"
 _NEVER = "search with a suite first: tftune suite"
 
 
@@ -42,11 +42,11 @@ class RulesRequest:
     @property
     def filters(self) -> dict[str, str]:
         """Return the filters that were asked for."""
-        asked = {"since": self.since, "machine": self.machine, "workloads": self.workloads}
-        return {name: text for name, text in asked.items() if text is not None}
+        options = {"since": self.since, "machine": self.machine, "workloads": self.workloads}
+        return {name: text for name, text in options.items() if text is not None}
 
 
-def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None) -> RuleSet:
+def make(request: RulesRequest, *, notify: Callable[[str], None] = lambda _: None) -> RuleSet:
     """Distil the rules of a storage; raises BadInputError where there is nothing to learn from."""
     for name, text in request.filters.items():
         if not words(text):
@@ -55,13 +55,15 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
     storage = open_storage(request.storage, create=False)
     if storage is None:
         raise BadInputError(f"no studies in {request.storage}", _NEVER)
-    told(f"reading {request.storage}")
-    found, others = records(storage)
-    if not found and not others:
+    notify(f"reading {request.storage}")
+    study_records, unreadable = records(storage)
+    if not study_records and not unreadable:
         raise BadInputError(f"no studies of tftune in {request.storage}", _NEVER)
-    wanted = _filter(request, since, [record.attributes().subject for record in found] if request.filters else [])
-    studies, excluded = read(found, wanted=wanted)
-    left_out = others | by_reason(excluded)
+    exclusion_reason = _filter(
+        request, since, [record.attributes().subject for record in study_records] if request.filters else []
+    )
+    studies, excluded = read(study_records, exclusion_reason=exclusion_reason)
+    left_out = unreadable | by_reason(excluded)
     if not studies:
         reasons = "; ".join(f"{len(names)} {reason}" for reason, names in left_out.items())
         n_studies = sum(map(len, left_out.values()))
@@ -70,9 +72,9 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
             f"none of {n_studies} studies can be learned from: {reasons}",
             "ask for others, or search again" if request.filters else needed,
         )
-    told(f"learning from {len(studies)} studies, workloads: {len({s.workload for s in studies})}; and holding out")
+    notify(f"learning from {len(studies)} studies, workloads: {len({s.workload for s in studies})}; and holding out")
     plan = LearnPlan()
-    made = {
+    provenance = {
         "tftune": __version__,
         "n_studies": len(studies),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -80,26 +82,26 @@ def make(request: RulesRequest, *, told: Callable[[str], None] = lambda _: None)
         "filters": request.filters,
         "excluded": left_out,
         "level": plan.level,
-        "least_gain": plan.least_gain,
+        "least_gain": plan.min_gain,
         "margin": MARGIN,
-        "fewest_workloads": plan.fewest_workloads,
+        "fewest_workloads": plan.min_workloads,
     }
-    return distil(studies, plan, made=made)
+    return distil(studies, plan, provenance=provenance)
 
 
 def _filter(
     request: RulesRequest, since: datetime | None, subjects: Sequence[Subject]
 ) -> Callable[[Attributes], str | None]:
     """Return what says why a study is not asked for; raises BadInputError for names that no study has."""
-    machine = host_of(detect()) if request.machine == HERE else request.machine
+    machine = host_of(detect()) if request.machine == THIS_MACHINE else request.machine
     names = words(request.workloads or "")
     machines = [each.machine for each in subjects]
     if machine is not None and not any(_is_machine(each, machine) for each in machines):
-        raise unknown("machine", machine, {each.id for each in machines} | {host_of(each) for each in machines})
+        raise unknown_name("machine", machine, {each.id for each in machines} | {host_of(each) for each in machines})
     workloads = {each.workload.name for each in subjects}
     for name in names:
         if name not in workloads:
-            raise unknown("workload", name, workloads)
+            raise unknown_name("workload", name, workloads)
 
     def wanted(stored: Attributes) -> str | None:
         subject = stored.subject
@@ -109,26 +111,26 @@ def _filter(
             return "not of these workloads"
         if since is None:
             return None
-        begun = _begun(stored.created)
-        if begun is None:
+        began = _began(stored.created)
+        if began is None:
             return "it does not say when it was begun"
-        return f"begun before {since:%Y-%m-%d}" if begun < since else None
+        return f"begun before {since:%Y-%m-%d}" if began < since else None
 
     return wanted
 
 
-def _begun(created: str | None) -> datetime | None:
+def _began(created: str | None) -> datetime | None:
     """Return when a study was begun, None where it does not say."""
     try:
-        begun = datetime.fromisoformat(created or "")
+        began = datetime.fromisoformat(created or "")
     except ValueError:
         return None
-    return begun if begun.tzinfo else begun.replace(tzinfo=UTC)
+    return began if began.tzinfo else began.replace(tzinfo=UTC)
 
 
-def _is_machine(machine: Machine, wanted: str) -> bool:
+def _is_machine(machine: Machine, machine_id: str) -> bool:
     """Return whether a study's machine is meant: by the beginning of its shape's id, or as a host."""
-    return machine.id.startswith(wanted) or host_of(machine) == wanted
+    return machine.id.startswith(machine_id) or host_of(machine) == machine_id
 
 
 def _since(text: str) -> datetime:
@@ -152,7 +154,7 @@ def exists() -> bool:
 
 
 def _places() -> list[Path]:
-    return [KEPT, shipped("results") / SHIPPED]
+    return [LOCAL_RULES, shipped_folder("results") / SHIPPED]
 
 
 def load(path: Path | None = None) -> tuple[RuleSet, Path]:
@@ -161,24 +163,26 @@ def load(path: Path | None = None) -> tuple[RuleSet, Path]:
     Raises BadInputError where there are none, or the file is none.
     """
     places = [path] if path is not None else _places()
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    rules_file = next((place for place in places if place.is_file()), None)
+    if rules_file is None:
         raise BadInputError(f"no rules in {' or '.join(map(str, places))}", "make some: tftune rules --keep")
     try:
-        data = json.loads(found.read_text(), parse_constant=_no_number)
+        data = json.loads(rules_file.read_text(), parse_constant=_no_number)
     except (OSError, ValueError) as error:
-        raise BadInputError(f"{found} cannot be read as JSON: {error}", "make it again: tftune rules --keep") from error
+        raise BadInputError(
+            f"{rules_file} cannot be read as JSON: {error}", "make it again: tftune rules --keep"
+        ) from error
     try:
-        return RuleSet.from_dict(data), found
+        return RuleSet.from_dict(data), rules_file
     except BadInputError as error:
-        raise BadInputError(f"{found}: {error.message}", error.hint) from error
+        raise BadInputError(f"{rules_file}: {error.message}", error.hint) from error
 
 
 def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")
 
 
-def keep(rules: RuleSet, path: Path = KEPT) -> None:
+def save(rules: RuleSet, path: Path = LOCAL_RULES) -> None:
     """Write rules where `recommend` and `search` look for them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")

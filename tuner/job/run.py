@@ -11,30 +11,30 @@ from msgspec import to_builtins
 from tuner.job.advise import hints
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, prepare
-from tuner.job.request import Checked, Request, check
+from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
-from tuner.machine.exclusive import measuring_alone
+from tuner.machine.locks import machine_lock
 from tuner.measure.planning import FinalsPlan
 from tuner.model.graph import Features
 from tuner.search.attributes import MEASURED
-from tuner.search.plan import BenchPlan, Plan
+from tuner.search.loop import Search
+from tuner.search.plan import EvaluatorPlan, Plan
 from tuner.search.record import SCHEMA, Record, now
 from tuner.search.sampler import LatticeSampler
-from tuner.search.storage import create_or_continue, open_storage, storing
-from tuner.search.study import Study
+from tuner.search.storage import create_or_continue, open_storage, storage_errors
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
 
 
-def run(request: Request, events: SearchEvents) -> tuple[Record | None, bool]:
+def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bool]:
     """Run a search; returns its record and whether it was interrupted."""
-    checked = check(request)
+    checked = parse_request(request)
     record: Record | None = None
     try:
         with (
-            storing(),
-            measuring_alone(wait=request.wait, waiting=events.waiting),
+            storage_errors(),
+            machine_lock(wait=request.wait, on_wait=events.waiting),
             contextlib.ExitStack() as cleanup,
         ):
             began_s = time.monotonic()  # a queue before this does not count
@@ -42,46 +42,48 @@ def run(request: Request, events: SearchEvents) -> tuple[Record | None, bool]:
             events.prepared(job)
             servers = None
             if request.launcher == "fork":
-                servers = cleanup.enter_context(Servers(job, deadline_s=checked.deadline_s, say=events.notice))
-            forks = None if servers is None else servers.first()  # it comes up while the model is exported
+                servers = cleanup.enter_context(Servers(job, deadline_s=checked.deadline_s, notify=events.notice))
+            forks = None if servers is None else servers.search_launcher()  # it comes up while the model is exported
             fresh = job.launcher(deadline_s=checked.deadline_s)
             launcher: Launcher = forks or fresh
             features = job.features()
             of_model = isinstance(fresh, FreshLauncher)
-            events.workload_known(job, features, fresh.usual.elapsed_s if isinstance(fresh, CommandLauncher) else None)
+            events.workload_described(
+                job, features, fresh.typical_run.elapsed_s if isinstance(fresh, CommandLauncher) else None
+            )
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
-            hinted = hints(job, features, told=events.notice)
+            hinted = hints(job, features, notify=events.notice)
             sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits, hints=list(hinted.values()))
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
-            _remember(record, job, checked, request, features)
+            _store_request(record, job, checked, request, features)
             record.put("hints", {name: setting.to_dict() for name, setting in hinted.items()})
-            listener = events.study_begins(record, job, hinted)
+            listener = events.study_started(record, job, hinted)
             parallel = parallel_starts(job.machine)
             watch = job.device.watch(job.machine)
             try:
-                Study(
+                Search(
                     record=record,
                     space=job.space,
                     launcher=launcher,
                     finals_launcher=fresh,
-                    replicas=(lambda _: ()) if servers is None else servers.replicas,
+                    fork_launchers=(lambda _: ()) if servers is None else servers.finals_launchers,
                     sampler=sampler,
                     plan=Plan(
-                        bench=BenchPlan(
+                        evaluation=EvaluatorPlan(
                             objective=job.objective,
                             max_pair_s=_max_pair_s(fresh),
                             limits=checked.limits,
-                            parallel=parallel,
+                            n_parallel_starts=parallel,
                             # A command starts anew for every slice, and of each pair every run has its price.
-                            gauge_quads=BenchPlan().gauge_quads if of_model else 2,
-                            live=BenchPlan().live if of_model else 0,
+                            calibration_blocks=EvaluatorPlan().calibration_blocks if of_model else 2,
+                            n_live=EvaluatorPlan().n_live if of_model else 0,
                             # Of a command nothing is resident between two slices.
                             free_memory_bytes=lambda: free_memory_bytes(job.machine) if of_model else None,
                         ),
-                        finals=FinalsPlan(parallel=parallel),
+                        finals=FinalsPlan(n_parallel_starts=parallel),
                         margin=request.margin,
-                        together=parallel,
+                        n_together=parallel,
                     ),
                     budget=checked.budget,
                     events=listener,
@@ -89,8 +91,8 @@ def run(request: Request, events: SearchEvents) -> tuple[Record | None, bool]:
                     began_s=began_s,
                 ).run()
             finally:
-                events.study_ends()
-                record.add("conditions", watch.seen().to_dict())
+                events.study_ended()
+                record.add("conditions", watch.conditions().to_dict())
     except KeyboardInterrupt:
         events.interrupted()
         return record, True
@@ -99,11 +101,13 @@ def run(request: Request, events: SearchEvents) -> tuple[Record | None, bool]:
 
 def _max_pair_s(launcher: FreshLauncher | CommandLauncher) -> float:
     """Return how long a pair may take: as many slices of a model as are worth it, but three quads of runs."""
-    usual_s = BenchPlan().max_pair_s
-    return usual_s if isinstance(launcher, FreshLauncher) else max(usual_s, 12 * launcher.usual.elapsed_s)
+    usual_s = EvaluatorPlan().max_pair_s
+    return usual_s if isinstance(launcher, FreshLauncher) else max(usual_s, 12 * launcher.typical_run.elapsed_s)
 
 
-def _remember(record: Record, job: Job, checked: Checked, request: Request, features: Features | None) -> None:
+def _store_request(
+    record: Record, job: Job, checked: ParsedRequest, request: SearchRequest, features: Features | None
+) -> None:
     """Put into the record what the study is, once, and when it was last touched."""
     if record.get("schema") is None:
         record.put("objective", job.objective.value)

@@ -26,20 +26,20 @@ class Servers:
     with each server. Leaving the context ends them.
     """
 
-    def __init__(self, job: Job, *, deadline_s: float, say: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, *, deadline_s: float, notify: Callable[[str], None]) -> None:
         """`say` is called with one line when something has to be said: why there are none, a restart."""
         self._job = job
         self._deadline_s = deadline_s
-        self._say = say
+        self._notify = notify
         self._launchers: list[ForkLauncher] = []
 
-    def first(self) -> ForkLauncher | None:
+    def search_launcher(self) -> ForkLauncher | None:
         """Return what forks the trials of a search, and do not wait until it is up; None where nothing can fork."""
         if not self._launchers and self._can_fork():
             self._add()
         return self._launchers[0] if self._launchers else None
 
-    def replicas(self, contenders: Sequence[Contender]) -> Sequence[ForkLauncher]:
+    def finals_launchers(self, contenders: Sequence[Contender]) -> Sequence[ForkLauncher]:
         """Return what forks the processes of these contenders, in turn, once it is up; nothing where none can.
 
         A setting that is read while the framework is imported would need servers of its own.
@@ -48,26 +48,26 @@ class Servers:
             self._job.space.catalogue.is_early(name) for contender in contenders for name in contender.deployment.env
         ):
             return ()
-        if self.first() is None:
+        if self.search_launcher() is None:
             return ()
         room = (free_memory_bytes(self._job.machine) - _KEPT_FREE_BYTES) // _SERVER_BYTES
         for _ in range(min(_N_SERVERS - len(self._launchers), room)):
             self._add()
-        return tuple(each for each in self._launchers if not each.refuses())
+        return tuple(each for each in self._launchers if not each.is_refused())
 
     def _can_fork(self) -> bool:
         if self._job.workload.command is not None:
             return False
-        refused = self._job.build.no_forks
+        refused = self._job.build.fork_refusal
         if refused is not None:
-            self._say(f"trials start as fresh interpreters: {refused}")
+            self._notify(f"trials start as fresh interpreters: {refused}")
             return False
         return True
 
     def _add(self) -> None:
-        launcher = ForkLauncher(self._job.target(deadline_s=self._deadline_s), told=self._say)
+        launcher = ForkLauncher(self._job.target(deadline_s=self._deadline_s), notify=self._notify)
         self._launchers.append(launcher)
-        launcher.warm()
+        launcher.start_server()
 
     def __enter__(self) -> Servers:
         return self

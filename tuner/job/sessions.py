@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner.errors import BadInputError, TunerError
-from tuner.job.check import checkup
+from tuner.job.check import check_study
 from tuner.job.events import SearchEvents
-from tuner.job.request import Request
+from tuner.job.request import SearchRequest
 from tuner.job.run import run
 from tuner.report.document import describe_study
 from tuner.search.budget import parse_duration
@@ -20,22 +20,22 @@ _CHECK_BUDGET = "2m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sessions:
+class SessionPlan:
     """How many sessions there are to be, and how long (s) after one the next begins."""
 
     n: int = 1
     every_s: float = 0.0
 
 
-def make_sessions(n: int, every: str | None) -> Sessions:
+def make_sessions(n: int, every: str | None) -> SessionPlan:
     """Return the sessions of the two options; raises BadInputError."""
     if every is not None and n < 2:
         raise BadInputError(f"--every {every} with one session", "give --sessions 2 or more")
-    return Sessions(n=n, every_s=parse_duration(every or DEFAULT_EVERY, option="--every"))
+    return SessionPlan(n=n, every_s=parse_duration(every or DEFAULT_EVERY, option="--every"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class SessionsResult:
     """What came of the sessions: the study, whether they were interrupted, and whether one after the first failed."""
 
     record: Record | None
@@ -44,12 +44,12 @@ class Held:
 
 
 def run_sessions(
-    request: Request,
-    sessions: Sessions,
+    request: SearchRequest,
+    sessions: SessionPlan,
     events: SearchEvents,
     *,
     after_first: Callable[[Record], None] = lambda _: None,
-) -> Held:
+) -> SessionsResult:
     """Search, then check in the other sessions what was found.
 
     `after_first` is called with what the search found, where other sessions follow: they may be hours away. Between two
@@ -58,7 +58,7 @@ def run_sessions(
     began_s = time.monotonic()
     record, interrupted = run(request, events)
     if sessions.n == 1 or record is None or interrupted:
-        return Held(record=record, interrupted=interrupted)
+        return SessionsResult(record=record, interrupted=interrupted)
     after_first(record)
     failed = False
     for number in range(2, sessions.n + 1):
@@ -71,13 +71,13 @@ def run_sessions(
             time.sleep(left_s)
             check_again(record.name, request, events)
         except KeyboardInterrupt:
-            return Held(record=record, interrupted=True, failed=failed)
+            return SessionsResult(record=record, interrupted=True, failed=failed)
         except TunerError as error:
             failed = True
             events.session_failed(number, error)
             if isinstance(error, BadInputError):
                 break  # what is another machine or workload now stays so
-    return Held(record=record, interrupted=False, failed=failed)
+    return SessionsResult(record=record, interrupted=False, failed=failed)
 
 
 def _is_to_check(record: Record) -> bool:
@@ -86,9 +86,9 @@ def _is_to_check(record: Record) -> bool:
     return study.finals is not None and study.finals.advice.source != study.default
 
 
-def check_again(study: str, request: Request, events: SearchEvents) -> None:
+def check_again(study: str, request: SearchRequest, events: SearchEvents) -> None:
     """Add a session."""
-    made = checkup(
+    result = check_study(
         study,
         storage_url=request.storage,
         python=request.python,
@@ -98,5 +98,5 @@ def check_again(study: str, request: Request, events: SearchEvents) -> None:
         wait=True,
         events=events,
     )
-    if made.comparison is not None:
-        events.session_ends(made.comparison.verdict)
+    if result.comparison is not None:
+        events.session_ended(result.comparison.verdict)

@@ -19,17 +19,17 @@ import msgspec
 from msgspec import UNSET
 
 from tuner.devices import registry as devices
-from tuner.errors import BadInputError, NoModeError, unknown
+from tuner.errors import BadInputError, NoModeError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
 from tuner.job.job import timing_variables, trial_environment
 from tuner.job.request import find_workload, interpreter, space_file, words
-from tuner.machine.confine import PERIOD_US, Shape, choose, confined
+from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect, host_of
 from tuner.machine.topology import read_topology
 from tuner.measure.objective import Objective
-from tuner.places import DEFAULT_STORAGE
+from tuner.paths import DEFAULT_STORAGE
 from tuner.report.result.study import StudyResult
 from tuner.search.attributes import Attributes
 from tuner.search.budget import parse_duration
@@ -38,7 +38,7 @@ from tuner.search.storage import all_records, check_storage, open_storage
 from tuner.search.subject import Subject
 from tuner.space.spacefile import SpaceFile
 from tuner.workload import workload as workloads
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 ALL = "all"
@@ -68,9 +68,9 @@ class SuiteRequest:
 class Case:
     """One search of a suite."""
 
-    asked: Asked
+    spec: WorkloadSpec
     workload: Workload
-    shape: Shape
+    shape: CpuShape
     python: Path
     build: Build
 
@@ -86,21 +86,21 @@ class Suite:
 
     request: SuiteRequest
     cases: list[Case]
-    known: dict[int, Record]
+    existing: dict[int, Record]
     """The studies that the storage has already, by the number of the case."""
     budget_s: float
     stop_after_s: float | None
-    absent: list[str]
+    unavailable: list[str]
     """What was asked for and is not there, such as the training of a workload that has none."""
 
     @property
     def missing(self) -> list[int]:
         """Return the numbers of the cases that are to be run."""
-        return [number for number in range(len(self.cases)) if number not in self.known]
+        return [number for number in range(len(self.cases)) if number not in self.existing]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class FinishedCase:
     """How a case ended: its study, or why there is none."""
 
     number: int
@@ -127,66 +127,73 @@ def plan(request: SuiteRequest) -> Suite:
     builds = {python: framework.probe(python, env) for python in pythons}
     # What stands first varies slowest: a suite that is ended early has seen every workload somewhere.
     cases = [
-        Case(asked=asked, workload=workload, shape=shape, python=python, build=builds[python])
+        Case(spec=spec, workload=workload, shape=shape, python=python, build=builds[python])
         for mode in words(request.modes)
         for shape in shapes
         for python in pythons
-        for asked, workload in named
+        for spec, workload in named
         if workload.mode == mode
     ]
     storage = open_storage(request.storage, create=False)
     stored = [] if storage is None else [(record, record.attributes()) for record in reversed(all_records(storage))]
-    ours = [(r, a.subject) for r, a in stored if _as_asked(a, request, machine, space, environment)]
-    known = {}
+    matching_studies = [(r, a.subject) for r, a in stored if _matches_request(a, request, machine, space, environment)]
+    existing = {}
     for number, case in enumerate(cases):
-        found = next((r for r, subject in ours if _is_of(subject, case, machine.cpu_quota)), None)
-        if found is not None:
-            known[number] = found
-    return Suite(request=request, cases=cases, known=known, budget_s=budget_s, stop_after_s=stop_after_s, absent=absent)
+        existing_record = next((r for r, subject in matching_studies if _is_of(subject, case, machine.cpu_quota)), None)
+        if existing_record is not None:
+            existing[number] = existing_record
+    return Suite(
+        request=request,
+        cases=cases,
+        existing=existing,
+        budget_s=budget_s,
+        stop_after_s=stop_after_s,
+        unavailable=absent,
+    )
 
 
-def _workloads(request: SuiteRequest) -> tuple[list[tuple[Asked, Workload]], list[str]]:
+def _workloads(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload]], list[str]]:
     """Return each workload in each mode that it has, and those that it has not."""
     modes = words(request.modes)
-    known = ("inference", "training")
+    all_modes = ("inference", "training")
     if not modes:
-        raise BadInputError("--modes is empty", f"name one, or both: {','.join(known)}")
+        raise BadInputError("--modes is empty", f"name one, or both: {','.join(all_modes)}")
     for mode in modes:
-        if mode not in known:
-            raise unknown("mode", mode, known)
+        if mode not in all_modes:
+            raise unknown_name("mode", mode, all_modes)
     asked_for = words(request.workloads)
     if not asked_for:
         raise BadInputError("--workloads is empty", f"name some, or '{ALL}'")
     named = dict.fromkeys(name for word in asked_for for name in (workloads.names() if word == ALL else [word]))
-    found, absent = [], []
+    named_workloads, absent = [], []
     for word in named:
         for mode in modes:
-            asked = Asked.named(word, mode=mode, framework=request.framework)
+            spec = WorkloadSpec.of_name(word, mode=mode, framework=request.framework)
             try:
-                found.append((asked, find_workload(asked)[1]))
+                named_workloads.append((spec, find_workload(spec)[1]))
             except NoModeError as error:
                 absent.append(error.message)
-    if not found:
+    if not named_workloads:
         raise BadInputError(f"nothing to run: {'; '.join(absent)}", "ask for another mode or workload")
-    return found, absent
+    return named_workloads, absent
 
 
-def _shapes(request: SuiteRequest, machine: Machine) -> list[Shape]:
+def _shapes(request: SuiteRequest, machine: Machine) -> list[CpuShape]:
     """Return the shapes: each number of CPUs, then each quota on all of them; if neither is given, all CPUs."""
     mask = parse_list(machine.affinity)
     topology = read_topology()
     for option, typed in (("--cpus", request.cpus), ("--cpu-quota", request.cpu_quotas)):
         if typed is not None and not words(typed):
             raise BadInputError(f"{option} is empty", "leave it out for all CPUs, or give numbers, e.g. 1,2")
-    shapes = [Shape(cpus=choose(topology, mask, _number(n, int, "--cpus"))) for n in words(request.cpus or "")]
+    shapes = [CpuShape(cpus=choose_cpus(topology, mask, _number(n, int, "--cpus"))) for n in words(request.cpus or "")]
     for text in words(request.cpu_quotas or ""):
         quota = _number(text, float, "--cpu-quota")
-        shape = Shape(cpus=mask, quota=quota)
+        shape = CpuShape(cpus=mask, quota=quota)
         if machine.cpu_quota is not None and machine.cpu_quota <= quota:
             raise BadInputError(f"--cpu-quota {text}", f"expected less than {machine.cpu_quota:g}, the quota here")
         with confined(shape):  # refused here rather than in the middle of the night
             shapes.append(shape)
-    return list(dict.fromkeys(shapes)) or [Shape(cpus=mask)]
+    return list(dict.fromkeys(shapes)) or [CpuShape(cpus=mask)]
 
 
 def _number(text: str, kind: Callable[[str], _N], option: str) -> _N:
@@ -196,7 +203,7 @@ def _number(text: str, kind: Callable[[str], _N], option: str) -> _N:
         raise BadInputError(f"{option} is '{text}'", "expected numbers, e.g. 1,2") from None
 
 
-def _as_asked(
+def _matches_request(
     stored: Attributes,
     request: SuiteRequest,
     machine: Machine,
@@ -221,11 +228,11 @@ def _as_asked(
 
 def _is_of(subject: Subject, case: Case, quota_here: float | None) -> bool:
     """Return whether a study is of that case, by what it is of; `quota_here` is that of this process."""
-    there, workload = subject.machine, subject.workload
+    study_machine, workload = subject.machine, subject.workload
     quotas = [quota for quota in (case.shape.quota, quota_here) if quota is not None]
     return (
-        there.affinity == case.shape.affinity
-        and _same_quota(there.cpu_quota, min(quotas, default=None))
+        study_machine.affinity == case.shape.affinity
+        and _same_quota(study_machine.cpu_quota, min(quotas, default=None))
         and workload.fingerprint == case.workload.fingerprint
         and workload.mode == case.workload.mode
         and workload.execution is case.workload.execution
@@ -238,48 +245,50 @@ def _same_quota(a: float | None, b: float | None) -> bool:
     return a == b if a is None or b is None else abs(a - b) < 2 / PERIOD_US
 
 
-def run(suite: Suite, *, begins: Callable[[int, float], None], ends: Callable[[Done, float], None]) -> list[Done]:
+def run(
+    suite: Suite, *, on_start: Callable[[int, float], None], on_end: Callable[[FinishedCase, float], None]
+) -> list[FinishedCase]:
     """Run what is missing, one after another; `begins` and `ends` are told, with about how long all will yet take (s).
 
     A case that fails is kept as one; the others go on. Ends early where it is interrupted, or its time is over.
     """
     began_s = time.monotonic()
-    done: list[Done] = []
+    done: list[FinishedCase] = []
     for number in suite.missing:
         left = len(suite.missing) - len(done)
-        begins(number, left * _usual_s(suite, done))
-        made = _run(suite, number)
-        done.append(made)
-        ends(made, (left - 1) * _usual_s(suite, done))
+        on_start(number, left * _typical_s(suite, done))
+        result = _run(suite, number)
+        done.append(result)
+        on_end(result, (left - 1) * _typical_s(suite, done))
         over = suite.stop_after_s is not None and time.monotonic() - began_s >= suite.stop_after_s
-        if made.interrupted or over:
+        if result.interrupted or over:
             break
     return done
 
 
-def _usual_s(suite: Suite, done: Sequence[Done]) -> float:
+def _typical_s(suite: Suite, done: Sequence[FinishedCase]) -> float:
     """Return how long a case takes: as those that are done, or its budget."""
-    whole = [each.wall_s for each in done if each.study is not None]
-    return sum(whole) / len(whole) if whole else suite.budget_s
+    durations_s = [each.wall_s for each in done if each.study is not None]
+    return sum(durations_s) / len(durations_s) if durations_s else suite.budget_s
 
 
-def _run(suite: Suite, number: int) -> Done:
+def _run(suite: Suite, number: int) -> FinishedCase:
     """Run one search in a process of its own; nothing of the parent is awake meanwhile."""
     case, began_s = suite.cases[number], time.monotonic()
     try:
         return _search(case, suite.request, number, began_s)
     except (BadInputError, OSError, subprocess.SubprocessError, ValueError) as error:
         # Whatever it is, it is this one's: the next may run.
-        return Done(number=number, wall_s=time.monotonic() - began_s, failure=str(error))
+        return FinishedCase(number=number, wall_s=time.monotonic() - began_s, failure=str(error))
 
 
-def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> Done:
-    with tempfile.TemporaryFile("w+", errors="replace") as said, confined(case.shape) as enter:
+def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> FinishedCase:
+    with tempfile.TemporaryFile("w+", errors="replace") as stderr_file, confined(case.shape) as enter:
         child = subprocess.Popen(
             _command(case, request),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr_file,
             text=True,
             start_new_session=True,  # Ctrl-C reaches the suite alone, which hands it on once
             preexec_fn=enter,  # there is one thread
@@ -291,22 +300,22 @@ def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> D
             interrupted = True
             child.terminate()
             out, _ = child.communicate()
-        said.seek(0)
-        lines = [line for line in said.read().splitlines() if line.strip()]
+        stderr_file.seek(0)
+        lines = [line for line in stderr_file.read().splitlines() if line.strip()]
     wall_s = time.monotonic() - began_s
     if interrupted or child.returncode == _INTERRUPTED:
-        return Done(number=number, wall_s=wall_s, interrupted=True, failure="interrupted")
+        return FinishedCase(number=number, wall_s=wall_s, interrupted=True, failure="interrupted")
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
-        return Done(number=number, wall_s=wall_s, failure=f"it was killed ({name}): is there memory enough?")
+        return FinishedCase(number=number, wall_s=wall_s, failure=f"it was killed ({name}): is there memory enough?")
     if child.returncode != 0:
         last = (lines or [f"it ended with {child.returncode}"])[-1]
-        return Done(number=number, wall_s=wall_s, failure=last.removeprefix("tftune: "))
-    return Done(number=number, wall_s=wall_s, study=msgspec.json.decode(out, type=StudyResult))
+        return FinishedCase(number=number, wall_s=wall_s, failure=last.removeprefix("tftune: "))
+    return FinishedCase(number=number, wall_s=wall_s, study=msgspec.json.decode(out, type=StudyResult))
 
 
 def _command(case: Case, request: SuiteRequest) -> list[str]:
-    command = [sys.executable, "-m", "tuner", "search", *case.asked.words, "--mode", case.asked.mode]
+    command = [sys.executable, "-m", "tuner", "search", *case.spec.words, "--mode", case.spec.mode]
     command += ["--framework", request.framework]
     command += ["--python", str(case.python), "--space", request.space, "--time-budget", request.time_budget]
     command += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]

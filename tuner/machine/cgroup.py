@@ -15,18 +15,18 @@ _UNLIMITED_BYTES = 1 << 60  # v1 says "no limit" with a page-rounded 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CgroupLimits:
     """What the cgroups allow: `cpu_quota` in CPUs and `memory_bytes`; None is no limit."""
 
     cpu_quota: float | None
     memory_bytes: int | None
 
 
-def read_limits(root: Path = Path("/")) -> Limits:
+def read_limits(root: Path = Path("/")) -> CgroupLimits:
     """Return the tightest limits on the process whose `/proc/self` lies below `root`."""
     quotas = [q for folder in _groups(root, "cpu") for q in _readings(folder, (_quota_v2, _quota_v1))]
     limits = [m for folder in _groups(root, "memory") for m in _readings(folder, (_memory_v2, _memory_v1))]
-    return Limits(cpu_quota=min(quotas, default=None), memory_bytes=int(min(limits)) if limits else None)
+    return CgroupLimits(cpu_quota=min(quotas, default=None), memory_bytes=int(min(limits)) if limits else None)
 
 
 def used_memory_bytes(root: Path = Path("/")) -> int | None:
@@ -43,8 +43,8 @@ def used_memory_bytes(root: Path = Path("/")) -> int | None:
 
 def throttled_s(root: Path = Path("/")) -> float:
     """Return for how long (s) the CPU quota has held this process's groups back so far: the worst one's figure."""
-    found = [s for folder in _groups(root, "cpu") for s in _readings(folder, (_throttled_v2, _throttled_v1))]
-    return max(found, default=0.0)
+    readings_s = [s for folder in _groups(root, "cpu") for s in _readings(folder, (_throttled_v2, _throttled_v1))]
+    return max(readings_s, default=0.0)
 
 
 def cpu_groups(root: Path = Path("/")) -> list[Path]:
@@ -54,15 +54,15 @@ def cpu_groups(root: Path = Path("/")) -> list[Path]:
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield this process's group and its ancestors, up to the mount, in each hierarchy with `controller`."""
-    own = _own_paths(root)
+    own_paths = _own_paths(root)
     for mount_root, mount_point, names in _mounts(root):
         key = "" if names is None else controller
         if names is not None and controller not in names:
             continue
-        if key not in own:
+        if key not in own_paths:
             continue
         top = root / mount_point.relative_to("/")
-        below = _below(own[key], mount_root)
+        below = _below(own_paths[key], mount_root)
         folder = top / below
         if not folder.is_dir():  # a container sees its own group as the mount's top
             folder = top
@@ -86,8 +86,8 @@ def _own_paths(root: Path) -> dict[str, PurePosixPath]:
     """Return this process's group by controller; the v2 hierarchy has the empty name."""
     paths: dict[str, PurePosixPath] = {}
     for line in _lines(root / "proc/self/cgroup"):
-        _, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
+        _, _, remainder = line.partition(":")
+        names, _, path = remainder.partition(":")
         for name in names.split(","):
             paths[name] = PurePosixPath(path)
     return paths

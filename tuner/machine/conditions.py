@@ -90,13 +90,13 @@ def between(before: Reading, after: Reading, *, cpus: str) -> Conditions:
     n_cpus = len(parse_list(cpus))
     elapsed = max(after.monotonic_s - before.monotonic_s, 1e-9)
     foreign = max(0.0, (after.busy_s - before.busy_s) - (after.own_s - before.own_s)) / elapsed
-    known = before.pressure_s is not None and after.pressure_s is not None
+    has_pressure = before.pressure_s is not None and after.pressure_s is not None
     return Conditions(
         elapsed_s=elapsed,
         n_cpus=n_cpus,
         steal_share=max(0.0, after.steal_s - before.steal_s) / (n_cpus * elapsed),
         foreign_cpus=min(foreign, float(n_cpus)),
-        pressure_share=((after.pressure_s or 0.0) - (before.pressure_s or 0.0)) / elapsed if known else None,
+        pressure_share=((after.pressure_s or 0.0) - (before.pressure_s or 0.0)) / elapsed if has_pressure else None,
         throttled_share=(after.throttled_s - before.throttled_s) / elapsed,
         hot=None if before.hot is None or after.hot is None else after.hot - before.hot,
         mhz=None if before.mhz is None or after.mhz is None else (before.mhz + after.mhz) / 2,
@@ -111,12 +111,12 @@ class Watch:
         self._cpus = cpus
         self._before = read(cpus)
 
-    def seen(self) -> Conditions:
+    def conditions(self) -> Conditions:
         """Return what has happened since."""
         return between(self._before, read(self._cpus), cpus=self._cpus)
 
 
-def asleep_s() -> float:
+def suspended_s() -> float:
     """Return for how long (s) the machine has slept since it was started: a difference of two tells of a pause."""
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())
 
@@ -125,9 +125,9 @@ def _jiffies(root: Path, mask: frozenset[int]) -> list[list[int]]:
     """Return the counters of the CPUs in the mask."""
     rows = []
     for line in _text(root / "proc/stat").splitlines():
-        name, _, rest = line.partition(" ")
+        name, _, fields_text = line.partition(" ")
         if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in mask:
-            row = [int(field) for field in rest.split()]
+            row = [int(field) for field in fields_text.split()]
             rows.append(row + [0] * (10 - len(row)))
     return rows
 
@@ -139,8 +139,8 @@ def _busy(row: list[int]) -> int:
 
 def _own_s() -> float:
     """Return the CPU time of this process, of its live descendants, and of those that they have seen off."""
-    mine = os.times()
-    total = mine.user + mine.system + mine.children_user + mine.children_system
+    own_times = os.times()
+    total = own_times.user + own_times.system + own_times.children_user + own_times.children_system
     for process in psutil.Process().children(recursive=True):
         try:
             used = process.cpu_times()
@@ -158,15 +158,15 @@ def _pressure_s(root: Path) -> float | None:
 
 
 def _sum(root: Path, mask: frozenset[int], file: str) -> int | None:
-    found = [_text(root / f"sys/devices/system/cpu/cpu{cpu}/{file}").strip() for cpu in sorted(mask)]
-    counts = [int(text) for text in found if text.isdigit()]
+    texts = [_text(root / f"sys/devices/system/cpu/cpu{cpu}/{file}").strip() for cpu in sorted(mask)]
+    counts = [int(text) for text in texts if text.isdigit()]
     return sum(counts) if counts else None
 
 
 def _mhz(root: Path, mask: frozenset[int]) -> float | None:
     """Return the mean frequency of the CPUs in the mask."""
-    found = [_text(root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq").strip() for cpu in sorted(mask)]
-    khz = [int(text) for text in found if text.isdigit()]
+    texts = [_text(root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq").strip() for cpu in sorted(mask)]
+    khz = [int(text) for text in texts if text.isdigit()]
     return sum(khz) / len(khz) / 1000 if khz else None
 
 

@@ -23,14 +23,14 @@ from tuner.machine.cpulist import format_list
 from tuner.machine.topology import Topology
 
 PERIOD_US = 100_000
-LEAST_QUOTA = 0.05
+MIN_QUOTA = 0.05
 """Of a CPU: below it, TensorFlow would not become ready within any patience."""
 _NAME = "tftune-"
 _EMPTY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class CpuShape:
     """What processes may use of a host: its CPUs, and a quota (in CPUs) where one is laid on beside them.
 
     Raises BadInputError for a quota that limits nothing, or lets nothing run.
@@ -40,8 +40,8 @@ class Shape:
     quota: float | None = None
 
     def __post_init__(self) -> None:
-        if self.quota is not None and not LEAST_QUOTA <= self.quota < len(self.cpus):
-            expected = f"expected CPUs, at least {LEAST_QUOTA:g} and less than the {len(self.cpus)} that there are"
+        if self.quota is not None and not MIN_QUOTA <= self.quota < len(self.cpus):
+            expected = f"expected CPUs, at least {MIN_QUOTA:g} and less than the {len(self.cpus)} that there are"
             raise BadInputError(f"--cpu-quota {self.quota:g}", expected)
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Shape:
         return format_list(self.cpus)
 
 
-def choose(topology: Topology, mask: frozenset[int], n: int) -> frozenset[int]:
+def choose_cpus(topology: Topology, mask: frozenset[int], n: int) -> frozenset[int]:
     """Return `n` CPUs of a mask that lie beside each other: cores of one package first, one hardware thread of each.
 
     Raises BadInputError where there are not so many.
@@ -69,7 +69,7 @@ def choose(topology: Topology, mask: frozenset[int], n: int) -> frozenset[int]:
 
 
 @contextmanager
-def confined(shape: Shape, root: Path = Path("/")) -> Iterator[Callable[[], None]]:
+def confined(shape: CpuShape, root: Path = Path("/")) -> Iterator[Callable[[], None]]:
     """Yield what a new process has to call, before it becomes another program, to be confined to a shape.
 
     The process also ends when its parent does. Raises BadInputError where the rights for a quota are missing.
@@ -90,14 +90,14 @@ def confined(shape: Shape, root: Path = Path("/")) -> Iterator[Callable[[], None
 @contextmanager
 def _group(quota: float, root: Path) -> Iterator[Path]:
     """Make a cgroup with a quota, and remove it when nothing runs in it any more."""
-    found = _make(quota, root)
+    group = _make(quota, root)
     try:
-        yield found
+        yield group
     finally:
         deadline = time.monotonic() + _EMPTY_S
         while True:
             try:
-                found.rmdir()
+                group.rmdir()
                 break
             except OSError:  # what was killed a moment ago is still leaving
                 if time.monotonic() > deadline:

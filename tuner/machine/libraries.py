@@ -26,18 +26,18 @@ def intel_openmp() -> Path | None:
         files = importlib.metadata.files(INTEL_OPENMP) or []
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = [Path(str(file.locate())).resolve() for file in files if file.name == "libiomp5.so"]
-    return next((path for path in found if path.is_file()), None)
+    paths = [Path(str(file.locate())).resolve() for file in files if file.name == "libiomp5.so"]
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _installed(stem: str) -> Path | None:
     """Return the library that the loader would take for a name, by its full path."""
     try:
-        known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+        cache_listing = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
     except OSError:
-        known = ""
+        cache_listing = ""
     # Only libraries of this machine's own word size can be preloaded: they come first in the loader's list.
-    match = re.search(rf"^\s*lib{re.escape(stem)}\.so\S* .*=> (\S+)$", known, re.MULTILINE)
+    match = re.search(rf"^\s*lib{re.escape(stem)}\.so\S* .*=> (\S+)$", cache_listing, re.MULTILINE)
     if match:
         return Path(match[1])
     return next((path for folder in _FOLDERS for path in sorted(Path(folder).glob(f"lib{stem}.so*"))), None)

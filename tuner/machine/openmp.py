@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tuner.errors import TunerError
 from tuner.machine.cpulist import format_list
-from tuner.places import CHILD, boot
+from tuner.paths import CHILD, boot_arguments
 
 _TIMEOUT_S = 30.0
 _REJECTED = re.compile(
@@ -49,8 +49,8 @@ def bind(library: Path, env: Mapping[str, str], *, n_threads: int, cpus: str | N
     cannot be loaded or asked.
     """
     # A value may ask the library not to warn; here it is asked to.
-    asked = tuple(sorted((name, env[name].replace("nowarnings", "warnings")) for name in VARIABLES if name in env))
-    return _bind(library, asked, n_threads, cpus or format_list(os.sched_getaffinity(0)))
+    variables = tuple(sorted((name, env[name].replace("nowarnings", "warnings")) for name in VARIABLES if name in env))
+    return _bind(library, variables, n_threads, cpus or format_list(os.sched_getaffinity(0)))
 
 
 @functools.cache
@@ -58,7 +58,7 @@ def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, cpus:
     neutral = {name: value for name, value in os.environ.items() if not name.startswith(("KMP_", "OMP_", "GOMP_"))}
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-S", *boot(CHILD, "binding"), str(library), str(n_threads), cpus],
+            [sys.executable, "-I", "-S", *boot_arguments(CHILD, "binding"), str(library), str(n_threads), cpus],
             env=neutral | dict(env) | {"KMP_WARNINGS": "true"},
             stdin=subprocess.DEVNULL,
             capture_output=True,

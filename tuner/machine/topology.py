@@ -106,9 +106,9 @@ def _siblings(root: Path, cpu: int, names: tuple[str, ...]) -> frozenset[int]:
     """Return the set that the first existing file of `names` gives, as a list or as a mask."""
     folder = root / _CPUS / f"cpu{cpu}" / "topology"
     for name in names:
-        found = _cpu_set(folder, f"{name}_list", name)
-        if found:
-            return found
+        cpus = _cpu_set(folder, f"{name}_list", name)
+        if cpus:
+            return cpus
     return frozenset({cpu})
 
 

@@ -38,6 +38,6 @@ def deviation(reference: Sample | None, candidate: Sample | None) -> float | Non
     return worst
 
 
-def computes_apart(a: Sample | None, b: Sample | None) -> bool:
+def outputs_differ(a: Sample | None, b: Sample | None) -> bool:
     """Return whether the outputs of two processes of one setting differ by more than rounding does."""
     return (deviation(a, b) or 0.0) > _ROUNDING

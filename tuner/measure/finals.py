@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.machine.conditions import asleep_s
+from tuner.machine.conditions import suspended_s
 from tuner.measure import interruption
 from tuner.measure.interruption import Interruption
 from tuner.measure.objective import Objective
@@ -30,7 +30,7 @@ INCUMBENT = "incumbent"
 SIMPLER = "simpler"
 """The simplest of the settings that the search could not tell apart from the incumbent."""
 SAME_BATCH = "@same-batch"
-_MOST_REPEATS = 2  # of one slice: what stalls for ever is slow
+_MAX_REPEATS = 2  # of one slice: what stalls for ever is slow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +124,11 @@ def run_round(
     they come in groups, in a random order like everything else.
     """
     result = Round(fresh=fresh)
-    slept_s = asleep_s()
+    slept_s = suspended_s()
     order = [contenders[i] for i in rng.permutation(len(contenders))]
-    for at in range(0, len(order), plan.resident):
-        _run_group(order[at : at + plan.resident], launcher, plan, rng, result)
-    slept = interruption.slept(asleep_s() - slept_s)
+    for at in range(0, len(order), plan.max_resident):
+        _run_group(order[at : at + plan.max_resident], launcher, plan, rng, result)
+    slept = interruption.suspended(suspended_s() - slept_s)
     if slept is not None:
         result.interruptions.insert(0, slept)
     return result
@@ -138,7 +138,7 @@ def _run_group(
     group: Sequence[Contender], launcher: Launcher, plan: FinalsPlan, rng: np.random.Generator, result: Round
 ) -> None:
     """Time the contenders that live together."""
-    started = start_together(launcher, [(c.setting, c.deployment) for c in group], parallel=plan.parallel)
+    started = start_together(launcher, [(c.setting, c.deployment) for c in group], parallel=plan.n_parallel_starts)
     live: dict[str, Process] = {}
     usual_s: dict[str, list[float]] = {}
     ran: list[Slice] = []
@@ -151,9 +151,9 @@ def _run_group(
             usual_s[name] = [start.facts.step_s]
     n_failed = len(result.failures)
     try:
-        for _ in range(plan.laps):
-            lap = [str(name) for name in rng.permutation(sorted(live))]
-            for name in lap + lap[::-1]:
+        for _ in range(plan.passes):
+            order = [str(name) for name in rng.permutation(sorted(live))]
+            for name in order + order[::-1]:
                 if name in live:
                     ran += _time(name, plan.slice_s, usual_s[name], live, result)
         still = interruption.idle(ran, "a round")
@@ -176,10 +176,10 @@ def _time(name: str, slice_s: float, usual_s: list[float], live: dict[str, Proce
     ran: list[Slice] = []
     try:
         process.resume()
-        for repeats in range(_MOST_REPEATS + 1):
+        for repeats in range(_MAX_REPEATS + 1):
             ran.append(process.slice(slice_s))
             stalled = interruption.stalled(usual_s, ran[-1:])
-            if stalled is None or repeats == _MOST_REPEATS:
+            if stalled is None or repeats == _MAX_REPEATS:
                 break
             result.repeated.append(stalled)
         process.pause()
@@ -202,7 +202,9 @@ def failures(rounds: Sequence[Round]) -> dict[str, str]:
     return {name: text for round_ in rounds for name, text in round_.failures.items()}
 
 
-def table(rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective) -> tuple[list[str], Array]:
+def log_rates(
+    rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective
+) -> tuple[list[str], Array]:
     """Return (names, y): the contenders that ran, and their mean log rates in the rounds that count, shape (r, c).
 
     NaN where a contender did not run in a round. One that failed in more than half of its rounds is left out, with no
@@ -228,6 +230,10 @@ def rates(names: Sequence[str], y: Array, incumbent: str) -> dict[str, float]:
     """
     if incumbent not in names:
         return {name: float(np.nanmean(y[:, j])) for j, name in enumerate(names)}
-    own = y[:, names.index(incumbent)]
-    apart = {name: y[:, j] - own for j, name in enumerate(names)}
-    return {name: float(np.nanmean(own) + np.nanmean(each)) for name, each in apart.items() if not np.isnan(each).all()}
+    incumbent_rates = y[:, names.index(incumbent)]
+    differences = {name: y[:, j] - incumbent_rates for j, name in enumerate(names)}
+    return {
+        name: float(np.nanmean(incumbent_rates) + np.nanmean(each))
+        for name, each in differences.items()
+        if not np.isnan(each).all()
+    }

@@ -22,7 +22,7 @@ _STALLED, _STALL_S = 5.0, 2.0  # a slice this many times slower than usual, and 
 class Kind(StrEnum):
     """What happened."""
 
-    ASLEEP = "asleep"
+    SUSPENDED = "asleep"
     STALLED = "stalled"
     FORKS_DIFFER = "forks differ"
 
@@ -45,17 +45,17 @@ class Interruption:
             return cls(Kind(data["kind"]), data["text"])
         if data == FORKS_DIFFER.text:
             return FORKS_DIFFER
-        return cls(Kind.STALLED if data.startswith("a slice stalled") else Kind.ASLEEP, data)
+        return cls(Kind.STALLED if data.startswith("a slice stalled") else Kind.SUSPENDED, data)
 
 
 FORKS_DIFFER = Interruption(Kind.FORKS_DIFFER, "forked processes differ from fresh ones")
 """Why a round of forked processes does not count."""
 
 
-def slept(seconds: float) -> Interruption | None:
+def suspended(seconds: float) -> Interruption | None:
     """Return that the machine slept for so long meanwhile, None if it did not."""
     text = f"the machine slept for {seconds:.0f} s"
-    return Interruption(Kind.ASLEEP, text) if seconds > _ASLEEP_S else None
+    return Interruption(Kind.SUSPENDED, text) if seconds > _ASLEEP_S else None
 
 
 def idle(slices: Sequence[Slice], where: str) -> Interruption | None:
@@ -64,7 +64,7 @@ def idle(slices: Sequence[Slice], where: str) -> Interruption | None:
     gaps_s = [after.start_s - before.start_s - before.elapsed_s for before, after in itertools.pairwise(in_time)]
     longest_s = max(gaps_s, default=0.0)
     text = f"nothing ran for {longest_s:.0f} s in the middle of {where}"
-    return Interruption(Kind.ASLEEP, text) if longest_s > _IDLE_S else None
+    return Interruption(Kind.SUSPENDED, text) if longest_s > _IDLE_S else None
 
 
 def stalled(usual_s: Sequence[float], new: Sequence[Slice]) -> Interruption | None:
@@ -72,10 +72,10 @@ def stalled(usual_s: Sequence[float], new: Sequence[Slice]) -> Interruption | No
 
     `usual_s` are steps (s) that are known of the process.
     """
-    usual = statistics.median_low([*usual_s, *(step_s(s) for s in new)])
+    usual_step_s = statistics.median_low([*usual_s, *(step_s(s) for s in new)])
     slow = max(new, key=step_s)
-    if step_s(slow) > _STALLED * usual and slow.elapsed_s > _STALL_S:
-        text = f"a slice stalled: {slow.elapsed_s:.1f} s where {slow.n_steps * usual:.1f} s are usual"
+    if step_s(slow) > _STALLED * usual_step_s and slow.elapsed_s > _STALL_S:
+        text = f"a slice stalled: {slow.elapsed_s:.1f} s where {slow.n_steps * usual_step_s:.1f} s are usual"
         return Interruption(Kind.STALLED, text)
     return None
 

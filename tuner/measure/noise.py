@@ -9,25 +9,28 @@ import numpy as np
 
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, log_ratios
+from tuner.stats import noise
 from tuner.stats.estimate import Array
-from tuner.stats.noise import Noise, components, process_sds
 
 
-def gauge(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> Noise:
+def estimate_noise(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> noise.Noise:
     """Return the noise that pairs of one setting with itself show, in the light of the prior.
 
     Raises ValueError where no pair has a quad.
     """
-    whole = [pair for pair in pairs if pair.n_quads]
-    x = [log_ratios(pair, objective, batch_sizes=(batch_size, batch_size)) for pair in whole]
-    sides = [[side.reshape(-1, 2).mean(axis=1) for side in _log_rates(pair, objective, batch_size)] for pair in whole]
-    return components(x, [float(rate) for a, b in sides for rate in (a + b) / 2])
+    measured_pairs = [pair for pair in pairs if pair.n_blocks]
+    x = [log_ratios(pair, objective, batch_sizes=(batch_size, batch_size)) for pair in measured_pairs]
+    sides = [
+        [side.reshape(-1, 2).mean(axis=1) for side in _log_rates(pair, objective, batch_size)]
+        for pair in measured_pairs
+    ]
+    return noise.components(x, [float(rate) for a, b in sides for rate in (a + b) / 2])
 
 
-def together(studies: Sequence[Sequence[Pair]], objective: Objective) -> list[float]:
+def process_sds(studies: Sequence[Sequence[Pair]], objective: Objective) -> list[float]:
     """Return σ_p in studies of one machine and build, of each in the light of all, from the pairs of each."""
-    x = [[log_ratios(pair, objective, batch_sizes=(1, 1)) for pair in pairs if pair.n_quads] for pairs in studies]
-    return process_sds(x)
+    x = [[log_ratios(pair, objective, batch_sizes=(1, 1)) for pair in pairs if pair.n_blocks] for pairs in studies]
+    return noise.process_sds(x)
 
 
 def slice_sd(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> float:

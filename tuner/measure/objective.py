@@ -30,7 +30,7 @@ class Objective(StrEnum):
         Of several numbers it is their median: the first ones of a run are often from its warm-up.
         """
         if self is Objective.THROUGHPUT:
-            n_steps, elapsed_s = slice_.settled
+            n_steps, elapsed_s = slice_.counted_steps
             return math.log(n_steps * batch_size / elapsed_s)
         if self is Objective.LATENCY:
             return -math.log(statistics.median(slice_.step_s))

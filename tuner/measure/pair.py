@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.machine.conditions import asleep_s
+from tuner.machine.conditions import suspended_s
 from tuner.measure import interruption
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
@@ -26,7 +26,7 @@ from tuner.stats.estimate import Array
 from tuner.trial.launcher import Process
 from tuner.trial.outcome import Slice, TrialFailure
 
-_MANY = 20  # a machine that never stays awake is measured in the end, whatever that is worth
+_MAX_SUSPENDED_BLOCKS = 20  # a machine that never stays awake is measured in the end, whatever that is worth
 
 
 class ReferenceLost(Exception):  # noqa: N818  # as TrialFailure: a state of the study, not an error of the tool
@@ -45,11 +45,11 @@ class PairPlan:
     """
 
     slice_s: float = 0.5
-    min_quads: int = 1
-    max_quads: int = 8
-    max_repeats: int = 3
+    min_blocks: int = 1
+    max_blocks: int = 8
+    max_repeated_blocks: int = 3
 
-    def ask_for(self, step_s: float) -> float:
+    def request_s(self, step_s: float) -> float:
         """Return for how long (s) to ask, so that a slice is the whole number of steps nearest to `slice_s`.
 
         A slice ends with the first step that ends after the time asked for, so half a step less is asked for.
@@ -69,7 +69,7 @@ class Pair:
     interruptions: list[Interruption] = field(default_factory=list)
 
     @property
-    def n_quads(self) -> int:
+    def n_blocks(self) -> int:
         """Return the number of complete quads."""
         return len(self.reference) // 2
 
@@ -80,7 +80,7 @@ class Pair:
 
     def is_long(self, limit_s: float) -> bool:
         """Return whether one more quad would make its slices last for more than `limit_s`."""
-        return self.timed_s * (1 + 1 / max(self.n_quads, 1)) > limit_s
+        return self.timed_s * (1 + 1 / max(self.n_blocks, 1)) > limit_s
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Pair:
@@ -116,7 +116,7 @@ def measure_pair(
     step_s: tuple[float, float] | None = None,
     enough: Callable[[Pair], bool],
     pair: Pair | None = None,
-    slept: Callable[[], float] = asleep_s,
+    slept: Callable[[], float] = suspended_s,
 ) -> Pair:
     """Return the slices of a warm pair, after those of an earlier `pair` of the two if one is given.
 
@@ -125,34 +125,36 @@ def measure_pair(
     as `enough` says so. Raises TrialFailure for the candidate's failure, ReferenceLost for the reference's.
     """
     pair = pair or Pair()
-    while pair.n_quads < plan.max_quads:
-        ask = _ask(pair, plan, step_s)
+    while pair.n_blocks < plan.max_blocks:
+        ask = _request_s(pair, plan, step_s)
         slept_s = slept()
-        quad = _quad(reference, candidate, ask, mirrored=pair.n_quads % 2 == 1)
-        why = _interruption(pair, quad, slept() - slept_s)
-        if why is not None and len(pair.interruptions) < (plan.max_repeats if why.kind is Kind.STALLED else _MANY):
+        block = _measure_block(reference, candidate, ask, mirrored=pair.n_blocks % 2 == 1)
+        why = _interruption(pair, block, slept() - slept_s)
+        if why is not None and len(pair.interruptions) < (
+            plan.max_repeated_blocks if why.kind is Kind.STALLED else _MAX_SUSPENDED_BLOCKS
+        ):
             pair.interruptions.append(why)
             continue
-        pair.reference.extend(quad[0])
-        pair.candidate.extend(quad[1])
-        if pair.n_quads >= plan.min_quads and enough(pair):
+        pair.reference.extend(block[0])
+        pair.candidate.extend(block[1])
+        if pair.n_blocks >= plan.min_blocks and enough(pair):
             break
     return pair
 
 
-def _ask(pair: Pair, plan: PairPlan, step_s: tuple[float, float] | None) -> tuple[float, float]:
+def _request_s(pair: Pair, plan: PairPlan, step_s: tuple[float, float] | None) -> tuple[float, float]:
     """Return for how long (s) to ask the reference and the candidate: by the steps seen, before any by `step_s`.
 
     What a process told of its warm-up may be one step, with tracing in it, beside others that started too.
     """
-    if pair.n_quads:
+    if pair.n_blocks:
         steps = (statistics.median(map(interruption.step_s, side)) for side in (pair.reference, pair.candidate))
-        reference, candidate = (plan.ask_for(step) for step in steps)
+        reference, candidate = (plan.request_s(step) for step in steps)
         return reference, candidate
-    return (plan.slice_s, plan.slice_s) if step_s is None else (plan.ask_for(step_s[0]), plan.ask_for(step_s[1]))
+    return (plan.slice_s, plan.slice_s) if step_s is None else (plan.request_s(step_s[0]), plan.request_s(step_s[1]))
 
 
-def _quad(
+def _measure_block(
     reference: Process, candidate: Process, ask: tuple[float, float], *, mirrored: bool
 ) -> tuple[list[Slice], list[Slice]]:
     """Return two slices of the reference and two of the candidate: ABBA, or BAAB if mirrored."""
@@ -165,11 +167,11 @@ def _quad(
     return first + _reference_slices(reference, ask[0], 1), middle
 
 
-def _interruption(pair: Pair, quad: tuple[list[Slice], list[Slice]], slept_s: float) -> Interruption | None:
+def _interruption(pair: Pair, block: tuple[list[Slice], list[Slice]], slept_s: float) -> Interruption | None:
     """Return why a quad does not count, None if it does."""
-    sides = ((pair.reference, quad[0]), (pair.candidate, quad[1]))
-    stalls = (interruption.stalled([interruption.step_s(s) for s in known], new) for known, new in sides)
-    reasons = (interruption.slept(slept_s), interruption.idle(quad[0] + quad[1], "a quad"), *stalls)
+    earlier_and_new = ((pair.reference, block[0]), (pair.candidate, block[1]))
+    stalls = (interruption.stalled([interruption.step_s(s) for s in earlier], new) for earlier, new in earlier_and_new)
+    reasons = (interruption.suspended(slept_s), interruption.idle(block[0] + block[1], "a quad"), *stalls)
     return next((reason for reason in reasons if reason is not None), None)
 
 

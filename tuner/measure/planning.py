@@ -11,11 +11,11 @@ from scipy.special import stdtrit
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.noise import Noise
 
-USUAL_ROUNDS = 10
+TYPICAL_ROUNDS = 10
 """Rounds that the default budget of a search has time for: the noise floor is that of these."""
 PRIMARY_TIME = 0.5
 """Of the time of the finals, at most, so much is the primary comparison's alone."""
-_FEWEST_LAPS, _MOST_LAPS = 2, 6
+_MIN_PASSES, _MAX_PASSES = 2, 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,28 +34,28 @@ class FinalsPlan:
     """
 
     slice_s: float = 0.5
-    laps: int = 2
-    parallel: int = 2
-    resident: int = 12
+    passes: int = 2
+    n_parallel_starts: int = 2
+    max_resident: int = 12
     min_rounds: int = 3
     max_rounds: int = 40
 
     @property
-    def slices(self) -> int:
+    def slices_per_round(self) -> int:
         """Return how many slices of each contender a round has."""
-        return 2 * self.laps
+        return 2 * self.passes
 
     def round_s(self, costs: Sequence[Cost]) -> float:
         """Return about how long a round lasts."""
-        starts = sum(cost.start_s for cost in costs) / min(self.parallel, len(costs))
-        return starts + self.slices * sum(self.slice_for(cost.step_s) for cost in costs)
+        starts = sum(cost.start_s for cost in costs) / min(self.n_parallel_starts, len(costs))
+        return starts + self.slices_per_round * sum(self.slice_for(cost.step_s) for cost in costs)
 
     def slice_for(self, step_s: float) -> float:
         """Return how long a slice lasts on average when a step takes `step_s`: it ends with a whole step."""
         return max(step_s, self.slice_s + step_s / 2)
 
 
-def fit_plan(
+def choose_passes(
     plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, left_s: float | None, resident: int | None
 ) -> FinalsPlan:
     """Return the plan with the laps that make the primary comparison's interval narrowest in the time it has.
@@ -65,32 +65,39 @@ def fit_plan(
     weather that lasts for longer than a slice is in all slices of it. `costs` are those of the two that are compared;
     `resident` is the number of processes that memory holds, None if that is not known.
     """
-    fitting = plan.resident if resident is None else max(1, min(plan.resident, resident))
-    plan = replace(plan, resident=fitting)
-    time_s = USUAL_ROUNDS * plan.round_s(costs) if left_s is None else PRIMARY_TIME * left_s
+    fitting = plan.max_resident if resident is None else max(1, min(plan.max_resident, resident))
+    plan = replace(plan, max_resident=fitting)
+    time_s = TYPICAL_ROUNDS * plan.round_s(costs) if left_s is None else PRIMARY_TIME * left_s
 
-    def half_width(laps: int) -> float:
-        candidate = replace(plan, laps=laps)
+    def half_width(passes: int) -> float:
+        candidate = replace(plan, passes=passes)
         n = min(plan.max_rounds, int(time_s / candidate.round_s(costs)))
         if n < plan.min_rounds:
             return math.inf
-        return -float(stdtrit(n - 1, 0.025)) * noise.finals_se(rounds=n, slices=candidate.slices)
+        return -float(stdtrit(n - 1, 0.025)) * noise.finals_se(rounds=n, slices=candidate.slices_per_round)
 
-    laps = [laps for laps in range(_FEWEST_LAPS, _MOST_LAPS + 1) if math.isfinite(half_width(laps))]
-    return replace(plan, laps=min(laps, key=half_width, default=1))
+    feasible_passes = [
+        feasible_passes
+        for feasible_passes in range(_MIN_PASSES, _MAX_PASSES + 1)
+        if math.isfinite(half_width(feasible_passes))
+    ]
+    return replace(plan, passes=min(feasible_passes, key=half_width, default=1))
 
 
-def needed_s(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, gain: float) -> float:
+def required_time_s(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, gain: float) -> float:
     """Return the time (s) in which the primary comparison finds a true `gain` in 90 % of cases, by the noise.
 
     As many rounds at most as the plan has; `costs` are those of the two that are compared.
     """
     rounds = plan.min_rounds
-    while rounds < plan.max_rounds and noise.detectable(rounds=rounds, slices=plan.slices, margin=MARGIN) > gain:
+    while (
+        rounds < plan.max_rounds
+        and noise.detectable_gain(rounds=rounds, slices=plan.slices_per_round, margin=MARGIN) > gain
+    ):
         rounds += 1
     return rounds * plan.round_s(costs)
 
 
-def noise_floor(noise: Noise, plan: FinalsPlan, *, rounds: int = USUAL_ROUNDS) -> float:
+def noise_floor(noise: Noise, plan: FinalsPlan, *, rounds: int = TYPICAL_ROUNDS) -> float:
     """Return what A against A stays below in 95 % of finals of the usual length, as a ratio minus 1."""
-    return noise.floor(rounds=rounds, slices=plan.slices)
+    return noise.floor(rounds=rounds, slices=plan.slices_per_round)

@@ -11,14 +11,14 @@ import numpy as np
 from tuner.measure.finals import INCUMBENT, SAME_BATCH, Contender
 from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
-from tuner.stats.equivalence import MARGIN, SAME, UNMEASURED, Verdict, Word, judge
+from tuner.stats.equivalence import IDENTICAL, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate, paired
 
-_FEWEST_TOGETHER = 4  # rounds of two rivals, below which they are compared by way of the incumbent
+_MIN_SESSIONS = 4  # rounds of two rivals, below which they are compared by way of the incumbent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class FinalsEstimates:
     """What finals say: their contenders, the mean log rates (see `tuner.measure.finals.table`), the levels of claims.
 
     `levels` are those of the intervals of the incumbent against each rival, by the rival's first name.
@@ -32,13 +32,13 @@ class Standing:
     levels: Mapping[str, float]
     margin: float = MARGIN
 
-    def between(self, a: str, b: str) -> Estimate | None:
+    def log_ratio(self, a: str, b: str) -> Estimate | None:
         """Return the log-ratio of contender `b` to `a`; None where nothing is known of it.
 
         Of two that seldom ran together it is told by way of the incumbent, with which each of them did.
         """
         direct = self._paired(a, b)
-        if direct is not None and (direct.n >= _FEWEST_TOGETHER or self.incumbent in (a, b)):
+        if direct is not None and (direct.n >= _MIN_SESSIONS or self.incumbent in (a, b)):
             return direct
         first, second = self._paired(self.incumbent, a), self._paired(self.incumbent, b)
         return None if first is None or second is None else second.minus(first)
@@ -59,40 +59,42 @@ class Standing:
 
     def verdict(self, a: str, b: str) -> Verdict:
         """Return the verdict on contender `b` against `a`."""
-        estimate, level = self.between(a, b), self.level(a, b)
+        estimate, level = self.log_ratio(a, b), self.level(a, b)
         if a == b:
-            return SAME
+            return IDENTICAL
         if estimate is None or level is None:
             return UNMEASURED
-        return judge(estimate, level=level, margin=self.margin)
+        return verdict_on(estimate, level=level, margin=self.margin)
 
 
-def judge_all(standing: Standing) -> dict[str, Verdict]:
+def all_verdicts(estimates: FinalsEstimates) -> dict[str, Verdict]:
     """Return the verdict on the incumbent against every other name of every contender."""
     verdicts: dict[str, Verdict] = {}
-    for contender in standing.contenders:
+    for contender in estimates.contenders:
         first = contender.names[0]
-        if first == standing.incumbent:
-            verdict = SAME
+        if first == estimates.incumbent:
+            verdict = IDENTICAL
         else:
-            verdict = standing.verdict(first, standing.incumbent) if first in standing.levels else UNMEASURED
+            verdict = estimates.verdict(first, estimates.incumbent) if first in estimates.levels else UNMEASURED
         verdicts |= {name: verdict for name in contender.names if name != INCUMBENT}
     return verdicts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class FinalsRecommendation:
     """What to use: the contender's name; and those that cannot be told apart from the fastest, it among them.
 
     `gain` is the verdict on it against the framework's default; None for that default itself.
     """
 
     source: str
-    alike: tuple[str, ...]
+    tied: tuple[str, ...]
     gain: Verdict | None = None
 
 
-def recommend(standing: Standing, catalogue: Catalogue, *, broken: Collection[str] = ()) -> Advice:
+def recommend(
+    estimates: FinalsEstimates, catalogue: Catalogue, *, broken: Collection[str] = ()
+) -> FinalsRecommendation:
     """Return what to use: the framework's default unless something is better than it, and then the simplest that is.
 
     `broken` names the contenders that break a limit. Alike are those whose interval to the fastest of the others
@@ -102,27 +104,27 @@ def recommend(standing: Standing, catalogue: Catalogue, *, broken: Collection[st
     That a rival is better than the default is a claim beyond those that share the finals' error: it is made at the
     level of the rival's own comparison with the incumbent.
     """
-    by_name = {c.names[0]: c for c in standing.contenders}
-    default = next((c.names[0] for c in standing.contenders if catalogue.default in c.names), None)
-    gains = {name: standing.between(default, name) for name in by_name} if default is not None else {}
+    by_name = {c.names[0]: c for c in estimates.contenders}
+    default = next((c.names[0] for c in estimates.contenders if catalogue.default in c.names), None)
+    gains = {name: estimates.log_ratio(default, name) for name in by_name} if default is not None else {}
     allowed = [name for name, gain in gains.items() if gain and by_name[name].eligible and name not in broken]
     if default is None or not allowed:
-        return Advice(source=catalogue.default, alike=())
+        return FinalsRecommendation(source=catalogue.default, tied=())
     reference = by_name[default].setting
     fastest = max(allowed, key=lambda name: _mean(gains[name]))
 
     def is_slower(name: str) -> bool:
-        lead = standing.verdict(name, fastest)
+        lead = estimates.verdict(name, fastest)
         return lead.low is not None and lead.low > 1
 
     alike = [name for name in allowed if name == fastest or not is_slower(name)]
-    good = [name for name in alike if default in broken or standing.verdict(default, name).word is Word.BETTER]
+    good = [name for name in alike if default in broken or estimates.verdict(default, name).code is VerdictCode.BETTER]
     # What is fast may be shown to be better where a simpler one is not.
     chosen = min(good, key=lambda name: simplicity(by_name[name].setting, reference, catalogue), default=default)
-    return Advice(
+    return FinalsRecommendation(
         source=_name(by_name[chosen], catalogue.default),
-        alike=tuple(_name(by_name[name], catalogue.default) for name in alike),
-        gain=None if chosen == default else standing.verdict(default, chosen),
+        tied=tuple(_name(by_name[name], catalogue.default) for name in alike),
+        gain=None if chosen == default else estimates.verdict(default, chosen),
     )
 
 
@@ -132,9 +134,9 @@ def _mean(estimate: Estimate | None) -> float:
 
 def _name(contender: Contender, default: str) -> str:
     """Return the name that a contender is spoken of by."""
-    for known in (default, default + SAME_BATCH, INCUMBENT):
-        if known in contender.names:
-            return known
+    for preferred in (default, default + SAME_BATCH, INCUMBENT):
+        if preferred in contender.names:
+            return preferred
     return contender.names[0]
 
 
@@ -143,11 +145,11 @@ def simplicity(setting: Setting, default: Setting, catalogue: Catalogue) -> tupl
 
     Threads are what the pools start in all; near is few knobs that differ, and these by little (log2).
     """
-    values, usual = setting.to_dict(), default.to_dict()
-    differing = [name for name in values if values[name] != usual.get(name)]
+    values, default_values = setting.to_dict(), default.to_dict()
+    differing = [name for name in values if values[name] != default_values.get(name)]
     steps = sum(
         abs(math.log2(1 + value) - math.log2(1 + other))
         for name in differing
-        if isinstance(value := values[name], int) and isinstance(other := usual.get(name), int)
+        if isinstance(value := values[name], int) and isinstance(other := default_values.get(name), int)
     )
     return catalogue.n_threads(setting), len(differing), steps

@@ -65,40 +65,44 @@ DISTURBING = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warning:  # the field's own word; the builtin is not used here
+class MeasurementWarning:  # the field's own word; the builtin is not used here
     """One thing that makes a figure less believable; `found` says what was seen."""
 
     code: Code
-    found: str
+    observation: str
 
 
-def of_conditions(seen: Conditions) -> list[Warning]:
+def condition_warnings(conditions: Conditions) -> list[MeasurementWarning]:
     """Return what the machine did that makes figures less believable."""
-    found: list[Warning] = []
+    warnings: list[MeasurementWarning] = []
 
     def add(code: Code, text: str) -> None:
-        found.append(Warning(code=code, found=text))
+        warnings.append(MeasurementWarning(code=code, observation=text))
 
-    share = seen.foreign_cpus / seen.n_cpus
-    others = f"other processes kept {seen.foreign_cpus:.1f} of {seen.n_cpus} CPUs busy"
-    crowded = share >= _CROWDED and (seen.pressure_share or 0.0) >= _WAITED
+    share = conditions.foreign_cpus / conditions.n_cpus
+    load_text = f"other processes kept {conditions.foreign_cpus:.1f} of {conditions.n_cpus} CPUs busy"
+    crowded = share >= _CROWDED and (conditions.pressure_share or 0.0) >= _WAITED
     if share >= _OVERSUBSCRIBED or crowded:
-        waited = "" if seen.pressure_share is None else f"; something waited in {100 * seen.pressure_share:.0f} % of it"
-        add(Code.OVERSUBSCRIBED, others + waited)
+        waited = (
+            ""
+            if conditions.pressure_share is None
+            else f"; something waited in {100 * conditions.pressure_share:.0f} % of it"
+        )
+        add(Code.OVERSUBSCRIBED, load_text + waited)
     elif share >= _BUSY:
-        add(Code.BUSY, others)
-    if seen.steal_share >= _STEAL:
-        add(Code.STEAL, f"{100 * seen.steal_share:.0f} % of the CPU time was stolen")
-    if seen.throttled_share >= _THROTTLED:
-        add(Code.QUOTA, f"the CPU quota held processes back in {100 * seen.throttled_share:.0f} % of the time")
-    if seen.hot:
-        add(Code.HEAT, f"{seen.hot} times slowed down by heat")
-    slept = interruption.slept(seen.asleep_s)
+        add(Code.BUSY, load_text)
+    if conditions.steal_share >= _STEAL:
+        add(Code.STEAL, f"{100 * conditions.steal_share:.0f} % of the CPU time was stolen")
+    if conditions.throttled_share >= _THROTTLED:
+        add(Code.QUOTA, f"the CPU quota held processes back in {100 * conditions.throttled_share:.0f} % of the time")
+    if conditions.hot:
+        add(Code.HEAT, f"{conditions.hot} times slowed down by heat")
+    slept = interruption.suspended(conditions.asleep_s)
     if slept is not None:
         add(Code.ASLEEP, slept.text)
-    return found
+    return warnings
 
 
-def merge(*groups: Iterable[Warning]) -> list[Warning]:
+def merge(*groups: Iterable[MeasurementWarning]) -> list[MeasurementWarning]:
     """Return the warnings of several sources, each kind once: the last that was said of it."""
     return list({warning.code: warning for group in groups for warning in group}.values())

@@ -200,16 +200,16 @@ def _is_known(graph: Graph, node: Node) -> bool:
     return node.times is not None and all(shape is not None and None not in shape for shape in shapes)
 
 
-def _ancestors(graph: Graph, of: set[int]) -> set[int]:
+def _ancestors(graph: Graph, starts: set[int]) -> set[int]:
     """Return the nodes that the given ones are made from, themselves included."""
-    found: set[int] = set()
-    waiting = list(of)
+    ancestors: set[int] = set()
+    waiting = list(starts)
     while waiting:
         i = waiting.pop()
-        if i not in found:
-            found.add(i)
+        if i not in ancestors:
+            ancestors.add(i)
             waiting.extend(j for j, _ in graph.nodes[i].inputs)
-    return found
+    return ancestors
 
 
 def _longest(graph: Graph, counts: Sequence[bool]) -> int:
@@ -226,43 +226,43 @@ def flops(graph: Graph, node: Node) -> int:
     A product or convolution has 2 for each multiplication with its addition; any other operator that computes has one
     for each element of its output, a reduction one for each element that it takes.
     """
-    op, taken = node.op, graph.taken(node)
-    made = node.outputs[0].size if node.outputs else 0
+    op, inputs = node.op, graph.taken(node)
+    output_size = node.outputs[0].size if node.outputs else 0
     if op in _FREE or op in _MOVES:
         return 0
     if op in ("MatMul", "SparseMatMul"):
-        a = taken[0].shape or (0, 0)
-        return 2 * made * (a[0 if node.attributes.get("transpose_a") else 1] or 1)
+        a = inputs[0].shape or (0, 0)
+        return 2 * output_size * (a[0 if node.attributes.get("transpose_a") else 1] or 1)
     if op.startswith("BatchMatMul"):
-        a = taken[0].shape or (0, 0)
-        return 2 * made * (a[-2 if node.attributes.get("adj_x") else -1] or 1)
+        a = inputs[0].shape or (0, 0)
+        return 2 * output_size * (a[-2 if node.attributes.get("adj_x") else -1] or 1)
     if op == "Einsum":
-        return 2 * math.prod(_labels(node.attributes["equation"], taken).values())
+        return 2 * math.prod(_labels(node.attributes["equation"], inputs).values())
     if op == "Conv2D" or op == "Conv3D":
-        filter_ = taken[1].shape or (0,)
-        return 2 * made * math.prod(n or 1 for n in filter_[:-1])
+        filter_ = inputs[1].shape or (0,)
+        return 2 * output_size * math.prod(n or 1 for n in filter_[:-1])
     if op == "DepthwiseConv2dNative":
-        filter_ = taken[1].shape or (0,)
-        return 2 * made * math.prod(n or 1 for n in filter_[:2])
+        filter_ = inputs[1].shape or (0,)
+        return 2 * output_size * math.prod(n or 1 for n in filter_[:2])
     if op in _TRANSPOSED:
         # As the convolution that it is the gradient of: each element of the gradient meets each of the filter's.
-        filter_ = taken[1].shape or (0,)
-        return 2 * taken[2].size * math.prod(n or 1 for n in (filter_[:2] if "Depthwise" in op else filter_[:-1]))
+        filter_ = inputs[1].shape or (0,)
+        return 2 * inputs[2].size * math.prod(n or 1 for n in (filter_[:2] if "Depthwise" in op else filter_[:-1]))
     if op in _FILTER_GRADIENTS:
-        gradient, filter_ = taken[2], node.outputs[0].shape or (0,)
+        gradient, filter_ = inputs[2], node.outputs[0].shape or (0,)
         return 2 * gradient.size * math.prod(n or 1 for n in (filter_[:2] if "Depthwise" in op else filter_[:-1]))
     if op in ("Sum", "Mean", "Max", "Min", "Prod", "MaxPool", "AvgPool", "L2Loss", "BiasAddGrad"):
-        return taken[0].size if taken else 0
-    return made if node.outputs and node.outputs[0].itemsize else 0
+        return inputs[0].size if inputs else 0
+    return output_size if node.outputs and node.outputs[0].itemsize else 0
 
 
-def _labels(equation: str, taken: Sequence[Output]) -> dict[str, int]:
+def _labels(equation: str, inputs: Sequence[Output]) -> dict[str, int]:
     """Return the size of each label of an Einstein sum; an ellipsis is one label."""
-    found: dict[str, int] = {}
-    for term, tensor in zip(equation.partition("->")[0].split(","), taken, strict=True):
+    sizes: dict[str, int] = {}
+    for term, tensor in zip(equation.partition("->")[0].split(","), inputs, strict=True):
         for label, n in _dimensions(term, tensor.shape or ()):
-            found[label] = max(found.get(label, 1), n)
-    return found
+            sizes[label] = max(sizes.get(label, 1), n)
+    return sizes
 
 
 def _dimensions(term: str, shape: Sequence[int | None]) -> Iterator[tuple[str, int]]:

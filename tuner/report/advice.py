@@ -13,8 +13,8 @@ from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.recommendation import RecommendationResult
 from tuner.report.rules import RECALLED, TITLES, evidence_lines, kind_of, n_studies, over_default, ratio_of
 from tuner.report.terminal import rounds_text, setting_text
-from tuner.rules.strata import Advice, Recommendation
-from tuner.stats.equivalence import Word
+from tuner.rules.strata import AdviceCode, AdviceReason
+from tuner.stats.equivalence import VerdictCode
 
 
 def page(result: RecommendationResult) -> Sequence[RenderableType]:
@@ -44,17 +44,17 @@ def _lines(result: RecommendationResult) -> Iterator[str]:
     for rule in result.followed:
         yield f"{TITLES[rule.group]}: {rule.sentence}"
     # Of a rule that is not followed, its reason says enough.
-    if result.followed[-1].advice in (Advice.FOLLOW, Advice.NO_RULE, Advice.BY_RULE):
+    if result.followed[-1].advice in (AdviceReason.FOLLOW, AdviceReason.NO_RULE, AdviceReason.BY_RULE):
         lines = [*evidence_lines(result.evidence)]
         yield from (f"   {line.text}" for line in lines)
         if lines:
             yield f"   {RECALLED}"
     yield f"setting: {setting_text(result.setting)}"
     search = f"tftune search {result.workload} --space threads"
-    own = result.counter_example
-    is_kept = result.advice.code is Recommendation.KEEP_DEFAULT
-    if own is not None and not is_kept:
-        yield f"a study of this very workload found better, {kind_of(own)}: {over_default(own)}: search, {search}"
+    counter_example = result.counter_example
+    is_kept = result.advice.code is AdviceCode.KEEP_DEFAULT
+    if counter_example is not None and not is_kept:
+        yield f"a study of this very workload found better, {kind_of(counter_example)}: {over_default(counter_example)}: search, {search}"
     if is_kept:
         yield f"expected over tf-default: 1.00, as it is the default; to find what this workload gains: {search}"
     expected = result.expected
@@ -75,6 +75,6 @@ def _lines(result: RecommendationResult) -> Iterator[str]:
 def verified(measured: ComparisonResult) -> str:
     """Return what the measurement said, in a line."""
     ratio = ratio_text(measured.speedup, measured.low, measured.high)
-    how = f"{measured.word}; {rounds_text(measured)}"
-    warning = "; do not follow these rules here" if measured.word is Word.WORSE else ""
+    how = f"{measured.code}; {rounds_text(measured)}"
+    warning = "; do not follow these rules here" if measured.code is VerdictCode.WORSE else ""
     return f"measured here, over tf-default: {ratio} ({how}){warning}"

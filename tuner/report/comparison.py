@@ -10,45 +10,45 @@ from tuner.measure.objective import METRIC
 from tuner.report.layout import duration_text, percent, rate_text, ratio_text, table
 from tuner.report.result.comparison import CheckResult, ComparisonResult, NoiseReport
 from tuner.report.terminal import (
-    WORD_STYLES,
-    luck_text,
+    VERDICT_STYLES,
+    process_sd_text,
     rounds_text,
     sessions_text,
     setting_text,
     speedup_text,
     warnings,
 )
-from tuner.stats.equivalence import Word
+from tuner.stats.equivalence import VerdictCode
 
 
 def comparison(result: ComparisonResult) -> RenderableType:
     """Return the two sides, the verdict on b against a, and what stands behind it."""
     titles = () if result.unit == METRIC else (">p50 ms", ">p90 ms", ">p99 ms")
-    sides = table("", "setting", f">{result.unit}", *titles)
+    rows = table("", "setting", f">{result.unit}", *titles)
     for name, setting in (("a", result.a), ("b", result.b)):
         side = result.sides[name]
         figures = ["—" if value is None else f"{value:.3g}" for value in (side.p50, side.p90, side.p99)]
         rate = "—" if side.rate is None else rate_text(side.rate)
-        sides.add_row(name, f"{setting_text(setting)}{_asked(side.asked)}", rate, *figures[: len(titles)])
-    verdict = Text.assemble("b against a: ", (result.word, WORD_STYLES[result.word]), f"  {speedup_text(result)}")
+        rows.add_row(name, f"{setting_text(setting)}{_asked(side.asked)}", rate, *figures[: len(titles)])
+    verdict = Text.assemble("b against a: ", (result.code, VERDICT_STYLES[result.code]), f"  {speedup_text(result)}")
     notes = [
         f"{rounds_text(result)}, {duration_text(result.timed_s)} of slices; "
         f"differences under {percent(result.margin)} are treated as equal"
     ]
-    if result.word is Word.UNDECIDED:
+    if result.code is VerdictCode.UNDECIDED:
         notes.append(f"undecided: {result.reason}")
     failures = [Text(f"{name} {text}", style="red") for name, text in result.failures.items()]
     dim = [Text(note, style="dim") for note in notes]
-    return Group(sides, Text(), verdict, *dim, *failures, warnings(result.warnings))
+    return Group(rows, Text(), verdict, *dim, *failures, warnings(result.warnings))
 
 
 def checked_text(result: CheckResult) -> str:
     """Return what a check says of a study's recommendation, by all of its sessions."""
     answer = {True: "still helps", False: "no longer helps", None: "could not be decided on"}[result.helps]
     limits = f"; limits {result.limits['b']}" if result.limits else ""
-    whole = result.together
+    pooled = result.together
     return (
-        f"all sessions together: {whole.word}  {speedup_text(whole)}, {sessions_text(whole, result.closest_s)}\n"
+        f"all sessions together: {pooled.code}  {speedup_text(pooled)}, {sessions_text(pooled, result.closest_s)}\n"
         f"the recommendation of study {result.study} {answer}{limits}"
     )
 
@@ -62,12 +62,12 @@ def noise(report: NoiseReport) -> RenderableType:
     sds = report.noise
     rows = table("", ">", "", title="noise: the default against itself")
     rows.show_header = False
-    longest = max(report.pairs, key=lambda pair: pair.n_quads)
+    longest = max(report.pairs, key=lambda pair: pair.n_blocks)
     pair = ratio_text(longest.ratio, longest.low, longest.high)
-    luck = luck_text(sds.process_sd, 2, "±")
+    luck = process_sd_text(sds.process_sd, 2, "±")
     rows.add_row("a slice, nothing paired", f"±{percent(report.unpaired_sd, 2)}", "noise and drift together")
-    rows.add_row("a quad of a pair", f"±{percent(sds.quad_sd, 2)}", f"{sds.n_quads} quads, drift taken out")
-    rows.add_row("one pair of processes", pair, f"{longest.n_quads} quads in one pair: its own 95 % interval")
+    rows.add_row("a quad of a pair", f"±{percent(sds.block_sd, 2)}", f"{sds.n_blocks} quads, drift taken out")
+    rows.add_row("one pair of processes", pair, f"{longest.n_blocks} quads in one pair: its own 95 % interval")
     rows.add_row("fresh pairs among themselves", f"±{percent(report.between_sd, 2)}", f"{sds.n_pairs} pairs")
     rows.add_row("the luck of a process", luck, "no longer measurement takes this away")
     rows.add_row("drift of the whole machine", f"±{percent(sds.drift, 2)}", "common to both of a pair")

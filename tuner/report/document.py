@@ -12,11 +12,11 @@ from tuner.errors import BadInputError
 from tuner.measure import finals
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan, noise_floor
-from tuner.measure.recommendation import Standing, judge_all
+from tuner.measure.recommendation import FinalsEstimates, all_verdicts
 from tuner.measure.warning import merge
 from tuner.model.graph import Features
 from tuner.report import evidence
-from tuner.report.decision import Decision, decide, deployment_of
+from tuner.report.decision import StudyRecommendation, deployment_of, recommend_study
 from tuner.report.result.study import (
     AdviceResult,
     CountsResult,
@@ -33,32 +33,32 @@ from tuner.report.result.study import (
 from tuner.search.attributes import Attributes, StoredFinals
 from tuner.search.history import incumbent
 from tuner.search.record import Record, Trial
-from tuner.search.surrogate import believed
+from tuner.search.surrogate import posterior_means
 from tuner.space.values import Value
 from tuner.stats.equivalence import Verdict
-from tuner.stats.tail import Kept, p99
+from tuner.stats.tail import LimitStatus, p99
 from tuner.trial.outcome import Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
+class _FinalsVerdicts:
     """Finals that were held, and what they say."""
 
-    held: StoredFinals
-    standing: Standing
+    stored: StoredFinals
+    estimates: FinalsEstimates
     verdicts: Mapping[str, Verdict]
-    kept: Mapping[str, Kept]
-    decision: Decision
+    limit_statuses: Mapping[str, LimitStatus]
+    decision: StudyRecommendation
 
 
 def describe_study(record: Record) -> StudyResult:
     """Return all that is published of a study; raises BadInputError where it cannot be read."""
     stored, trials = record.attributes(), record.trials()
-    subject, objective, noise, luck = stored.subject, stored.objective, stored.noise, stored.process_sd
-    judged = _judge(stored)
+    subject, objective, noise, process_sd = stored.subject, stored.objective, stored.noise, stored.process_sd
+    judged = _finals_verdicts(stored)
     shrank = None
     if judged is not None:
-        shrank = evidence.shrinkage(trials, judged.standing, judged.verdicts, subject.default)
+        shrank = evidence.shrinkage(trials, judged.estimates, judged.verdicts, subject.default)
     last = stored.runs[-1] if stored.runs else None
     return StudyResult(
         **structs.asdict(subject),
@@ -67,12 +67,12 @@ def describe_study(record: Record) -> StudyResult:
         objective=objective,
         seed=stored.seed,
         trials=_count(trials),
-        history=tuple(trial_result(trial, luck) for trial in trials),
+        history=tuple(trial_result(trial, process_sd) for trial in trials),
         features=stored.get("features", Features),
         hints=stored.hints,
         noise=None if noise is None else evidence.noise_result(noise, noise_floor(noise, FinalsPlan())),
         conditions=stored.conditions[-1] if stored.conditions else None,
-        incumbent=_incumbent(trials, luck, record.choices()),
+        incumbent=_incumbent(trials, process_sd, record.choices()),
         verdicts=None if judged is None else {name: VerdictResult.of(each) for name, each in judged.verdicts.items()},
         recommended=None if judged is None else _recommended(judged, subject.default),
         shrinkage=shrank,
@@ -101,11 +101,11 @@ def no_finals(study: str) -> BadInputError:
 def describe_line(record: Record) -> StudyLine:
     """Return the little that a list of studies shows of one."""
     stored = record.attributes()
-    subject, judged = stored.subject, _judge(stored)
+    subject, judged = stored.subject, _finals_verdicts(stored)
     verdict: VerdictResult | None = None
     if judged is not None:
         against = judged.verdicts.get(subject.default)
-        verdict = judged.decision.together or (None if against is None else VerdictResult.of(against))
+        verdict = judged.decision.gain or (None if against is None else VerdictResult.of(against))
     return StudyLine(
         study=record.name,
         workload=subject.workload.name,
@@ -117,18 +117,22 @@ def describe_line(record: Record) -> StudyLine:
     )
 
 
-def _judge(stored: Attributes) -> _Judged | None:
+def _finals_verdicts(stored: Attributes) -> _FinalsVerdicts | None:
     """Return the finals with what they say, None where there are none yet."""
     held = stored.finals
     if held is None:
         return None
-    standing = held.standing(stored.objective)
-    verdicts = judge_all(standing)
-    kept = evidence.kept(held.rounds, standing.names, stored.limits)
-    broken = [name for name, answer in kept.items() if answer is Kept.NO]
-    decision = decide(stored, standing, verdicts, broken=broken)
-    return _Judged(
-        held=held, standing=standing, verdicts=verdicts, kept=kept if stored.limits else {}, decision=decision
+    standing = held.estimates(stored.objective)
+    verdicts = all_verdicts(standing)
+    kept = evidence.limit_statuses(held.rounds, standing.names, stored.limits)
+    broken = [name for name, answer in kept.items() if answer is LimitStatus.BROKEN]
+    decision = recommend_study(stored, standing, verdicts, broken=broken)
+    return _FinalsVerdicts(
+        stored=held,
+        estimates=standing,
+        verdicts=verdicts,
+        limit_statuses=kept if stored.limits else {},
+        decision=decision,
     )
 
 
@@ -141,7 +145,7 @@ def _count(trials: Sequence[Trial]) -> CountsResult:
     )
 
 
-def _ratio(trial: Trial, luck: float) -> dict[str, float | None]:
+def _ratio(trial: Trial, process_sd: float) -> dict[str, float | None]:
     """Return a trial's ratio to its reference, with the interval of the setting rather than of these two processes.
 
     Each of the two has its luck, which no more quads take away: of 213 pairs of the default with itself, 88 % of the
@@ -150,11 +154,11 @@ def _ratio(trial: Trial, luck: float) -> dict[str, float | None]:
     estimate = trial.estimate
     if estimate is None:
         return {"ratio": None, "low": None, "high": None}
-    low, high = estimate.widened(math.sqrt(2) * luck).interval()
+    low, high = estimate.widened(math.sqrt(2) * process_sd).interval()
     return {"ratio": estimate.ratio, "low": low, "high": high if math.isfinite(high) else None}
 
 
-def trial_result(trial: Trial, luck: float) -> TrialResult:
+def trial_result(trial: Trial, process_sd: float) -> TrialResult:
     """Return what is published of a trial; `luck` is what two processes of one setting differ by (σ_p, log)."""
     return TrialResult(
         number=trial.number,
@@ -163,7 +167,7 @@ def trial_result(trial: Trial, luck: float) -> TrialResult:
         status=trial.status,
         pruned=trial.pruned,
         message=trial.message,
-        **_ratio(trial, luck),
+        **_ratio(trial, process_sd),
         timed_s=round(trial.timed_s, 3),
         wall_s=trial.wall_s,
         p99_ms=1000 * p99(trial.step_s) if trial.step_s else None,
@@ -178,26 +182,28 @@ def trial_result(trial: Trial, luck: float) -> TrialResult:
     )
 
 
-def _incumbent(trials: Sequence[Trial], luck: float, choices: Mapping[str, Sequence[Value]]) -> IncumbentResult | None:
+def _incumbent(
+    trials: Sequence[Trial], process_sd: float, choices: Mapping[str, Sequence[Value]]
+) -> IncumbentResult | None:
     """Return the incumbent as the search itself chose it: by the posterior mean."""
-    best = incumbent(trials, believed(trials, choices, luck=luck))
-    return None if best is None else IncumbentResult(setting=best.setting.to_dict(), **_ratio(best, luck))
+    best = incumbent(trials, posterior_means(trials, choices, process_sd=process_sd))
+    return None if best is None else IncumbentResult(setting=best.setting.to_dict(), **_ratio(best, process_sd))
 
 
-def _warnings(stored: Attributes, trials: Sequence[Trial], judged: _Judged | None) -> tuple[WarningResult, ...]:
-    rounds = [] if judged is None else judged.held.rounds
+def _warnings(stored: Attributes, trials: Sequence[Trial], judged: _FinalsVerdicts | None) -> tuple[WarningResult, ...]:
+    rounds = [] if judged is None else judged.stored.rounds
     warnings = evidence.study_warnings(stored, trials, rounds)
     if judged is not None:
         chosen, limits = judged.decision.chosen.names[0], stored.limits
         warnings = merge(
             warnings,
-            evidence.of_steps(len(evidence.steps_of(rounds, chosen)), stored.objective, limits),
-            evidence.of_limits(judged.kept.get(chosen, Kept.UNKNOWN), limits) if limits else [],
+            evidence.step_warnings(len(evidence.steps_of(rounds, chosen)), stored.objective, limits),
+            evidence.limit_warnings(judged.limit_statuses.get(chosen, LimitStatus.UNKNOWN), limits) if limits else [],
         )
     return tuple(WarningResult.of(warning) for warning in warnings)
 
 
-def _recommended(judged: _Judged, default: str) -> RecommendedResult:
+def _recommended(judged: _FinalsVerdicts, default: str) -> RecommendedResult:
     decision = judged.decision
     chosen, advice = decision.chosen, decision.advice
     return RecommendedResult(
@@ -205,16 +211,16 @@ def _recommended(judged: _Judged, default: str) -> RecommendedResult:
         setting=chosen.setting.to_dict(),
         **applied(deployment_of(advice.source, chosen, default=default)),
         reason=decision.reason,
-        alike=advice.alike,
-        gain=None if advice.gain is None else decision.together,
-        together=decision.together,
+        alike=advice.tied,
+        gain=None if advice.gain is None else decision.gain,
+        together=decision.gain,
         sessions=tuple(session.result() for session in decision.sessions),
-        limits=judged.kept.get(chosen.names[0]),
+        limits=judged.limit_statuses.get(chosen.names[0]),
     )
 
 
-def _finals(judged: _Judged, objective: Objective, default: str) -> FinalsResult:
-    held, standing, decision = judged.held, judged.standing, judged.decision
+def _finals(judged: _FinalsVerdicts, objective: Objective, default: str) -> FinalsResult:
+    held, standing, decision = judged.stored, judged.estimates, judged.decision
     contenders, names, first = standing.contenders, standing.names, standing.incumbent
     rates = finals.rates(names, standing.y, first)
     return FinalsResult(
@@ -233,7 +239,7 @@ def _finals(judged: _Judged, objective: Objective, default: str) -> FinalsResult
         unit=objective.unit,
         rates={name: objective.shown(rate) for name, rate in rates.items()},
         tails={name: evidence.tail(held.rounds, name) for name in names},
-        kept=dict(judged.kept),
+        kept=dict(judged.limit_statuses),
         names={c.names[0]: c.names for c in contenders},
         failures=finals.failures(held.rounds),
         timed_s=round(sum(r.timed_s for r in held.rounds), 3),

@@ -69,7 +69,7 @@ def _notes(deployment: Deployment) -> list[str]:
     return notes + [argument_note(name, value) for name, value in deployment.arguments.items()]
 
 
-def _kept(deployment: Deployment, how: str) -> list[str]:
+def _cpu_notes(deployment: Deployment, how: str) -> list[str]:
     """Return the note on how to keep the program to its CPUs, if it is to be; `{}` is their list."""
     cpus = deployment.cpus
     return [] if cpus is None else [f"Keep the program to CPUs {cpus}: " + how.format(cpus)]
@@ -80,13 +80,13 @@ def _commented(notes: list[str], lines: list[str]) -> str:
 
 
 def _sh(deployment: Deployment, notes: list[str]) -> str:
-    notes = notes + _kept(deployment, "start it with taskset -c {}.")
+    notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
     return _commented(notes, [f"export {name}={shlex.quote(value)}" for name, value in deployment.env.items()])
 
 
 def _dotenv(deployment: Deployment, notes: list[str]) -> str:
     """Single quotes where a value has characters that readers of the format take differently."""
-    notes = notes + _kept(deployment, "start it with taskset -c {}.")
+    notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
     lines = [
         f"{name}={value if _DOTENV_PLAIN.fullmatch(value) else _single(value)}"
         for name, value in deployment.env.items()
@@ -99,7 +99,7 @@ def _single(value: str) -> str:
 
 
 def _docker(deployment: Deployment, notes: list[str]) -> str:
-    notes = notes + _kept(deployment, "docker run --cpuset-cpus={}.")
+    notes = notes + _cpu_notes(deployment, "docker run --cpuset-cpus={}.")
     lines = [f"ENV {name}={_double(value, escape_dollar=True)}" for name, value in deployment.env.items()]
     return _commented(notes, lines)
 
@@ -111,7 +111,7 @@ def _double(value: str, *, escape_dollar: bool = False) -> str:
 
 def _k8s(deployment: Deployment, notes: list[str]) -> str:
     """An `env:` list for a container; every value is a string, as Kubernetes demands."""
-    notes = notes + _kept(deployment, "let its command begin with taskset -c {}.")
+    notes = notes + _cpu_notes(deployment, "let its command begin with taskset -c {}.")
     if not deployment.env:
         return _commented(notes, ["env: []"])
     lines = ["env:"]

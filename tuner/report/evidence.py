@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from tuner.measure import interruption
 from tuner.measure.constraint import Limits
-from tuner.measure.contest import FEWEST
 from tuner.measure.finals import INCUMBENT, Round
+from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.planning import FinalsPlan, noise_floor
-from tuner.measure.recommendation import Standing
-from tuner.measure.warning import Code, Warning, merge, of_conditions
+from tuner.measure.recommendation import FinalsEstimates
+from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, merge
 from tuner.report.layout import plural
 from tuner.report.result.study import NoiseResult, ShrinkageResult, TailResult
-from tuner.search.attributes import Attributes, End, Run
+from tuner.search.attributes import Attributes, EndReason, Run
 from tuner.search.record import Trial
 from tuner.stats import steady
 from tuner.stats.equivalence import MARGIN, Verdict
 from tuner.stats.noise import Noise
-from tuner.stats.tail import QUANTILES, Kept, quantiles, samples_needed
+from tuner.stats.tail import QUANTILES, LimitStatus, quantiles, samples_needed
 from tuner.trial.outcome import Slice
 
 _GIB = 1024**3
@@ -30,14 +31,14 @@ _GIB = 1024**3
 
 def noise_result(noise: Noise, floor: float) -> NoiseResult:
     """Return noise as it is published, with the `floor` of finals of the usual length."""
-    return NoiseResult(**noise.to_dict(), floor=floor, assumed=noise.assumed)
+    return NoiseResult(**asdict(noise.rounded()), floor=floor, assumed=noise.is_mostly_prior)
 
 
 def tail(rounds: Sequence[Round], name: str) -> TailResult:
     """Return the steps' quantiles (ms; None for too few samples) and the peak memory of a contender in all rounds."""
-    found = quantiles(steps_of(rounds, name))
+    step_quantiles = quantiles(steps_of(rounds, name))
     return TailResult(
-        **{key: None if value is None else 1000 * value for key, value in found.items()},
+        **{key: None if value is None else 1000 * value for key, value in step_quantiles.items()},
         n_steps=sum(s.n_steps for r in rounds if not r.interruptions for s in r.slices.get(name, [])),
         peak_memory_bytes=memory_of(rounds, name),
     )
@@ -45,8 +46,8 @@ def tail(rounds: Sequence[Round], name: str) -> TailResult:
 
 def steps_of(rounds: Sequence[Round], name: str) -> list[float]:
     """Return the durations (s) of a contender's steps in all rounds that count."""
-    whole = [r.slices[name] for r in rounds if name in r.slices and not r.interruptions]
-    return [step for slices in whole for each in slices for step in each.undisturbed_s]
+    counted_slices = [r.slices[name] for r in rounds if name in r.slices and not r.interruptions]
+    return [step for slices in counted_slices for each in slices for step in each.latency_samples_s]
 
 
 def memory_of(rounds: Sequence[Round], name: str) -> int | None:
@@ -54,50 +55,52 @@ def memory_of(rounds: Sequence[Round], name: str) -> int | None:
     return max((r.memory[name] for r in rounds if name in r.memory), default=None)
 
 
-def kept(rounds: Sequence[Round], names: Sequence[str], limits: Limits) -> dict[str, Kept]:
+def limit_statuses(rounds: Sequence[Round], names: Sequence[str], limits: Limits) -> dict[str, LimitStatus]:
     """Return whether each contender keeps to the limits."""
-    return {name: limits.kept(steps_of(rounds, name), memory_of(rounds, name)) for name in names}
+    return {name: limits.status(steps_of(rounds, name), memory_of(rounds, name)) for name in names}
 
 
-def study_warnings(stored: Attributes, trials: Sequence[Trial], rounds: Sequence[Round]) -> list[Warning]:
+def study_warnings(stored: Attributes, trials: Sequence[Trial], rounds: Sequence[Round]) -> list[MeasurementWarning]:
     """Return all that makes a study's figures less believable."""
     noise = stored.noise
     return merge(
-        *(of_conditions(each) for each in stored.conditions),
-        [] if noise is None else of_noise(noise, noise_floor(noise, FinalsPlan())),
+        *(condition_warnings(each) for each in stored.conditions),
+        [] if noise is None else noise_warnings(noise, noise_floor(noise, FinalsPlan())),
         _of_search(stored.runs, trials),
         _of_trials(trials),
-        of_rounds(rounds),
+        round_warnings(rounds),
     )
 
 
-def of_rounds(rounds: Sequence[Round]) -> list[Warning]:
+def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
     """Return what is wrong with finals."""
-    found = []
+    warnings = []
     forked_away = sum(FORKS_DIFFER in r.interruptions for r in rounds)
     if forked_away:
-        found.append(
-            Warning(code=Code.FORKS, found=f"{plural(forked_away, 'round')} of forked processes did not count")
+        warnings.append(
+            MeasurementWarning(
+                code=Code.FORKS, observation=f"{plural(forked_away, 'round')} of forked processes did not count"
+            )
         )
     paused = [each.text for r in rounds for each in r.interruptions if each != FORKS_DIFFER]
     if paused:
-        found.append(Warning(code=Code.ASLEEP, found=paused[-1]))
+        warnings.append(MeasurementWarning(code=Code.ASLEEP, observation=paused[-1]))
     stalls = [each.text for r in rounds for each in r.repeated]
     if stalls:
-        found.append(Warning(code=Code.STALLED, found=stalls[-1]))
-    whole = [r for r in rounds if not r.interruptions]
-    if rounds and len(whole) <= FEWEST:
-        found.append(Warning(code=Code.FEW_ROUNDS, found=f"{len(whole)} rounds of finals"))
-    return found + _creeping([list(r.slices.values()) for r in whole], "round")
+        warnings.append(MeasurementWarning(code=Code.STALLED, observation=stalls[-1]))
+    counted_rounds = [r for r in rounds if not r.interruptions]
+    if rounds and len(counted_rounds) <= MIN_ROUNDS:
+        warnings.append(MeasurementWarning(code=Code.FEW_ROUNDS, observation=f"{len(counted_rounds)} rounds of finals"))
+    return warnings + _creeping([list(r.slices.values()) for r in counted_rounds], "round")
 
 
-def _creeping(groups: Sequence[Sequence[Sequence[Slice]]], what: str) -> list[Warning]:
+def _creeping(groups: Sequence[Sequence[Sequence[Slice]]], what: str) -> list[MeasurementWarning]:
     """Return whether every round, or pair, became slower or faster; each has the slices of its processes."""
     changes = [change for processes in groups if (change := _change(processes)) is not None]
-    if not steady.creeps(changes):
+    if not steady.has_trend(changes):
         return []
     way = "slower" if changes[0] < 0 else "faster"
-    return [Warning(code=Code.NOT_STEADY, found=f"every {what} ended {way} than it began")]
+    return [MeasurementWarning(code=Code.NOT_STEADY, observation=f"every {what} ended {way} than it began")]
 
 
 def _change(processes: Sequence[Sequence[Slice]]) -> float | None:
@@ -110,36 +113,40 @@ def _change(processes: Sequence[Sequence[Slice]]) -> float | None:
     return sum(each) / len(each) if each else None
 
 
-def of_pairs(pairs: Sequence[Pair]) -> list[Warning]:
+def pair_warnings(pairs: Sequence[Pair]) -> list[MeasurementWarning]:
     """Return what is wrong with pairs of one setting with itself."""
-    found = _of_interruptions([each for pair in pairs for each in pair.interruptions])
-    return found + _creeping([(pair.reference, pair.candidate) for pair in pairs], "pair")
+    warnings = _of_interruptions([each for pair in pairs for each in pair.interruptions])
+    return warnings + _creeping([(pair.reference, pair.candidate) for pair in pairs], "pair")
 
 
-def of_noise(noise: Noise, floor: float) -> list[Warning]:
+def noise_warnings(noise: Noise, floor: float) -> list[MeasurementWarning]:
     """Return what the noise floor does not allow to be believed."""
-    found = []
+    warnings = []
     if floor > MARGIN:
-        found.append(Warning(code=Code.NOISY, found=f"the noise floor is {100 * floor:.1f} %"))
-    if noise.assumed:
-        found.append(Warning(code=Code.ASSUMED_NOISE, found=f"only {noise.n_quads} quads of A against A were measured"))
-    return found
+        warnings.append(MeasurementWarning(code=Code.NOISY, observation=f"the noise floor is {100 * floor:.1f} %"))
+    if noise.is_mostly_prior:
+        warnings.append(
+            MeasurementWarning(
+                code=Code.ASSUMED_NOISE, observation=f"only {noise.n_blocks} quads of A against A were measured"
+            )
+        )
+    return warnings
 
 
-def of_steps(n_steps: int, objective: Objective, limits: Limits) -> list[Warning]:
+def step_warnings(n_steps: int, objective: Objective, limits: Limits) -> list[MeasurementWarning]:
     """Return whether there are too few steps for the tail that was asked about."""
     missing = [name for name, p in QUANTILES.items() if n_steps < samples_needed(p)]
     if not missing or (objective is not Objective.LATENCY and limits.p99_s is None):
         return []
     needed = samples_needed(QUANTILES[missing[0]])
-    return [Warning(code=Code.FEW_SAMPLES, found=f"{n_steps} steps; {missing[0]} needs {needed}")]
+    return [MeasurementWarning(code=Code.FEW_SAMPLES, observation=f"{n_steps} steps; {missing[0]} needs {needed}")]
 
 
-def of_limits(answer: Kept, limits: Limits) -> list[Warning]:
+def limit_warnings(answer: LimitStatus, limits: Limits) -> list[MeasurementWarning]:
     """Return whether it is open that what is recommended keeps to the limits."""
-    if answer is Kept.YES:
+    if answer is LimitStatus.MET:
         return []
-    return [Warning(code=Code.UNPROVEN_LIMIT, found=f"{limits_text(limits)}: {answer}")]
+    return [MeasurementWarning(code=Code.UNPROVEN_LIMIT, observation=f"{limits_text(limits)}: {answer}")]
 
 
 def limits_text(limits: Limits) -> str:
@@ -153,15 +160,15 @@ def limits_text(limits: Limits) -> str:
 
 
 def shrinkage(
-    trials: Sequence[Trial], standing: Standing, verdicts: Mapping[str, Verdict], default_name: str
+    trials: Sequence[Trial], estimates: FinalsEstimates, verdicts: Mapping[str, Verdict], default_name: str
 ) -> ShrinkageResult | None:
     """Return the finals' incumbent against the default: its figure in the search beside that of the finals (ratios)."""
 
     def found(name: str) -> float | None:
-        setting = next((c.setting for c in standing.contenders if name in c.names), None)
+        setting = next((c.setting for c in estimates.contenders if name in c.names), None)
         return next((t.log_ratio for t in trials if t.setting == setting and t.log_ratio is not None), None)
 
-    if any({INCUMBENT, default_name} <= set(c.names) for c in standing.contenders):
+    if any({INCUMBENT, default_name} <= set(c.names) for c in estimates.contenders):
         return None
     best, default, verdict = found(INCUMBENT), found(default_name), verdicts.get(default_name)
     if best is None or default is None or verdict is None or verdict.speedup is None:
@@ -169,26 +176,30 @@ def shrinkage(
     return ShrinkageResult(search=math.exp(best - default), finals=verdict.speedup)
 
 
-def _of_search(runs: Sequence[Run], trials: Sequence[Trial]) -> list[Warning]:
+def _of_search(runs: Sequence[Run], trials: Sequence[Trial]) -> list[MeasurementWarning]:
     """Return whether there was no time for anything but the baselines."""
-    if not runs or not trials or any(not t.baselines for t in trials) or runs[-1].end is not End.TIME:
+    if not runs or not trials or any(not t.baselines for t in trials) or runs[-1].end is not EndReason.TIME:
         return []
-    return [Warning(code=Code.NO_SEARCH, found="only the baselines were measured")]
+    return [MeasurementWarning(code=Code.NO_SEARCH, observation="only the baselines were measured")]
 
 
-def _of_trials(trials: Sequence[Trial]) -> list[Warning]:
-    found = []
+def _of_trials(trials: Sequence[Trial]) -> list[MeasurementWarning]:
+    warnings = []
     restless = [t for t in trials if not t.steady]
     if restless:
-        found.append(
-            Warning(code=Code.NOT_STEADY, found=f"{plural(len(restless), 'trial')}, last {restless[-1].setting}")
+        warnings.append(
+            MeasurementWarning(
+                code=Code.NOT_STEADY, observation=f"{plural(len(restless), 'trial')}, last {restless[-1].setting}"
+            )
         )
     if any(t.alone for t in trials):
-        found.append(Warning(code=Code.ALONE, found=plural(sum(1 for t in trials if t.alone), "trial")))
-    return found + _of_interruptions([each for t in trials if t.pair for each in t.pair.interruptions])
+        warnings.append(
+            MeasurementWarning(code=Code.ALONE, observation=plural(sum(1 for t in trials if t.alone), "trial"))
+        )
+    return warnings + _of_interruptions([each for t in trials if t.pair for each in t.pair.interruptions])
 
 
-def _of_interruptions(interruptions: Sequence[Interruption]) -> list[Warning]:
+def _of_interruptions(interruptions: Sequence[Interruption]) -> list[MeasurementWarning]:
     """Return the last of each kind."""
-    codes = {Kind.STALLED: Code.STALLED, Kind.ASLEEP: Code.ASLEEP, Kind.FORKS_DIFFER: Code.FORKS}
-    return merge(Warning(code=codes[each.kind], found=each.text) for each in interruptions)
+    codes = {Kind.STALLED: Code.STALLED, Kind.SUSPENDED: Code.ASLEEP, Kind.FORKS_DIFFER: Code.FORKS}
+    return merge(MeasurementWarning(code=codes[each.kind], observation=each.text) for each in interruptions)

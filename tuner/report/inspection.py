@@ -36,32 +36,34 @@ def describe_binding(value: str, library: Path, bound: Binding, machine: Machine
 def binding(result: BindingResult) -> RenderableType:
     """Return which thread sits on which CPU."""
     title = f"KMP_AFFINITY={result.kmp_affinity}, as {Path(result.library).name} binds"
-    shown = table(">thread", "CPUs", "NUMA node")
+    rendered = table(">thread", "CPUs", "NUMA node")
     for each in result.threads:
-        shown.add_row(str(each.thread), each.cpus, ", ".join(each.numa_nodes))
+        rendered.add_row(str(each.thread), each.cpus, ", ".join(each.numa_nodes))
     return Group(
         Text(title, style="bold"),
-        shown,
+        rendered,
         *(Text(f"the library says: {line}", style="dim") for line in result.warnings),
     )
 
 
 def reach(proofs: Sequence[ProofResult]) -> RenderableType:
     """Return which knobs reach the build, and how that is known."""
-    shown = table("knob", "set by", "reaches", "evidence", title="which knobs reach this build")
+    rendered = table("knob", "set by", "reaches", "evidence", title="which knobs reach this build")
     styles = {True: "green", False: "red", None: "yellow"}
     for proof in proofs:
         answer = Text(_ANSWERS[proof.reaches], style=styles[proof.reaches])
-        shown.add_row(proof.knob, proof.set_by, answer, proof.evidence)
-    return shown
+        rendered.add_row(proof.knob, proof.set_by, answer, proof.evidence)
+    return rendered
 
 
 def controls(proofs: Sequence[ProofResult]) -> RenderableType:
     """Return the measured control: each knob at two far values in a pair of fresh processes."""
-    shown = table("knob", "from", "to", ">ratio [95 %]", ">timed", "it", title="each knob at two far values, in a pair")
+    rendered = table(
+        "knob", "from", "to", ">ratio [95 %]", ">timed", "it", title="each knob at two far values, in a pair"
+    )
     for proof in proofs:
         measured = proof.measured
         ratio = "" if measured is None else ratio_text(measured.speedup, measured.low, measured.high)
         low, high = map(str, proof.values)
-        shown.add_row(proof.knob, low, high, ratio, f"{proof.timed_s:.0f} s", proof.says)
-    return shown
+        rendered.add_row(proof.knob, low, high, ratio, f"{proof.timed_s:.0f} s", proof.says)
+    return rendered

@@ -9,10 +9,12 @@ from rich.table import Table
 
 def table(*headers: str, title: str | None = None) -> Table:
     """Return an empty table in the house style; a header that begins with '>' is right-aligned."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    styled = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
     for header in headers:
-        made.add_column(header.lstrip(">"), justify="right" if header.startswith(">") else "left", overflow="fold")
-    return made
+        styled.add_column(header.lstrip(">"), justify="right" if header.startswith(">") else "left", overflow="fold")
+    return styled
 
 
 def left_out_text(reason: str, names: Sequence[str], *, most: int = 3) -> str:
@@ -50,11 +52,11 @@ def duration_text(seconds: float | None) -> str:
     """Return a duration as people say it."""
     if seconds is None:
         return "—"
-    whole = round(max(0.0, seconds))
-    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
+    whole_s = round(max(0.0, seconds))
+    return f"{whole_s // 60} min {whole_s % 60:02d} s" if whole_s >= 60 else f"{whole_s} s"
 
 
 def clock_text(seconds: float) -> str:
     """Return a duration as a clock shows it, `4:05`."""
-    whole = round(max(0.0, seconds))
-    return f"{whole // 60}:{whole % 60:02d}"
+    whole_s = round(max(0.0, seconds))
+    return f"{whole_s // 60}:{whole_s % 60:02d}"

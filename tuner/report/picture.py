@@ -25,7 +25,7 @@ _STYLES = {
     "intel-zoo": ("#CC79A7", "P"),
     "wang-width": ("#E69F00", "X"),
 }
-_MOST = 40
+_MAX_ROWS = 40
 
 
 def speedups(document: Mapping[str, Any]) -> str | None:
@@ -52,17 +52,17 @@ def losses(document: Mapping[str, Any]) -> str | None:
 def _proof(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the table of rules on threads with each workload left out, if there is one."""
     group: Mapping[str, Any] = document["groups"].get(THREADS, {"proof": {}})
-    found: Mapping[str, Any] | None = group["proof"].get("by_workload")
-    return found
+    held_out: Mapping[str, Any] | None = group["proof"].get("by_workload")
+    return held_out
 
 
 def _means(each: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> dict[str, dict[str, float]]:
     """Return the geometric mean of each workload, by name; those that differ most first, of too many."""
-    found: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+    by_workload: dict[str, list[Mapping[str, float]]] = defaultdict(list)
     for row in each:
-        found[row["workload"]].append(row[key])
-    means = {w: {name: geometric_mean(row[name] for row in rows) for name in names} for w, rows in found.items()}
-    widest = sorted(means, key=lambda w: min(means[w].values()) - max(means[w].values()))[:_MOST]
+        by_workload[row["workload"]].append(row[key])
+    means = {w: {name: geometric_mean(row[name] for row in rows) for name in names} for w, rows in by_workload.items()}
+    widest = sorted(means, key=lambda w: min(means[w].values()) - max(means[w].values()))[:_MAX_ROWS]
     return {workload: means[workload] for workload in sorted(widest, reverse=True)}
 
 

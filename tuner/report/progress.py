@@ -14,7 +14,7 @@ from tuner.report.layout import clock_text, duration_text
 from tuner.report.terminal import noise_text, setting_text, trial_row
 from tuner.search.record import Trial
 from tuner.space.setting import Setting
-from tuner.stats.noise import UNKNOWN, Noise
+from tuner.stats.noise import PRIOR_NOISE, Noise
 
 _CLEAR_LINE = "\r\x1b[2K"
 
@@ -22,12 +22,12 @@ _CLEAR_LINE = "\r\x1b[2K"
 class Progress:
     """Writes the events of a study to a console; on a terminal, one line says what is being done."""
 
-    def __init__(self, console: Console, settings: Sequence[Setting], held: Collection[str]) -> None:
+    def __init__(self, console: Console, settings: Sequence[Setting], fixed_knobs: Collection[str]) -> None:
         """`settings` may come; knobs that are `held` at one value are not shown."""
         self._console = console
-        self._held = held
-        self._luck = UNKNOWN.process_sd
-        self._widest = max((len(setting_text(setting.to_dict(), held)) for setting in settings), default=0)
+        self._fixed_knobs = fixed_knobs
+        self._process_sd = PRIOR_NOISE.process_sd
+        self._widest = max((len(setting_text(setting.to_dict(), fixed_knobs)) for setting in settings), default=0)
 
     def stage(self, text: str) -> None:
         """Say that a phase begins."""
@@ -39,24 +39,24 @@ class Progress:
         row = f"{'#':<3}  {'setting':<{self._widest}}  {'ratio [95 %]':<20}  {'timed':<5}  left"
         self._print(Text(row, style="bold"))
 
-    def noise_known(self, noise: Noise, floor: float) -> None:
+    def calibrated(self, noise: Noise, floor: float) -> None:
         """Say what the noise is."""
-        self._luck = noise.process_sd
+        self._process_sd = noise.process_sd
         self._clear()
         self._print(Text(noise_text(noise_result(noise, floor)), style="dim"))
         self.heading()
 
-    def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
+    def trials_started(self, trials: Sequence[Trial], left_s: float | None) -> None:
         """Say which trials are under way, before anything of them is timed."""
         left = f", {duration_text(left_s)} left" if left_s is not None else ""
-        settings = " | ".join(setting_text(trial.setting.to_dict(), self._held) for trial in trials)
+        settings = " | ".join(setting_text(trial.setting.to_dict(), self._fixed_knobs) for trial in trials)
         self._doing(f"measuring beside the reference{left}: {settings} …")
 
-    def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
+    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
         """Print the trial's row: number, setting, ratio with its interval, time in slices, time left, notes."""
         self._clear()
         is_best = best is not None and best.number == trial.number
-        cells = trial_row(trial_result(trial, self._luck), incumbent=is_best, held=self._held)
+        cells = trial_row(trial_result(trial, self._process_sd), incumbent=is_best, fixed_knobs=self._fixed_knobs)
         cells = (*cells[:4], "" if left_s is None else clock_text(left_s), *cells[4:])
         widths = (3, self._widest, 20, 5, 5, 0)
         row = Text()
@@ -67,7 +67,7 @@ class Progress:
         row.rstrip()
         self._print(row)
 
-    def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
+    def round_ended(self, number: int, round_: Round, left_s: float | None) -> None:
         """Say that a round of the finals is done."""
         failed = f", failed: {', '.join(round_.failures)}" if round_.failures else ""
         left = f", {duration_text(left_s)} left" if left_s is not None else ""

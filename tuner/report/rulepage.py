@@ -12,13 +12,12 @@ from tuner.report.rules import (
     HEADLINE,
     HEADLINES,
     HELD_OUT,
-    NOT_TOLD,
+    NOT_KNOWN,
     PAPER,
     RECALLED,
     STRATA,
     TITLES,
     covered,
-    do_no_harm,
     evidence_lines,
     heading,
     headline_rows,
@@ -26,6 +25,7 @@ from tuner.report.rules import (
     not_covered,
     over_rows,
     over_titles,
+    policy_text,
     proofs,
     statements,
     stratum_rows,
@@ -71,15 +71,15 @@ def html(document: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
 
 
 def _lines(document: Mapping[str, Any], pictures: Mapping[str, str]) -> Iterator[str]:
-    made = document["made"]
+    provenance = document["made"]
     yield from ("# Parallelism rules for TensorFlow", "")
-    yield f"{heading(document)}; distilled by tftune {made['tftune']} on {made['created'][:10]}."
+    yield f"{heading(document)}; distilled by tftune {provenance['tftune']} on {provenance['created'][:10]}."
     yield ""
     for name, group in document["groups"].items():
         if group["headline"]:
             yield from (f"{TITLES[name].capitalize()}, {HEADLINE}:", "")
             yield from _rows(HEADLINES, headline_rows(group))
-    yield from (f"{do_no_harm(document)}.", "")
+    yield from (f"{policy_text(document)}.", "")
     yield from ("## The rules", "", f"{FOLLOWED.capitalize()}.", "")
     for name in KEEP:
         yield from _group(document, name)
@@ -104,10 +104,10 @@ def _group(document: Mapping[str, Any], name: str) -> Iterator[str]:
     group = document["groups"].get(name)
     yield from (f"### On the {TITLES[name]}" if name != THREADS else "### On threads", "")
     if group is None:
-        yield from (f"{NOT_TOLD[name].capitalize()}.", "")
+        yield from (f"{NOT_KNOWN[name].capitalize()}.", "")
         return
-    for told, evidence in statements(name, group):
-        yield from (f"**{told}**", "")
+    for statement, evidence in statements(name, group):
+        yield from (f"**{statement}**", "")
         if evidence.get("strata"):
             yield from _rows(STRATA, stratum_rows(evidence))
         yield from (f"- {line.text}" for line in evidence_lines(evidence))

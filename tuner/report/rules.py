@@ -15,7 +15,7 @@ from tuner.rules.recipe import BATCH
 from tuner.rules.rule import KEEP
 from tuner.rules.schema import THREADS
 from tuner.rules.situation import FEATURE, FEATURES
-from tuner.rules.strata import CLASSES, ONEDNN_OFF, QUOTA, REST, Advice, Decision, is_gain
+from tuner.rules.strata import CLASSES, ONEDNN_OFF, QUOTA, REST, AdviceReason, RuleDecision, is_gain
 from tuner.space.term import OPENMP
 
 SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")
@@ -34,7 +34,7 @@ DO_NO_HARM = (
 )
 
 TITLES = {THREADS: "threads", BATCH: "batch size"}
-NOT_TOLD = {
+NOT_KNOWN = {
     THREADS: "no study tells of threads: tftune suite --space threads",
     BATCH: "no study tells of batch sizes: tftune suite --space batch",
 }
@@ -53,12 +53,12 @@ def kind_of(data: Mapping[str, Any]) -> str:
     return f"{shape} {FEATURE[OPENMP].words[data['pool'] != OPENMP]}{off}"
 
 
-def reason(decision: Decision) -> str:
+def reason(decision: RuleDecision) -> str:
     """Return why a rule is not followed, with the figure."""
     row = decision.row
     if row is None:
         return _NO_FIGURE[decision.advice]
-    if decision.advice is Advice.OWN_STUDY:
+    if decision.advice is AdviceReason.OWN_STUDY:
         return f"a study of this very workload speaks against the rule, {kind_of(row)}: {over_default(row)}"
     gained = row["gained"]
     return (
@@ -68,9 +68,9 @@ def reason(decision: Decision) -> str:
 
 
 _NO_FIGURE = {
-    Advice.NO_EVIDENCE: "no study is of such a build, and what the rule does there is not known",
-    Advice.NO_RULE: "no rule applies",
-    Advice.BY_RULE: "the rule that applies says so",
+    AdviceReason.NO_EVIDENCE: "no study is of such a build, and what the rule does there is not known",
+    AdviceReason.NO_RULE: "no rule applies",
+    AdviceReason.BY_RULE: "the rule that applies says so",
 }
 
 
@@ -87,13 +87,13 @@ def n_studies(n: int) -> str:
 
 def heading(document: Mapping[str, Any]) -> str:
     """Return what the rules are from, in a line."""
-    made, groups = document["made"], document["groups"].values()
+    provenance, groups = document["made"], document["groups"].values()
     workloads = {name for group in groups for names in group["coverage"]["workloads"].values() for name in names}
     shapes = {name for group in groups for name in group["coverage"]["shapes"]}
     hosts = {name for group in groups for name in group["coverage"]["hosts"]}
-    filters = ", ".join(f"{name} {text}" for name, text in made["filters"].items())
+    filters = ", ".join(f"{name} {text}" for name, text in provenance["filters"].items())
     return (
-        f"{plural(sum(len(group['rules']) for group in groups), 'rule')} from {n_studies(made['n_studies'])} of "
+        f"{plural(sum(len(group['rules']) for group in groups), 'rule')} from {n_studies(provenance['n_studies'])} of "
         f"{plural(len(workloads), 'workload')} on {plural(len(shapes), 'shape')} of "
         f"{plural(len(hosts), 'machine')}{f' ({filters})' if filters else ''}"
     )
@@ -130,37 +130,37 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[Line]:
     expected = evidence.get("expected")
     if expected:
         yield Line(f"held out, by what the other workloads say: {ratio_of(expected['of_best'])} of the best found")
-    loss, compared, apart = evidence["loss"], evidence["compared"], evidence["told_apart"]
+    loss, compared, detectable = evidence["loss"], evidence["compared"], evidence["told_apart"]
     yield Line(
         f"loses {percent(loss['median'])} of the best found in the median, {percent(loss['worst'])} at worst "
         f"({loss['worst_study']}); the best of {compared['median']:g} settings in the median study, of "
         f"{compared['least']} in the least"
     )
-    needed = "" if apart is None else f"; {percent(apart, 0)} would be told in the median study"
+    needed = "" if detectable is None else f"; {percent(detectable, 0)} would be told in the median study"
     yield Line(f"not told apart from the best found in {evidence['right']} of {evidence['studies']}{needed}")
     bad = evidence["counter_examples"]
     for each in bad[:_FEW]:
-        kept = "; the default is kept for it there" if not is_gain(each["over_default"]) else ""
+        default_note = "; the default is kept for it there" if not is_gain(each["over_default"]) else ""
         what = f"{each['workload']} {each['mode']}, {kind_of(each)}"
-        yield Line(f"counter-example: {what}: {over_default(each)}{kept}", aside=True)
+        yield Line(f"counter-example: {what}: {over_default(each)}{default_note}", aside=True)
     if len(bad) > _FEW:
         yield Line(f"and {len(bad) - _FEW} counter-examples more (--json has them)")
-    same = evidence.get("same_there")
-    if same:
-        yield Line(f"on these machines the same as: {'; '.join(same)}", aside=True)
+    equivalents = evidence.get("same_there")
+    if equivalents:
+        yield Line(f"on these machines the same as: {'; '.join(equivalents)}", aside=True)
 
 
 def headline_rows(group: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield what a group's rules give by class of strata: studies, workloads, rules, policy, where they are advised."""
     for each in group["headline"]:
-        n, of = each["followed"], each["studies"]
+        n, total = each["followed"], each["studies"]
         yield (
             CLASS_TITLES[each["class"]],
-            str(of),
+            str(total),
             str(each["workloads"]),
             ratio_of(each),
             ratio_of(each["policy"]),
-            f"{n} of {of}",
+            f"{n} of {total}",
         )
 
 
@@ -173,7 +173,7 @@ def stratum_rows(evidence: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             str(each["gained"]["workloads"]),
             ratio_of(each if "ratio" in each else each["gained"]),
             ratio_of(each.get("policy")),
-            "rule" if each["advice"] == Advice.FOLLOW else "default",
+            "rule" if each["advice"] == AdviceReason.FOLLOW else "default",
         )
 
 
@@ -181,17 +181,17 @@ HEADLINES = ("where", "studies", "workloads", "rules", "policy", "followed in")
 STRATA = ("where", "studies", "workloads", "rule", "policy", "advised")
 
 
-def do_no_harm(document: Mapping[str, Any]) -> str:
+def policy_text(document: Mapping[str, Any]) -> str:
     """Return when a rule is followed."""
     return DO_NO_HARM.format(margin=percent(document["made"]["margin"], 0))
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
     """Return a table whose first column has words and the others figures."""
-    shown = table(titles[0], *(f">{title}" for title in titles[1:]))
+    rendered = table(titles[0], *(f">{title}" for title in titles[1:]))
     for row in rows:
-        shown.add_row(*row)
-    return shown
+        rendered.add_row(*row)
+    return rendered
 
 
 def _narrow(row: Sequence[str]) -> list[str]:
@@ -202,9 +202,9 @@ def _narrow(row: Sequence[str]) -> list[str]:
 def _but_default(rule: Mapping[str, Any]) -> str:
     """Return in how many strata the default is kept though a rule holds, where there are such."""
     strata = rule["evidence"]["strata"] if rule["recipe"] else ()
-    kept = sum(each["advice"] != Advice.FOLLOW for each in strata)
-    of = plural(len(strata), "stratum", "strata")
-    return f"; in {kept} of {of} no gain is shown: keep the default there" if kept else ""
+    n_default = sum(each["advice"] != AdviceReason.FOLLOW for each in strata)
+    total_text = plural(len(strata), "stratum", "strata")
+    return f"; in {n_default} of {total_text} no gain is shown: keep the default there" if n_default else ""
 
 
 def statements(name: str, group: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -222,14 +222,14 @@ def why_none(document: Mapping[str, Any], group: Mapping[str, Any]) -> str | Non
     """Return why there is no rule in a group, None where there is one."""
     if group["rules"]:
         return None
-    made, names = document["made"], group["coverage"]["workloads"].values()
+    provenance, names = document["made"], group["coverage"]["workloads"].values()
     n = len({name for each in names for name in each})
-    fewest = made["fewest_workloads"]
+    fewest = provenance["fewest_workloads"]
     if n < fewest:
         return f"{plural(n, 'workload')}: a few agree by chance too often, and fewer than {fewest} never make a rule"
     return (
-        f"nothing gains {percent(made['least_gain'], 0)} in several workloads so clearly that noise would look like it "
-        f"in less than 1 of {round(1 / made['level'])} cases"
+        f"nothing gains {percent(provenance['least_gain'], 0)} in several workloads so clearly that noise would look "
+        f"like it in less than 1 of {round(1 / provenance['level'])} cases"
     )
 
 
@@ -239,10 +239,10 @@ def rule_lines(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         group = document["groups"].get(name)
         yield Text(TITLES[name], style="bold underline")
         if group is None:
-            yield Text(f"   {NOT_TOLD[name]}")
+            yield Text(f"   {NOT_KNOWN[name]}")
             continue
-        for told, evidence in statements(name, group):
-            yield Text(told, style="bold")
+        for statement, evidence in statements(name, group):
+            yield Text(statement, style="bold")
             if evidence.get("strata"):
                 yield _table(_narrow(STRATA), map(_narrow, stratum_rows(evidence)))
             for line in evidence_lines(evidence):
@@ -293,9 +293,11 @@ def proofs(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
     for name, group in document["groups"].items():
         for what, by in (("workload", "by_workload"), ("machine", "by_machine"), ("shape", "by_shape")):
             proof = group["proof"].get(by)
-            of = "at the workload's own batch size" if name == THREADS else "threads and batch size, at any batch size"
+            scope = (
+                "at the workload's own batch size" if name == THREADS else "threads and batch size, at any batch size"
+            )
             if proof is not None:
-                yield f"{TITLES[name]}, {of}; {left_out(proof)}", proof
+                yield f"{TITLES[name]}, {scope}; {left_out(proof)}", proof
             elif what != "shape":
                 yield f"{TITLES[name]}: no {what} could be left out, there is only one", None
 
@@ -305,8 +307,8 @@ def held_out(title: str, proof: Mapping[str, Any] | None) -> RenderableType:
     if proof is None:
         return Text(title, style="dim")
     # Short, so that it fits 80 columns: right is what is not told apart from the best found.
-    shown = _table(("settings of", "of best found", "worst", "right", "measured"), held_out_rows(proof))
-    return Group(Text(title, style="bold"), shown, _table(over_titles(proof), over_rows(proof)))
+    rendered = _table(("settings of", "of best found", "worst", "right", "measured"), held_out_rows(proof))
+    return Group(Text(title, style="bold"), rendered, _table(over_titles(proof), over_rows(proof)))
 
 
 def covered(document: Mapping[str, Any]) -> Iterator[str]:
@@ -326,16 +328,16 @@ def not_covered(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the rules do not speak of, and which studies were left out."""
     for name, group in document["groups"].items():
         ranges = group["coverage"]["ranges"]
-        yield f"{TITLES[name]}: {', '.join(_unseen(ranges))}"
+        yield f"{TITLES[name]}: {', '.join(_not_covered(ranges))}"
     for reason, names in document["made"]["excluded"].items():
         yield left_out_text(reason, names)
 
 
-def _unseen(ranges: Mapping[str, Sequence[float]]) -> Iterator[str]:
+def _not_covered(ranges: Mapping[str, Sequence[float]]) -> Iterator[str]:
     """Yield what lies beyond the ranges of the features."""
     if "cores" in ranges:
         yield f"machines with more than {ranges['cores'][1]:.0f} cores"
-    for feature in (each for each in FEATURES if each.word and each.name in ranges):
+    for feature in (each for each in FEATURES if each.is_binary and each.name in ranges):
         low, high = ranges[feature.name]
         if low == high:
             yield feature.words[int(low)]
@@ -356,7 +358,7 @@ def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
     return [
         Text(heading(document), style="bold"),
         *(part for name, group in document["groups"].items() for part in _headline(name, group)),
-        Text(f"{do_no_harm(document)}.", style="dim"),
+        Text(f"{policy_text(document)}.", style="dim"),
         "",
         Text(FOLLOWED, style="dim"),
         "",

@@ -9,12 +9,12 @@ from datetime import datetime
 
 from msgspec import structs
 
-from tuner.measure.recommendation import Standing
-from tuner.report.result.study import SessionResult, TogetherResult, VerdictResult
+from tuner.measure.recommendation import FinalsEstimates
+from tuner.report.result.study import PooledResult, SessionResult, VerdictResult
 from tuner.search.attributes import Attributes
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Estimate
-from tuner.stats.pooling import Together, together
+from tuner.stats.pooling import PooledVerdict, pooled_verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,25 +33,25 @@ class Session:
 def of_setting(stored: Attributes, setting: Setting) -> list[Session]:
     """Return the sessions in which a setting was measured against the default, the oldest first."""
     last, default, objective = stored.finals, stored.subject.default, stored.objective
-    held = [*stored.earlier_finals, *([] if last is None else [last])]
-    estimates = [(each.began, _estimate(each.standing(objective), setting, default)) for each in held]
+    all_finals = [*stored.earlier_finals, *([] if last is None else [last])]
+    estimates = [(each.began, _estimate(each.estimates(objective), setting, default)) for each in all_finals]
     for check in stored.checks:
         first, second = check.contenders
         if first.setting == setting:
-            estimates.append((check.began, check.standing(objective).between(second.names[0], first.names[0])))
+            estimates.append((check.began, check.estimates(objective).log_ratio(second.names[0], first.names[0])))
     sessions = [Session(began=began, estimate=each) for began, each in estimates if each is not None and each.df > 0]
     return sorted(sessions, key=lambda session: session.began)
 
 
-def all_together(sessions: Sequence[Session], *, level: float, margin: float) -> Together:
+def pooled_sessions(sessions: Sequence[Session], *, level: float, margin: float) -> PooledVerdict:
     """Return what sessions say together; one alone at the level that its finals have."""
-    return together([session.estimate for session in sessions], level=level, margin=margin)
+    return pooled_verdict([session.estimate for session in sessions], level=level, margin=margin)
 
 
-def together_result(whole: Together) -> TogetherResult:
+def pooled_result(pooled: PooledVerdict) -> PooledResult:
     """Return what sessions say together as it is published."""
-    verdict = VerdictResult.of(whole.verdict)
-    return TogetherResult(**structs.asdict(verdict), sessions=whole.n, sessions_disagree=whole.disagree)
+    verdict = VerdictResult.of(pooled.verdict)
+    return PooledResult(**structs.asdict(verdict), sessions=pooled.n, sessions_disagree=pooled.sessions_disagree)
 
 
 def closest_s(sessions: Sequence[Session]) -> float | None:
@@ -60,8 +60,8 @@ def closest_s(sessions: Sequence[Session]) -> float | None:
     return min(((b - a).total_seconds() for a, b in itertools.pairwise(began)), default=None)
 
 
-def _estimate(standing: Standing, setting: Setting, default_name: str) -> Estimate | None:
+def _estimate(estimates: FinalsEstimates, setting: Setting, default_name: str) -> Estimate | None:
     """Return the log-ratio of a setting to the default in finals; None where either did not run."""
-    name = next((c.names[0] for c in standing.contenders if c.setting == setting), None)
-    default = next((c.names[0] for c in standing.contenders if default_name in c.names), None)
-    return None if name is None or default is None else standing.between(default, name)
+    name = next((c.names[0] for c in estimates.contenders if c.setting == setting), None)
+    default = next((c.names[0] for c in estimates.contenders if default_name in c.names), None)
+    return None if name is None or default is None else estimates.log_ratio(default, name)

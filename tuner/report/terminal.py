@@ -11,38 +11,43 @@ from rich.text import Text
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.measure.finals import INCUMBENT
 from tuner.measure.objective import METRIC
-from tuner.places import DEFAULT_STORAGE
+from tuner.paths import DEFAULT_STORAGE
 from tuner.report.emit import emit, usual
 from tuner.report.layout import duration_text, percent, plural, rate_text, ratio_text, table
 from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.study import (
     FinalsResult,
     NoiseResult,
+    PooledResult,
     StudyLine,
     StudyResult,
-    TogetherResult,
     TrialResult,
     VerdictResult,
     WarningResult,
 )
 from tuner.search.subject import Subject
 from tuner.space.values import Value
-from tuner.stats.equivalence import Verdict, Word
-from tuner.stats.noise import LEAST_PROCESS_SD
-from tuner.stats.tail import QUANTILES, Kept, samples_needed
+from tuner.stats.equivalence import Verdict, VerdictCode
+from tuner.stats.noise import MIN_PROCESS_SD
+from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
 from tuner.trial.outcome import Status
 
 _GIB = 1024**3
-_APART_S = 1800.0  # sessions of less than this between them may well meet the machine in one state
-WORD_STYLES = {Word.BETTER: "green", Word.WORSE: "red", Word.NO_DIFFERENCE: "cyan", Word.UNDECIDED: "yellow"}
+_MIN_SESSION_SPACING_S = 1800.0  # sessions of less than this between them may well meet the machine in one state
+VERDICT_STYLES = {
+    VerdictCode.BETTER: "green",
+    VerdictCode.WORSE: "red",
+    VerdictCode.NO_DIFFERENCE: "cyan",
+    VerdictCode.UNDECIDED: "yellow",
+}
 
 
-def setting_text(setting: Mapping[str, Value], held: Collection[str] = ()) -> str:
+def setting_text(setting: Mapping[str, Value], fixed_knobs: Collection[str] = ()) -> str:
     """Return a setting as one would type it, without the knobs that are held at one value anyway."""
-    return " ".join(f"{name}={value}" for name, value in setting.items() if name not in held)
+    return " ".join(f"{name}={value}" for name, value in setting.items() if name not in fixed_knobs)
 
 
-def held(subject: Subject) -> list[str]:
+def fixed_knobs(subject: Subject) -> list[str]:
     """Return the knobs that have one value only, in the space and in all baselines."""
     settings = [baseline.setting for baseline in subject.baselines.values()]
     return [
@@ -72,72 +77,72 @@ def host(subject: Subject) -> RenderableType:
         "",
         f"memory: {machine.memory_bytes / _GIB:.1f} GiB" + (f", limited to {limit / _GIB:.1f} GiB" if limit else ""),
     )
-    for number, line in enumerate(subject.framework.lines(subject.runtime)):
+    for number, line in enumerate(subject.framework.build_lines(subject.runtime)):
         rows.add_row("" if number else "build", line)
     return rows
 
 
 def knobs(subject: Subject) -> RenderableType:
     """Return the knobs with their values, or the reason why they are off."""
-    on = table("knob", "set by", "values", title=f"search space '{subject.space}': {subject.points:,} settings")
+    active = table("knob", "set by", "values", title=f"search space '{subject.space}': {subject.points:,} settings")
     off: dict[str, list[str]] = {}
-    fixed = held(subject)
+    fixed = fixed_knobs(subject)
     for name, knob in subject.knobs.items():
         if knob.active and name not in fixed:
-            on.add_row(name, knob.variable or knob.set_by, ", ".join(map(str, knob.values)))
+            active.add_row(name, knob.variable or knob.set_by, ", ".join(map(str, knob.values)))
         elif not knob.active:
             off.setdefault(knob.reason, []).append(name)
     values = {name: subject.knobs[name].values[0] for name in fixed}
     lines = [Text(f"held: {setting_text(values)}", style="dim")] if fixed else []
     lines += [Text(f"off: {', '.join(names)}: {reason}", style="dim") for reason, names in off.items()]
-    lines += unasked(subject)
+    lines += space_notes(subject)
     for name, knob in subject.knobs.items():
         if knob.dropped:
             lines.append(Text(f"left out of {name}: {knob.dropped}", style="dim"))
-    return Group(on, *lines)
+    return Group(active, *lines)
 
 
-def unasked(subject: Subject) -> list[Text]:
+def space_notes(subject: Subject) -> list[Text]:
     """Return what the space did not ask about, where that may decide more than what it did."""
-    return [Text(note) for note in subject.framework.notes(subject.runtime, subject.knobs)]
+    return [Text(note) for note in subject.framework.space_notes(subject.runtime, subject.knobs)]
 
 
 def baselines(subject: Subject) -> RenderableType:
     """Return the baselines as resolved here, each distinct setting once."""
-    shown = table("baseline", "setting", "the same here", title="baselines")
-    seen: set[str] = set()
+    rendered = table("baseline", "setting", "the same here", title="baselines")
+    shown_names: set[str] = set()
     for name, baseline in subject.baselines.items():
-        if name not in seen:
-            shown.add_row(name, setting_text(baseline.setting, held(subject)), ", ".join(baseline.same_as))
-            seen.update(baseline.same_as)
-    return shown
+        if name not in shown_names:
+            rendered.add_row(name, setting_text(baseline.setting, fixed_knobs(subject)), ", ".join(baseline.same_as))
+            shown_names.update(baseline.same_as)
+    return rendered
 
 
 def hint_line(name: str, setting: Mapping[str, Value], subject: Subject) -> Text:
     """Return what is tried right after the baselines, and what hints at it."""
     source = WANG_SOURCE if name == WANG else name
-    return Text(f"tried early: {setting_text(setting, held(subject))}  ({source})", style="dim")
+    return Text(f"tried early: {setting_text(setting, fixed_knobs(subject))}  ({source})", style="dim")
 
 
 def trials(study: StudyResult) -> RenderableType:
     """Return the trials of a study."""
     title = f"trials of {study.study}"
-    shown = table(">#", "setting", ">ratio to reference", ">timed", "", ">first step", title=title)
-    best, fixed = study.incumbent, held(study)
+    rendered = table(">#", "setting", ">ratio to reference", ">timed", "", ">first step", title=title)
+    best, fixed = study.incumbent, fixed_knobs(study)
     for trial in study.history:
         is_best = best is not None and trial.setting == best.setting
         first = "" if trial.first_step_s is None else f"{trial.first_step_s:.2f} s"
-        shown.add_row(*trial_row(trial, incumbent=is_best, held=fixed), first)
-    return shown
+        rendered.add_row(*trial_row(trial, incumbent=is_best, fixed_knobs=fixed), first)
+    return rendered
 
 
-def trial_row(trial: TrialResult, *, incumbent: bool, held: Collection[str] = ()) -> tuple[str | Text, ...]:
+def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[str] = ()) -> tuple[str | Text, ...]:
     """Return the cells of one trial; knobs that are `held` are left out of its setting."""
     notes = [", ".join(trial.baselines)] if trial.baselines else []
     if trial.status is not Status.OK:
         return (
             str(trial.number),
-            setting_text(trial.setting, held),
+            setting_text(trial.setting, fixed_knobs),
             Text(trial.status, style="red"),
             "",
             Text(" ".join([*notes, trial.message]), style="red"),
@@ -156,7 +161,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, held: Collection[str] = ()
         notes.insert(0, "incumbent")
     return (
         str(trial.number),
-        setting_text(trial.setting, held),
+        setting_text(trial.setting, fixed_knobs),
         ratio_text(trial.ratio, trial.low, trial.high),
         f"{trial.timed_s:.0f} s",
         Text("; ".join(notes), style="green" if incumbent else "dim"),
@@ -168,7 +173,7 @@ def verdicts(study: StudyResult) -> RenderableType:
     final = study.finals
     if final is None or study.verdicts is None:
         return Text("no finals yet", style="yellow")
-    shown = table(
+    rendered = table(
         "incumbent against",
         f">{final.unit}",
         ">speed-up [interval]",
@@ -176,21 +181,23 @@ def verdicts(study: StudyResult) -> RenderableType:
         title=f"finals: {rounds_text(final)}; differences under {percent(final.margin)} are treated as equal",
     )
     for first, names in final.names.items():
-        others = [name for name in names if name != INCUMBENT]
+        aliases = [name for name in names if name != INCUMBENT]
         rate = final.rates.get(first)
         figure = "—" if rate is None else rate_text(rate)
         if INCUMBENT in names:
-            shown.add_row(Text(f"incumbent{_also(others)}", style="bold"), figure, "", "")
+            rendered.add_row(Text(f"incumbent{_alias_text(aliases)}", style="bold"), figure, "", "")
             continue
         verdict = study.verdicts[first]
-        style = WORD_STYLES[verdict.word]
-        shown.add_row(f"{first}{_also(others[1:])}", figure, speedup_text(verdict), Text(verdict.word, style=style))
+        style = VERDICT_STYLES[verdict.code]
+        rendered.add_row(
+            f"{first}{_alias_text(aliases[1:])}", figure, speedup_text(verdict), Text(verdict.code, style=style)
+        )
     notes = [Text(f"{name}: {text}", style="red") for name, text in final.failures.items()]
     best = study.incumbent
     # Where the default is the best of the search, the best of the others stands against it.
     if best is not None and best.setting not in (final.incumbent, final.default):
         notes.append(Text("the search has another incumbent since: continue it for new finals", style="yellow"))
-    return Group(shown, *notes)
+    return Group(rendered, *notes)
 
 
 def rounds_text(final: FinalsResult | ComparisonResult) -> str:
@@ -200,19 +207,19 @@ def rounds_text(final: FinalsResult | ComparisonResult) -> str:
     return f"{plural(n, 'round')} of {processes}"
 
 
-def sessions_text(gain: TogetherResult, closest_s: float | None) -> str:
+def sessions_text(gain: PooledResult, closest_s: float | None) -> str:
     """Return how many sessions a gain rests on, and whether they agree; `closest_s` (s) lie between the closest two."""
     if gain.sessions < 2:
         return "from one session: what another day says, `tftune check` adds"
     disagree = ", which disagree" if gain.sessions_disagree else ""
-    is_close = closest_s is not None and closest_s < _APART_S
-    close = f", two of them only {duration_text(closest_s)} apart: hours tell more" if is_close else ""
-    return f"{gain.sessions} sessions{disagree}{close}"
+    is_close = closest_s is not None and closest_s < _MIN_SESSION_SPACING_S
+    spacing_note = f", two of them only {duration_text(closest_s)} apart: hours tell more" if is_close else ""
+    return f"{gain.sessions} sessions{disagree}{spacing_note}"
 
 
 def speedup_text(verdict: Verdict | VerdictResult | ComparisonResult) -> str:
     """Return a verdict's speed-up with its interval; of an undecided one the interval alone."""
-    if verdict.word is Word.UNDECIDED and verdict.speedup is not None:
+    if verdict.code is VerdictCode.UNDECIDED and verdict.speedup is not None:
         return f"between {verdict.low:.2f} and {verdict.high:.2f}"
     return ratio_text(verdict.speedup, verdict.low, verdict.high)
 
@@ -222,23 +229,23 @@ def tails(study: StudyResult) -> RenderableType:
     final = study.finals
     if final is None or not final.tails or final.unit == METRIC:
         return Text()
-    shown = table("", ">p50", ">p90", ">p99", ">steps seen", ">peak memory", "", title="steps in the finals (ms)")
+    rendered = table("", ">p50", ">p90", ">p99", ">steps seen", ">peak memory", "", title="steps in the finals (ms)")
     for name, tail in final.tails.items():
         answer, memory = final.kept.get(name), tail.peak_memory_bytes
-        shown.add_row(
+        rendered.add_row(
             name,
             *("—" if value is None else f"{value:.3g}" for value in (tail.p50, tail.p90, tail.p99)),
             str(tail.n_steps),
             "—" if memory is None else f"{memory / _GIB:.2f} GiB",
-            Text("" if answer is None else f"limits {answer}", style="red" if answer is Kept.NO else "dim"),
+            Text("" if answer is None else f"limits {answer}", style="red" if answer is LimitStatus.BROKEN else "dim"),
         )
     needed = ", ".join(f"{name} from {samples_needed(p)}" for name, p in QUANTILES.items())
-    return Group(shown, Text(f"shown where there are steps enough: {needed}", style="dim"))
+    return Group(rendered, Text(f"shown where there are steps enough: {needed}", style="dim"))
 
 
-def warnings(found: Sequence[WarningResult]) -> RenderableType:
+def warnings(observations: Sequence[WarningResult]) -> RenderableType:
     """Return the warnings, each with what to do."""
-    lines = [Text.assemble((f"{each.code}: ", "yellow"), f"{each.found}; {each.advice}") for each in found]
+    lines = [Text.assemble((f"{each.code}: ", "yellow"), f"{each.found}; {each.advice}") for each in observations]
     return Group(*lines) if lines else Text("no warnings", style="dim")
 
 
@@ -254,17 +261,17 @@ def noise_line(study: StudyResult) -> RenderableType:
 
 def noise_text(noise: NoiseResult) -> str:
     """Return the noise in a line."""
-    quad, process = percent(noise.quad_sd), luck_text(noise.process_sd)
-    assumed = f" (mostly assumed: {noise.n_quads} quads seen)" if noise.assumed else ""
+    block_sd, process = percent(noise.block_sd), process_sd_text(noise.process_sd)
+    assumed = f" (mostly assumed: {noise.n_blocks} quads seen)" if noise.assumed else ""
     return (
-        f"noise: a quad scatters by {quad}, processes of one setting by {process}; floor of the finals "
+        f"noise: a quad scatters by {block_sd}, processes of one setting by {process}; floor of the finals "
         f"{percent(noise.floor)}{assumed}"
     )
 
 
-def luck_text(process_sd: float, digits: int = 1, sign: str = "") -> str:
+def process_sd_text(process_sd: float, digits: int = 1, sign: str = "") -> str:
     """Return what processes scatter by, which may be hidden by what quads do."""
-    return "less than can be seen" if process_sd <= LEAST_PROCESS_SD else f"{sign}{percent(process_sd, digits)}"
+    return "less than can be seen" if process_sd <= MIN_PROCESS_SD else f"{sign}{percent(process_sd, digits)}"
 
 
 def recommendation(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
@@ -290,7 +297,7 @@ def recommendation(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[R
     if storage != DEFAULT_STORAGE:
         again += f" --storage {shlex.quote(storage)}"
     title = f"tftune, study {study.study}"
-    snippet = emit(advice.deployment, format_, title=title, session=study.framework.session)
+    snippet = emit(advice.deployment, format_, title=title, session=study.framework.session_code)
     return [
         Group(*lines),
         Text(),
@@ -323,19 +330,21 @@ def summary(study: StudyResult) -> RenderableType:
 
 def studies(rows: Sequence[StudyLine]) -> RenderableType:
     """Return the list of studies."""
-    shown = table("study", ">trials", ">against the default", "verdict", "created (UTC)")
-    shown.columns[0].no_wrap = True
+    rendered = table("study", ">trials", ">against the default", "verdict", "created (UTC)")
+    rendered.columns[0].no_wrap = True
     for row in rows:
         verdict = row.verdict
-        shown.add_row(
+        rendered.add_row(
             row.study,
             str(row.trials),
             "—" if verdict is None else speedup_text(verdict),
-            Text("no finals", style="dim") if verdict is None else Text(verdict.word, style=WORD_STYLES[verdict.word]),
+            Text("no finals", style="dim")
+            if verdict is None
+            else Text(verdict.code, style=VERDICT_STYLES[verdict.code]),
             str(row.created)[:16].replace("T", " "),
         )
-    return shown
+    return rendered
 
 
-def _also(names: Sequence[str]) -> str:
+def _alias_text(names: Sequence[str]) -> str:
     return f" (= {', '.join(names)})" if names else ""

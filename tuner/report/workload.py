@@ -86,8 +86,8 @@ def operators(features: Features) -> RenderableType:
     """Return how many operators of each type the graph has, the most frequent first."""
     counted = list(features.operators.items())
     text = ", ".join(f"{name} {n}" for name, n in counted[:_SHOWN_OPERATORS])
-    rest = sum(n for _, n in counted[_SHOWN_OPERATORS:])
-    return Text(f"operators: {text}" + (f", others {rest}" if rest else ""), style="dim")
+    n_others = sum(n for _, n in counted[_SHOWN_OPERATORS:])
+    return Text(f"operators: {text}" + (f", others {n_others}" if n_others else ""), style="dim")
 
 
 def line(workload: WorkloadFacts, features: Features | None) -> RenderableType:

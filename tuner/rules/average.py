@@ -23,23 +23,23 @@ def over_workloads(values: Iterable[tuple[str, float]]) -> Estimate | None:
     return estimate([math.fsum(each) / len(each) for each in by_workload.values()])
 
 
-def ratio_document(found: Estimate | None) -> dict[str, Any] | None:
+def ratio_document(average: Estimate | None) -> dict[str, Any] | None:
     """Return a mean log-ratio as a ratio with its 95 % interval; without one for a single workload."""
-    if found is None:
+    if average is None:
         return None
-    low, high = found.interval()
-    known = math.isfinite(high)
+    low, high = average.interval()
+    has_interval = math.isfinite(high)
     return {
-        "ratio": found.ratio,
-        "low": low if known else None,
-        "high": high if known else None,
-        "workloads": found.n,
+        "ratio": average.ratio,
+        "low": low if has_interval else None,
+        "high": high if has_interval else None,
+        "workloads": average.n,
     }
 
 
-def next_one(found: Estimate | None) -> list[float] | None:
+def next_one(average: Estimate | None) -> list[float] | None:
     """Return what one more workload lies between with 95 % (a prediction interval); None of fewer than two."""
-    if found is None or found.n < 2 or not math.isfinite(found.se):
+    if average is None or average.n < 2 or not math.isfinite(average.se):
         return None
-    wide = Estimate(mean=found.mean, se=found.se * math.sqrt(found.n + 1), n=found.n, df=found.df)
+    wide = Estimate(mean=average.mean, se=average.se * math.sqrt(average.n + 1), n=average.n, df=average.df)
     return list(wide.interval())

@@ -28,7 +28,7 @@ class Literal:
 
     def __str__(self) -> str:
         feature = FEATURE[self.feature]
-        if feature.word:
+        if feature.is_binary:
             return feature.words[1 if self.below else 0]
         unit = f" {feature.unit}" if feature.unit else ""
         threshold = f"{self.threshold:g}{unit}"
@@ -63,13 +63,13 @@ def thresholds(values: Sequence[float], *, log: bool, at_most: int) -> list[floa
 
     Of more neighbours those that part the values most evenly are taken.
     """
-    known = sorted({value for value in values if not math.isnan(value)})
-    cuts = [roundest(a, b, log=log) for a, b in itertools.pairwise(known)]
+    distinct_values = sorted({value for value in values if not math.isnan(value)})
+    cuts = [roundest(a, b, log=log) for a, b in itertools.pairwise(distinct_values)]
     if len(cuts) <= at_most:
         return cuts
     ordered = sorted(value for value in values if not math.isnan(value))
-    wanted = [ordered[round(q * (len(ordered) - 1) / (at_most + 1))] for q in range(1, at_most + 1)]
-    return sorted({min(cuts, key=lambda cut: abs(cut - value)) for value in wanted})
+    targets = [ordered[round(q * (len(ordered) - 1) / (at_most + 1))] for q in range(1, at_most + 1)]
+    return sorted({min(cuts, key=lambda cut: abs(cut - value)) for value in targets})
 
 
 def roundest(low: float, high: float, *, log: bool = False) -> float:
@@ -82,7 +82,7 @@ def roundest(low: float, high: float, *, log: bool = False) -> float:
     for digits in range(1, 17):
         step = 10.0 ** (math.floor(math.log10(abs(middle))) + 1 - digits)
         for part in (1, 2) if digits == 1 else (1,):  # 1.5 is as round as 2
-            found = float(f"{round(middle / step * part) * step / part:.15g}")
-            if low < found <= high:
-                return found
+            rounded = float(f"{round(middle / step * part) * step / part:.15g}")
+            if low < rounded <= high:
+                return rounded
     return high

@@ -16,28 +16,28 @@ from tuner.frameworks import registry
 from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG, wang_width
 from tuner.machine.host import host_of
 from tuner.measure import finals
-from tuner.measure.contest import FEWEST
-from tuner.measure.noise import together
+from tuner.measure.group_sequential import MIN_ROUNDS
+from tuner.measure.noise import process_sds
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.model.graph import Features
 from tuner.rules.recipe import BATCH, ONEDNN, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
-from tuner.rules.surface import FINALS, Measured, Surface
+from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.search.attributes import MEASURED, Attributes, StoredFinals
 from tuner.search.record import Record
 from tuner.search.subject import KnobFacts, Subject
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
 from tuner.space.values import Value
-from tuner.stats.moderation import moderated
-from tuner.stats.noise import UNKNOWN, Noise
+from tuner.stats.moderation import moderated_estimate
+from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.workload.workload import Execution
 
 COMPACT_BASELINE = "tf-guide-mkl"
 """It binds compactly: its spelling is the one to take."""
 _NOISE_DF = 8.0  # what a study's noise counts for in the scatter of a contender's rounds
-_LEAST_SE = 0.002  # no setting is known better than to 0.2 %
+_MIN_SE = 0.002  # no setting is known better than to 0.2 %
 _POOLS = ("inter_op", "intra_op", "omp_num_threads")
 _BATCHES = 3  # from so many batch sizes on, a study tells of them
 
@@ -67,7 +67,7 @@ class _Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class StudyEvidence:
     """What a study says. `default` is TensorFlow's at the workload's own batch; `batches` are those of its space."""
 
     name: str
@@ -83,9 +83,9 @@ class Study:
     compact: Value | None
     """How the OpenMP library's compact binding is spelt there; None where the space has no affinity."""
     batches: tuple[int, ...]
-    tells_threads: bool
+    covers_threads: bool
     """Whether its space had one thread, and all usable cores, for every pool: what rules on threads tell apart."""
-    surface: Surface
+    surface: ResponseSurface
 
     @property
     def workload(self) -> str:
@@ -98,7 +98,7 @@ class Study:
         return self.situation.values()
 
     @property
-    def tells_batch(self) -> bool:
+    def covers_batch(self) -> bool:
         """Return whether it tells of batch sizes."""
         return len(self.batches) >= _BATCHES
 
@@ -136,43 +136,43 @@ def read(
     records: Iterable[Record],
     *,
     simulated: bool = False,
-    wanted: Callable[[Attributes], str | None] = lambda _: None,
-) -> tuple[list[Study], list[Excluded]]:
+    exclusion_reason: Callable[[Attributes], str | None] = lambda _: None,
+) -> tuple[list[StudyEvidence], list[Excluded]]:
     """Return what can be learned from, the oldest first, and what cannot; measured studies unless `simulated`.
 
     `wanted` says why a study, by its attributes, is not asked for. Of several versions of a workload the one with most
     studies is learned from, the newest of equals.
     """
-    good: list[_Candidate] = []
+    candidates: list[_Candidate] = []
     out: list[Excluded] = []
     for record in records:
         attributes = record.attributes()
         try:
-            reason = wanted(attributes) or _unfit(attributes, simulated=simulated)
+            reason = exclusion_reason(attributes) or _exclusion_reason(attributes, simulated=simulated)
             if reason is None:
-                good.append(_candidate(record, attributes))
+                candidates.append(_candidate(record, attributes))
                 continue
         except _DAMAGED as error:
             reason = f"damaged ({error})"
         out.append(Excluded(study=record.name, reason=reason))
     versions: dict[str, Counter[str]] = defaultdict(Counter)
-    for each in reversed(good):  # the newest first, which `most_common` keeps where versions have as many
-        versions[_what(each.subject)][each.subject.workload.fingerprint] += 1
-    kept = []
-    for each in good:
-        what = _what(each.subject)
+    for each in reversed(candidates):  # the newest first, which `most_common` keeps where versions have as many
+        versions[_workload_key(each.subject)][each.subject.workload.fingerprint] += 1
+    selected = []
+    for each in candidates:
+        what = _workload_key(each.subject)
         if versions[what].most_common(1)[0][0] == each.subject.workload.fingerprint:
-            kept.append(each)
+            selected.append(each)
         else:
             out.append(Excluded(study=each.record.name, reason=f"of another version of {what} than most"))
     studies = []
-    for each, luck in zip(kept, _lucks(kept), strict=True):
+    for each, process_sd in zip(selected, _process_sds(selected), strict=True):
         try:
-            study = _study(each, luck)
+            study = _study(each, process_sd)
         except _DAMAGED as error:
             out.append(Excluded(study=each.record.name, reason=f"damaged ({error!r})"))
             continue
-        if study.tells_threads or study.tells_batch:
+        if study.covers_threads or study.covers_batch:
             studies.append(study)
         else:
             out.append(Excluded(study=each.record.name, reason="its space tells of neither threads nor batch sizes"))
@@ -188,41 +188,41 @@ def _candidate(record: Record, stored: Attributes) -> _Candidate:
         subject=stored.subject,
         features=features,
         finals=held,
-        noise=stored.noise or UNKNOWN,
+        noise=stored.noise or PRIOR_NOISE,
         pairs=stored.noise_pairs,
         created=str(stored.created),
     )
 
 
-def _lucks(studies: Sequence[_Candidate]) -> list[float]:
+def _process_sds(studies: Sequence[_Candidate]) -> list[float]:
     """Return the luck of processes in each study, in the light of the others of its machine and build."""
-    found = [study.noise.process_sd for study in studies]
+    sds = [study.noise.process_sd for study in studies]
     alike: dict[tuple[str, str], list[int]] = defaultdict(list)
     for i, study in enumerate(studies):
         if study.pairs:
             alike[study.subject.machine.id, study.subject.runtime["id"]].append(i)
     for group in alike.values():
-        lucks = together([studies[i].pairs for i in group], Objective.THROUGHPUT)
-        for i, luck in zip(group, lucks, strict=True):
-            found[i] = luck
-    return found
+        pooled_sds = process_sds([studies[i].pairs for i in group], Objective.THROUGHPUT)
+        for i, pooled_sd in zip(group, pooled_sds, strict=True):
+            sds[i] = pooled_sd
+    return sds
 
 
 def by_reason(excluded: Sequence[Excluded]) -> dict[str, list[str]]:
     """Return the studies that are left out for each reason."""
-    found: dict[str, list[str]] = defaultdict(list)
+    names_by_reason: dict[str, list[str]] = defaultdict(list)
     for each in excluded:
-        found[each.reason].append(each.study)
-    return dict(found)
+        names_by_reason[each.reason].append(each.study)
+    return dict(names_by_reason)
 
 
-def _what(subject: Subject) -> str:
+def _workload_key(subject: Subject) -> str:
     """Return what a study is of, whatever its version: workload, mode and parameters."""
     workload = subject.workload
     return " ".join([workload.name, workload.mode, *(f"{name}={value}" for name, value in workload.params.items())])
 
 
-def _unfit(stored: Attributes, *, simulated: bool) -> str | None:
+def _exclusion_reason(stored: Attributes, *, simulated: bool) -> str | None:
     """Return why a study cannot be learned from, None if it can."""
     if stored.finals is None:
         return "no finals"
@@ -245,25 +245,27 @@ def _unfit(stored: Attributes, *, simulated: bool) -> str | None:
     return None
 
 
-def _study(candidate: _Candidate, luck: float) -> Study:
+def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
     subject = candidate.subject
     situation = of_study(subject, candidate.features)
-    known = {name: Setting.of(each.setting) for name, each in subject.baselines.items()}
+    baseline_settings = {name: Setting.of(each.setting) for name, each in subject.baselines.items()}
     # What a space did not ask about was off in all that was measured, and what it would do is unknown.
-    unasked = {ONEDNN: 0} if situation.scale.onednn_is_open and ONEDNN not in known[DEFAULT].to_dict() else {}
-    default = _reduced(known[DEFAULT], unasked)
-    affine = known.get(COMPACT_BASELINE, known[DEFAULT]).to_dict()
+    unasked = (
+        {ONEDNN: 0} if situation.scale.onednn_is_open and ONEDNN not in baseline_settings[DEFAULT].to_dict() else {}
+    )
+    default = _reduced(baseline_settings[DEFAULT], unasked)
+    affine = baseline_settings.get(COMPACT_BASELINE, baseline_settings[DEFAULT]).to_dict()
     compact = affine.get("kmp_affinity")
     # A baseline that sets what no rule speaks of, such as an allocator, is not that baseline without it.
     baselines = {
         name: _reduced(setting, {ONEDNN: 1} if unasked and name == INTEL else unasked)
-        for name, setting in known.items()
-        if _others(setting) == _others(known[DEFAULT])
+        for name, setting in baseline_settings.items()
+        if _others(setting) == _others(baseline_settings[DEFAULT])
     }
     baselines[WANG] = apply(
         default, wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}, compact
     )
-    return Study(
+    return StudyEvidence(
         name=candidate.record.name,
         created=candidate.created,
         host=host_of(subject.machine),
@@ -274,22 +276,22 @@ def _study(candidate: _Candidate, luck: float) -> Study:
         baselines=baselines,
         compact=compact,
         batches=tuple(int(value) for value in subject.knobs[BATCH].values),
-        tells_threads=_tells_threads(subject.knobs, situation),
-        surface=Surface(default, _measured(candidate, known[DEFAULT], luck, unasked)),
+        covers_threads=_covers_threads(subject.knobs, situation),
+        surface=ResponseSurface(default, _measured(candidate, baseline_settings[DEFAULT], process_sd, unasked)),
     )
 
 
-def _tells_threads(knobs: Mapping[str, KnobFacts], situation: Situation) -> bool:
+def _covers_threads(knobs: Mapping[str, KnobFacts], situation: Situation) -> bool:
     """Return whether each pool could have one thread and all usable cores: not where it was held, or not searched."""
     ends = {1, situation.machine.usable_cores}
     pools = [knobs[name].values for name in _POOLS if name in knobs and knobs[name].active]
     return all(ends <= set(values) for values in pools)
 
 
-def _reduced(setting: Setting, unasked: Mapping[str, Value]) -> Setting:
+def _reduced(setting: Setting, not_covered: Mapping[str, Value]) -> Setting:
     """Return a setting without the knobs that no rule speaks of, and with what its space did not ask about."""
-    kept = {knob: value for knob, value in setting.items if knob in TERMS or knob == BATCH}
-    return Setting.of(kept | {knob: value for knob, value in unasked.items() if knob not in kept})
+    relevant = {knob: value for knob, value in setting.items if knob in TERMS or knob == BATCH}
+    return Setting.of(relevant | {knob: value for knob, value in not_covered.items() if knob not in relevant})
 
 
 def _others(setting: Setting) -> dict[str, Value]:
@@ -297,49 +299,53 @@ def _others(setting: Setting) -> dict[str, Value]:
     return {knob: value for knob, value in setting.items if knob not in TERMS and knob != BATCH}
 
 
-def _measured(candidate: _Candidate, default: Setting, luck: float, unasked: Mapping[str, Value]) -> list[Measured]:
+def _measured(
+    candidate: _Candidate, default: Setting, process_sd: float, not_covered: Mapping[str, Value]
+) -> list[Measured]:
     """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default.
 
     Trials of one reference share the luck of its process; finals, as contrasts to it, what the default's mean is off.
     """
-    found = [
-        Measured(setting=setting, log_ratio=mean, variance=se**2 + luck**2, shared=luck**2, reference=reference)
+    measurements = [
+        Measured(
+            setting=setting, log_ratio=mean, variance=se**2 + process_sd**2, shared=process_sd**2, reference=reference
+        )
         for setting, mean, se, reference in candidate.record.observations()
         if math.isfinite(se)
     ]
-    found += [
+    measurements += [
         Measured(setting=setting, log_ratio=mean, variance=se**2 / 2, shared=se**2 / 2, reference=FINALS)
         for setting, mean, se in _finals(candidate.finals, candidate.noise)
     ]
-    others = _others(default)
+    default_others = _others(default)
     return [
-        replace(each, setting=_reduced(each.setting, unasked), variance=each.variance + _LEAST_SE**2)
-        for each in found
-        if _others(each.setting) == others
+        replace(each, setting=_reduced(each.setting, not_covered), variance=each.variance + _MIN_SE**2)
+        for each in measurements
+        if _others(each.setting) == default_others
     ]
 
 
-def _finals(held: StoredFinals, noise: Noise) -> list[tuple[Setting, float, float]]:
+def _finals(stored: StoredFinals, noise: Noise) -> list[tuple[Setting, float, float]]:
     """Return (setting, log-ratio to the default, its standard error) of each contender that ran beside the default.
 
     What few rounds scatter by may be small by luck, so it is moderated by the study's noise, which comes from other
     pairs than these. That would be no evidence for a verdict; for a weight it is.
     """
-    contenders, rounds = held.contenders, held.rounds
-    names, y = finals.table(rounds, contenders, Objective.THROUGHPUT)
+    contenders, rounds = stored.contenders, stored.rounds
+    names, y = finals.log_rates(rounds, contenders, Objective.THROUGHPUT)
     default = next((c.names[0] for c in contenders if DEFAULT in c.names), None)
     if default not in names:
         return []
     by_name = {contender.names[0]: contender.setting for contender in contenders}
-    found = []
+    results = []
     for j, name in enumerate(names):
         x = y[:, j] - y[:, names.index(default)]
         x = x[~np.isnan(x)]
-        if name != default and len(x) >= FEWEST:
+        if name != default and len(x) >= MIN_ROUNDS:
             slices = max(len(round_.slices.get(name, ())) for round_ in rounds)
             prior_sd = noise.finals_se(rounds=1, slices=slices)
-            estimate = moderated(x, prior_sd=prior_sd, prior_df=_NOISE_DF)
+            estimate = moderated_estimate(x, prior_sd=prior_sd, prior_df=_NOISE_DF)
             # Student's intervals are wider than normal ones by this much, where there are few rounds.
             wider = math.sqrt(estimate.df / (estimate.df - 2))
-            found.append((by_name[name], estimate.mean, wider * estimate.se))
-    return found
+            results.append((by_name[name], estimate.mean, wider * estimate.se))
+    return results

@@ -42,7 +42,7 @@ Single = NDArray[np.float32]
 Index = NDArray[np.intp]
 _BLOCK = 20_000  # rules that are looked at together, for the memory's sake
 _ROUNDING = 1e-3
-_LEAST_SD = 1e-3  # no gain is known better
+_MIN_SD = 1e-3  # no gain is known better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +55,18 @@ class LearnPlan:
     `least_measured` of the studies in which it holds: the rest may be believed. There are `most_rules` at most.
     """
 
-    least_workloads: int = 3
-    least_gain: float = 0.02
+    min_workloads_per_rule: int = 3
+    min_gain: float = 0.02
     level: float = 0.05
-    flips: int = 400
-    as_good: float = 0.001
-    least_measured: float = 0.5
-    most_rules: int = 6
+    n_sign_flips: int = 400
+    tie_tolerance: float = 0.001
+    min_measured_share: float = 0.5
+    max_rules: int = 6
     prior_df: float = 4.0
     seed: int = 0
 
     @property
-    def fewest_workloads(self) -> int:
+    def min_workloads(self) -> int:
         """Return of how many workloads a table has to be to give any rule, where its rules may have conditions.
 
         Of 2^C worlds one is the one that was seen: it stands out at half of the level from C on with
@@ -108,28 +108,28 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RuleIndex:
     """A rule: its condition and its recipe, as indices."""
 
     mask: int
     recipe: int
 
 
-def learn(problem: Problem, plan: LearnPlan) -> list[Found]:
+def learn(problem: Problem, plan: LearnPlan) -> list[RuleIndex]:
     """Return the rules, the first of which that holds is the one to follow; none if nothing stands out."""
     rng = np.random.default_rng(plan.seed)
-    rules: list[Found] = []
-    seen: list[list[Found]] = []
-    while len(rules) < plan.most_rules and len(problem.u) and rules not in seen:
-        seen.append(rules)
-        found = _next(problem, policy(problem, rules), plan, rng)
-        if found is None:
+    rules: list[RuleIndex] = []
+    earlier_lists: list[list[RuleIndex]] = []
+    while len(rules) < plan.max_rules and len(problem.u) and rules not in earlier_lists:
+        earlier_lists.append(rules)
+        new_rule = _next(problem, policy(problem, rules), plan, rng)
+        if new_rule is None:
             break
-        rules = _again(problem, [found, *rules], plan, rng)
+        rules = _refit(problem, [new_rule, *rules], plan, rng)
     return rules
 
 
-def chosen(masks: Mask, rules: Sequence[Found]) -> Index:
+def first_matching(masks: Mask, rules: Sequence[RuleIndex]) -> Index:
     """Return the number of the rule that holds in each study, len(rules) where none does, shape (n,)."""
     number = np.full(masks.shape[1], len(rules))
     for i in reversed(range(len(rules))):
@@ -137,9 +137,9 @@ def chosen(masks: Mask, rules: Sequence[Found]) -> Index:
     return number
 
 
-def policy(problem: Problem, rules: Sequence[Found]) -> Array:
+def policy(problem: Problem, rules: Sequence[RuleIndex]) -> Array:
     """Return what following the rules gains in each study, shape (n,)."""
-    recipes = np.array([*(rule.recipe for rule in rules), 0])[chosen(problem.masks, rules)]
+    recipes = np.array([*(rule.recipe for rule in rules), 0])[first_matching(problem.masks, rules)]
     return np.asarray(problem.u[np.arange(len(recipes)), recipes])
 
 
@@ -164,44 +164,44 @@ class _Gains:
 def _gains(problem: Problem, base: Array) -> _Gains:
     difference = problem.u - base[:, None]
     names, member = np.unique(problem.workloads, return_inverse=True)
-    of = [np.flatnonzero(member == c) for c in range(len(names))]
-    held = np.stack([problem.masks[:, rows].sum(axis=1) for rows in of], axis=1).astype(float)
-    total = np.stack([problem.masks[:, rows].astype(float) @ difference[rows] for rows in of], axis=2)
-    size = np.array([len(rows) for rows in of], dtype=float)
-    return _Gains(g=total / np.maximum(held, 1)[:, None, :], share=held / size)
+    rows_by_workload = [np.flatnonzero(member == c) for c in range(len(names))]
+    n_holding = np.stack([problem.masks[:, rows].sum(axis=1) for rows in rows_by_workload], axis=1).astype(float)
+    total = np.stack([problem.masks[:, rows].astype(float) @ difference[rows] for rows in rows_by_workload], axis=2)
+    size = np.array([len(rows) for rows in rows_by_workload], dtype=float)
+    return _Gains(g=total / np.maximum(n_holding, 1)[:, None, :], share=n_holding / size)
 
 
-def _next(problem: Problem, base: Array, plan: LearnPlan, rng: np.random.Generator) -> Found | None:
+def _next(problem: Problem, base: Array, plan: LearnPlan, rng: np.random.Generator) -> RuleIndex | None:
     """Return the rule to put before those that make up the policy `base`; None if nothing stands out."""
     gains = _gains(problem, base)
-    enough = (gains.counts >= plan.least_workloads)[:, None] & _is_measured(problem, plan)
+    enough = (gains.counts >= plan.min_workloads_per_rule)[:, None] & _is_measured(problem, plan)
     if not enough.any():
         return None
     g = gains.g.astype(np.float32)
     t = _t_of(g.sum(axis=2), (g**2).sum(axis=2), gains.counts.astype(np.float32)[:, None], problem.sd, plan)
-    usual = np.full(enough.shape, np.inf)
+    critical_t = np.full(enough.shape, np.inf)
     plain = problem.plain[:, None]
     tiers = [tier for tier in (enough & plain, enough & ~plain) if tier.any()]
     for tier in tiers:
-        usual[tier] = _largest_t(gains, tier, problem.sd, replace(plan, level=plan.level / len(tiers)), rng)
+        critical_t[tier] = _largest_t(gains, tier, problem.sd, replace(plan, level=plan.level / len(tiers)), rng)
     # One world has the very signs that were seen: it is not beyond itself by a rounding.
-    good = (t > usual + _ROUNDING) & (gains.mean >= plan.least_gain)
-    if not good.any():
+    significant = (t > critical_t + _ROUNDING) & (gains.mean >= plan.min_gain)
+    if not significant.any():
         return None
-    return _simplest(problem, gains, np.argwhere(good), plan)
+    return _simplest(problem, gains, np.argwhere(significant), plan)
 
 
 def _is_measured(problem: Problem, plan: LearnPlan) -> Mask:
     """Return whether what each rule sets was measured in enough of the studies in which it holds, shape (K, R)."""
     masks = problem.masks.astype(np.float32)
     share = masks @ problem.measured.astype(np.float32) / np.maximum(masks.sum(axis=1, keepdims=True), 1)
-    return np.asarray(share >= plan.least_measured)
+    return np.asarray(share >= plan.min_measured_share)
 
 
 def _t_of(sums: Single, squares: Single, counts: Single, sd: float, plan: LearnPlan) -> Single:
     """Return t from Σ g and Σ g² over C workloads."""
     n = np.maximum(counts, 1)
-    variance = (np.float32(plan.prior_df * max(sd, _LEAST_SD) ** 2) + squares) / (np.float32(plan.prior_df) + n)
+    variance = (np.float32(plan.prior_df * max(sd, _MIN_SD) ** 2) + squares) / (np.float32(plan.prior_df) + n)
     return np.asarray(sums / np.sqrt(n * variance))
 
 
@@ -210,15 +210,15 @@ def _largest_t(gains: _Gains, among: Mask, sd: float, plan: LearnPlan, rng: np.r
     rows = gains.g[among]
     counts = np.broadcast_to(gains.counts[:, None], among.shape)[among]
     # Whatever the signs, these cannot gain what a rule has to.
-    able = np.abs(rows).sum(axis=1) >= plan.least_gain * counts
+    able = np.abs(rows).sum(axis=1) >= plan.min_gain * counts
     rows, counts = rows[able].astype(np.float32), counts[able].astype(np.float32)
-    signs = _signs(gains.g.shape[2], plan.flips, rng)
+    signs = _signs(gains.g.shape[2], plan.n_sign_flips, rng)
     largest = np.full(signs.shape[1], -np.inf)
     for begin in range(0, len(rows), _BLOCK):
         part, n = slice(begin, begin + _BLOCK), counts[begin : begin + _BLOCK, None]
         sums = rows[part] @ signs
         t = _t_of(sums, (rows[part] ** 2).sum(axis=1)[:, None], n, sd, plan)
-        largest = np.maximum(largest, np.where(sums >= plan.least_gain * n, t, -np.inf).max(axis=0))
+        largest = np.maximum(largest, np.where(sums >= plan.min_gain * n, t, -np.inf).max(axis=0))
     return float(np.quantile(largest, 1 - plan.level, method="higher"))
 
 
@@ -230,7 +230,7 @@ def _signs(workloads: int, flips: int, rng: np.random.Generator) -> NDArray[np.f
     return rng.choice(np.array([-1, 1], dtype=np.float32), size=(workloads, flips))
 
 
-def _simplest(problem: Problem, gains: _Gains, candidates: Index, plan: LearnPlan) -> Found:
+def _simplest(problem: Problem, gains: _Gains, candidates: Index, plan: LearnPlan) -> RuleIndex:
     """Return the candidate that adds most, or the simplest that adds as much for all that can be told."""
     k, r = candidates.T
     added = gains.g[k, r] * gains.share[k]
@@ -238,31 +238,35 @@ def _simplest(problem: Problem, gains: _Gains, candidates: Index, plan: LearnPla
     lost = added[best] - added
     n = lost.shape[1]
     error = lost.std(axis=1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(len(lost))
-    alike = lost.mean(axis=1) <= np.maximum(error, plan.as_good)
+    alike = lost.mean(axis=1) <= np.maximum(error, plan.tie_tolerance)
     cost = problem.mask_cost[k] + problem.recipe_cost[r]
     # Of the simplest, the one that adds most; to a rounding, so that equal ones come in the order of their numbers.
     order = np.lexsort((r, k, -np.round(added.mean(axis=1), 6), cost))
     first = next(i for i in order if alike[i])
-    return Found(mask=int(k[first]), recipe=int(r[first]))
+    return RuleIndex(mask=int(k[first]), recipe=int(r[first]))
 
 
-def _again(problem: Problem, rules: list[Found], plan: LearnPlan, rng: np.random.Generator) -> list[Found]:
+def _refit(problem: Problem, rules: list[RuleIndex], plan: LearnPlan, rng: np.random.Generator) -> list[RuleIndex]:
     """Choose each rule's recipe again for where it has come to hold, and drop those that noise could make there."""
-    kept = list(rules)
+    remaining = list(rules)
     for rule in rules:
-        i = kept.index(rule)
-        here = chosen(problem.masks, kept) == i
-        without = kept[:i] + kept[i + 1 :]
-        found = None
-        if here.any():
-            found = _next(_region(problem, here), policy(problem, without)[here], plan, rng)
-        kept = without if found is None else [*kept[:i], replace(rule, recipe=found.recipe), *kept[i + 1 :]]
-    return kept
+        i = remaining.index(rule)
+        covered = first_matching(problem.masks, remaining) == i
+        without = remaining[:i] + remaining[i + 1 :]
+        refitted = None
+        if covered.any():
+            refitted = _next(_region(problem, covered), policy(problem, without)[covered], plan, rng)
+        remaining = (
+            without
+            if refitted is None
+            else [*remaining[:i], replace(rule, recipe=refitted.recipe), *remaining[i + 1 :]]
+        )
+    return remaining
 
 
-def _region(problem: Problem, here: Mask) -> Problem:
+def _region(problem: Problem, covered: Mask) -> Problem:
     """Return some of the studies as a problem with one condition, that always holds."""
-    everywhere = np.ones((1, int(here.sum())), dtype=bool)
+    everywhere = np.ones((1, int(covered.sum())), dtype=bool)
     return replace(
-        problem.part(here), masks=everywhere, mask_cost=np.zeros(1, dtype=np.intp), plain=np.ones(1, dtype=bool)
+        problem.part(covered), masks=everywhere, mask_cost=np.zeros(1, dtype=np.intp), plain=np.ones(1, dtype=bool)
     )

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.rules.account import kind
-from tuner.rules.evidence import Study
+from tuner.rules.evidence import StudyEvidence
+from tuner.rules.gains import kind
 from tuner.rules.recipe import Recipe
-from tuner.rules.strata import Advice, Gain, advice_by_stratum, decide
-from tuner.rules.table import Rules, Table, first_rule, follow
+from tuner.rules.strata import AdviceReason, Gain, advice_by_stratum, decide
+from tuner.rules.table import Rules, TrainingTable, first_rule, follow
 
-Kept = tuple[bool, ...]
+StudyMask = tuple[bool, ...]
 """Which studies of a table are learned from."""
 
 
@@ -30,16 +30,21 @@ class Policy:
     evidence: Sequence[Mapping[str, Any]]
     """Of each rule, what `tuner.rules.strata.advice_by_stratum` says."""
 
-    def recipe(self, study: Study) -> Recipe:
+    def recipe(self, study: StudyEvidence) -> Recipe:
         """Return what is followed in a study; to keep what is there where no gain is shown."""
         i = first_rule(self.rules, study)
-        if i == len(self.rules) or decide(self.evidence[i], kind(study.situation)).advice is not Advice.FOLLOW:
+        if i == len(self.rules) or decide(self.evidence[i], kind(study.situation)).advice is not AdviceReason.FOLLOW:
             return Recipe()
         return self.rules[i][1]
 
 
-def with_caution(
-    table: Table, rules: Rules, kept: Kept, *, learned: Callable[[Kept], Rules], fold: Mapping[str, int]
+def do_no_harm_policy(
+    table: TrainingTable,
+    rules: Rules,
+    study_mask: StudyMask,
+    *,
+    learned: Callable[[StudyMask], Rules],
+    fold: Mapping[str, int],
 ) -> Policy:
     """Return the policy that rules, learned from the `kept` studies of a table, give with the evidence of these alone.
 
@@ -47,12 +52,13 @@ def with_caution(
     """
     gains: list[list[Gain]] = [[] for _ in rules]
     for left_out in sorted(set(fold.values())):
-        met = [n for n, study in enumerate(table.studies) if kept[n] and fold[study.workload] == left_out]
+        met = [n for n, study in enumerate(table.studies) if study_mask[n] and fold[study.workload] == left_out]
         if not met:
             continue
         of_others = learned(
             tuple(
-                is_kept and fold[study.workload] != left_out for is_kept, study in zip(kept, table.studies, strict=True)
+                is_kept and fold[study.workload] != left_out
+                for is_kept, study in zip(study_mask, table.studies, strict=True)
             )
         )
         for n in met:

@@ -15,26 +15,26 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
-from tuner.rules.account import baselines, described, is_right, kind, loss
 from tuner.rules.average import over_workloads, ratio_document
-from tuner.rules.evidence import Study
+from tuner.rules.evidence import StudyEvidence
+from tuner.rules.gains import baselines, is_tied_with_best, kind, loss, situation_document
 from tuner.rules.recipe import Recipe
 from tuner.rules.strata import class_of, grouped
-from tuner.rules.table import Table
+from tuner.rules.table import TrainingTable
 from tuner.space.setting import Setting
 
-OURS = "rules"
+RULES = "rules"
 """The rules, followed in every stratum."""
 POLICY = "policy"
 """The rules where a gain of theirs is shown, else the default."""
 K = TypeVar("K", bound=Hashable)
-Follow = Callable[[Study], tuple[Recipe, ...]]
-Learned = Callable[[Callable[[Study], bool]], Follow]
+RecipesOf = Callable[[StudyEvidence], tuple[Recipe, ...]]
+Learned = Callable[[Callable[[StudyEvidence], bool]], RecipesOf]
 """What rules that were learned without the studies of which it is said, give in a study."""
 ONE_BY_ONE, FOLDS = 40, 5  # of more kinds than the first, a fifth is left out at a time
 
 
-def prove(table: Table, learned: Learned, cautious: Learned) -> dict[str, Any]:
+def prove(table: TrainingTable, learned: Learned, cautious: Learned) -> dict[str, Any]:
     """Return the held-out tables: by workload, machine and shape of a machine; None where there is only one of them.
 
     `learned` gives what rules that were learned without some studies follow, `cautious` what their policy does. Shapes
@@ -50,23 +50,29 @@ def prove(table: Table, learned: Learned, cautious: Learned) -> dict[str, Any]:
     }
 
 
-def _shape(study: Study) -> str:
-    return str(described(study.situation)["shape"])
+def _shape(study: StudyEvidence) -> str:
+    return str(situation_document(study.situation)["shape"])
 
 
-def left_out(studies: Sequence[Study], learned: Learned, key: Callable[[Study], Hashable]) -> list[tuple[Recipe, ...]]:
+def left_out(
+    studies: Sequence[StudyEvidence], learned: Learned, key: Callable[[StudyEvidence], Hashable]
+) -> list[tuple[Recipe, ...]]:
     """Return for each study the recipes that the rules learned without its like give, the later on top."""
     fold = folds(studies, key)
-    chosen: dict[int, tuple[Recipe, ...]] = {}
+    recipes_by_study: dict[int, tuple[Recipe, ...]] = {}
     for each in sorted(set(fold.values())):
         out = frozenset(kind for kind, number in fold.items() if number == each)
         follow = learned(_among(out, key))
-        chosen |= {i: follow(study) for i, study in enumerate(studies) if key(study) in out}
-    return [chosen[i] for i in range(len(studies))]
+        recipes_by_study |= {i: follow(study) for i, study in enumerate(studies) if key(study) in out}
+    return [recipes_by_study[i] for i in range(len(studies))]
 
 
 def folds(
-    studies: Sequence[Study], key: Callable[[Study], K], *, at_most: int = ONE_BY_ONE, parts: int = FOLDS
+    studies: Sequence[StudyEvidence],
+    key: Callable[[StudyEvidence], K],
+    *,
+    at_most: int = ONE_BY_ONE,
+    parts: int = FOLDS,
 ) -> dict[K, int]:
     """Return in which fold each kind of study is left out: one by one, or in `parts` where there are over `at_most`."""
     kinds = list(dict.fromkeys(key(study) for study in studies))
@@ -74,22 +80,23 @@ def folds(
     return {each: number % n_folds for number, each in enumerate(kinds)}
 
 
-def _among(kinds: frozenset[Hashable], key: Callable[[Study], Hashable]) -> Callable[[Study], bool]:
+def _among(kinds: frozenset[Hashable], key: Callable[[StudyEvidence], Hashable]) -> Callable[[StudyEvidence], bool]:
     return lambda study: key(study) in kinds
 
 
 def _held_out(
-    table: Table, learned: Learned, cautious: Learned, what: str, key: Callable[[Study], Hashable]
+    table: TrainingTable, learned: Learned, cautious: Learned, what: str, key: Callable[[StudyEvidence], Hashable]
 ) -> dict[str, Any] | None:
     studies = table.studies
     kinds = {key(study) for study in studies}
     if len(kinds) < 2:
         return None
-    recipes = {POLICY: left_out(studies, cautious, key), OURS: left_out(studies, learned, key)}
+    recipes = {POLICY: left_out(studies, cautious, key), RULES: left_out(studies, learned, key)}
     settings = {
-        name: [study.setting(*each) for study, each in zip(studies, of, strict=True)] for name, of in recipes.items()
+        name: [study.setting(*each) for study, each in zip(studies, per_study, strict=True)]
+        for name, per_study in recipes.items()
     } | {name: [study.baselines[name] for study in studies] for name in baselines(studies)}
-    others = [name for name in settings if name not in recipes]
+    baseline_names = [name for name in settings if name not in recipes]
     return {
         "what": what,
         "kinds": len(kinds),
@@ -100,9 +107,9 @@ def _held_out(
         "each": [
             {
                 "study": study.name,
-                **described(study.situation),
-                "recipe": [recipe.words(study.situation.pool) for recipe in recipes[OURS][i]],
-                "over_default": _over_default(study, settings[OURS][i]),
+                **situation_document(study.situation),
+                "recipe": [recipe.words(study.situation.pool) for recipe in recipes[RULES][i]],
+                "over_default": _over_default(study, settings[RULES][i]),
                 "policy": [recipe.words(study.situation.pool) for recipe in recipes[POLICY][i]],
                 "policy_over_default": _over_default(study, settings[POLICY][i]),
                 "of_best": {
@@ -110,9 +117,9 @@ def _held_out(
                 },
                 "best_over": {
                     name: math.exp(
-                        study.surface.apart(study.baselines[name], study.best_found(batch=table.of_batch))[0]
+                        study.surface.log_ratio(study.baselines[name], study.best_found(batch=table.of_batch))[0]
                     )
-                    for name in others
+                    for name in baseline_names
                 },
             }
             for i, study in enumerate(studies)
@@ -120,7 +127,7 @@ def _held_out(
     }
 
 
-def _row(table: Table, name: str, settings: Sequence[Setting]) -> dict[str, Any]:
+def _row(table: TrainingTable, name: str, settings: Sequence[Setting]) -> dict[str, Any]:
     pairs = list(zip(table.studies, settings, strict=True))
     losses = [(study, loss(study, setting, batch=table.of_batch)) for study, setting in pairs]
     worst = max(losses, key=lambda each: each[1])
@@ -129,20 +136,22 @@ def _row(table: Table, name: str, settings: Sequence[Setting]) -> dict[str, Any]
         "of_best": ratio_document(over_workloads((study.workload, -lost) for study, lost in losses)),
         "worst": math.exp(-worst[1]),
         "worst_study": worst[0].name,
-        "worst_is": described(worst[0].situation),
-        "right": sum(is_right(study, setting, batch=table.of_batch) for study, setting in pairs),
+        "worst_is": situation_document(worst[0].situation),
+        "right": sum(is_tied_with_best(study, setting, batch=table.of_batch) for study, setting in pairs),
         "measured": sum(setting in study.surface.measured for study, setting in pairs),
     }
 
 
-def _over_default(study: Study, setting: Setting) -> float:
-    return math.exp(study.surface.apart(study.default, setting)[0])
+def _over_default(study: StudyEvidence, setting: Setting) -> float:
+    return math.exp(study.surface.log_ratio(study.default, setting)[0])
 
 
-def _over(studies: Sequence[Study], theirs: Sequence[Setting], ours: Sequence[Setting]) -> dict[str, Any]:
+def _over(
+    studies: Sequence[StudyEvidence], theirs: Sequence[Setting], policy_settings: Sequence[Setting]
+) -> dict[str, Any]:
     """Return the rate under our settings over that under theirs, by class of strata."""
-    each = grouped(zip(studies, theirs, ours, strict=True), lambda row: class_of(kind(row[0].situation)))
+    each = grouped(zip(studies, theirs, policy_settings, strict=True), lambda row: class_of(kind(row[0].situation)))
     return {
-        name: ratio_document(over_workloads((study.workload, study.surface.apart(a, b)[0]) for study, a, b in rows))
+        name: ratio_document(over_workloads((study.workload, study.surface.log_ratio(a, b)[0]) for study, a, b in rows))
         for name, rows in each.items()
     }

@@ -50,18 +50,18 @@ class Recipe:
 
     def values(self, scale: Scale) -> dict[str, Value]:
         """Return the values of the knobs that it sets at a scale; what cannot act there is left out."""
-        found: dict[str, Value] = {}
+        resolved: dict[str, Value] = {}
         for knob, name in self.items:
             if knob == BATCH:
-                found[knob] = max(1, round(scale.batch_size * float(name)))
-            elif _VOCABULARIES[knob].acts(scale):
-                found[knob] = TERMS[knob][name].of(scale, found)
-        return found
+                resolved[knob] = max(1, round(scale.batch_size * float(name)))
+            elif _VOCABULARIES[knob].has_effect(scale):
+                resolved[knob] = TERMS[knob][name].value_at(scale, resolved)
+        return resolved
 
     def words(self, pool: str | None = None) -> str:
         """Return the recipe as a person would say it; of a build with that pool, if it is said."""
-        shown = [_words(knob, name) for knob, name in self.items if knob == BATCH or _acts_on(knob, pool)]
-        return ", ".join(shown) or "keep TensorFlow's defaults"
+        phrases = [_words(knob, name) for knob, name in self.items if knob == BATCH or _acts_on(knob, pool)]
+        return ", ".join(phrases) or "keep TensorFlow's defaults"
 
 
 def _acts_on(knob: str, pool: str | None) -> bool:

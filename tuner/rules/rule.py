@@ -11,7 +11,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.rules.condition import Condition
 from tuner.rules.recipe import BATCH, TERMS, Recipe
-from tuner.rules.schema import GROUPS, NEW_IN_SCHEMA, SCHEMA, THREADS, complaint
+from tuner.rules.schema import GROUPS, NEW_IN_SCHEMA, SCHEMA, THREADS, schema_error
 from tuner.rules.situation import FEATURE, FEATURES, Situation
 from tuner.space.term import OPENMP
 
@@ -20,7 +20,7 @@ KEEP = {THREADS: "keep TensorFlow's defaults", BATCH: "keep the workload's own b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Under a condition, a recipe; with its evidence (see `tuner.rules.account`). `group` is one of `GROUPS`."""
+    """Under a condition, a recipe; with its evidence (see `tuner.rules.gains`). `group` is one of `GROUPS`."""
 
     group: str
     condition: Condition
@@ -98,19 +98,19 @@ class Coverage:
 
     def outside(self, situation: Situation) -> list[str]:
         """Return in which respects a situation lies outside of the evidence, as sentences' parts."""
-        found = [] if self.n_studies else ["there is no evidence"]
+        reasons = [] if self.n_studies else ["there is no evidence"]
         values = situation.values()
         for feature in FEATURES:
             value, ends = values[feature.name], self.ranges.get(feature.name)
             if math.isnan(value) or ends is None or ends[0] <= value <= ends[1]:
                 continue
             unit = f" {feature.unit}" if feature.unit else ""
-            if feature.word:
-                found.append(f"{feature.words[0 if value else 1]}: never seen")
+            if feature.is_binary:
+                reasons.append(f"{feature.words[0 if value else 1]}: never seen")
             else:
                 span = f"{ends[0]:.3g}" if ends[0] == ends[1] else f"{ends[0]:.3g} to {ends[1]:.3g}"
-                found.append(f"{feature.words[0]}: {value:.3g}{unit}, the evidence has {span}")
-        return found
+                reasons.append(f"{feature.words[0]}: {value:.3g}{unit}, the evidence has {span}")
+        return reasons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class RuleList:
     """The rules of one group, the first of which that holds is followed; what they are from, and their proof."""
 
     rules: list[Rule]
-    otherwise: Mapping[str, Any]
+    default_evidence: Mapping[str, Any]
     """The evidence of keeping what is there, where no rule holds."""
     coverage: Coverage
     headline: Sequence[Mapping[str, Any]] = ()
@@ -130,7 +130,7 @@ class RuleList:
         """Return stored rules of a group; raises KeyError, TypeError or ValueError for what are none."""
         return cls(
             rules=[Rule.from_dict(group, each) for each in data["rules"]],
-            otherwise=data["otherwise"],
+            default_evidence=data["otherwise"],
             coverage=Coverage.from_dict(data["coverage"]),
             headline=list(data["headline"]),
             proof=dict(data["proof"]),
@@ -141,7 +141,7 @@ class RuleList:
         return {
             "headline": [dict(each) for each in self.headline],
             "rules": [rule.to_dict() for rule in self.rules],
-            "otherwise": dict(self.otherwise),
+            "otherwise": dict(self.default_evidence),
             "proof": dict(self.proof),
             "coverage": self.coverage.to_dict(),
         }
@@ -154,8 +154,8 @@ class RuleList:
     def outside(self, situation: Situation) -> list[str]:
         """Return why nothing can be promised in a situation: what was not seen, or is not known of it."""
         values = situation.values()
-        asked = dict.fromkeys(literal.feature for rule in self.rules for literal in rule.condition.literals)
-        unknown = [f"{FEATURE[name].words[0]} is not known" for name in asked if math.isnan(values[name])]
+        used_features = dict.fromkeys(literal.feature for rule in self.rules for literal in rule.condition.literals)
+        unknown = [f"{FEATURE[name].words[0]} is not known" for name in used_features if math.isnan(values[name])]
         return unknown + self.coverage.outside(situation)
 
 
@@ -165,7 +165,7 @@ class RuleSet:
 
     lists: Mapping[str, RuleList]
     """By group; what no study tells of is not there."""
-    made: Mapping[str, Any]
+    provenance: Mapping[str, Any]
     """When, by which version, and from what; which studies were left out."""
 
     @classmethod
@@ -178,13 +178,13 @@ class RuleSet:
             raise BadInputError(
                 f"rules of format {data.get('schema')}, this tftune reads format {SCHEMA}{NEW_IN_SCHEMA}", hint
             )
-        wrong = complaint(data)
+        wrong = schema_error(data)
         if wrong is not None:
             raise BadInputError(f"rules that cannot be understood ({wrong})", hint)
         try:
             groups = {group: data["groups"][group] for group in GROUPS if group in data["groups"]}
             lists = {group: RuleList.from_dict(group, each) for group, each in groups.items()}
-            return cls(lists=lists, made=data["made"])
+            return cls(lists=lists, provenance=data["made"])
         except (KeyError, ValueError) as error:  # a feature or a term that is not known
             raise BadInputError(f"rules that cannot be understood ({error})", hint) from error
 
@@ -192,7 +192,7 @@ class RuleSet:
         """Return the rules as plain data: the contract of `tftune rules --json`."""
         return {
             "schema": SCHEMA,
-            "made": dict(self.made),
+            "made": dict(self.provenance),
             "sources": {WANG: WANG_SOURCE},
             "groups": {group: each.to_dict() for group, each in self.lists.items()},
         }

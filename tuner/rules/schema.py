@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.rules.recipe import BATCH
-from tuner.rules.strata import CLASSES, Advice
+from tuner.rules.strata import CLASSES, AdviceReason
 
 SCHEMA = 2
 NEW_IN_SCHEMA = ", which says in which strata the default is kept"
@@ -50,7 +50,7 @@ _COMPARED = _object({"median": _NUMBER, "least": _COUNT})
 _EXPECTED = _object({**_RATIO["properties"], "next": _or_null(_RANGE), "of_best": _RATIO, "policy": _RATIO})
 _BY_CLASS: Node = {"type": "object", "propertyNames": {"enum": list(CLASSES)}}
 _BUILD: Node = {name: node for name, node in _KIND.items() if name != "shape"}
-_ADVISED: Node = {"studies": _COUNT, "gained": _RATIO, "advice": {"enum": [Advice.FOLLOW, Advice.NO_GAIN]}}
+_ADVISED: Node = {"studies": _COUNT, "gained": _RATIO, "advice": {"enum": [AdviceReason.FOLLOW, AdviceReason.NO_GAIN]}}
 _HEADLINE = _object(
     {"class": {"enum": list(CLASSES)}, "studies": _COUNT, "followed": _COUNT, **_EXPECTED["properties"]}
 )
@@ -79,7 +79,7 @@ EVIDENCE = _object(
     "if": {"properties": {"studies": {"minimum": 1}}},
     "then": {"properties": {"loss": _LOSS, "compared": _COMPARED}},
 }
-"""An account (`tuner.rules.account`), with what a rule adds to it."""
+"""An account (`tuner.rules.gains`), with what a rule adds to it."""
 
 _RULE_EVIDENCE = EVIDENCE | {"required": [*EVIDENCE["required"], "strata", "builds"]}
 _RULE = _object(
@@ -167,7 +167,7 @@ DOCUMENT = _object(
 )
 
 
-def complaint(data: Any) -> str | None:
+def schema_error(data: Any) -> str | None:
     """Return where a document is no set of rules, and what was found there; None if it is one."""
     from jsonschema import Draft202012Validator  # only who reads a file waits for it
     from jsonschema.exceptions import best_match
@@ -176,8 +176,8 @@ def complaint(data: Any) -> str | None:
     if error is None:
         return None
     place = error.json_path.removeprefix("$").lstrip(".") or "the file"
-    said = error.message if len(error.message) < _LONG else f"not of type {error.schema.get('type')}"
-    return f"{place}: {said}"
+    detail = error.message if len(error.message) < _LONG else f"not of type {error.schema.get('type')}"
+    return f"{place}: {detail}"
 
 
 _LONG = 120

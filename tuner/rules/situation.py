@@ -46,7 +46,7 @@ class Situation:
 
     def values(self) -> dict[str, float]:
         """Return the value of each feature; NaN where it is not known."""
-        return {feature.name: float(feature.of(self)) for feature in FEATURES}
+        return {feature.name: float(feature.value_of(self)) for feature in FEATURES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class Feature:
 
     name: str
     words: tuple[str, str]
-    of: Callable[[Situation], float]
+    value_of: Callable[[Situation], float]
     unit: str = ""
-    word: bool = False
+    is_binary: bool = False
     log: bool = False
 
 
@@ -71,9 +71,9 @@ def _cache_a_cpu(s: Situation) -> float:
     return max(sizes) / s.machine.online_cpus / 2**20 if sizes else math.nan
 
 
-def _work(of: Callable[[Situation], float]) -> Callable[[Situation], float]:
+def _work(value_of: Callable[[Situation], float]) -> Callable[[Situation], float]:
     """Return a figure of the graph's operations; NaN where a loop of unknown length, or a shape, leaves it open."""
-    return lambda s: of(s) if s.features.known else math.nan
+    return lambda s: value_of(s) if s.features.known else math.nan
 
 
 def _oversubscribed(s: Situation) -> float:
@@ -83,53 +83,66 @@ def _oversubscribed(s: Situation) -> float:
 
 # Of conditions that part the evidence in the same way, the one on the feature that comes first is taken.
 FEATURES: tuple[Feature, ...] = (
-    Feature(name="openmp", words=("on an OpenMP build", "on the Eigen pool"), of=lambda s: s.pool == OPENMP, word=True),
-    Feature(name="training", words=("in training", "in inference"), of=lambda s: s.mode == "training", word=True),
-    Feature(name="onednn", words=("with oneDNN on", "with oneDNN off"), of=lambda s: s.onednn, word=True),
-    Feature(name="cores", words=("usable cores", ""), of=lambda s: s.machine.usable_cores, log=True),
-    Feature(name="oversubscribed", words=("CPUs seen for each that the quota allows", ""), of=_oversubscribed),
-    Feature(name="width", words=("average width", ""), of=lambda s: s.features.width),
+    Feature(
+        name="openmp",
+        words=("on an OpenMP build", "on the Eigen pool"),
+        value_of=lambda s: s.pool == OPENMP,
+        is_binary=True,
+    ),
+    Feature(
+        name="training", words=("in training", "in inference"), value_of=lambda s: s.mode == "training", is_binary=True
+    ),
+    Feature(name="onednn", words=("with oneDNN on", "with oneDNN off"), value_of=lambda s: s.onednn, is_binary=True),
+    Feature(name="cores", words=("usable cores", ""), value_of=lambda s: s.machine.usable_cores, log=True),
+    Feature(name="oversubscribed", words=("CPUs seen for each that the quota allows", ""), value_of=_oversubscribed),
+    Feature(name="width", words=("average width", ""), value_of=lambda s: s.features.width),
     Feature(
         name="mflops_operator",
         words=("work of a step per operator", ""),
-        of=_work(lambda s: s.features.flops * s.batch_size / max(1, sum(s.features.operators.values())) / 1e6),
+        value_of=_work(lambda s: s.features.flops * s.batch_size / max(1, sum(s.features.operators.values())) / 1e6),
         unit="MFLOPs",
         log=True,
     ),
     Feature(
-        name="batch", words=("the workload's own batch size", ""), of=lambda s: s.batch_size, unit="items", log=True
+        name="batch",
+        words=("the workload's own batch size", ""),
+        value_of=lambda s: s.batch_size,
+        unit="items",
+        log=True,
     ),
     Feature(
         name="mflops_item",
         words=("work an item", ""),
-        of=_work(lambda s: s.features.flops / 1e6),
+        value_of=_work(lambda s: s.features.flops / 1e6),
         unit="MFLOPs",
         log=True,
     ),
     Feature(
         name="intensity",
         words=("arithmetic intensity", ""),
-        of=_work(lambda s: s.features.intensity),
+        value_of=_work(lambda s: s.features.intensity),
         unit="FLOPs a byte",
         log=True,
     ),
     Feature(
         name="mbytes_item",
         words=("data an item", ""),
-        of=_work(lambda s: s.features.moved_bytes / 1e6),
+        value_of=_work(lambda s: s.features.moved_bytes / 1e6),
         unit="MB",
         log=True,
     ),
-    Feature(name="heavy_operators", words=("heavy operators", ""), of=lambda s: s.features.heavy_operators, log=True),
-    Feature(name="depth", words=("depth", ""), of=lambda s: s.features.depth, unit="operators", log=True),
+    Feature(
+        name="heavy_operators", words=("heavy operators", ""), value_of=lambda s: s.features.heavy_operators, log=True
+    ),
+    Feature(name="depth", words=("depth", ""), value_of=lambda s: s.features.depth, unit="operators", log=True),
     Feature(
         name="smt",
         words=("with several hardware threads a core", "with one hardware thread a core"),
-        of=lambda s: s.machine.threads_per_core > 1,
-        word=True,
+        value_of=lambda s: s.machine.threads_per_core > 1,
+        is_binary=True,
     ),
-    Feature(name="sockets", words=("sockets", ""), of=lambda s: s.machine.sockets),
-    Feature(name="cache", words=("cache a CPU", ""), of=_cache_a_cpu, unit="MiB", log=True),
+    Feature(name="sockets", words=("sockets", ""), value_of=lambda s: s.machine.sockets),
+    Feature(name="cache", words=("cache a CPU", ""), value_of=_cache_a_cpu, unit="MiB", log=True),
 )
 FEATURE = {feature.name: feature for feature in FEATURES}
 

@@ -31,19 +31,19 @@ from tuner.rules.average import over_workloads, ratio_document
 from tuner.stats.equivalence import MARGIN
 
 Kind = Mapping[str, Any]
-"""A kind of machine and build: its shape, pool, onednn and quota (`tuner.rules.account.kind`)."""
+"""A kind of machine and build: its shape, pool, onednn and quota (`tuner.rules.gains.kind`)."""
 Row = Mapping[str, Any]
 T = TypeVar("T")
 _STRATUM = ("shape", "pool", "onednn", "quota")
 _BUILD = ("pool", "onednn", "quota")
-_LEAST_WORKLOADS = 3  # of an interval that says something
+_MIN_WORKLOADS = 3  # of an interval that says something
 
 ONEDNN_OFF, QUOTA, REST = "onednn-off", "quota", "rest"
 CLASSES = (ONEDNN_OFF, QUOTA, REST)
 """The classes of strata that headlines are given by: where oneDNN is off, else where there is a quota, and the rest."""
 
 
-class Advice(StrEnum):
+class AdviceReason(StrEnum):
     """Whether a rule is to be followed; each code but the first keeps the default."""
 
     FOLLOW = "follow"
@@ -59,7 +59,7 @@ class Advice(StrEnum):
     """The rule that applies is to keep the default."""
 
 
-class Recommendation(StrEnum):
+class AdviceCode(StrEnum):
     """What `tftune recommend` comes to, for a program."""
 
     FOLLOW = "follow"
@@ -76,10 +76,10 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RuleDecision:
     """An advice, and the row of the evidence that it rests on, if there is one."""
 
-    advice: Advice
+    advice: AdviceReason
     row: Row | None = None
 
 
@@ -106,48 +106,49 @@ def advice_by_stratum(gains: Sequence[Gain]) -> dict[str, list[dict[str, Any]]]:
     `gained` is what the advice rests on: the rate under the rules over what is kept without them.
     """
     builds = [
-        row | {"advice": str(Advice.FOLLOW if _is_enough(row) and is_shown(row["gained"]) else Advice.NO_GAIN)}
+        row
+        | {"advice": str(AdviceReason.FOLLOW if _is_enough(row) and is_shown(row["gained"]) else AdviceReason.NO_GAIN)}
         for row in _rows(gains, _BUILD)
     ]
     strata = []
     for row in _rows(gains, _STRATUM):
         deciding = row if _is_enough(row) else next(each for each in builds if _agree(each, row, _BUILD))
         is_advised = is_gain(row["gained"]["ratio"]) and _is_enough(deciding) and is_shown(deciding["gained"])
-        strata.append(row | {"advice": str(Advice.FOLLOW if is_advised else Advice.NO_GAIN)})
+        strata.append(row | {"advice": str(AdviceReason.FOLLOW if is_advised else AdviceReason.NO_GAIN)})
     return {"strata": strata, "builds": builds}
 
 
-def decide(evidence: Mapping[str, Sequence[Row]], kind: Kind) -> Decision:
+def decide(evidence: Mapping[str, Sequence[Row]], kind: Kind) -> RuleDecision:
     """Return what a rule's evidence advises on such a machine and build."""
     for rows, names in ((evidence["strata"], _STRATUM), (evidence["builds"], _BUILD)):
         for row in rows:
             if _agree(row, kind, names):
-                return Decision(advice=Advice(row["advice"]), row=row)
-    return Decision(advice=Advice.NO_EVIDENCE)
+                return RuleDecision(advice=AdviceReason(row["advice"]), row=row)
+    return RuleDecision(advice=AdviceReason.NO_EVIDENCE)
 
 
 def grouped(each: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
     """Return things by a key, in the key's order."""
-    found: dict[Any, list[T]] = defaultdict(list)
+    groups: dict[Any, list[T]] = defaultdict(list)
     for one in each:
-        found[key(one)].append(one)
-    return dict(sorted(found.items()))
+        groups[key(one)].append(one)
+    return dict(sorted(groups.items()))
 
 
 def _rows(gains: Sequence[Gain], names: Sequence[str]) -> list[dict[str, Any]]:
-    found = grouped(gains, lambda gain: tuple(gain.kind[name] for name in names))
+    groups = grouped(gains, lambda gain: tuple(gain.kind[name] for name in names))
     return [
         {
             **dict(zip(names, key, strict=True)),
             "studies": len(members),
             "gained": ratio_document(over_workloads((gain.workload, gain.log_ratio) for gain in members)),
         }
-        for key, members in found.items()
+        for key, members in groups.items()
     ]
 
 
 def _is_enough(row: Row) -> bool:
-    return bool(row["gained"]["workloads"] >= _LEAST_WORKLOADS)
+    return bool(row["gained"]["workloads"] >= _MIN_WORKLOADS)
 
 
 def _agree(a: Kind, b: Kind, names: Sequence[str]) -> bool:

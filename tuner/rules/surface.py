@@ -53,7 +53,7 @@ class Measured:
     reference: int = 0
 
 
-class Surface:
+class ResponseSurface:
     """What is believed of every setting of a study."""
 
     def __init__(self, default: Setting, measured: Sequence[Measured]) -> None:
@@ -64,14 +64,14 @@ class Surface:
         self._y = np.array([each.log_ratio for each in measured])
         references = np.array([each.reference for each in measured], dtype=int)
         shared = np.sqrt([each.shared for each in measured])
-        same = (references[:, None] == references) & (references != 0) | np.eye(len(references), dtype=bool)
-        N = np.diag([each.variance for each in measured]) + same * np.outer(shared, shared)
+        shares_reference = (references[:, None] == references) & (references != 0) | np.eye(len(references), dtype=bool)
+        N = np.diag([each.variance for each in measured]) + shares_reference * np.outer(shared, shared)
         self._z = self._coordinates(self._settings)
         K = self._kernel(self._z, self._z)
         fits = [(self._fit(amplitude**2 * K + N), amplitude) for amplitude in _AMPLITUDES]
         (_, self._factor, self._alpha), self._amplitude = max(fits, key=lambda fit: fit[0][0])
         self.measured = frozenset([default, *self._settings])
-        self._apart: dict[tuple[Setting, Setting], tuple[float, float]] = {}
+        self._difference_sd: dict[tuple[Setting, Setting], tuple[float, float]] = {}
 
     def _fit(self, A: Array) -> tuple[float, tuple[Array, bool], Array]:
         """Return the log marginal likelihood, the factor of A, and A⁻¹y."""
@@ -87,11 +87,11 @@ class Surface:
         variance = self._amplitude**2 * self._prior(z) - explained
         return np.asarray(k.T @ self._alpha), np.sqrt(np.maximum(variance, 0.0))
 
-    def apart(self, a: Setting, b: Setting) -> tuple[float, float]:
+    def log_ratio(self, a: Setting, b: Setting) -> tuple[float, float]:
         """Return the mean log-ratio of b to a, and its standard deviation."""
-        if (a, b) not in self._apart:
-            self._apart[a, b] = self._difference(a, b)
-        return self._apart[a, b]
+        if (a, b) not in self._difference_sd:
+            self._difference_sd[a, b] = self._difference(a, b)
+        return self._difference_sd[a, b]
 
     def _difference(self, a: Setting, b: Setting) -> tuple[float, float]:
         both = self._coordinates([a, b])
@@ -103,8 +103,8 @@ class Surface:
 
     def best(self, *, batch_size: int | None = None) -> Setting:
         """Return the measured setting with the largest mean, of those of a batch size if that is said."""
-        known = [s for s in dict.fromkeys([self.default, *self._settings]) if batch_size in (None, s.batch_size)]
-        return known[int(np.argmax(self.gains(known)[0]))]
+        candidates = [s for s in dict.fromkeys([self.default, *self._settings]) if batch_size in (None, s.batch_size)]
+        return candidates[int(np.argmax(self.gains(candidates)[0]))]
 
     def _coordinates(self, settings: Sequence[Setting]) -> list[_Coordinates]:
         """Return x_j of each setting by knob, the default's first, each of shape (1 + n,)."""
@@ -141,10 +141,10 @@ class _Coordinates:
 
 
 def _coordinates(name: str, values: Sequence[Value]) -> _Coordinates:
-    of = KNOBS[name].values
-    if not isinstance(of, Numbers):
+    knob_values = KNOBS[name].values
+    if not isinstance(knob_values, Numbers):
         return _Coordinates(np.array(values, dtype=str), numeric=False)
-    return _Coordinates(np.log2(1.0 + np.array(values, dtype=float)) / of.octaves, numeric=True)
+    return _Coordinates(np.log2(1.0 + np.array(values, dtype=float)) / knob_values.octaves, numeric=True)
 
 
 def _along(a: _Coordinates, b: _Coordinates) -> Array:

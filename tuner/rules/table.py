@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.rules.account import baselines
 from tuner.rules.condition import Condition, Literal, thresholds
-from tuner.rules.evidence import Study, apply
+from tuner.rules.evidence import StudyEvidence, apply
+from tuner.rules.gains import baselines
 from tuner.rules.learn import LearnPlan, Problem, learn
 from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
 from tuner.rules.schema import THREADS
@@ -27,19 +27,19 @@ CUTS = 12  # thresholds a feature, at most
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TrainingTable:
     """What is learned from, with the words: the problem's masks are of `conditions`, its columns of `recipes`.
 
     `alike` are the recipes that mean the same as each in every study.
     """
 
     group: str
-    studies: list[Study]
-    before: list[Recipe]
+    studies: list[StudyEvidence]
+    followed: list[Recipe]
     """What is followed already in each study."""
     conditions: list[Condition]
     recipes: list[Recipe]
-    alike: list[list[Recipe]]
+    equivalent: list[list[Recipe]]
     problem: Problem
 
     @property
@@ -53,24 +53,24 @@ class Table:
         return [(self.conditions[rule.mask], self.recipes[rule.recipe]) for rule in learn(problem, plan)]
 
 
-def thread_table(studies: Sequence[Study]) -> Table:
+def thread_table(studies: Sequence[StudyEvidence]) -> TrainingTable:
     """Return the table of rules on threads and OpenMP, at the workloads' own batch sizes."""
-    telling = [study for study in studies if study.tells_threads]
+    telling = [study for study in studies if study.covers_threads]
     return _table(THREADS, telling, thread_recipes(), [Recipe()] * len(telling))
 
 
-def batch_table(studies: Sequence[Study], threads: Callable[[Study], Recipe]) -> Table:
+def batch_table(studies: Sequence[StudyEvidence], threads: Callable[[StudyEvidence], Recipe]) -> TrainingTable:
     """Return the table of rules on the batch size, what is followed on `threads` being there already."""
-    telling = [study for study in studies if study.tells_batch]
+    telling = [study for study in studies if study.covers_batch]
     return _table(BATCH, telling, batch_recipes(), [threads(study) for study in telling])
 
 
-def first_rule(rules: Rules, study: Study) -> int:
+def first_rule(rules: Rules, study: StudyEvidence) -> int:
     """Return the number of the first rule that holds in a study, len(rules) where none does."""
     return next((i for i, (condition, _) in enumerate(rules) if condition.holds(study.values)), len(rules))
 
 
-def follow(rules: Rules, study: Study) -> Recipe:
+def follow(rules: Rules, study: StudyEvidence) -> Recipe:
     """Return the recipe of the first rule that holds in a study; to keep what is there if none does."""
     i = first_rule(rules, study)
     return rules[i][1] if i < len(rules) else Recipe()
@@ -84,7 +84,9 @@ class _Meant(NamedTuple):
     column: NDArray[np.intp]
 
 
-def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], before: Sequence[Recipe]) -> Table:
+def _table(
+    group: str, studies: Sequence[StudyEvidence], recipes: Sequence[Recipe], before: Sequence[Recipe]
+) -> TrainingTable:
     """Return the table of recipes that come on top of those that are followed `before`."""
     gains, numbers, measured, sds, guides = [], [], [], [], []
     names = baselines(studies)
@@ -95,29 +97,29 @@ def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], befo
             meant[key] = _meant(study, first, recipes)
         distinct, number, column = meant[key]
         mean, sd = study.surface.gains(distinct)
-        known = np.array([setting in study.surface.measured for setting in distinct])
-        sds += [float(each) for each in sd[known] if each > 0]
+        is_measured = np.array([setting in study.surface.measured for setting in distinct])
+        sds += [float(each) for each in sd[is_measured] if each > 0]
         gains.append((mean - mean[column[0]])[column])
-        measured.append(known[column])
+        measured.append(is_measured[column])
         numbers.append(column)
         guides.append([number.get(study.baselines[name], -1) for name in names])
     columns = np.array(numbers).reshape(len(studies), len(recipes))
-    kept, alike = _distinct(columns, recipes)
+    kept_columns, alike = _distinct(columns, recipes)
     guided = _guided(columns, np.array(guides).reshape(len(studies), len(names)))
     conditions = _conditions(studies)
-    return Table(
+    return TrainingTable(
         group=group,
         studies=list(studies),
-        before=list(before),
+        followed=list(before),
         conditions=[condition for condition, _ in conditions],
-        recipes=[recipes[i] for i in kept],
-        alike=alike,
+        recipes=[recipes[i] for i in kept_columns],
+        equivalent=alike,
         problem=Problem(
-            u=np.array(gains).reshape(len(studies), len(recipes))[:, kept],
-            measured=np.array(measured, dtype=bool).reshape(len(studies), len(recipes))[:, kept],
+            u=np.array(gains).reshape(len(studies), len(recipes))[:, kept_columns],
+            measured=np.array(measured, dtype=bool).reshape(len(studies), len(recipes))[:, kept_columns],
             masks=np.array([mask for _, mask in conditions]).reshape(len(conditions), len(studies)),
             workloads=np.unique([study.workload for study in studies], return_inverse=True)[1],
-            recipe_cost=np.array([_cost(recipes[i], guided=bool(guided[i])) for i in kept], dtype=np.intp),
+            recipe_cost=np.array([_cost(recipes[i], guided=bool(guided[i])) for i in kept_columns], dtype=np.intp),
             mask_cost=np.array([len(condition.literals) for condition, _ in conditions], dtype=np.intp),
             plain=np.array([is_plain(condition) for condition, _ in conditions], dtype=bool),
             sd=median(sds) if sds else 0.0,
@@ -125,11 +127,11 @@ def _table(group: str, studies: Sequence[Study], recipes: Sequence[Recipe], befo
     )
 
 
-def _meant(study: Study, first: Recipe, recipes: Sequence[Recipe]) -> _Meant:
+def _meant(study: StudyEvidence, first: Recipe, recipes: Sequence[Recipe]) -> _Meant:
     """Return what recipes mean in a study, each on top of the `first`, and in all others of the same scale."""
     scale = study.situation.scale
-    same = first.values(scale)
-    settings = [apply(study.default, same | recipe.values(scale), study.compact) for recipe in recipes]
+    base_values = first.values(scale)
+    settings = [apply(study.default, base_values | recipe.values(scale), study.compact) for recipe in recipes]
     distinct = list(dict.fromkeys(settings))
     number = {setting: i for i, setting in enumerate(distinct)}
     return _Meant(distinct, number, np.array([number[setting] for setting in settings]))
@@ -150,7 +152,9 @@ def _distinct(numbers: np.ndarray, recipes: Sequence[Recipe]) -> tuple[list[int]
     groups: dict[bytes, list[int]] = defaultdict(list)
     for i in range(len(recipes)):
         groups[numbers[:, i].tobytes()].append(i)
-    return [same[0] for same in groups.values()], [[recipes[i] for i in same[1:]] for same in groups.values()]
+    return [equal_columns[0] for equal_columns in groups.values()], [
+        [recipes[i] for i in equal_columns[1:]] for equal_columns in groups.values()
+    ]
 
 
 def _simplicity(condition: Condition) -> tuple[int, bool]:
@@ -163,7 +167,7 @@ def is_plain(condition: Condition) -> bool:
     return all(literal.feature == OPENMP for literal in condition.literals)
 
 
-def _conditions(studies: Sequence[Study]) -> list[tuple[Condition, list[bool]]]:
+def _conditions(studies: Sequence[StudyEvidence]) -> list[tuple[Condition, list[bool]]]:
     """Return the conditions to look at, simple ones first: a pool or any, with one literal more or none.
 
     Of those that part these studies in the same way, the first stands.
@@ -175,14 +179,14 @@ def _conditions(studies: Sequence[Study]) -> list[tuple[Condition, list[bool]]]:
         if feature.name == OPENMP:
             continue
         values = [study.values[feature.name] for study in studies]
-        known = {value for value in values if not math.isnan(value)}
-        if feature.word and len(known) < 2:
+        distinct_values = {value for value in values if not math.isnan(value)}
+        if feature.is_binary and len(distinct_values) < 2:
             continue
-        cuts = [0.5] if feature.word else thresholds(values, log=feature.log, at_most=CUTS)
+        cuts = [0.5] if feature.is_binary else thresholds(values, log=feature.log, at_most=CUTS)
         literals += [(Literal(feature.name, cut, below),) for cut in cuts for below in (True, False)]
-    found: dict[tuple[bool, ...], Condition] = {}
+    by_mask: dict[tuple[bool, ...], Condition] = {}
     for condition in sorted((Condition(p + q) for p in pools for q in literals), key=_simplicity):
         mask = tuple(condition.holds(study.values) for study in studies)
         if any(mask):
-            found.setdefault(mask, condition)
-    return [(condition, list(mask)) for mask, condition in found.items()]
+            by_mask.setdefault(mask, condition)
+    return [(condition, list(mask)) for mask, condition in by_mask.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,18 +18,28 @@ from tuner.measure.constraint import Limits
 from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
-from tuner.measure.recommendation import Standing
+from tuner.measure.recommendation import FinalsEstimates
 from tuner.search.subject import Subject, Values
 from tuner.stats.equivalence import MARGIN
-from tuner.stats.noise import UNKNOWN, Noise
-from tuner.workload.asked import Asked
+from tuner.stats.noise import PRIOR_NOISE, Noise
+from tuner.workload.spec import WorkloadSpec
 
 T = TypeVar("T")
 MEASURED = "measured"
 """The origin of a study that real processes were timed for."""
 
 
-class End(StrEnum):
+_NOISE_KEYS = {"quad_sd": "block_sd", "n_quads": "n_blocks"}
+"""Noise is stored under the keys that it had in the first studies."""
+
+
+def stored_noise(noise: Noise) -> dict[str, Any]:
+    """Return noise as it is stored."""
+    keys = {name: key for key, name in _NOISE_KEYS.items()}
+    return {keys.get(name, name): value for name, value in asdict(noise.rounded()).items()}
+
+
+class EndReason(StrEnum):
     """Why a search ended."""
 
     SPACE = "space"
@@ -38,7 +48,7 @@ class End(StrEnum):
     NO_GAIN = "no gain"
 
 
-_EARLIER_ENDS = {"the time budget is used up": End.TIME}
+_EARLIER_END_REASONS = {"the time budget is used up": EndReason.TIME}
 """Earlier runs kept the words alone."""
 
 
@@ -48,13 +58,13 @@ class Run(Struct, frozen=True, kw_only=True):
     wall_s: float
     measured_s: float
     search_timed_share: float | None
-    ended: End | None = None
+    ended: EndReason | None = None
     ended_because: str
 
     @property
-    def end(self) -> End | None:
+    def end(self) -> EndReason | None:
         """Return why the search ended, None where it was interrupted or did not say."""
-        return self.ended or _EARLIER_ENDS.get(self.ended_because)
+        return self.ended or _EARLIER_END_REASONS.get(self.ended_because)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +99,15 @@ class StoredFinals:
             ended=data.get("ended", ""),
         )
 
-    def standing(self, objective: Objective) -> Standing:
+    def estimates(self, objective: Objective) -> FinalsEstimates:
         """Return what they say; of a check about its first contender."""
         contenders = self.contenders
-        names, y = finals.table(self.rounds, contenders, objective)
+        names, y = finals.log_rates(self.rounds, contenders, objective)
         incumbent = next((c.names[0] for c in contenders if INCUMBENT in c.names), contenders[0].names[0])
         levels = {name: level for name, level in self.levels.items() if name != incumbent}
-        return Standing(contenders=contenders, incumbent=incumbent, names=names, y=y, levels=levels, margin=self.margin)
+        return FinalsEstimates(
+            contenders=contenders, incumbent=incumbent, names=names, y=y, levels=levels, margin=self.margin
+        )
 
 
 def damaged(study: str, part: str, error: Exception) -> BadInputError:
@@ -135,7 +147,7 @@ class Attributes:
         """Return what the study is of."""
 
         def parse(data: Any) -> Subject:
-            default = registry.of(data["runtime"]).catalogue.default  # which earlier studies do not say
+            default = registry.for_build(data["runtime"]).catalogue.default  # which earlier studies do not say
             return convert({"default": default, **data}, Subject)
 
         subject = self._parsed("described", parse)
@@ -156,12 +168,14 @@ class Attributes:
     @property
     def noise(self) -> Noise | None:
         """Return the noise that was measured, None where none was yet."""
-        return self.get("noise", Noise)
+        return self._parsed(
+            "noise", lambda data: convert({_NOISE_KEYS.get(key, key): value for key, value in data.items()}, Noise)
+        )
 
     @property
     def process_sd(self) -> float:
         """Return what two processes of one setting differ by (σ_p, log), as measured or else as believed."""
-        return (self.noise or UNKNOWN).process_sd
+        return (self.noise or PRIOR_NOISE).process_sd
 
     @property
     def noise_pairs(self) -> list[Pair]:
@@ -193,20 +207,20 @@ class Attributes:
         """Return the finals of earlier runs, the oldest first."""
         # A run that was killed while new finals took the place of earlier ones may have kept these twice.
         last = self.raw.get("finals")
-        return self._held("earlier_finals", lambda data: data != last)
+        return self._finals_of("earlier_finals", lambda data: data != last)
 
     @property
     def checks(self) -> list[StoredFinals]:
         """Return the checks of what was recommended, each of that setting first and the default second."""
-        return self._held("checks")
+        return self._finals_of("checks")
 
-    def _held(self, key: str, is_meant: Callable[[Any], bool] = lambda _: True) -> list[StoredFinals]:
+    def _finals_of(self, key: str, is_meant: Callable[[Any], bool] = lambda _: True) -> list[StoredFinals]:
         return self._parsed(key, lambda data: [StoredFinals.from_dict(each) for each in data if is_meant(each)]) or []
 
     @property
-    def asked(self) -> Asked:
+    def spec(self) -> WorkloadSpec:
         """Return how the workload was asked for."""
-        return self.get("asked", Asked) or Asked()
+        return self.get("asked", WorkloadSpec) or WorkloadSpec()
 
     @property
     def folder(self) -> Path:

@@ -29,13 +29,13 @@ class Countdown:
     began_s: float
     total_s: float | None
 
-    def passed_s(self) -> float:
+    def elapsed_s(self) -> float:
         """Return the time since the run began."""
         return self.launcher.now() - self.began_s
 
     def left_s(self) -> float | None:
         """Return what is left; None if there is no limit."""
-        return None if self.total_s is None else self.total_s - self.passed_s()
+        return None if self.total_s is None else self.total_s - self.elapsed_s()
 
     def is_short_of(self, needed_s: float) -> bool:
         """Return whether less than `needed_s` is left."""

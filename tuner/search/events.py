@@ -16,14 +16,14 @@ class Events(Protocol):
     def stage(self, text: str) -> None:
         """A new phase begins."""
 
-    def noise_known(self, noise: Noise, floor: float) -> None:
+    def calibrated(self, noise: Noise, floor: float) -> None:
         """The noise floor is known; `floor` is the smallest gain that finals of the usual length can believe."""
 
-    def trials_begin(self, trials: Sequence[Trial], left_s: float | None) -> None:
+    def trials_started(self, trials: Sequence[Trial], left_s: float | None) -> None:
         """The processes of these trials are about to be started."""
 
-    def trial_ends(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
+    def trial_ended(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
         """A trial is in the record; `best` is the incumbent now."""
 
-    def round_ends(self, number: int, round_: Round, left_s: float | None) -> None:
+    def round_ended(self, number: int, round_: Round, left_s: float | None) -> None:
         """A round of the finals is in the record."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tuner.errors import TunerError
-from tuner.measure.contest import FEWEST, Contest
 from tuner.measure.finals import Contender, Round
-from tuner.measure.planning import Cost, fit_plan, needed_s
+from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
+from tuner.measure.planning import Cost, choose_passes, required_time_s
 from tuner.search.budget import Countdown
+from tuner.search.contenders import choose_contenders
 from tuner.search.events import Events
 from tuner.search.history import History
-from tuner.search.lineup import line_up
 from tuner.search.plan import Plan
 from tuner.search.processes import Processes
 from tuner.search.record import Record, now
@@ -23,7 +23,7 @@ from tuner.trial.launcher import Launcher
 
 _SHARE = 0.5  # of the time budget, at most, is kept for their first rounds
 _MEMORY_MARGIN = 1.1
-_SOUGHT_GAIN = 0.03  # the smallest gain that they are given the time to find, as far as the budget goes
+_TARGET_GAIN = 0.03  # the smallest gain that they are given the time to find, as far as the budget goes
 
 Replicas = Callable[[Sequence[Contender]], Sequence[Launcher]]
 """Returns what forks the processes of contenders, if anything does; whoever gives it ends them."""
@@ -53,10 +53,10 @@ class Finals:
 
     def reserve_s(self) -> float:
         """Return the time that the finals need for a small gain, and no more than their share of the budget."""
-        costs = self._costs(self._line_up()[:2])
+        costs = self._costs(self._contenders()[:2])
         if len(costs) < 2:
             return 0.0
-        needed = 2 * needed_s(self.plan.finals, self.history.noise(), costs, gain=_SOUGHT_GAIN)
+        needed = 2 * required_time_s(self.plan.finals, self.history.noise(), costs, gain=_TARGET_GAIN)
         return needed if self.time.total_s is None else min(needed, _SHARE * self.time.total_s)
 
     def hold(self) -> None:
@@ -65,14 +65,14 @@ class Finals:
             seen = [
                 (trial.step_s, trial.peak_memory_bytes) for trial in self.history.trials if trial.estimate is not None
             ]
-            if self.plan.bench.limits and seen:
-                nearest = self.plan.bench.limits.nearest(seen)
+            if self.plan.evaluation.limits and seen:
+                nearest = self.plan.evaluation.limits.closest_text(seen)
                 raise TunerError(
                     f"none of {len(seen)} trials keeps to the limits; the nearest were {nearest}",
                     "raise the limit, or give a longer --time-budget to find what keeps to it",
                 )
             raise TunerError("no trial gave a number", "`tftune show` has the reason of each")
-        contenders = self._line_up()
+        contenders = self._contenders()
         if len(contenders) < 2:
             raise TunerError(
                 "there is nothing to compare the default with", "give a --space or --set with more settings"
@@ -82,30 +82,30 @@ class Finals:
             + (f", then against {len(contenders) - 2} more" if len(contenders) > 2 else "")
             + f"; differences under {100 * self.plan.margin:g} % are treated as equal"
         )
-        contest = Contest(
+        contest = SequentialTest(
             contenders=contenders,
             launcher=self.launcher,
-            replicas=self.replicas(contenders),
-            plan=fit_plan(
+            fork_launchers=self.replicas(contenders),
+            plan=choose_passes(
                 self.plan.finals,
                 self.history.noise(),
                 self._costs(contenders[:2]),
                 left_s=self.time.left_s(),
                 resident=self._resident(),
             ),
-            objective=self.plan.bench.objective,
+            objective=self.plan.evaluation.objective,
             margin=self.plan.margin,
             rng=np.random.default_rng([self.seed, len(self.record.attributes().runs)]),
             left_s=self.time.left_s,
-            say=self.events.stage,
+            notify=self.events.stage,
         )
         self.rounds, self.began, self.earlier = contest.rounds, now(), self.record.get("finals")
 
         def after_round() -> None:
             self._keep(contest)
-            self.events.round_ends(len(contest.rounds), contest.rounds[-1], self.time.left_s())
+            self.events.round_ended(len(contest.rounds), contest.rounds[-1], self.time.left_s())
 
-        contest.hold(after_round)
+        contest.run(after_round)
 
     def _costs(self, contenders: Sequence[Contender]) -> list[Cost]:
         """Return what each contender costs, as the trials of its batch size tell."""
@@ -122,9 +122,9 @@ class Finals:
         usual_s = self.processes.step_s
         return [Cost(start_s=start_s, step_s=steps_s.get(c.setting.batch_size, usual_s)) for c in contenders]
 
-    def _line_up(self) -> list[Contender]:
+    def _contenders(self) -> list[Contender]:
         """Return the contenders of finals that were held now."""
-        return line_up(
+        return choose_contenders(
             self.history.trials,
             self.space,
             self.history.noise(),
@@ -136,15 +136,15 @@ class Finals:
     def _resident(self) -> int | None:
         """Return how many processes fit into the memory, as the trials' peaks tell; None if they do not."""
         peaks = [t.peak_memory_bytes for t in self.history.trials if t.peak_memory_bytes]
-        free = self.plan.bench.free_memory_bytes()
+        free = self.plan.evaluation.free_memory_bytes()
         return None if not peaks or free is None else int(free / (_MEMORY_MARGIN * max(peaks)))
 
-    def _keep(self, contest: Contest) -> None:
+    def _keep(self, test: SequentialTest) -> None:
         """Store the finals so far, from the second round on: one alone decides nothing.
 
         A killed run keeps what it had; earlier finals stay until these have ended.
         """
-        if contest.n_rounds < FEWEST or (self.earlier is not None and not contest.ended):
+        if test.n_rounds < MIN_ROUNDS or (self.earlier is not None and not test.end_reason):
             return
         if self.earlier is not None:
             self.record.add("earlier_finals", self.earlier)
@@ -153,10 +153,10 @@ class Finals:
             "finals",
             {
                 "began": self.began,
-                "contenders": [c.to_dict() for c in contest.contenders],
-                "rounds": [round_.to_dict() for round_ in contest.rounds],
-                "margin": contest.margin,
-                "levels": contest.levels,
-                "ended": contest.ended,
+                "contenders": [c.to_dict() for c in test.contenders],
+                "rounds": [round_.to_dict() for round_ in test.rounds],
+                "margin": test.margin,
+                "levels": test.levels,
+                "ended": test.end_reason,
             },
         )

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tuner.search.record import Record, Trial
-from tuner.search.surrogate import believed
+from tuner.search.surrogate import posterior_means
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.stats.noise import Noise
+from tuner.stats.noise import PRIOR_NOISE, Noise
 
 
 def incumbent(trials: Sequence[Trial], belief: Mapping[Setting, float] | None = None) -> Trial | None:
@@ -19,13 +19,13 @@ def incumbent(trials: Sequence[Trial], belief: Mapping[Setting, float] | None = 
     of many noisy means is too high on average; without a belief it is taken all the same. A baseline that a `--set`
     rules out is compared with and not chosen, nor is what breaks a limit.
     """
-    good = [t for t in trials if t.estimate is not None and not t.pruned and t.eligible and not t.over_limit]
-    known = belief or {}
-    return max(good, key=lambda t: known.get(t.setting, t.log_ratio or 0.0), default=None)
+    candidates = [t for t in trials if t.estimate is not None and not t.pruned and t.eligible and not t.over_limit]
+    means = belief or {}
+    return max(candidates, key=lambda t: means.get(t.setting, t.log_ratio or 0.0), default=None)
 
 
-def alike(
-    trials: Sequence[Trial], *, luck: float, level: float = 0.95, belief: Mapping[Setting, float] | None = None
+def tied(
+    trials: Sequence[Trial], *, process_sd: float, level: float = 0.95, belief: Mapping[Setting, float] | None = None
 ) -> list[Trial]:
     """Return the trials that may be as good as the incumbent for all that the search can tell, it among them.
 
@@ -34,15 +34,15 @@ def alike(
     best = incumbent(trials, belief)
     if best is None or best.estimate is None:
         return []
-    found = []
+    tied_trials = []
     for trial in trials:
         if trial.estimate is None or not trial.eligible or trial.over_limit:
             continue
-        apart = trial.estimate.minus(best.estimate)
-        lucky = math.sqrt(2 if trial.reference == best.reference else 4) * luck
-        if trial is best or apart.widened(lucky).interval(level)[1] >= 1.0:
-            found.append(trial)
-    return found
+        difference = trial.estimate.minus(best.estimate)
+        process_noise_sd = math.sqrt(2 if trial.reference == best.reference else 4) * process_sd
+        if trial is best or difference.widened(process_noise_sd).interval(level)[1] >= 1.0:
+            tied_trials.append(trial)
+    return tied_trials
 
 
 class History:
@@ -60,13 +60,13 @@ class History:
 
     def noise(self) -> Noise:
         """Return the noise as it was measured last, in an earlier run if not in this one."""
-        return Noise.from_dict(self._record.get("noise"))
+        return self._record.attributes().noise or PRIOR_NOISE
 
     def belief(self) -> dict[Setting, float]:
         """Return the posterior mean (log-ratio) of each setting that was measured; found anew where more is known."""
         knowledge = (len(self.trials), self.noise().process_sd)
         if self._believed is None or self._believed[0] != knowledge:
-            self._believed = knowledge, believed(self.trials, self._space.choices(), luck=knowledge[1])
+            self._believed = knowledge, posterior_means(self.trials, self._space.choices(), process_sd=knowledge[1])
         return self._believed[1]
 
     def incumbent(self) -> Trial | None:

@@ -18,7 +18,7 @@ from tuner.space.values import Value
 from tuner.stats.estimate import Array
 
 Indices = NDArray[np.intp]
-_LEAST = 0.5  # what a 0 counts as
+_ZERO_COUNTS_AS = 0.5  # what a 0 counts as
 
 
 class Encoding:
@@ -47,8 +47,8 @@ class Encoding:
     def rows(self, settings: Iterable[Setting]) -> Indices:
         """Return settings by the index of each value, shape (m, k)."""
         ranks = self._ranks
-        found = [[ranks[name][values[name]] for name in ranks] for values in map(Setting.to_dict, settings)]
-        return np.array(found, dtype=np.intp).reshape(len(found), len(ranks))
+        indices = [[ranks[name][values[name]] for name in ranks] for values in map(Setting.to_dict, settings)]
+        return np.array(indices, dtype=np.intp).reshape(len(indices), len(ranks))
 
     def encode(self, settings: Iterable[Setting]) -> Array:
         """Return the settings' coordinates, shape (m, d)."""
@@ -82,12 +82,12 @@ class Lattice:
     def neighbours(self, settings: Sequence[Setting]) -> Indices:
         """Return the numbers of the points that differ from one of the settings in one knob, by however much."""
         rows = self._encoding.rows(settings)
-        found = [rows]
+        candidate_rows = [rows]
         for knob, size in enumerate(self._sizes):
             line = np.repeat(rows, size, axis=0)
             line[:, knob] = np.tile(np.arange(size), len(rows))
-            found.append(line)
-        return np.unique(self._known(np.vstack(found)))
+            candidate_rows.append(line)
+        return np.unique(self._known(np.vstack(candidate_rows)))
 
     def _codes(self, rows: Indices) -> Indices:
         return np.asarray(np.ravel_multi_index(tuple(rows.T), self._sizes), dtype=np.intp)
@@ -101,6 +101,6 @@ class Lattice:
 def _table(values: Sequence[Value]) -> Array:
     """Return the coordinates of each value of a knob, shape (values, coordinates)."""
     if all(isinstance(value, int) for value in values):
-        x = np.log2(np.maximum([float(value) for value in values], _LEAST))
+        x = np.log2(np.maximum([float(value) for value in values], _ZERO_COUNTS_AS))
         return np.asarray((x - x.min()) / max(x.max() - x.min(), 1e-12))[:, None]
     return np.eye(len(values)) / math.sqrt(2) if len(values) > 1 else np.zeros((1, 0))

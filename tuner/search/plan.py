@@ -14,7 +14,7 @@ from tuner.stats.equivalence import MARGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchPlan:
+class EvaluatorPlan:
     """How a trial is measured.
 
     A pair goes on until the race says otherwise, or until one more quad would make it longer than `max_pair_s`. At
@@ -31,11 +31,11 @@ class BenchPlan:
     pair: PairPlan = field(default_factory=PairPlan)
     race: RacePlan = field(default_factory=RacePlan)
     max_pair_s: float = 10.0
-    parallel: int = 2
-    renew_every: int = 24
-    gauge_quads: int = 4
-    gauge_s: float = 12.0
-    live: int = 3
+    n_parallel_starts: int = 2
+    max_trials_per_reference: int = 24
+    calibration_blocks: int = 4
+    calibration_s: float = 12.0
+    n_live: int = 3
     free_memory_bytes: Callable[[], int | None] = lambda: None
 
 
@@ -47,8 +47,8 @@ class Plan:
     a search ends when the next trial is expected to gain less than `least_gain` (log-ratio).
     """
 
-    bench: BenchPlan = field(default_factory=BenchPlan)
+    evaluation: EvaluatorPlan = field(default_factory=EvaluatorPlan)
     finals: FinalsPlan = field(default_factory=FinalsPlan)
     margin: float = MARGIN
-    together: int = 2
-    least_gain: float = 0.001
+    n_together: int = 2
+    min_gain: float = 0.001

@@ -11,32 +11,32 @@ from dataclasses import dataclass
 
 from tuner.space.setting import Setting
 from tuner.trial.launcher import Process
-from tuner.trial.outcome import Facts
+from tuner.trial.outcome import ReadyReport
 
 
-def threads_of(setting: Setting) -> Setting:
+def without_batch_size(setting: Setting) -> Setting:
     """Return a setting without its batch size: what a process keeps."""
     return setting.without("batch_size")
 
 
 @dataclass(slots=True, kw_only=True)
-class Live:
+class LiveProcess:
     """A warm and paused process: its number in the study, the setting that it has now, and what it told."""
 
     number: int
     setting: Setting
     process: Process
-    facts: Facts
+    facts: ReadyReport
 
-    def rebatch(self, batch_size: int) -> None:
+    def set_batch_size(self, batch_size: int) -> None:
         """Let it go on with another batch size; raises TrialFailure."""
         self.process.resume()
-        self.facts = self.process.rebatch(batch_size)
+        self.facts = self.process.set_batch_size(batch_size)
         self.process.pause()
         self.setting = self.setting.with_values(batch_size=batch_size)
 
 
-class Pool:
+class ProcessPool:
     """The processes of at most `capacity` thread settings; the one that was used longest ago makes room.
 
     With a capacity of 0 each setting has a process of its own, which stays until it was measured.
@@ -44,9 +44,9 @@ class Pool:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._live: dict[Setting, Live] = {}
+        self._live: dict[Setting, LiveProcess] = {}
 
-    def __iter__(self) -> Iterator[Live]:
+    def __iter__(self) -> Iterator[LiveProcess]:
         return iter(self._live.values())
 
     def __contains__(self, setting: Setting) -> bool:
@@ -55,20 +55,20 @@ class Pool:
 
     def key(self, setting: Setting) -> Setting:
         """Return what settings that can run in one process have in common."""
-        return threads_of(setting) if self._capacity else setting
+        return without_batch_size(setting) if self._capacity else setting
 
-    def take(self, setting: Setting) -> Live | None:
+    def take(self, setting: Setting) -> LiveProcess | None:
         """Return the process of a setting, which is the caller's then; None where there is none."""
         return self._live.pop(self.key(setting), None)
 
-    def put(self, *lives: Live, beside: Sequence[Setting] = ()) -> None:
+    def put(self, *lives: LiveProcess, keep_for: Sequence[Setting] = ()) -> None:
         """Keep processes, and end those that were used longest ago; those of the settings `beside` stay."""
         for live in lives:
             earlier = self._live.pop(self.key(live.setting), None)
             if earlier is not None and earlier is not live:
                 earlier.process.close()
             self._live[self.key(live.setting)] = live
-        staying = {self.key(setting) for setting in beside}
+        staying = {self.key(setting) for setting in keep_for}
         for threads in [each for each in self._live if each not in staying]:
             if len(self._live) <= self._capacity:
                 break

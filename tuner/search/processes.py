@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 
 from tuner.measure.pair import Pair
-from tuner.search.plan import BenchPlan
-from tuner.search.pool import Live, Pool
+from tuner.search.plan import EvaluatorPlan
+from tuner.search.pool import LiveProcess, ProcessPool
 from tuner.search.record import Trial
-from tuner.search.reference import Reference, adopt, by_way_of_a_canary
+from tuner.search.reference import Reference, drift_probe_reference, reference_from
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.trial.launcher import Launcher, Process, Started, start_together
-from tuner.trial.outcome import Facts, TrialFailure
+from tuner.trial.launcher import Launcher, Process, StartResult, start_together
+from tuner.trial.outcome import ReadyReport, TrialFailure
 
 _MEMORY_MARGIN = 1.3  # a process grows while it runs
 
@@ -21,11 +21,11 @@ _MEMORY_MARGIN = 1.3  # a process grows while it runs
 class Processes:
     """Starts processes as memory allows, keeps them, and knows the one that is the reference."""
 
-    def __init__(self, space: Space, launcher: Launcher, plan: BenchPlan) -> None:
+    def __init__(self, space: Space, launcher: Launcher, plan: EvaluatorPlan) -> None:
         self._space = space
         self._launcher = launcher
         self._plan = plan
-        self._pool = Pool(plan.live if plan.limits.memory_bytes is None else 0)
+        self._pool = ProcessPool(plan.n_live if plan.limits.memory_bytes is None else 0)
         self._n_references = 0
         self._n_processes = 0
         self._memory_bytes = 0
@@ -37,45 +37,45 @@ class Processes:
         """About how long a step of the reference takes."""
 
     @property
-    def alone(self) -> bool:
+    def uses_drift_probe(self) -> bool:
         """Return whether trials are compared by way of a canary, for want of memory."""
-        return self.reference is not None and self.reference.level is not None
+        return self.reference is not None and self.reference.probe_offset is not None
 
     def __contains__(self, setting: Setting) -> bool:
         """Return whether a trial of a setting needs no start."""
         return setting in self._pool
 
-    def room(self, together: int) -> int:
+    def n_startable(self, n_wanted: int) -> int:
         """Return how many trials may be started at once, of `together` wanted, by the memory that is left."""
         free = self._plan.free_memory_bytes()
-        if self.alone:
+        if self.uses_drift_probe:
             return 1
         if free is None or not self._memory_bytes:
-            return together
+            return n_wanted
         n_more = int(free / (_MEMORY_MARGIN * self._memory_bytes)) + len(list(self._pool))
-        return max(1, min(together, n_more))
+        return max(1, min(n_wanted, n_more))
 
     def fits(self, n: int = 1) -> bool:
         """Return whether there is memory for `n` more processes."""
         free = self._plan.free_memory_bytes()
         return free is None or free > n * _MEMORY_MARGIN * self._memory_bytes
 
-    def count_from(self, known: Sequence[Trial]) -> None:
+    def count_from(self, finished: Sequence[Trial]) -> None:
         """Number what is started from now on after what the finished trials of earlier runs had."""
-        self._n_references = max((trial.reference for trial in known), default=0)
-        self._n_processes = max((trial.process for trial in known), default=0)
+        self._n_references = max((trial.reference for trial in finished), default=0)
+        self._n_processes = max((trial.process for trial in finished), default=0)
 
-    def launch(self, settings: Sequence[Setting]) -> list[Started]:
+    def launch(self, settings: Sequence[Setting]) -> list[StartResult]:
         """Start a process of each setting, and wait until all are warm."""
         began = self._launcher.now()
         wanted = [(setting, self._space.deployment(setting)) for setting in settings]
-        started = start_together(self._launcher, wanted, parallel=self._plan.parallel)
-        self.start_s = (self._launcher.now() - began) / math.ceil(len(settings) / self._plan.parallel)
+        started = start_together(self._launcher, wanted, parallel=self._plan.n_parallel_starts)
+        self.start_s = (self._launcher.now() - began) / math.ceil(len(settings) / self._plan.n_parallel_starts)
         for start in started:
-            self.saw(None if start.facts is None else start.facts.memory_bytes)
+            self.record_memory(None if start.facts is None else start.facts.memory_bytes)
         return started
 
-    def saw(self, memory_bytes: int | None) -> None:
+    def record_memory(self, memory_bytes: int | None) -> None:
         """Take note of what a process was seen to hold."""
         self._memory_bytes = max(self._memory_bytes, memory_bytes or 0)
 
@@ -88,7 +88,9 @@ class Processes:
         first_of = {self._pool.key(setting): setting for setting in reversed(wanted)}
         settings = sorted((s for s in first_of.values() if s not in self._pool), key=wanted.index)
         reference = self.reference
-        due = reference is None or (reference.served >= self._plan.renew_every and not self.alone)
+        due = reference is None or (
+            reference.n_trials >= self._plan.max_trials_per_reference and not self.uses_drift_probe
+        )
         if not due and not settings:
             return {}
         if not self.fits(len(settings) + due):
@@ -101,43 +103,43 @@ class Processes:
             first = started.pop(0)
             if first.facts is not None or reference is None:
                 try:
-                    self.adopt(first)
+                    self.set_reference(first)
                 except BaseException:
                     for each in started:
                         each.process.close()
                     raise
             else:
-                reference.served = 0  # the old one still serves
+                reference.n_trials = 0  # the old one still serves
         for each in started:
             if each.facts is not None:
-                self.put(self.own(each.setting, each.process, each.facts), beside=wanted)
+                self.put(self.launch_new(each.setting, each.process, each.facts), keep_for=wanted)
         return {each.setting: each.failure for each in started if each.failure is not None}
 
-    def own(self, setting: Setting, process: Process, facts: Facts) -> Live:
+    def launch_new(self, setting: Setting, process: Process, facts: ReadyReport) -> LiveProcess:
         """Return a started process with its number in the study."""
         self._n_processes += 1
-        return Live(number=self._n_processes, setting=setting, process=process, facts=facts)
+        return LiveProcess(number=self._n_processes, setting=setting, process=process, facts=facts)
 
-    def take(self, setting: Setting) -> Live | None:
+    def take(self, setting: Setting) -> LiveProcess | None:
         """Return the process of a setting, which is the caller's then; None where there is none."""
         return self._pool.take(setting)
 
-    def put(self, live: Live, *, beside: Sequence[Setting]) -> None:
+    def put(self, live: LiveProcess, *, keep_for: Sequence[Setting]) -> None:
         """Keep a process, as long as there is room; those of the settings `beside` stay."""
-        self._pool.put(live, beside=beside)
+        self._pool.put(live, keep_for=keep_for)
 
-    def adopt(self, start: Started) -> None:
+    def set_reference(self, start: StartResult) -> None:
         """Make a started process the reference, in the place of the one before; raises BaselineError if it failed."""
-        made = adopt(start, self._n_references + 1)
+        made = reference_from(start, self._n_references + 1)
         if self.reference is not None:
             self.reference.process.close()
         self.reference, self.step_s = made, made.step_s
         self._n_references += 1
 
-    def take_canary(self, enough: Callable[[Pair], bool], sd: float) -> None:
+    def use_drift_probe(self, enough: Callable[[Pair], bool], sd: float) -> None:
         """Compare the reference with a canary, which takes its place; `sd` is what a quad scatters by."""
         assert self.reference is not None
-        self.reference = by_way_of_a_canary(
+        self.reference = drift_probe_reference(
             self.reference,
             self._launcher,
             self._plan.pair,

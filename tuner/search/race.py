@@ -26,14 +26,14 @@ from enum import StrEnum
 from scipy.special import stdtrit
 
 from tuner.stats.estimate import Estimate
-from tuner.stats.sequential import Looks
+from tuner.stats.sequential import AlphaSpending
 
 
-class Call(StrEnum):
+class RaceDecision(StrEnum):
     """What is said of a pair after a quad."""
 
-    GO_ON = "go on"
-    HOPELESS = "hopeless"
+    CONTINUE = "go on"
+    CLEARLY_SLOWER = "hopeless"
     """It is worse than the incumbent."""
     NO_GAIN = "no gain"
     """It is not better than the incumbent by what matters in practice."""
@@ -57,28 +57,28 @@ class RacePlan:
     races: bool = True
 
 
-def call(
+def decide(
     estimate: Estimate,
     best: Estimate | None,
     *,
-    luck: float,
-    max_quads: int,
+    process_sd: float,
+    max_blocks: int,
     plan: RacePlan,
     shared: bool = True,
-) -> Call:
+) -> RaceDecision:
     """Return what to do after `estimate.n` quads of at most `max_quads`; `best` is the incumbent, `luck` is σ_p.
 
     `shared` tells whether the two had the same reference process.
     """
     if not plan.races:
-        return Call.GO_ON
+        return RaceDecision.CONTINUE
     if best is not None:
-        looks = Looks(first=1, planned=max_quads, alpha=plan.alpha, rho=plan.rho)
-        se = math.sqrt(estimate.se**2 + best.se**2 + (2 if shared else 4) * luck**2)
-        reach = -float(stdtrit(estimate.df, (1 - looks.level(min(estimate.n, max_quads))) / 2)) * se
+        looks = AlphaSpending(first_look=1, planned_looks=max_blocks, alpha=plan.alpha, rho=plan.rho)
+        se = math.sqrt(estimate.se**2 + best.se**2 + (2 if shared else 4) * process_sd**2)
+        reach = -float(stdtrit(estimate.df, (1 - looks.level(min(estimate.n, max_blocks))) / 2)) * se
         d = estimate.mean - best.mean
         if d + reach < 0:
-            return Call.HOPELESS
+            return RaceDecision.CLEARLY_SLOWER
         if d + reach < plan.threshold:
-            return Call.NO_GAIN
-    return Call.PRECISE if estimate.se <= max(luck, plan.precise_se) else Call.GO_ON
+            return RaceDecision.NO_GAIN
+    return RaceDecision.PRECISE if estimate.se <= max(process_sd, plan.precise_se) else RaceDecision.CONTINUE

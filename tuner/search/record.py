@@ -79,15 +79,15 @@ class Trial:
         """Return its log-ratio to the reference; None where there is no number."""
         if self.status is not Status.OK or self.log_ratio is None or self.se is None:
             return None
-        return Estimate(mean=self.log_ratio, se=self.se, n=self.pair.n_quads if self.pair else 0, df=self.df)
+        return Estimate(mean=self.log_ratio, se=self.se, n=self.pair.n_blocks if self.pair else 0, df=self.df)
 
     @property
     def start_s(self) -> float:
         """Return how long its process took until it was warm; 0 where that is not known."""
         if self.facts is None:
             return 0.0
-        told = (self.facts[phase] for phase in ("context_s", "load_s", "first_step_s"))
-        return float(sum(told) + min(1.0, 2 * self.facts["warm_up"]["elapsed_s"]))
+        phases_s = (self.facts[phase] for phase in ("context_s", "load_s", "first_step_s"))
+        return float(sum(phases_s) + min(1.0, 2 * self.facts["warm_up"]["elapsed_s"]))
 
     @property
     def first_step_s(self) -> float | None:
@@ -102,10 +102,10 @@ class Trial:
     @property
     def step_s(self) -> list[float]:
         """Return how long each step took that its pair tells of."""
-        return [s for each in (self.pair.candidate if self.pair else []) for s in each.undisturbed_s]
+        return [s for each in (self.pair.candidate if self.pair else []) for s in each.latency_samples_s]
 
     @property
-    def void(self) -> bool:
+    def is_inapplicable(self) -> bool:
         """Return whether its setting means nothing for this workload, so that there is nothing to compare with.
 
         The workload overrides its variables, or computes something else under it. Any other failure may be mended.
@@ -152,10 +152,10 @@ class Record:
     def choices(self) -> dict[str, tuple[Value, ...]]:
         """Return the values of each knob, as `Space.choices` had them; none before the first trial was asked for."""
         frozen = next(iter(self.study.get_trials(deepcopy=False)), None)
-        found = {} if frozen is None else frozen.distributions
+        frozen_distributions = {} if frozen is None else frozen.distributions
         return {
             name: tuple(value for value in each.choices if isinstance(value, int | str))
-            for name, each in found.items()
+            for name, each in frozen_distributions.items()
             if isinstance(each, CategoricalDistribution)
         }
 
@@ -164,13 +164,16 @@ class Record:
 
         What many studies are learned from: without the raw slices that `trials` reads.
         """
-        found = []
+        rows = []
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
-            known = frozen.user_attrs
-            if known.get("status") == Status.OK and None not in (known.get("log_ratio"), known.get("se")):
-                setting = Setting.of(known["setting"])
-                found.append((setting, known["log_ratio"], known["se"], known.get("reference", 0)))
-        return found
+            attributes = frozen.user_attrs
+            if attributes.get("status") == Status.OK and None not in (
+                attributes.get("log_ratio"),
+                attributes.get("se"),
+            ):
+                setting = Setting.of(attributes["setting"])
+                rows.append((setting, attributes["log_ratio"], attributes["se"], attributes.get("reference", 0)))
+        return rows
 
     def begin(self, distributions: Mapping[str, BaseDistribution]) -> tuple[optuna.Trial, Setting]:
         """Ask Optuna for the next trial; its sampler says of which setting."""
@@ -232,7 +235,7 @@ def now() -> str:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "eligible": trial.eligible,
         "baselines": list(trial.baselines),
         "setting": trial.setting.to_dict(),
@@ -254,7 +257,7 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         "pair": trial.pair.to_dict() if trial.pair else None,
         "status": trial.status.value,  # last: it says that the others are there
     }
-    return {key: value for key, value in found.items() if value not in (None, "", [])}
+    return {key: value for key, value in attributes.items() if value not in (None, "", [])}
 
 
 def _trial(study: str, frozen: FrozenTrial) -> Trial:

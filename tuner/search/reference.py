@@ -16,8 +16,8 @@ from tuner.errors import BaselineError, TunerError
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.stats.estimate import Estimate
-from tuner.stats.moderation import moderated
-from tuner.trial.launcher import Launcher, Process, Started
+from tuner.stats.moderation import moderated_estimate
+from tuner.trial.launcher import Launcher, Process, StartResult
 from tuner.trial.outcome import TrialFailure
 
 Enough = Callable[[Pair], bool]
@@ -36,8 +36,8 @@ class Reference:
     batch_size: int
     step_s: float
     sample: dict[str, Any] | None = None
-    level: Estimate | None = None
-    served: int = 0
+    probe_offset: Estimate | None = None
+    n_trials: int = 0
 
     def estimate(self, pair: Pair, objective: Objective, *, batch_size: int, sd: float) -> Estimate:
         """Return a candidate's log-ratio to the default, from its pair with this reference.
@@ -45,11 +45,11 @@ class Reference:
         Moderated by `sd`, what a quad scatters by in this study.
         """
         x = log_ratios(pair, objective, batch_sizes=(batch_size, self.batch_size))
-        found = moderated(x, prior_sd=sd, prior_df=PRIOR_DF)
-        return found if self.level is None else found.minus(self.level)
+        estimated = moderated_estimate(x, prior_sd=sd, prior_df=PRIOR_DF)
+        return estimated if self.probe_offset is None else estimated.minus(self.probe_offset)
 
 
-def adopt(start: Started, number: int) -> Reference:
+def reference_from(start: StartResult, number: int) -> Reference:
     """Return a started process as the reference; raises BaselineError where it failed."""
     if start.facts is None:
         assert start.failure is not None  # Started has one of the two
@@ -67,7 +67,7 @@ def adopt(start: Started, number: int) -> Reference:
     )
 
 
-def by_way_of_a_canary(
+def drift_probe_reference(
     reference: Reference,
     launcher: Launcher,
     plan: PairPlan,
@@ -81,7 +81,7 @@ def by_way_of_a_canary(
 
     Raises TunerError where memory does not hold even one process beside the canary.
     """
-    canary = launcher.canary()
+    canary = launcher.drift_probe()
     try:
         facts = canary.ready()
         canary.pause()
@@ -99,5 +99,5 @@ def by_way_of_a_canary(
         canary.close()
         raise
     reference.process.close()
-    stand_in.level = stand_in.estimate(pair, objective, batch_size=batch_size, sd=sd)
+    stand_in.probe_offset = stand_in.estimate(pair, objective, batch_size=batch_size, sd=sd)
     return stand_in

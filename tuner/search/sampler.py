@@ -37,7 +37,7 @@ _LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (lo
 _MAX_SCORED = 20_000  # points of a large lattice that are looked at for one suggestion, drawn at random
 _LEADERS = 4  # tried settings whose neighbours on a large lattice are looked at too
 _CLIMBS = 5  # of the points looked at on a large lattice, from which better neighbours are sought
-_LEAST_COST_S = 0.1
+_MIN_COST_S = 0.1
 
 CostS = Callable[[Setting], float]
 """The seconds that a trial of a setting is expected to take."""
@@ -71,7 +71,7 @@ class LatticeSampler(BaseSampler):
         The model is of what `prior_mean` leaves over; without one, of the log-ratios themselves.
         """
         self._space = space
-        self._first = distinct([*hints, *space.catalogue.regimes(space)])
+        self._initial_design = distinct([*hints, *space.catalogue.regimes(space)])
         self._limits = limits or Limits()
         self._seed = seed
         self._encoding = Encoding(space.choices())
@@ -88,7 +88,7 @@ class LatticeSampler(BaseSampler):
         trials, pending = trials_of(study), pending_of(study)
         knowledge = (len(trials), len(pending))
         if cost_s is not None or self._last is None or self._last[0] != knowledge:
-            self._last = knowledge, self._propose(trials, pending, _luck(study), cost_s)
+            self._last = knowledge, self._propose(trials, pending, _process_sd(study), cost_s)
         return self._last[1]
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -112,15 +112,17 @@ class LatticeSampler(BaseSampler):
         return self._space.reference[param_name]
 
     def _propose(
-        self, trials: Sequence[Trial], pending: Sequence[Setting], luck: float, cost_s: CostS | None
+        self, trials: Sequence[Trial], pending: Sequence[Setting], process_sd: float, cost_s: CostS | None
     ) -> Proposal | None:
         # A baseline that failed stops the study, so where it is seen again its cause may have been mended.
-        measured = {trial.setting for trial in trials if trial.status is Status.OK or trial.void} | set(pending)
+        measured = {trial.setting for trial in trials if trial.status is Status.OK or trial.is_inapplicable} | set(
+            pending
+        )
         tried = {trial.setting for trial in trials} | set(pending)
         for setting in distinct(self._space.baselines.values()):
             if setting not in measured:
                 return Proposal(setting=setting, expected_gain=math.inf)
-        for setting in self._first:
+        for setting in self._initial_design:
             if setting not in tried:
                 return Proposal(setting=setting, expected_gain=math.inf)
         if self._lattice is None:
@@ -132,23 +134,23 @@ class LatticeSampler(BaseSampler):
         if not len(left):
             return None
         rng = np.random.default_rng([self._seed, len(trials), len(pending)])
-        posterior = believe(trials, pending, self._encoding, luck, prior_mean=self._prior_mean)
+        posterior = believe(trials, pending, self._encoding, process_sd, prior_mean=self._prior_mean)
         if posterior is None:
             return Proposal(setting=points[left[rng.integers(len(left))]], expected_gain=math.inf)
         allowed = [t.setting for t in trials if t.estimate is not None and t.eligible and not t.over_limit]
         mean = self._mean(posterior, allowed) if allowed else np.array([])
-        excesses = self._excesses(trials)
+        excesses = self._limit_models(trials)
 
         def score(numbers: Indices) -> Scored:
             Z = lattice.encode(numbers)
             settings = [points[i] for i in numbers] if cost_s or self._prior_mean else []
-            kept = _kept(excesses, Z)
+            feasibility = _feasibility(excesses, Z)
             # Where nothing keeps to the limits yet, find what does.
-            gain = kept
+            gain = feasibility
             if len(mean):
                 prior = self._prior_mean(settings) if self._prior_mean else 0.0
-                gain = kept * gp.improvement_of(posterior, Z, float(mean.max()), prior)
-            seconds = np.array([max(cost_s(s), _LEAST_COST_S) for s in settings]) if cost_s else 1.0
+                gain = feasibility * gp.improvement_of(posterior, Z, float(mean.max()), prior)
+            seconds = np.array([max(cost_s(s), _MIN_COST_S) for s in settings]) if cost_s else 1.0
             return Scored(numbers=numbers, gain=gain, rate=gain / seconds)
 
         leaders = [allowed[i] for i in np.argsort(-mean)[:_LEADERS]]
@@ -160,18 +162,20 @@ class LatticeSampler(BaseSampler):
         mean = gp.mean_of(posterior, self._encoding.encode(settings))
         return mean if self._prior_mean is None else mean + self._prior_mean(settings)
 
-    def _excesses(self, trials: Sequence[Trial]) -> list[gp.Posterior]:
+    def _limit_models(self, trials: Sequence[Trial]) -> list[gp.Posterior]:
         """Return the process of what each limit is exceeded by (log-ratio)."""
         if not self._limits:
             return []
-        seen = [(t, self._limits.excess(t.step_s, t.peak_memory_bytes)) for t in trials if t.estimate is not None]
-        found = []
-        for each in range(len(seen[0][1]) if seen else 0):
-            known = [(trial.setting, excess[each]) for trial, excess in seen if math.isfinite(excess[each])]
-            if known:
-                X, y = self._encoding.encode([setting for setting, _ in known]), np.array([g for _, g in known])
-                found.append(gp.fit(X, y, _LIMIT_SD**2 * np.eye(len(y))))
-        return found
+        trial_excesses = [
+            (t, self._limits.excess(t.step_s, t.peak_memory_bytes)) for t in trials if t.estimate is not None
+        ]
+        posteriors = []
+        for each in range(len(trial_excesses[0][1]) if trial_excesses else 0):
+            finite = [(trial.setting, excess[each]) for trial, excess in trial_excesses if math.isfinite(excess[each])]
+            if finite:
+                X, y = self._encoding.encode([setting for setting, _ in finite]), np.array([g for _, g in finite])
+                posteriors.append(gp.fit(X, y, _LIMIT_SD**2 * np.eye(len(y))))
+        return posteriors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,10 +213,10 @@ def _search(
     scored = score(left)
     # Equal points are taken in a random order, so that no corner of the lattice is favoured.
     order = np.lexsort((rng.random(len(left)), -scored.rate))
-    tops = [scored.at(i) for i in order[: _CLIMBS if large else 1]]
+    starts = [scored.at(i) for i in order[: _CLIMBS if large else 1]]
     if large:
-        tops = [_climb(top, lattice, free, score) for top in tops]
-    best = max(tops, key=lambda top: float(top.rate[0]))
+        starts = [_climb(top, lattice, free, score) for top in starts]
+    best = max(starts, key=lambda top: float(top.rate[0]))
     return best, max(float(scored.gain.max()), float(best.gain[0]))
 
 
@@ -228,7 +232,7 @@ def _climb(top: Scored, lattice: Lattice, free: Array, score: Callable[[Indices]
         top = better
 
 
-def _kept(excesses: Sequence[gp.Posterior], Z: Array) -> Array:
+def _feasibility(excesses: Sequence[gp.Posterior], Z: Array) -> Array:
     """Return the probability that each point of Z (m, d) keeps to all limits, shape (m,); 1 without limits."""
     probability = np.ones(len(Z))
     for posterior in excesses:
@@ -237,6 +241,6 @@ def _kept(excesses: Sequence[gp.Posterior], Z: Array) -> Array:
     return probability
 
 
-def _luck(study: optuna.Study) -> float:
+def _process_sd(study: optuna.Study) -> float:
     """Return σ_p as the study has measured it."""
     return Attributes(study.study_name, study.user_attrs).process_sd

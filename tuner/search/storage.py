@@ -10,8 +10,8 @@ from pathlib import Path
 import optuna
 import sqlalchemy
 
-from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown
-from tuner.places import check_writable
+from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown_name
+from tuner.paths import check_writable
 from tuner.search.attributes import Attributes
 from tuner.search.record import SCHEMA, Record
 
@@ -92,7 +92,7 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
 
 
 @contextlib.contextmanager
-def storing() -> Iterator[None]:
+def storage_errors() -> Iterator[None]:
     """Raise TunerError for what SQLAlchemy and Optuna raise of a storage that fails meanwhile."""
     try:
         yield
@@ -107,24 +107,29 @@ def _holds_studies(url: str, file: Path | None) -> bool:
         return False
     try:
         engine = sqlalchemy.create_engine(url)
-        found = sqlalchemy.inspect(engine).has_table("studies")
+        has_studies = sqlalchemy.inspect(engine).has_table("studies")
         engine.dispose()
     except Exception as error:  # SQLAlchemy and each driver raise their own
         raise _cannot_open(url, error) from error
-    return found
+    return has_studies
 
 
-def find(storage: optuna.storages.BaseStorage, wanted: str) -> Record:
+def find(storage: optuna.storages.BaseStorage, study_name: str) -> Record:
     """Return the study of that name, or the only one that begins with it; `last` is the newest."""
-    known = _ours(storage)
-    if wanted == "last" and known:
-        return _read(storage, max(known, key=lambda name: (known[name].updated or "", name)))
-    matches = [wanted] if wanted in known else [name for name in known if name.startswith(wanted)]
+    attributes_by_name = _tftune_studies(storage)
+    if study_name == "last" and attributes_by_name:
+        return _read(storage, max(attributes_by_name, key=lambda name: (attributes_by_name[name].updated or "", name)))
+    matches = (
+        [study_name]
+        if study_name in attributes_by_name
+        else [name for name in attributes_by_name if name.startswith(study_name)]
+    )
     if not matches:
-        raise unknown("study", wanted, known)
+        raise unknown_name("study", study_name, attributes_by_name)
     if len(matches) > 1:
         raise BadInputError(
-            f"'{wanted}' begins the names of {len(matches)} studies", "give more of one: " + ", ".join(sorted(matches))
+            f"'{study_name}' begins the names of {len(matches)} studies",
+            "give more of one: " + ", ".join(sorted(matches)),
         )
     return _read(storage, matches[0])
 
@@ -145,22 +150,22 @@ def all_records(storage: optuna.storages.BaseStorage) -> list[Record]:
 
 def records(storage: optuna.storages.BaseStorage) -> tuple[list[Record], dict[str, list[str]]]:
     """Return every study in a storage that can be read, the oldest first; and the names of the others, by reason."""
-    good: list[str] = []
-    others: dict[str, list[str]] = {}
-    known = _ours(storage)
-    for name in sorted(known, key=lambda name: str(known[name].created)):
-        reason = _unreadable(known[name])
-        (good if reason is None else others.setdefault(reason, [])).append(name)
-    return [Record(optuna.load_study(study_name=name, storage=storage)) for name in good], others
+    readable: list[str] = []
+    unreadable: dict[str, list[str]] = {}
+    attributes_by_name = _tftune_studies(storage)
+    for name in sorted(attributes_by_name, key=lambda name: str(attributes_by_name[name].created)):
+        reason = _unreadable(attributes_by_name[name])
+        (readable if reason is None else unreadable.setdefault(reason, [])).append(name)
+    return [Record(optuna.load_study(study_name=name, storage=storage)) for name in readable], unreadable
 
 
-def _ours(storage: optuna.storages.BaseStorage) -> dict[str, Attributes]:
+def _tftune_studies(storage: optuna.storages.BaseStorage) -> dict[str, Attributes]:
     """Return the attributes of tftune's studies, of whatever format; a team's storage may hold others too."""
     try:
-        found = storage.get_all_studies()  # summaries would read every trial of every study
+        stored_studies = storage.get_all_studies()  # summaries would read every trial of every study
     except ValueError as error:
         raise BadInputError(f"the storage is damaged: an attribute is no JSON ({error})", "restore a copy") from error
-    ours = [each for each in found if "schema" in each.user_attrs]
+    ours = [each for each in stored_studies if "schema" in each.user_attrs]
     return {each.study_name: Attributes(each.study_name, each.user_attrs) for each in ours}
 
 
@@ -185,12 +190,12 @@ def create_or_continue(
 
     One that was imported is another host's to go on with, even if that is a machine like this one.
     """
-    known = {study.study_name: IMPORTED in study.user_attrs for study in storage.get_all_studies()}
+    is_imported = {study.study_name: IMPORTED in study.user_attrs for study in storage.get_all_studies()}
     names = [stem]
-    while names[-1] in known:
+    while names[-1] in is_imported:
         names.append(generation_name(stem, len(names) + 1))
-    own = [name for name in names[:-1] if not known[name]]
-    name = names[-1] if fresh or not own else own[-1]
+    own_names = [name for name in names[:-1] if not is_imported[name]]
+    name = names[-1] if fresh or not own_names else own_names[-1]
     study = optuna.create_study(
         study_name=name, storage=storage, sampler=sampler, direction="maximize", load_if_exists=True
     )

@@ -99,7 +99,7 @@ class Subject(Document, frozen=True, kw_only=True):
     @property
     def framework(self) -> Framework:
         """Return what the build is one of."""
-        return registry.of(self.runtime)
+        return registry.for_build(self.runtime)
 
 
 def subject_of(
@@ -145,14 +145,14 @@ def _knobs(space: Space) -> dict[str, KnobFacts]:
     """Return the knobs that are in the space, and those that are off with the reason."""
     return {
         name: KnobFacts(
-            active=name not in space.off,
-            reason=space.off.get(name, ""),
-            values=() if name in space.off else space.domains[name],
+            active=name not in space.inactive,
+            reason=space.inactive.get(name, ""),
+            values=() if name in space.inactive else space.domains[name],
             variable=knob.variable,
             set_by=knob.carrier.title,
             meaning=knob.meaning,
-            dropped="" if name in space.off else space.dropped.get(name, ""),
+            dropped="" if name in space.inactive else space.unavailable_values.get(name, ""),
         )
         for name, knob in space.catalogue.knobs.items()
-        if name in space.off or name in space.domains
+        if name in space.inactive or name in space.domains
     }

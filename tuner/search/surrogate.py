@@ -19,26 +19,26 @@ PriorMean = Callable[[Sequence[Setting]], Array]
 
 
 def fit(
-    trials: Sequence[Trial], encoding: Encoding, luck: float, *, prior_mean: PriorMean | None = None
+    trials: Sequence[Trial], encoding: Encoding, process_sd: float, *, prior_mean: PriorMean | None = None
 ) -> gp.Mixture | None:
     """Return the Gaussian processes of the trials that gave a number, or None if none did.
 
     `luck` is what two processes of one setting differ by (σ_p, log scale): each trial shares that of its process with
     those of other batch sizes in it, and that of its reference with all others that were compared with it.
     """
-    known = [(t, estimate) for t in trials if (estimate := t.estimate) is not None]
-    if not known:
+    estimated = [(t, estimate) for t in trials if (estimate := t.estimate) is not None]
+    if not estimated:
         return None
-    settings = [t.setting for t, _ in known]
-    y = np.array([estimate.mean for _, estimate in known])
+    settings = [t.setting for t, _ in estimated]
+    y = np.array([estimate.mean for _, estimate in estimated])
     if prior_mean is not None:
         y = y - prior_mean(settings)
-    references = np.array([t.reference for t, _ in known])
+    references = np.array([t.reference for t, _ in estimated])
     # Where it is not known in which process a trial ran, it had one of its own.
-    processes = np.array([t.process or -1 - i for i, (t, _) in enumerate(known)])
-    N = np.diag([estimate.se**2 for _, estimate in known])
+    processes = np.array([t.process or -1 - i for i, (t, _) in enumerate(estimated)])
+    N = np.diag([estimate.se**2 for _, estimate in estimated])
     for lucky in (processes, references):
-        N = N + luck**2 * (lucky[:, None] == lucky[None, :])
+        N = N + process_sd**2 * (lucky[:, None] == lucky[None, :])
     X = encoding.encode(settings)
     return tuple(gp.fit(X, y, N, groups) for groups in _groupings(encoding))
 
@@ -47,7 +47,7 @@ def believe(
     trials: Sequence[Trial],
     pending: Sequence[Setting],
     encoding: Encoding,
-    luck: float,
+    process_sd: float,
     *,
     prior_mean: PriorMean | None = None,
 ) -> gp.Mixture | None:
@@ -56,7 +56,7 @@ def believe(
     This "kriging believer" keeps settings that are started together apart: Ginsbourger et al. (2010),
     Kriging is well-suited to parallelize optimization, section 4.2.
     """
-    mixture = fit(trials, encoding, luck, prior_mean=prior_mean)
+    mixture = fit(trials, encoding, process_sd, prior_mean=prior_mean)
     if mixture is None or not pending:
         return mixture
     x = encoding.encode(pending)
@@ -64,7 +64,7 @@ def believe(
         gp.condition(
             np.vstack([each.X, x]),
             np.concatenate([each.y, gp.predict(each, x)[0]]),
-            block_diag(each.N, luck**2 * np.eye(len(pending))),
+            block_diag(each.N, process_sd**2 * np.eye(len(pending))),
             each.lengthscales,
             each.amplitudes,
             each.groups,
@@ -73,11 +73,11 @@ def believe(
     )
 
 
-def believed(
+def posterior_means(
     trials: Sequence[Trial],
     choices: Mapping[str, Sequence[Value]],
     *,
-    luck: float,
+    process_sd: float,
     prior_mean: PriorMean | None = None,
 ) -> dict[Setting, float]:
     """Return the posterior mean (log-ratio) of each setting that gave a number: what `incumbent` chooses by.
@@ -85,12 +85,12 @@ def believed(
     `choices` are the values of each knob, as `Space.choices` has them; what an older space had beside them is added.
     The same trials give the same belief.
     """
-    values = {name: dict.fromkeys(known) for name, known in choices.items()}
+    values = {name: dict.fromkeys(knob_values) for name, knob_values in choices.items()}
     for trial in trials:
         for name, value in trial.setting.items:
             values.setdefault(name, {}).setdefault(value)
-    encoding = Encoding({name: tuple(known) for name, known in values.items()})
-    posterior = fit(trials, encoding, luck, prior_mean=prior_mean)
+    encoding = Encoding({name: tuple(knob_values) for name, knob_values in values.items()})
+    posterior = fit(trials, encoding, process_sd, prior_mean=prior_mean)
     if posterior is None:
         return {}
     settings = distinct(t.setting for t in trials if t.estimate is not None)
@@ -109,6 +109,6 @@ def _groupings(encoding: Encoding) -> list[gp.Groups]:
     """
     every = encoding.coordinates(*encoding.knobs)
     alone = [["batch_size"], ["kmp_blocktime"], ["intra_op"] if "omp_num_threads" in encoding.knobs else []]
-    rest = [knob for knob in encoding.knobs if not any(knob in knobs for knobs in alone)]
-    groups = [group for knobs in (*alone, rest) if len(group := encoding.coordinates(*knobs))]
+    other_knobs = [knob for knob in encoding.knobs if not any(knob in knobs for knobs in alone)]
+    groups = [group for knobs in (*alone, other_knobs) if len(group := encoding.coordinates(*knobs))]
     return [[every], [*groups, every]] if len(groups) > 1 else [[every]]

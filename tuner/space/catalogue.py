@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, unknown_name
 from tuner.space.baseline import Baseline
 from tuner.space.deployment import Deployment
 from tuner.space.experiment import Experiment
@@ -55,7 +55,7 @@ class Catalogue:
             raise BadInputError(
                 f"{name} is a knob of {owner}, not of {self.framework}", f"expected one of {', '.join(self.knobs)}"
             )
-        raise unknown("knob", name, self.knobs)
+        raise unknown_name("knob", name, self.knobs)
 
     def deploy(self, values: Mapping[str, Value], libraries: Mapping[str, str] = MappingProxyType({})) -> Deployment:
         """Return what applies all of these values; see `tuner.space.carrier` for the `libraries`."""
@@ -66,12 +66,12 @@ class Catalogue:
 
     def is_early(self, variable: str) -> bool:
         """Return whether a knob's variable is read before the framework starts threads: a process begins with it."""
-        return any(each.early and each.variable == variable for each in self.knobs.values())
+        return any(each.read_at_start and each.variable == variable for each in self.knobs.values())
 
     def n_threads(self, setting: Setting) -> int:
         """Return how many threads a setting's pools start; what the framework does not know of has none."""
         values = setting.to_dict()
-        return sum(self.knobs[name].threads(values) for name in values if name in self.knobs)
+        return sum(self.knobs[name].n_threads(values) for name in values if name in self.knobs)
 
     def scrub(self, env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         """Return `env` without the knobs' variables, and the names of those that were set.
@@ -79,6 +79,8 @@ class Catalogue:
         A trial's setting is all that may act on it: an OMP_NUM_THREADS left over in the caller's shell would
         falsify every trial alike, and the comparison with the defaults first of all.
         """
-        reserved = {knob.variable for knob in self.knobs.values() if knob.variable is not None and not knob.early}
+        reserved = {
+            knob.variable for knob in self.knobs.values() if knob.variable is not None and not knob.read_at_start
+        }
         reserved |= {name for name in env if name.startswith(self.foreign)}
         return {k: v for k, v in env.items() if k not in reserved}, sorted(reserved & set(env))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.machine.host import Machine
-from tuner.space import judging
+from tuner.space import auditing
 from tuner.space.carrier import Argument, Mask, Preload, Processes
 from tuner.space.knob import Knob
 from tuner.space.values import Cpus, Numbers, Words
@@ -20,33 +20,33 @@ BATCH_SIZE = Knob(
     values=Numbers(),
     carrier=Argument("batch_size"),
     default=lambda _machine, _build, batch_size: batch_size,
-    judge=None,
+    audit=None,
 )
 CPUS = Knob(
     name="cpus",
     meaning="the CPUs that the program may use, as with taskset",
     values=Cpus(presets={"all": lambda machine: machine.affinity, "one_node": first_node}),
     carrier=Mask(),
-    core=False,
+    in_every_setting=False,
     default=lambda machine, *_: machine.affinity,
-    judge=judging.mask,
+    audit=auditing.mask,
 )
 INSTANCES = Knob(
     name="instances",
     meaning="processes that run the workload beside each other, each with a model of its own",
     values=Numbers(limit=64),
     carrier=Processes(),
-    core=False,
+    in_every_setting=False,
     default=lambda *_: 1,
-    judge=None,
+    audit=None,
 )
 MALLOC = Knob(
     name="malloc",
     meaning="the memory allocator of the process",
     values=Words(words=("glibc", "jemalloc", "tcmalloc")),
     carrier=Preload("glibc"),
-    core=False,
-    early=True,
+    in_every_setting=False,
+    read_at_start=True,
     default=lambda *_: "glibc",
-    judge=judging.malloc,
+    audit=auditing.malloc,
 )

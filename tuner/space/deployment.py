@@ -49,9 +49,9 @@ class Deployment:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain data."""
-        told: dict[str, object] = {"env": dict(self.env), "arguments": dict(self.arguments), "cpus": self.cpus}
-        told |= {"options": dict(self.options)} if self.options else {}
-        return told | ({"processes": self.processes} if self.processes > 1 else {})
+        data: dict[str, object] = {"env": dict(self.env), "arguments": dict(self.arguments), "cpus": self.cpus}
+        data |= {"options": dict(self.options)} if self.options else {}
+        return data | ({"processes": self.processes} if self.processes > 1 else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Deployment:

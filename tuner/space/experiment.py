@@ -31,13 +31,13 @@ class Experiment:
 
     name: str
     low: str
-    far: Callable[[Sequence[int]], str]
-    judge: Callable[[str, Observation, Observation], Reach]
+    contrast: Callable[[Sequence[int]], str]
+    interpret: Callable[[str, Observation, Observation], Reach]
 
 
 def plan(experiments: Sequence[Experiment], cpus: Sequence[int]) -> dict[str, Any]:
     """Return what a probe is told to do: the low values, and what is changed of them in each process."""
-    changes = [None, {}, *({each.name: each.far(cpus)} for each in experiments)]
+    changes = [None, {}, *({each.name: each.contrast(cpus)} for each in experiments)]
     return {"low": {each.name: each.low for each in experiments}, "changes": changes}
 
 
@@ -50,7 +50,7 @@ def reach(experiments: Sequence[Experiment], observations: Sequence[Observation]
     for each in experiments:
         high = moved(observations, each)
         if high is not None:
-            answers[each.name] = each.judge(high["changes"][each.name], low, high)
+            answers[each.name] = each.interpret(high["changes"][each.name], low, high)
     return answers
 
 

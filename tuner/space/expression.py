@@ -11,7 +11,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, unknown_name
 from tuner.space.values import Value
 
 _MAX_LENGTH = 300
@@ -62,7 +62,7 @@ class Expression:
                 return value
             case ast.Name(id=name):
                 if name not in symbols:
-                    raise unknown("symbol", name, symbols)
+                    raise unknown_name("symbol", name, symbols)
                 return symbols[name]
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -self._number(operand, symbols)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.machine.host import Machine
+from tuner.space.auditing import Audit
 from tuner.space.carrier import Carrier, Preload, Variable
 from tuner.space.experiment import Experiment
-from tuner.space.judging import Judge
 from tuner.space.term import Vocabulary
 from tuner.space.values import Numbers, Value, Values
 
@@ -34,21 +34,21 @@ class Knob:
     """How a value comes into a process."""
     default: Callable[[Machine, Any, int], Value]
     """What the framework does when nothing is set, on a machine and a build, at the default batch size."""
-    judge: Judge | None
+    audit: Audit | None
     """How a process shows that it took effect; None where our own code takes it, or starts so many processes."""
-    core: bool = True
-    early: bool = False
-    unless: Callable[[Any], str | None] = lambda _: None
+    in_every_setting: bool = True
+    read_at_start: bool = False
+    inactive_reason: Callable[[Any], str | None] = lambda _: None
     """Why it cannot act on a build, None if it can."""
-    acts: Callable[[Mapping[str, Value]], bool] = lambda _: True
+    has_effect: Callable[[Mapping[str, Value]], bool] = lambda _: True
     """Whether it does anything in a setting with these values; where it does not, it is left alone."""
     overrides: tuple[str, ...] = ()
     """Knobs that it would make ineffective: where one of these is named, this one stays out."""
     experiment: Experiment | None = None
     """What the probe does to see whether it reaches the build; None where processes alone can show it."""
-    far: Callable[[Machine], tuple[Value, Value]] | None = None
+    contrast_values: Callable[[Machine], tuple[Value, Value]] | None = None
     """Two values far apart, for a measured proof; None for the first and the last of its domain."""
-    threads: Callable[[Mapping[str, Value]], int] = _no_threads
+    n_threads: Callable[[Mapping[str, Value]], int] = _no_threads
     """How many threads a setting has by it: what makes settings simple or not."""
     vocabulary: Vocabulary | None = None
     """How a rule speaks of it; None where rules do not."""
@@ -63,12 +63,12 @@ class Knob:
         """Return the environment variable that carries it, None where there is none."""
         return self.carrier.name if isinstance(self.carrier, Variable | Preload) else None
 
-    def reason_off(self, build: Any, inherited: Mapping[str, str]) -> str | None:
+    def why_inactive(self, build: Any, inherited: Mapping[str, str]) -> str | None:
         """Return why it cannot act on `build`, or not beside the `inherited` variables; None if it can."""
         name = self.carrier.name
-        if self.early and name in inherited:
+        if self.read_at_start and name in inherited:
             return f"{name} is set in your environment, and so part of every trial; unset it to have it tuned"
-        return self.unless(build)
+        return self.inactive_reason(build)
 
     def parse(self, text: str, machine: Machine) -> Value:
         """Return the value that `text` spells; raises BadInputError with what was expected."""

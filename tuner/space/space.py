@@ -23,7 +23,7 @@ from tuner.workload.workload import Workload
 
 _MAX_LATTICE = 1_000_000
 
-Spelling = Callable[[str, Value], Value]
+Canonicalize = Callable[[str, Value], Value]
 """Gives one word for all values of a knob that are the same on a machine: from the knob's name and a value."""
 
 
@@ -40,17 +40,17 @@ class Space:
     name: str
     catalogue: Catalogue
     domains: dict[str, tuple[Value, ...]]
-    off: dict[str, str]
+    inactive: dict[str, str]
     points: tuple[Setting, ...]
     baselines: dict[str, Setting]
     pins: dict[str, Value] = field(default_factory=dict)
-    dropped: dict[str, str] = field(default_factory=dict)
+    unavailable_values: dict[str, str] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
-    tells_batch: bool = True
+    passes_batch_size: bool = True
     file_digest: str = ""
     """Of the file's text; the same on every machine."""
 
-    def allows(self, setting: Setting) -> bool:
+    def satisfies_pins(self, setting: Setting) -> bool:
         """Return whether a setting keeps to the pins, and so may be chosen; baselines need not."""
         return all(setting[name] == value for name, value in self.pins.items())
 
@@ -70,13 +70,13 @@ class Space:
         points = [str(point) for point in self.points]
         return digest([points, [str(s) for s in self.baselines.values()], list(self.choices().items())])
 
-    def holds(self, setting: Setting) -> bool:
+    def contains(self, setting: Setting) -> bool:
         """Return whether a setting can be tried: its values are known to the space, and keep to the pins."""
         choices, values = self.choices(), setting.to_dict()
         return (
             values.keys() == choices.keys()
             and all(value in choices[name] for name, value in values.items())
-            and self.allows(setting)
+            and self.satisfies_pins(setting)
         )
 
     def aliases(self) -> dict[str, list[str]]:
@@ -96,7 +96,11 @@ class Space:
         applied = {
             name: value
             for name, value in values.items()
-            if (self.tells_batch if name == "batch_size" else not is_default and not self._needs_nothing(name, values))
+            if (
+                self.passes_batch_size
+                if name == "batch_size"
+                else not is_default and not self._needs_nothing(name, values)
+            )
         }
         return self.catalogue.deploy(applied, self.libraries)
 
@@ -106,8 +110,8 @@ class Space:
         These are what is read early, and the mask that there is anyway.
         """
         each = self.catalogue.knobs[name]
-        is_default = (each.early or isinstance(each.carrier, Mask)) and values[name] == self.reference[name]
-        return is_default or not each.acts(values)
+        is_default = (each.read_at_start or isinstance(each.carrier, Mask)) and values[name] == self.reference[name]
+        return is_default or not each.has_effect(values)
 
     def choices(self) -> dict[str, tuple[Value, ...]]:
         """Return every value that a knob takes on the lattice or in a baseline, in order."""
@@ -134,9 +138,9 @@ def resolve(
     fixed_batch: bool = False,
     inherited: Mapping[str, str] = MappingProxyType({}),
     libraries: Mapping[str, str] = MappingProxyType({}),
-    spelling: Spelling = lambda _, value: value,
+    spelling: Canonicalize = lambda _, value: value,
     unavailable: Mapping[str, str] = MappingProxyType({}),
-    tells_batch: bool = True,
+    passes_batch_size: bool = True,
 ) -> Space:
     """Resolve a space file; raises BadInputError for a pin that cannot be or a lattice that is empty.
 
@@ -152,7 +156,7 @@ def resolve(
     off = {name: reason for name, reason in unavailable.items() if name not in pins}
     off |= _off(catalogue, file, pins, build, inherited)
     for name, each in knobs.items():
-        if name not in off and (each.core or name in file.domains or name in pins):
+        if name not in off and (each.in_every_setting or name in file.domains or name in pins):
             domains[name] = file.domains.get(name, (each.default(machine, build, workload.batch_size),))
     for name, text in pins.items():
         domains[name] = (catalogue.knob(name).parse(text, machine),)
@@ -162,7 +166,7 @@ def resolve(
         if "batch_size" in pins:
             raise BadInputError("both --batch-size and --set batch_size are given", "keep one of them")
         domains["batch_size"] = tuple(sorted({knobs["batch_size"].check(b, machine) for b in batch_sizes}))
-    default_batch = _default_batch(domains, workload, chosen=bool(batch_sizes) or "batch_size" in pins)
+    default_batch = _default_batch(domains, workload, is_user_choice=bool(batch_sizes) or "batch_size" in pins)
     if fixed_batch:
         if batch_sizes and len(set(batch_sizes)) > 1:
             raise BadInputError(
@@ -179,19 +183,19 @@ def resolve(
         catalogue=catalogue,
         file_digest=file.digest,
         domains=_tried(points, domains),
-        off=off,
-        dropped=dropped,
+        inactive=off,
+        unavailable_values=dropped,
         libraries={value: path for value, path in libraries.items() if any(value in d for d in domains.values())},
         points=points,
-        tells_batch=tells_batch,
+        passes_batch_size=passes_batch_size,
         pins={name: domains[name][0] for name in pins},
         baselines=baselines,
     )
 
 
-def _default_batch(domains: Mapping[str, tuple[Value, ...]], workload: Workload, *, chosen: bool) -> int:
+def _default_batch(domains: Mapping[str, tuple[Value, ...]], workload: Workload, *, is_user_choice: bool) -> int:
     """Return the batch size of the baselines: the workload's, or the nearest of those that the user chose."""
-    if not chosen:
+    if not is_user_choice:
         return workload.batch_size
     return min((int(b) for b in domains["batch_size"]), key=lambda b: (abs(b - workload.batch_size), b))
 
@@ -203,7 +207,7 @@ def _baseline(
     machine: Machine,
     build: Any,
     batch_size: int,
-    spelling: Spelling,
+    spelling: Canonicalize,
 ) -> Setting:
     knobs = catalogue.knobs
     values = {name: knobs[name].default(machine, build, batch_size) for name in knobs if name in domains}
@@ -221,7 +225,7 @@ def _off(
     named = file.domains.keys() | pins.keys()
     off = {}
     for name, each in catalogue.knobs.items():
-        reason = each.reason_off(build, inherited) if each.core or name in named else None
+        reason = each.why_inactive(build, inherited) if each.in_every_setting or name in named else None
         rivals = [rival for rival in each.overrides if rival in named]
         if reason is None and rivals:
             reason = f"{rivals[0]} is another spelling of the same, which it would override"
@@ -255,8 +259,8 @@ def _drop_what_is_missing(
 
 def _tried(points: Sequence[Setting], domains: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
     """Return the domains without values that no constraint leaves a point for."""
-    found = {name: {point[name] for point in points} for name in domains}
-    return {name: tuple(value for value in domain if value in found[name]) for name, domain in domains.items()}
+    used_values = {name: {point[name] for point in points} for name in domains}
+    return {name: tuple(value for value in domain if value in used_values[name]) for name, domain in domains.items()}
 
 
 def _lattice(
@@ -270,14 +274,14 @@ def _lattice(
         raise BadInputError(
             f"the search space has {size:,} points", f"expected at most {_MAX_LATTICE:,}: take values out"
         )
-    known = {**file.symbols, **{default_of(name): value for name, value in default.items}}
+    symbol_values = {**file.symbols, **{default_of(name): value for name, value in default.items}}
     # A constraint on a knob that cannot act here does not bind.
-    binding = [c for c in file.constraints if c.names <= known.keys() | domains.keys()]
+    binding = [c for c in file.constraints if c.names <= symbol_values.keys() | domains.keys()]
     # Each constraint is asked once for each combination of the few knobs that it speaks of, not once for each point.
-    kept = [_kept_by(constraint, names, domains, known) for constraint in binding]
+    allowed_values = [_satisfying_values(constraint, names, domains, symbol_values) for constraint in binding]
     columns = [[(name, value) for value in domains[name]] for name in names]
     at = [[names.index(name) for name in names if name in constraint.names] for constraint in binding]
-    checks = list(zip(at, kept, strict=True))
+    checks = list(zip(at, allowed_values, strict=True))
     points = [
         Setting(items)
         for items in itertools.product(*columns)
@@ -290,10 +294,13 @@ def _lattice(
     return tuple(points)
 
 
-def _kept_by(
-    constraint: Expression, names: Sequence[str], domains: Mapping[str, tuple[Value, ...]], known: Mapping[str, Value]
+def _satisfying_values(
+    constraint: Expression,
+    names: Sequence[str],
+    domains: Mapping[str, tuple[Value, ...]],
+    symbol_values: Mapping[str, Value],
 ) -> set[tuple[Value, ...]]:
     """Return the values, of those of the knobs `names` that a constraint speaks of, that keep to it."""
     spoken = [name for name in names if name in constraint.names]
     combinations = itertools.product(*(domains[name] for name in spoken))
-    return {c for c in combinations if constraint.value({**known, **dict(zip(spoken, c, strict=True))})}
+    return {c for c in combinations if constraint.value({**symbol_values, **dict(zip(spoken, c, strict=True))})}

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, unknown_name
 from tuner.identity import digest
 from tuner.machine.host import Machine
 from tuner.space.catalogue import Catalogue
@@ -58,9 +58,9 @@ def read(name: str, machine: Machine, *, catalogue: Catalogue, folder: Path, def
     path = Path(name) if name.endswith(".toml") or "/" in name else folder / f"{name}.toml"
     if not os.path.isfile(path):  # noqa: PTH113  # pathlib's raises where a folder may not be entered
         if path.parent == folder:
-            raise unknown("search space", name, names(folder))
-        known = ", ".join(names(folder))
-        raise BadInputError(f"no space file {name}", f"give the path of a TOML file, or one of: {known}")
+            raise unknown_name("search space", name, names(folder))
+        space_names = ", ".join(names(folder))
+        raise BadInputError(f"no space file {name}", f"give the path of a TOML file, or one of: {space_names}")
     try:
         text = path.read_text()
         data = tomllib.loads(text)
@@ -94,7 +94,9 @@ def default_of(knob: str) -> str:
     return f"default_{knob}"
 
 
-def _resolve(name: str, data: Mapping[str, Any], machine: Machine, known: Symbols, catalogue: Catalogue) -> SpaceFile:
+def _resolve(
+    name: str, data: Mapping[str, Any], machine: Machine, symbol_values: Symbols, catalogue: Catalogue
+) -> SpaceFile:
     _only(data, ("schema", "knobs", "constraints"), "the file")
     if data.get("schema") != _SCHEMA:
         raise BadInputError(f"schema is {data.get('schema')!r}", f"expected schema = {_SCHEMA}")
@@ -107,56 +109,58 @@ def _resolve(name: str, data: Mapping[str, Any], machine: Machine, known: Symbol
             raise BadInputError(
                 f"knobs.{knob_name} is {table!r}", "expected a table with values, powers_of_2, choices or presets"
             )
-        domains[knob_name] = _domain(catalogue.knob(knob_name), table, machine, known)
-    constraints = tuple(_constraints(data, known, catalogue.knobs))
-    return SpaceFile(name=name, digest=digest(data), domains=domains, constraints=constraints, symbols=known)
+        domains[knob_name] = _domain(catalogue.knob(knob_name), table, machine, symbol_values)
+    constraints = tuple(_constraints(data, symbol_values, catalogue.knobs))
+    return SpaceFile(name=name, digest=digest(data), domains=domains, constraints=constraints, symbols=symbol_values)
 
 
-def _domain(of: Knob, table: Mapping[str, Any], machine: Machine, known: Symbols) -> tuple[Value, ...]:
-    place = f"knobs.{of.name}"
-    _only(table, ("values", "powers_of_2") if of.is_numeric else ("choices", "presets"), place)
+def _domain(knob: Knob, table: Mapping[str, Any], machine: Machine, symbol_values: Symbols) -> tuple[Value, ...]:
+    place = f"knobs.{knob.name}"
+    _only(table, ("values", "powers_of_2") if knob.is_numeric else ("choices", "presets"), place)
     try:
-        if not isinstance(of.values, Numbers):
+        if not isinstance(knob.values, Numbers):
             words = [str(word) for word in _list(table, "choices")]
-            words += expand(of.name, of.values.presets, _list(table, "presets"), machine) if "presets" in table else []
+            words += (
+                expand(knob.name, knob.values.presets, _list(table, "presets"), machine) if "presets" in table else []
+            )
             if not words:
                 raise BadInputError("no choices", 'give e.g. choices = ["none"]')
-            return tuple(dict.fromkeys(of.parse(word, machine) for word in words))
-        numbers = {of.check(_number(v, known), machine) for v in _list(table, "values")}
-        ends = [_number(v, known) for v in _list(table, "powers_of_2")]
+            return tuple(dict.fromkeys(knob.parse(word, machine) for word in words))
+        numbers = {knob.check(_number(v, symbol_values), machine) for v in _list(table, "values")}
+        ends = [_number(v, symbol_values) for v in _list(table, "powers_of_2")]
     except BadInputError as error:
         raise BadInputError(f"{place}: {error.message}", error.hint) from None
     if ends:
         if len(ends) != 2 or not 1 <= ends[0] <= ends[1]:
             raise BadInputError(f"{place}: powers_of_2 is {ends}", "expected [first, last] with 1 <= first <= last")
-        numbers |= {of.check(1 << p, machine) for p in range(ends[1].bit_length()) if ends[0] <= 1 << p <= ends[1]}
+        numbers |= {knob.check(1 << p, machine) for p in range(ends[1].bit_length()) if ends[0] <= 1 << p <= ends[1]}
     if not numbers:
         raise BadInputError(f"{place} has no values", "give values, powers_of_2 or both")
     return tuple(sorted(numbers))
 
 
-def _constraints(data: Mapping[str, Any], known: Symbols, knobs: Collection[str]) -> list[Expression]:
+def _constraints(data: Mapping[str, Any], symbol_values: Symbols, knobs: Collection[str]) -> list[Expression]:
     rows = data.get("constraints", [])
     if not isinstance(rows, list):
         raise BadInputError("constraints is not a list of tables", "write [[constraints]] and require = '…'")
-    found = []
+    constraints = []
     for row in rows:
         if not isinstance(row, dict) or not isinstance(row.get("require"), str):
             raise BadInputError(f"constraint {row!r}", 'expected require = "…"')
         _only(row, ("require",), "a constraint")
         expression = Expression(row["require"])
-        allowed = known.keys() | set(knobs) | {default_of(name) for name in knobs}
+        allowed = symbol_values.keys() | set(knobs) | {default_of(name) for name in knobs}
         for name in expression.names - allowed:
-            raise unknown("symbol", name, allowed)
-        found.append(expression)
-    return found
+            raise unknown_name("symbol", name, allowed)
+        constraints.append(expression)
+    return constraints
 
 
-def _number(value: object, known: Mapping[str, Value]) -> int:
+def _number(value: object, symbol_values: Mapping[str, Value]) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):
-        number = Expression(value).value(known)
+        number = Expression(value).value(symbol_values)
         if isinstance(number, int):
             return number
     raise BadInputError(f"value {value!r}", "expected a whole number or an expression such as 'physical_cores'")

@@ -44,7 +44,7 @@ class Term:
 
     name: str
     words: str
-    of: Callable[[Scale, Mapping[str, Value]], Value]
+    value_at: Callable[[Scale, Mapping[str, Value]], Value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,30 +57,30 @@ class Vocabulary:
     label: str
     terms: tuple[Term, ...]
     pool: str | None = None
-    acts: Callable[[Scale], bool]
+    has_effect: Callable[[Scale], bool]
 
 
 def number(value: int, words: str = "") -> Term:
     """Return the term of a number that is the same everywhere."""
-    return Term(name=str(value), words=words or str(value), of=lambda *_: value)
+    return Term(name=str(value), words=words or str(value), value_at=lambda *_: value)
 
 
 def on_either(label: str, *terms: Term) -> Vocabulary:
     """Return the vocabulary of a knob that acts on every build."""
-    return Vocabulary(label=label, terms=terms, acts=lambda _: True)
+    return Vocabulary(label=label, terms=terms, has_effect=lambda _: True)
 
 
 def on_openmp(label: str, *terms: Term) -> Vocabulary:
     """Return the vocabulary of a knob that acts on OpenMP builds only."""
-    return Vocabulary(label=label, terms=terms, pool=OPENMP, acts=lambda scale: scale.pool == OPENMP)
+    return Vocabulary(label=label, terms=terms, pool=OPENMP, has_effect=lambda scale: scale.pool == OPENMP)
 
 
-CORES = Term(name="cores", words="all usable cores", of=lambda s, _: s.cores)
+CORES = Term(name="cores", words="all usable cores", value_at=lambda s, _: s.cores)
 SHARE = Term(
     name="cores/inter_op",
     words="the usable cores shared among the pools",
-    of=lambda s, known: max(1, s.cores // int(known.get("inter_op", 1))),
+    value_at=lambda s, known: max(1, s.cores // int(known.get("inter_op", 1))),
 )
-SOCKETS = Term(name="sockets", words="one a socket", of=lambda s, _: s.sockets)
-WIDTH = Term(name="width", words="the graph's average width", of=lambda s, _: s.pools)
-COMPACTLY = Term(name=COMPACT, words="compact", of=lambda *_: COMPACT)
+SOCKETS = Term(name="sockets", words="one a socket", value_at=lambda s, _: s.sockets)
+WIDTH = Term(name="width", words="the graph's average width", value_at=lambda s, _: s.pools)
+COMPACTLY = Term(name=COMPACT, words="compact", value_at=lambda *_: COMPACT)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, unknown_name
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.host import Machine
 
@@ -96,12 +96,12 @@ class Cpus:
 Values = Numbers | Words | Cpus
 
 
-def expand(name: str, presets: Mapping[str, Preset], wanted: list[object], machine: Machine) -> list[str]:
+def expand(name: str, presets: Mapping[str, Preset], preset_names: list[object], machine: Machine) -> list[str]:
     """Return the words that the presets of a knob have on a machine; raises BadInputError for an unknown one."""
     if not presets:
         raise BadInputError(f"{name} has no presets", "give its choices")
-    for preset in wanted:
+    for preset in preset_names:
         if preset not in presets:
-            raise unknown("preset", str(preset), presets)
-    words = [presets[str(preset)](machine) for preset in wanted]
+            raise unknown_name("preset", str(preset), presets)
+    words = [presets[str(preset)](machine) for preset in preset_names]
     return [word for word in words if word is not None]

@@ -13,11 +13,11 @@ from tuner.stats.estimate import Estimate
 MARGIN = 0.02
 """The smallest difference that matters in practice, unless the user says another: fixed, whatever the noise is."""
 _HOPELESSLY_WIDE = math.log(1.5)
-_FEWEST_DF = 2.0  # with one, an interval is narrow or wide by whether two numbers happen to agree
+_MIN_DF = 2.0  # with one, an interval is narrow or wide by whether two numbers happen to agree
 _Z = 1.96
 
 
-class Word(StrEnum):
+class VerdictCode(StrEnum):
     """What is said of a speed-up."""
 
     BETTER = "better"
@@ -26,7 +26,7 @@ class Word(StrEnum):
     UNDECIDED = "undecided"
 
 
-CLAIMS = frozenset({Word.BETTER, Word.WORSE})
+DIFFERENCES = frozenset({VerdictCode.BETTER, VerdictCode.WORSE})
 """What is said where a difference is shown."""
 
 
@@ -37,19 +37,19 @@ class Verdict:
     speedup: float | None
     low: float | None
     high: float | None
-    word: Word
+    code: VerdictCode
 
     def to_dict(self) -> dict[str, object]:
         """Return the verdict as plain data."""
-        return {"speedup": self.speedup, "low": self.low, "high": self.high, "verdict": self.word.value}
+        return {"speedup": self.speedup, "low": self.low, "high": self.high, "verdict": self.code.value}
 
 
-SAME = Verdict(speedup=1.0, low=1.0, high=1.0, word=Word.NO_DIFFERENCE)
+IDENTICAL = Verdict(speedup=1.0, low=1.0, high=1.0, code=VerdictCode.NO_DIFFERENCE)
 """The incumbent against its own setting under another name."""
-UNMEASURED = Verdict(speedup=None, low=None, high=None, word=Word.UNDECIDED)
+UNMEASURED = Verdict(speedup=None, low=None, high=None, code=VerdictCode.UNDECIDED)
 
 
-def judge(estimate: Estimate, *, level: float = 0.95, margin: float = MARGIN) -> Verdict:
+def verdict_on(estimate: Estimate, *, level: float = 0.95, margin: float = MARGIN) -> Verdict:
     """Return the verdict on a log-ratio, by its interval at `level` and the practical `margin` (0.02 for 2 %).
 
     better or worse: the interval excludes 1, and the estimate is beyond the margin. no difference: the whole interval
@@ -61,20 +61,20 @@ def judge(estimate: Estimate, *, level: float = 0.95, margin: float = MARGIN) ->
     if estimate.df <= 0 or math.log(max(high, 1e-300)) - estimate.mean > _HOPELESSLY_WIDE:
         return UNMEASURED
     speedup, most = estimate.ratio, 1 + margin
-    if estimate.df < _FEWEST_DF:
-        word = Word.UNDECIDED
+    if estimate.df < _MIN_DF:
+        word = VerdictCode.UNDECIDED
     elif low > 1 and speedup > most:
-        word = Word.BETTER
+        word = VerdictCode.BETTER
     elif high < 1 and speedup < 1 / most:
-        word = Word.WORSE
+        word = VerdictCode.WORSE
     elif low >= 1 / most and high <= most:
-        word = Word.NO_DIFFERENCE
+        word = VerdictCode.NO_DIFFERENCE
     else:
-        word = Word.UNDECIDED
-    return Verdict(speedup=speedup, low=low, high=high, word=word)
+        word = VerdictCode.UNDECIDED
+    return Verdict(speedup=speedup, low=low, high=high, code=word)
 
 
-def chance_of_verdict(difference: float, se: float, *, margin: float = MARGIN) -> float:
+def verdict_probability(difference: float, se: float, *, margin: float = MARGIN) -> float:
     """Return the probability that an estimate with this standard error is judged at all, for a true `difference` (log).
 
     A normal approximation: |x| is beyond both the margin and 1.96 standard errors, or closer to 0 than the margin by so

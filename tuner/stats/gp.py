@@ -150,11 +150,11 @@ def mean_of(mixture: Mixture, Z: Array) -> Array:
 
 def improvement_of(mixture: Mixture, Z: Array, best: float, prior: Array | float = 0.0) -> Array:
     """Return the expected improvement at Z over all processes, shape (m,)."""
-    found = []
+    improvements = []
     for posterior in mixture:
         mean, sd = predict(posterior, Z)
-        found.append(expected_improvement(mean + prior, sd, best))
-    return np.asarray(np.mean(found, axis=0))
+        improvements.append(expected_improvement(mean + prior, sd, best))
+    return np.asarray(np.mean(improvements, axis=0))
 
 
 def _mean(L: Array, y: Array) -> tuple[float, Array]:

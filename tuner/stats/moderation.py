@@ -21,11 +21,11 @@ from scipy.special import digamma, polygamma
 
 from tuner.stats.estimate import Array, Estimate
 
-_LEAST_VARIANCE = 1e-8  # of log-ratios: no quads scatter by less than 0.01 %
+_MIN_VARIANCE = 1e-8  # of log-ratios: no quads scatter by less than 0.01 %
 _LEAST_DF, _MOST_DF = 0.5, 200.0  # of what many variances say of one
 
 
-def moderated(x: Sequence[float] | Array, *, prior_sd: float, prior_df: float) -> Estimate:
+def moderated_estimate(x: Sequence[float] | Array, *, prior_sd: float, prior_df: float) -> Estimate:
     """Return the mean of `x` with a standard error that few values cannot make accidentally small.
 
     s̃² = (d₀ s₀² + d s²) / (d₀ + d), with d = n - 1 and d₀ + d degrees of freedom: the moderated t-statistic of
@@ -39,24 +39,24 @@ def moderated(x: Sequence[float] | Array, *, prior_sd: float, prior_df: float) -
     return Estimate(mean=float(values.mean()), se=math.sqrt(variance / n), n=n, df=prior_df + d)
 
 
-def squeezed(sums: Array, df: Array) -> Array:
+def moderated_variances(sums: Array, df: Array) -> Array:
     """Return many variances, each in the light of all, from sums of squares and their degrees of freedom, shape (n,).
 
     (d₀ s₀² + d_k s_k²) / (d₀ + d_k), with s₀² and d₀ from how the logarithms of the s_k² scatter: Smyth (2004), Linear
     models and empirical Bayes methods, section 6.2. One that is far larger than the others moves them little, which
     their mean would not keep it from. Those without degrees of freedom become s₀²; raises ValueError if all are such.
     """
-    told = df > 0
-    if not told.any():
+    has_df = df > 0
+    if not has_df.any():
         raise ValueError("no degrees of freedom: no variance can be told")
-    half = df[told] / 2
-    e = np.log(np.maximum(sums[told] / df[told], _LEAST_VARIANCE)) - digamma(half) + np.log(half)
-    beyond = float(e.var(ddof=1) - polygamma(1, half).mean()) if len(e) > 1 else 0.0
+    half = df[has_df] / 2
+    e = np.log(np.maximum(sums[has_df] / df[has_df], _MIN_VARIANCE)) - digamma(half) + np.log(half)
+    excess_variance = float(e.var(ddof=1) - polygamma(1, half).mean()) if len(e) > 1 else 0.0
     most, least = (float(polygamma(1, d / 2)) for d in (_LEAST_DF, _MOST_DF))
-    beyond = min(max(beyond, least), most)
-    half_prior = float(scipy.optimize.brentq(lambda h: polygamma(1, h) - beyond, _LEAST_DF / 2, _MOST_DF / 2))
-    usual = math.exp(float(e.mean()) + float(digamma(half_prior)) - math.log(half_prior))
-    return np.asarray((2 * half_prior * usual + sums) / (2 * half_prior + df))
+    excess_variance = min(max(excess_variance, least), most)
+    half_prior = float(scipy.optimize.brentq(lambda h: polygamma(1, h) - excess_variance, _LEAST_DF / 2, _MOST_DF / 2))
+    prior_variance = math.exp(float(e.mean()) + float(digamma(half_prior)) - math.log(half_prior))
+    return np.asarray((2 * half_prior * prior_variance + sums) / (2 * half_prior + df))
 
 
 def pooled_sd(groups: Sequence[Sequence[float]], *, prior_sd: float, prior_df: float) -> float:

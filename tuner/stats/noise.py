@@ -17,21 +17,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from tuner.stats.estimate import Array
-from tuner.stats.moderation import squeezed
+from tuner.stats.moderation import moderated_variances
 
 # What is believed before anything is known of this machine, and how much that counts (degrees of freedom).
-PRIOR_QUAD_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.035, 0.006, 4.0
+PRIOR_BLOCK_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.035, 0.006, 4.0
 # Few pairs can look more alike than their quads allow; a tenth of the prior is as lucky as processes get.
-LEAST_PROCESS_SD = PRIOR_PROCESS_SD / 10
-_GRID = np.geomspace(LEAST_PROCESS_SD, 1.0, 160) ** 2  # of σ_p², where it has to be integrated over
-_FEWEST_DF = 3  # of the quads; the prior counts for 4
+MIN_PROCESS_SD = PRIOR_PROCESS_SD / 10
+_GRID = np.geomspace(MIN_PROCESS_SD, 1.0, 160) ** 2  # of σ_p², where it has to be integrated over
+_MIN_DF = 3  # of the quads; the prior counts for 4
 _POWER = 0.9
 
 
@@ -42,44 +41,41 @@ class Noise:
     `drift` is what the machine's speed, common to both processes of a pair, went up and down by.
     """
 
-    quad_sd: float
+    block_sd: float
     process_sd: float
     drift: float
     n_pairs: int
-    n_quads: int
+    n_blocks: int
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any] | None) -> Noise:
-        """Return the noise of a stored study; what is believed before anything is known if it has none yet."""
-        return cls(**data) if data else UNKNOWN
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the noise as plain data."""
-        return {key: round(value, 6) if isinstance(value, float) else value for key, value in asdict(self).items()}
+    def rounded(self) -> Noise:
+        """Return the noise to six digits after the point, as it is stored and published."""
+        return replace(
+            self, block_sd=round(self.block_sd, 6), process_sd=round(self.process_sd, 6), drift=round(self.drift, 6)
+        )
 
     @property
-    def assumed(self) -> bool:
+    def is_mostly_prior(self) -> bool:
         """Return whether it is more what is usual than what was seen."""
-        return self.n_quads - self.n_pairs < _FEWEST_DF
+        return self.n_blocks - self.n_pairs < _MIN_DF
 
     def finals_se(self, *, rounds: int, slices: int) -> float:
         """Return the standard error of a log-ratio from so many rounds, with so many slices of each in a round."""
-        return math.sqrt(2 * (self.process_sd**2 + self.quad_sd**2 / slices) / rounds)
+        return math.sqrt(2 * (self.process_sd**2 + self.block_sd**2 / slices) / rounds)
 
     def floor(self, *, rounds: int, slices: int) -> float:
         """Return what A against A stays below in 95 % of finals, as a ratio minus 1: half the interval's width."""
         return math.expm1(_critical(rounds) * self.finals_se(rounds=rounds, slices=slices))
 
-    def detectable(self, *, rounds: int, slices: int, margin: float) -> float:
+    def detectable_gain(self, *, rounds: int, slices: int, margin: float) -> float:
         """Return the smallest true gain that such finals call better in 90 % of cases, as a ratio minus 1.
 
         Its interval has to leave out 1, and its estimate to be beyond the practical `margin`.
         """
-        se, luck = self.finals_se(rounds=rounds, slices=slices), float(ndtri(_POWER))
-        return math.expm1(max(_critical(rounds) * se, math.log1p(margin)) + luck * se)
+        se, z_power = self.finals_se(rounds=rounds, slices=slices), float(ndtri(_POWER))
+        return math.expm1(max(_critical(rounds) * se, math.log1p(margin)) + z_power * se)
 
 
-UNKNOWN = Noise(quad_sd=PRIOR_QUAD_SD, process_sd=PRIOR_PROCESS_SD, drift=0.0, n_pairs=0, n_quads=0)
+PRIOR_NOISE = Noise(block_sd=PRIOR_BLOCK_SD, process_sd=PRIOR_PROCESS_SD, drift=0.0, n_pairs=0, n_blocks=0)
 """What is believed before anything was measured."""
 
 
@@ -98,15 +94,15 @@ def components(x: Sequence[Array], common: Sequence[float]) -> Noise:
         raise ValueError("no pair of A with A to take the noise from")
     df = sum(len(each) - 1 for each in x)
     inside = sum(float(((each - each.mean()) ** 2).sum()) for each in x)
-    quad = (PRIOR_DF * PRIOR_QUAD_SD**2 + inside) / (PRIOR_DF + df)
+    quad = (PRIOR_DF * PRIOR_BLOCK_SD**2 + inside) / (PRIOR_DF + df)
     between = [(float(each.mean()) ** 2 - quad / len(each)) / 2 for each in x]
     process = (PRIOR_DF * PRIOR_PROCESS_SD**2 + sum(between)) / (PRIOR_DF + len(x))
     return Noise(
-        quad_sd=math.sqrt(quad),
-        process_sd=math.sqrt(max(process, LEAST_PROCESS_SD**2)),
+        block_sd=math.sqrt(quad),
+        process_sd=math.sqrt(max(process, MIN_PROCESS_SD**2)),
         drift=float(np.std(common, ddof=1)) if len(common) > 1 else 0.0,
         n_pairs=len(x),
-        n_quads=sum(len(each) for each in x),
+        n_blocks=sum(len(each) for each in x),
     )
 
 
@@ -124,22 +120,22 @@ def process_sds(x: Sequence[Sequence[Array]]) -> list[float]:
     """
     df = np.array([sum(len(each) - 1 for each in pairs) for pairs in x])
     inside = np.array([sum(float(((each - each.mean()) ** 2).sum()) for each in pairs) for pairs in x])
-    quad = squeezed(inside, df) if df.any() else np.full(len(x), PRIOR_QUAD_SD**2)
+    quad = moderated_variances(inside, df) if df.any() else np.full(len(x), PRIOR_BLOCK_SD**2)
     told = np.array([_log_likelihood(pairs, q) for pairs, q in zip(x, quad, strict=True)])
     others = _mean(told.sum(axis=0) - told, np.full(len(told), PRIOR_PROCESS_SD**2))
     return [float(each) for each in np.sqrt(_mean(told, others))]
 
 
-def _log_likelihood(x: Sequence[Array], quad: float) -> Array:
+def _log_likelihood(x: Sequence[Array], block_variance: float) -> Array:
     """Return what the pairs of a study say of each σ_p² of the grid, but for a constant, shape (G,)."""
     means = np.array([each.mean() for each in x])
-    variance = 2 * _GRID[:, None] + quad / np.array([len(each) for each in x])
+    variance = 2 * _GRID[:, None] + block_variance / np.array([len(each) for each in x])
     return np.asarray(-0.5 * (np.log(variance) + means**2 / variance).sum(axis=1))
 
 
-def _mean(told: Array, expected: Array) -> Array:
+def _mean(log_likelihoods: Array, expected: Array) -> Array:
     """Return E[σ_p²] from log-likelihoods (K, G) and what was `expected` (K,), with d₀ degrees of freedom."""
     scale = expected[:, None] * (PRIOR_DF - 2) / PRIOR_DF  # of which `expected` is the mean
-    log_density = told - PRIOR_DF / 2 * (np.log(_GRID) + scale / _GRID)
+    log_density = log_likelihoods - PRIOR_DF / 2 * (np.log(_GRID) + scale / _GRID)
     density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
     return np.asarray((density * _GRID).sum(axis=1) / density.sum(axis=1))

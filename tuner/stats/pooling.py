@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtrc, stdtrit
 
-from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, Word, judge
+from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate
 
 BELIEVED_SD, BELIEVED_DF = 0.01, 4.0
@@ -36,7 +36,7 @@ _DISAGREE = 0.05  # the error of saying that sessions disagree which do not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
+class PooledVerdict:
     """What `n` sessions say together.
 
     `disagree` where they differ by more than their own noise, and not all on one side of the margin: then there is no
@@ -45,11 +45,11 @@ class Together:
 
     verdict: Verdict
     n: int
-    disagree: bool = False
-    words: tuple[Word, ...] = ()
+    sessions_disagree: bool = False
+    codes: tuple[VerdictCode, ...] = ()
 
 
-def together(sessions: Sequence[Estimate], *, level: float = 0.95, margin: float = MARGIN) -> Together:
+def pooled_verdict(sessions: Sequence[Estimate], *, level: float = 0.95, margin: float = MARGIN) -> PooledVerdict:
     """Return what sessions say together, each an estimate of its own; of one alone, what that says at `level`.
 
     Of several the interval is at 95 %: what looks and choices cost is small beside what sessions differ by, and the
@@ -57,15 +57,15 @@ def together(sessions: Sequence[Estimate], *, level: float = 0.95, margin: float
     """
     known = [each for each in sessions if each.df > 0 and math.isfinite(each.se)]
     if len(known) <= 1:
-        verdict = judge(known[0], level=level, margin=margin) if known else UNMEASURED
-        return Together(verdict=verdict, n=len(known), words=(verdict.word,) if known else ())
-    words = tuple(judge(each, margin=margin).word for each in known)
+        verdict = verdict_on(known[0], level=level, margin=margin) if known else UNMEASURED
+        return PooledVerdict(verdict=verdict, n=len(known), codes=(verdict.code,) if known else ())
+    words = tuple(verdict_on(each, margin=margin).code for each in known)
     pooled = pool(known)
-    verdict = judge(pooled, margin=margin)
+    verdict = verdict_on(pooled, margin=margin)
     if not _disagree(known, margin):
-        return Together(verdict=verdict, n=len(known), words=words)
-    open_verdict = Verdict(speedup=verdict.speedup, low=verdict.low, high=verdict.high, word=Word.UNDECIDED)
-    return Together(verdict=open_verdict, n=len(known), disagree=True, words=words)
+        return PooledVerdict(verdict=verdict, n=len(known), codes=words)
+    open_verdict = Verdict(speedup=verdict.speedup, low=verdict.low, high=verdict.high, code=VerdictCode.UNDECIDED)
+    return PooledVerdict(verdict=open_verdict, n=len(known), sessions_disagree=True, codes=words)
 
 
 def pool(sessions: Sequence[Estimate]) -> Estimate:

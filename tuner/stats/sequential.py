@@ -53,9 +53,9 @@ def _levels(fractions: tuple[float, ...], alpha: float, rho: float) -> tuple[flo
     before = fractions[:-1]
     if not 0.0 < t <= 1.0 or (before and t <= before[-1]):
         raise ValueError(f"looks at {fractions}: expected increasing shares of the information, up to 1")
-    spent = alpha * before[-1] ** rho if before else 0.0
+    spent_alpha = alpha * before[-1] ** rho if before else 0.0
     levels = _levels(before, alpha, rho)
-    z = _boundary(alpha * t**rho - spent, t, before, tuple(float(-ndtri(level / 2)) for level in levels))
+    z = _boundary(alpha * t**rho - spent_alpha, t, before, tuple(float(-ndtri(level / 2)) for level in levels))
     return (*levels, 2.0 * float(ndtr(-z)))
 
 
@@ -92,11 +92,11 @@ def _normal(x: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looks:
+class AlphaSpending:
     """After which observations it is looked: from the `first` on after each, up to the `planned` last."""
 
-    first: int
-    planned: int
+    first_look: int
+    planned_looks: int
     alpha: float = 0.05
     rho: float = 3.0
 
@@ -105,6 +105,6 @@ class Looks:
 
         That a look is the last may hang on the clock, not on what was seen.
         """
-        total = max(self.planned, n)
-        earlier = [k / total for k in range(self.first, n)]
+        total = max(self.planned_looks, n)
+        earlier = [k / total for k in range(self.first_look, n)]
         return 1.0 - nominal_levels([*earlier, 1.0 if last else n / total], alpha=self.alpha, rho=self.rho)[-1]

@@ -12,26 +12,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_LEAST = 0.05  # log-ratio: less is no warm-up that matters here
+_MIN_CHANGE = 0.05  # log-ratio: less is no warm-up that matters here
 _SDS = 4.0
 
 
-def creeps(changes: Sequence[float]) -> bool:
+def has_trend(changes: Sequence[float]) -> bool:
     """Return whether processes grew faster, or slower, as they ran: all of them, and by so much that it matters.
 
     `changes`, shape (n,), are log-ratios of a round's (or a pair's) last slices to its first. One alone may be the
     machine's weather, and two have to be twice as large as more.
     """
-    least = _LEAST if len(changes) > 2 else 2 * _LEAST
+    least = _MIN_CHANGE if len(changes) > 2 else 2 * _MIN_CHANGE
     return len(changes) > 1 and (min(changes) > least or max(changes) < -least)
 
 
-def unsettled(x: Sequence[float], sd: float) -> bool:
+def first_block_deviates(x: Sequence[float], sd: float) -> bool:
     """Return whether the first of a pair's log-ratios, shape (n,), lies apart from the mean of the others.
 
     `sd` is what a quad scatters by in this study. One quad alone tells nothing.
     """
     if len(x) < 2:
         return False
-    apart = abs(x[0] - float(np.mean(x[1:])))
-    return apart > max(_LEAST, _SDS * sd * math.sqrt(1 + 1 / (len(x) - 1)))
+    difference = abs(x[0] - float(np.mean(x[1:])))
+    return difference > max(_MIN_CHANGE, _SDS * sd * math.sqrt(1 + 1 / (len(x) - 1)))

@@ -22,11 +22,11 @@ from tuner.stats.estimate import Array
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
-class Kept(StrEnum):
+class LimitStatus(StrEnum):
     """Whether a limit is kept."""
 
-    YES = "kept"
-    NO = "broken"
+    MET = "kept"
+    BROKEN = "broken"
     UNKNOWN = "not known"
 
 
@@ -57,7 +57,7 @@ def p99(step_s: Sequence[float] | Array) -> float:
     return float(np.quantile(step_s, 0.99))
 
 
-def p99_within(step_s: Sequence[float] | Array, limit_s: float, *, level: float = 0.95) -> Kept:
+def p99_within(step_s: Sequence[float] | Array, limit_s: float, *, level: float = 0.95) -> LimitStatus:
     """Return whether 99 % of the steps take at most `limit_s`, by the interval of the share that takes longer.
 
     Known either way only where the one-sided interval says so; steps of one process are not independent, so it
@@ -66,9 +66,9 @@ def p99_within(step_s: Sequence[float] | Array, limit_s: float, *, level: float 
     values = np.asarray(step_s, dtype=float)
     n, k = len(values), int((values > limit_s).sum())
     if n == 0:
-        return Kept.UNKNOWN
+        return LimitStatus.UNKNOWN
     low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, 1 - level))
     high = 1.0 if k == n else float(betaincinv(k + 1, n - k, level))
     if low > 0.01:
-        return Kept.NO
-    return Kept.YES if high <= 0.01 else Kept.UNKNOWN
+        return LimitStatus.BROKEN
+    return LimitStatus.MET if high <= 0.01 else LimitStatus.UNKNOWN

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.machine.host import Machine
+from tuner.space.auditing import AuditCase, Effective
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
-from tuner.space.judging import Case, Effective
 from tuner.space.setting import Setting
 from tuner.space.values import Value
 
@@ -39,7 +39,7 @@ class Auditor:
 
     def audit(self, setting: Setting, deployment: Deployment, effective: Effective) -> list[Finding]:
         """Return a finding for each knob of `setting` that is deployed; what our own code is given is left out."""
-        case = Case(
+        case = AuditCase(
             values=setting.to_dict(),
             deployment=deployment,
             effective=effective,
@@ -50,8 +50,8 @@ class Auditor:
         findings = []
         for name, value in setting.items:
             each = self.catalogue.knobs[name]
-            if each.judge is not None and deployment.holds(each.carrier.deploy(value, self.libraries)):
-                answer, evidence = each.judge(case)
+            if each.audit is not None and deployment.holds(each.carrier.deploy(value, self.libraries)):
+                answer, evidence = each.audit(case)
                 findings.append(Finding(knob=name, value=value, answer=answer, evidence=evidence))
         return findings
 

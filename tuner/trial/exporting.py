@@ -15,7 +15,7 @@ from typing import Any
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.places import cache_dir
+from tuner.paths import cache_dir
 from tuner.trial.fresh import interpreter
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
@@ -31,7 +31,7 @@ _INPUTS, GRAPH, _MODEL = "inputs.json", "graph.json", "model"  # as the child na
 
 def cached_folder(workload: Workload, framework: Framework, build: Build) -> Path:
     """Return where the export of a workload by a build of a framework lies, whether it is there or not."""
-    key = digest([_FORMAT, workload.fingerprint, framework.name, *framework.exported(workload, build)])
+    key = digest([_FORMAT, workload.fingerprint, framework.name, *framework.export_key(workload, build)])
     # TensorFlow takes the path for a pattern: no character of one may be in it.
     name = re.sub(r"[^\w.-]", "_", workload.name)
     return cache_dir() / "exports" / f"{name}-{workload.mode}-{key}"
@@ -44,9 +44,9 @@ def export(workload: Workload, framework: Framework, build: Build, *, python: Pa
     BadInputError where the cache cannot be written or the workload's own code fails, in its own words.
     """
     folder = cached_folder(workload, framework, build)
-    if is_whole(folder):
+    if is_complete(folder):
         return folder
-    source = framework.source(workload)
+    source = framework.export_source(workload)
     made_from = None
     if source is not None:
         made_from = export(workload, source, source.probe(python, env), python=python, env=env)
@@ -74,7 +74,7 @@ def publish(part: Path, folder: Path) -> None:
     try:
         part.rename(folder)
     except OSError:
-        if is_whole(folder):
+        if is_complete(folder):
             return
         with (
             contextlib.suppress(FileNotFoundError),
@@ -84,7 +84,7 @@ def publish(part: Path, folder: Path) -> None:
         try:
             part.rename(folder)
         except OSError:
-            if not is_whole(folder):
+            if not is_complete(folder):
                 raise
 
 
@@ -94,7 +94,7 @@ def sizes_of(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_size for path in files}
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Return whether an export is there as it was made: a cache may be cleaned in parts."""
     try:
         return bool(json.loads((folder / _MANIFEST).read_text()) == sizes_of(folder))
@@ -118,16 +118,16 @@ def _write(
     python: Path,
     env: dict[str, str],
 ) -> None:
-    own = {"do": "export", "framework": str(framework.child), "folder": str(folder)}
-    spec = own | ({} if made_from is None else {"from": str(made_from)}) | workload.spec()
+    request = {"do": "export", "framework": str(framework.child), "folder": str(folder)}
+    spec = request | ({} if made_from is None else {"from": str(made_from)}) | workload.child_spec()
     process = ChildProcess(interpreter(python, env, spec), _EXPORT_TIMEOUT_S)
     try:
         process.report("exported")
     except TrialFailure as failure:
-        said = failure.message.replace(str(folder / _MODEL), str(workload.path))
+        reason = failure.message.replace(str(folder / _MODEL), str(workload.path))
         silent = failure.status in (Status.CRASHED, Status.TIMEOUT, Status.OOM)  # it had no word of its own
         raise BadInputError(
-            f"workload '{workload.name}' cannot be used: {said}",
+            f"workload '{workload.name}' cannot be used: {reason}",
             failure.hint or f"mend {workload.path}",
             log=failure.log[-_LOG_CHARS:] if silent else failure.frames,
         ) from failure
@@ -137,5 +137,5 @@ def _write(
 
 def described_inputs(folder: Path) -> list[dict[str, Any]]:
     """Return name, dtype and shape of each input of an export; None in a shape is the batch size."""
-    found: list[dict[str, Any]] = json.loads((folder / _INPUTS).read_text())
-    return found
+    inputs: list[dict[str, Any]] = json.loads((folder / _INPUTS).read_text())
+    return inputs

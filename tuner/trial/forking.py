@@ -21,13 +21,13 @@ from collections.abc import Callable, Mapping
 from typing import IO
 
 from tuner.errors import TunerError
-from tuner.places import CHILD, boot
+from tuner.paths import CHILD, boot_arguments
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial import group
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Process, Target
-from tuner.trial.process import ChildProcess, Ends, GuardLost
+from tuner.trial.process import ChildProcess, GuardLost, PipeFds
 
 _HELLO_TIMEOUT_S = 120.0
 _MAX_SERVERS = 3  # each keeps an imported framework in memory
@@ -41,10 +41,10 @@ class ServerLost(Exception):  # noqa: N818  # a state of the launcher, not an er
 class ForkLauncher:
     """Forks trials from one server for each set of early variables; falls back to fresh interpreters, saying so."""
 
-    def __init__(self, target: Target, *, told: Callable[[str], None]) -> None:
+    def __init__(self, target: Target, *, notify: Callable[[str], None]) -> None:
         """`told` is called with one line when something has to be said: a fallback, a restart."""
         self._target = target
-        self._told = told
+        self._notify = notify
         self._fresh = FreshLauncher(target=target)
         self._servers: dict[tuple[tuple[str, str], ...], Server] = {}
         self._restarted: set[tuple[tuple[str, str], ...]] = set()
@@ -64,25 +64,25 @@ class ForkLauncher:
             try:
                 refused = server.refused
                 if refused is not None:
-                    self._tell_once(f"trials start as fresh interpreters: {refused}")
+                    self._notify_once(f"trials start as fresh interpreters: {refused}")
                     return self._fresh.launch_one(setting, deployment)
                 return self._fork(server, setting, deployment)
             except ServerLost:
-                self._bury(early, server)
+                self._remove_dead(early, server)
 
-    def canary(self) -> ChildProcess:
+    def drift_probe(self) -> ChildProcess:
         """Start the canary, in an interpreter of its own."""
-        return self._fresh.canary()
+        return self._fresh.drift_probe()
 
     def now(self) -> float:
         """Return the monotonic clock."""
         return time.monotonic()
 
-    def warm(self) -> None:
+    def start_server(self) -> None:
         """Start the server for settings without early variables, and do not wait for it."""
         self._servers[()] = Server(self._target, {})
 
-    def refuses(self) -> bool:
+    def is_refused(self) -> bool:
         """Return whether a server cannot serve, so that fresh interpreters stand in; waits until all are up.
 
         So their import disturbs nothing that is timed.
@@ -105,12 +105,12 @@ class ForkLauncher:
 
     def _fork(self, server: Server, setting: Setting, deployment: Deployment) -> ChildProcess:
         late = {name: value for name, value in deployment.env.items() if not self._target.is_early(name)}
-        request = {"spec": self._target.spec(setting, deployment), "env": late}
+        request = {"spec": self._target.child_spec(setting, deployment), "env": late}
         try:
             return ChildProcess(
                 lambda ends: server.fork(ends, request),
                 self._target.deadline_s,
-                applied=lambda facts: self._target.applied(setting, deployment, facts),
+                applied=lambda facts: self._target.audit_failure(setting, deployment, facts),
             )
         except GuardLost:
             if server.ended():
@@ -127,7 +127,7 @@ class ForkLauncher:
         self._servers[early] = server
         return server
 
-    def _bury(self, early: tuple[tuple[str, str], ...], server: Server) -> None:
+    def _remove_dead(self, early: tuple[tuple[str, str], ...], server: Server) -> None:
         """Take a dead server away; the next launch starts another, once."""
         del self._servers[early]
         log = server.close()
@@ -136,12 +136,12 @@ class ForkLauncher:
                 "the fork server died twice", "run with --launcher fresh; the end of its log:\n" + log[-2000:]
             )
         self._restarted.add(early)
-        self._told(f"the fork server died ({server.end()}) and is started again")
+        self._notify(f"the fork server died ({server.end()}) and is started again")
 
-    def _tell_once(self, line: str) -> None:
+    def _notify_once(self, line: str) -> None:
         if line not in self._refusals:
             self._refusals.add(line)
-            self._told(line)
+            self._notify(line)
 
 
 class Server:
@@ -150,8 +150,8 @@ class Server:
     def __init__(self, target: Target, early: Mapping[str, str]) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        own = [str(theirs.fileno()), str(os.getpid()), str(target.framework)]
-        command = [str(target.python), *boot(CHILD, "forkserver"), *own]
+        server_arguments = [str(theirs.fileno()), str(os.getpid()), str(target.framework)]
+        command = [str(target.python), *boot_arguments(CHILD, "forkserver"), *server_arguments]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -170,7 +170,7 @@ class Server:
         self.pid = self._process.pid
         self._began_s = time.monotonic()
 
-    def fork(self, ends: Ends, request: Mapping[str, object]) -> ForkedGuard:
+    def fork(self, ends: PipeFds, request: Mapping[str, object]) -> ForkedGuard:
         """Ask for a fork; raises ServerLost where nobody is there to ask."""
         message = json.dumps(request).encode()
         if len(message) > _MAX_MESSAGE_BYTES:
@@ -225,8 +225,8 @@ class Server:
         if not message:
             last = (self.close().strip().splitlines() or ["it said nothing"])[-1]
             return f"the fork server did not come up: {last[:200]}"
-        told = json.loads(message)
-        refused: str | None = told["refused"]
+        hello = json.loads(message)
+        refused: str | None = hello["refused"]
         return refused
 
 

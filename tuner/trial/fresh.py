@@ -9,20 +9,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.places import CHILD, boot
+from tuner.paths import CHILD, boot_arguments
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial import group
 from tuner.trial.launcher import Process, Target
-from tuner.trial.process import ChildProcess, Ends, Start, guarded
+from tuner.trial.process import ChildProcess, PipeFds, StartProcess, guarded
 
 
-def interpreter(python: Path, env: Mapping[str, str], spec: Mapping[str, object]) -> Start:
+def interpreter(python: Path, env: Mapping[str, str], spec: Mapping[str, object]) -> StartProcess:
     """Return what starts a new interpreter with a worker in it, behind a guard."""
 
-    def start(ends: Ends) -> subprocess.Popen[bytes]:
-        worker = [str(python), *boot(CHILD, "worker"), str(ends.commands), str(ends.reports), json.dumps(spec)]
-        return guarded(ends, worker, env, told=(ends.commands, ends.reports))
+    def start(ends: PipeFds) -> subprocess.Popen[bytes]:
+        worker = [
+            str(python),
+            *boot_arguments(CHILD, "worker"),
+            str(ends.commands),
+            str(ends.reports),
+            json.dumps(spec),
+        ]
+        return guarded(ends, worker, env, inherited_fds=(ends.commands, ends.reports))
 
     return start
 
@@ -41,15 +47,15 @@ class FreshLauncher:
         """Start a single one."""
         target = self.target
         return ChildProcess(
-            interpreter(target.python, target.base_env | dict(deployment.env), target.spec(setting, deployment)),
+            interpreter(target.python, target.base_env | dict(deployment.env), target.child_spec(setting, deployment)),
             target.deadline_s,
-            applied=lambda facts: target.applied(setting, deployment, facts),
+            applied=lambda facts: target.audit_failure(setting, deployment, facts),
         )
 
-    def canary(self) -> ChildProcess:
+    def drift_probe(self) -> ChildProcess:
         """Start the canary in a fresh interpreter."""
         target = self.target
-        spec = {"do": "canary", "workload": "", "device": str(target.device)}
+        spec = {"do": "drift_probe", "workload": "", "device": str(target.device)}
         return ChildProcess(interpreter(target.python, target.base_env, spec), target.deadline_s)
 
     def now(self) -> float:

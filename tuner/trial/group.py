@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tuner.trial.launcher import Process
-from tuner.trial.outcome import Exit, Facts, Slice, TrialFailure
+from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure
 
 T = TypeVar("T")
 
@@ -23,16 +23,16 @@ T = TypeVar("T")
 class Member(Process, Protocol):
     """A process that can be asked for something without waiting for the answer."""
 
-    def begin_slice(self, duration_s: float) -> None:
+    def start_slice(self, duration_s: float) -> None:
         """Let it run whole steps for at least `duration_s`."""
 
     def end_slice(self) -> Slice:
         """Wait for the slice that was begun; raises TrialFailure."""
 
-    def begin_batch(self, batch_size: int) -> None:
+    def start_batch(self, batch_size: int) -> None:
         """Let it go on with another batch size."""
 
-    def end_batch(self) -> Facts:
+    def end_batch(self) -> ReadyReport:
         """Wait until it is warm with that batch size; raises TrialFailure."""
 
 
@@ -58,22 +58,22 @@ class Group:
     @property
     def peak_memory_bytes(self) -> int | None:
         """Return what all have held together; None where one does not tell."""
-        return together([member.peak_memory_bytes for member in self._members])
+        return sum_known([member.peak_memory_bytes for member in self._members])
 
-    def ready(self) -> Facts:
+    def ready(self) -> ReadyReport:
         """Wait until all are loaded and warm."""
         return self._facts([self._of(number, member.ready) for number, member in enumerate(self._members, start=1)])
 
-    def rebatch(self, batch_size: int) -> Facts:
+    def set_batch_size(self, batch_size: int) -> ReadyReport:
         """Let all go on with another batch size, and wait until all are warm."""
         for member in self._members:
-            member.begin_batch(batch_size)
+            member.start_batch(batch_size)
         return self._facts([self._of(number, member.end_batch) for number, member in enumerate(self._members, start=1)])
 
     def slice(self, duration_s: float) -> Slice:
         """Let all run whole steps for at least `duration_s` at the same time."""
         for member in self._members:
-            member.begin_slice(duration_s)
+            member.start_slice(duration_s)
         return combined([self._of(number, member.end_slice) for number, member in enumerate(self._members, start=1)])
 
     def pause(self) -> None:
@@ -86,13 +86,13 @@ class Group:
         for member in self._members:
             member.resume()
 
-    def close(self) -> Exit:
+    def close(self) -> ExitStatus:
         """End all; the first exit code that tells of a failure is the group's."""
         exits = [member.close() for member in self._members]
         codes = [each.returncode for each in exits]
-        return Exit(
+        return ExitStatus(
             returncode=next((code for code in codes if code != 0), 0),
-            peak_memory_bytes=together([each.peak_memory_bytes for each in exits]),
+            peak_memory_bytes=sum_known([each.peak_memory_bytes for each in exits]),
         )
 
     def _of(self, number: int, ask: Callable[[], T]) -> T:
@@ -105,9 +105,9 @@ class Group:
                 failure.status, message, failure.log, frames=failure.frames, hint=failure.hint
             ) from failure
 
-    def _facts(self, facts: Sequence[Facts]) -> Facts:
+    def _facts(self, facts: Sequence[ReadyReport]) -> ReadyReport:
         """Return what the first member told, with the longest of all phases and the memory of all."""
-        known = [each.settled for each in facts]
+        warmed_up = [each.settled for each in facts]
         return replace(
             facts[0],
             import_s=max(each.import_s for each in facts),
@@ -115,8 +115,8 @@ class Group:
             load_s=max(each.load_s for each in facts),
             first_step_s=max(each.first_step_s for each in facts),
             warm_up=combined([each.warm_up for each in facts]),
-            memory_bytes=together([each.memory_bytes for each in facts]),
-            settled=None if None in known else all(known),
+            memory_bytes=sum_known([each.memory_bytes for each in facts]),
+            settled=None if None in warmed_up else all(warmed_up),
         )
 
 
@@ -125,18 +125,18 @@ def combined(slices: Sequence[Slice]) -> Slice:
 
     The first step after a pause is left out of each, as it is of a process alone, so that the sum is of settled rates.
     """
-    settled = [each.settled for each in slices]
-    n_steps = sum(n for n, _ in settled)
-    rate = sum(n / seconds for n, seconds in settled)
+    counted = [each.counted_steps for each in slices]
+    n_steps = sum(n for n, _ in counted)
+    rate = sum(n / seconds for n, seconds in counted)
     return Slice(
         start_s=min(each.start_s for each in slices),
         elapsed_s=n_steps / rate,
         n_steps=n_steps,
-        step_s=tuple(second for each in slices for second in each.undisturbed_s),
+        step_s=tuple(second for each in slices for second in each.latency_samples_s),
     )
 
 
-def together(amounts: Sequence[int | None]) -> int | None:
+def sum_known(amounts: Sequence[int | None]) -> int | None:
     """Return the sum; None where one is not known."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
+    known_amounts = [amount for amount in amounts if amount is not None]
+    return sum(known_amounts) if len(known_amounts) == len(amounts) else None

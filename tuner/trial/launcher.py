@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.outcome import Exit, Facts, Slice, TrialFailure
+from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure
 from tuner.workload.workload import Workload
 
 
@@ -25,10 +25,10 @@ class Process(Protocol):
     def peak_memory_bytes(self) -> int | None:
         """Return the most that it has held at its batch size; None where that is not known."""
 
-    def ready(self) -> Facts:
+    def ready(self) -> ReadyReport:
         """Wait until the workload is loaded and warm; raises TrialFailure."""
 
-    def rebatch(self, batch_size: int) -> Facts:
+    def set_batch_size(self, batch_size: int) -> ReadyReport:
         """Go on with another batch size, and wait until that is warm; raises TrialFailure."""
 
     def slice(self, duration_s: float) -> Slice:
@@ -40,7 +40,7 @@ class Process(Protocol):
     def resume(self) -> None:
         """Let a paused process go on."""
 
-    def close(self) -> Exit:
+    def close(self) -> ExitStatus:
         """End the process and everything it started; may be called twice."""
 
 
@@ -50,7 +50,7 @@ class Launcher(Protocol):
     def launch(self, setting: Setting, deployment: Deployment) -> Process:
         """Start a process with the `deployment` that applies the setting; it is not ready yet."""
 
-    def canary(self) -> Process:
+    def drift_probe(self) -> Process:
         """Start a small process that multiplies matrices, on which the machine's drift can be seen."""
 
     def now(self) -> float:
@@ -74,12 +74,12 @@ class Target:
     workload: Workload
     folder: Path
     deadline_s: float = 120.0
-    applied: Callable[[Setting, Deployment, Facts], str | None] = lambda *_: None
+    audit_failure: Callable[[Setting, Deployment, ReadyReport], str | None] = lambda *_: None
     is_early: Callable[[str], bool] = lambda _: False
 
-    def spec(self, setting: Setting, deployment: Deployment) -> dict[str, object]:
+    def child_spec(self, setting: Setting, deployment: Deployment) -> dict[str, object]:
         """Return what a worker is told."""
-        own: dict[str, object] = {
+        request: dict[str, object] = {
             "do": "time",
             "framework": str(self.framework),
             "device": str(self.device),
@@ -88,31 +88,33 @@ class Target:
             "cpus": deployment.cpus,
             "options": dict(deployment.options),
         }
-        return own | self.workload.spec()
+        return request | self.workload.child_spec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class StartResult:
     """A process that is warm and paused, or, where `failure` is set, already closed."""
 
     setting: Setting
     process: Process
-    facts: Facts | None = None
+    facts: ReadyReport | None = None
     failure: TrialFailure | None = None
 
 
-def start_together(launcher: Launcher, wanted: Sequence[tuple[Setting, Deployment]], *, parallel: int) -> list[Started]:
+def start_together(
+    launcher: Launcher, requests: Sequence[tuple[Setting, Deployment]], *, parallel: int
+) -> list[StartResult]:
     """Start a process for each (setting, deployment), at most `parallel` at once, and wait until all are warm.
 
     A few at a time, as most of a start is one thread that imports and loads.
     Nothing may be timed meanwhile. A process that fails is closed and told of; if anything else goes wrong, all
     are closed.
     """
-    started: list[Started] = []
+    started: list[StartResult] = []
     launched: list[Process] = []
     try:
-        for at in range(0, len(wanted), parallel):
-            group = wanted[at : at + parallel]
+        for at in range(0, len(requests), parallel):
+            group = requests[at : at + parallel]
             for setting, deployment in group:  # one by one: what is launched has to be known when the next one fails
                 launched.append(launcher.launch(setting, deployment))
             started += [_await(setting, process) for (setting, _), process in zip(group, launched[at:], strict=True)]
@@ -123,11 +125,11 @@ def start_together(launcher: Launcher, wanted: Sequence[tuple[Setting, Deploymen
     return started
 
 
-def _await(setting: Setting, process: Process) -> Started:
+def _await(setting: Setting, process: Process) -> StartResult:
     try:
         facts = process.ready()
         process.pause()
     except TrialFailure as failure:
         process.close()
-        return Started(setting=setting, process=process, failure=failure)
-    return Started(setting=setting, process=process, facts=facts)
+        return StartResult(setting=setting, process=process, failure=failure)
+    return StartResult(setting=setting, process=process, facts=facts)

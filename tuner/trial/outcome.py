@@ -40,7 +40,7 @@ class Slice:
     resumed: bool = False
 
     @property
-    def settled(self) -> tuple[int, float]:
+    def counted_steps(self) -> tuple[int, float]:
         """Return the number of steps and their duration (s), without the first one after a pause.
 
         Waking up makes it slower: ResNet-50's by 5 to 12 of 170 ms, and more under a quota. That would favour slices of
@@ -51,7 +51,7 @@ class Slice:
         return self.n_steps - 1, self.elapsed_s - self.step_s[0]
 
     @property
-    def undisturbed_s(self) -> tuple[float, ...]:
+    def latency_samples_s(self) -> tuple[float, ...]:
         """Return the steps that did not follow a pause: all but the first, where there are enough to do without it.
 
         The process was stopped before its turn, and what waking up costs is no latency of the model.
@@ -72,18 +72,18 @@ class Slice:
 
     def to_dict(self) -> dict[str, object]:
         """Return the slice as plain data."""
-        told: dict[str, object] = {
+        data: dict[str, object] = {
             "start_s": round(self.start_s, 6),
             "elapsed_s": round(self.elapsed_s, 7),
             "n_steps": self.n_steps,
             "step_s": list(self.step_s),
         }
-        told |= {"metrics": list(self.metrics)} if self.metrics else {}
-        return told | ({"resumed": True} if self.resumed else {})
+        data |= {"metrics": list(self.metrics)} if self.metrics else {}
+        return data | ({"resumed": True} if self.resumed else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ReadyReport:
     """What a process told when it was ready: the cost of each phase (s), its warm-up, its effective state."""
 
     import_s: float
@@ -106,7 +106,7 @@ class Facts:
         return self.warm_up.elapsed_s / self.warm_up.n_steps
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Facts:
+    def from_dict(cls, data: dict[str, Any]) -> ReadyReport:
         """Return the facts of a `ready` report."""
         return cls(
             import_s=data["import_s"],
@@ -120,7 +120,7 @@ class Facts:
             sample=data.get("sample"),
         )
 
-    def with_batch(self, report: dict[str, Any]) -> Facts:
+    def with_batch(self, report: dict[str, Any]) -> ReadyReport:
         """Return the facts of a `batch` report: of the same process with another batch size, which loaded nothing."""
         return replace(
             self,
@@ -150,7 +150,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class ExitStatus:
     """How a process ended: exit code (negative: signal), and the peak memory of this one process."""
 
     returncode: int | None

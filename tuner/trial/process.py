@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from tuner.errors import TunerError
-from tuner.places import CHILD, boot
-from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
+from tuner.paths import CHILD, boot_arguments
+from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
 
 _LOG_BYTES = 16_384
 _GUARD_TIMEOUT_S = 10.0
 
 
-class Ends(NamedTuple):
+class PipeFds(NamedTuple):
     """The descriptors that go to the guard and to the worker; closed here once they are theirs."""
 
     commands: int
@@ -41,7 +41,7 @@ class Guard(Protocol):
         """Wait until it has ended; raises subprocess.TimeoutExpired."""
 
 
-Start = Callable[[Ends], Guard]
+StartProcess = Callable[[PipeFds], Guard]
 """Starts a guard and its worker; raises OSError or TunerError where it cannot."""
 
 
@@ -50,10 +50,15 @@ class GuardLost(TunerError):  # noqa: N818  # named as what it says
 
 
 def guarded(
-    ends: Ends, command: Sequence[str], env: Mapping[str, str], *, told: Sequence[int] = (), folder: Path | None = None
+    ends: PipeFds,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    inherited_fds: Sequence[int] = (),
+    folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a guard that starts `command` in `folder`; of the ends the command gets `told`, besides its log."""
-    guard = [sys.executable, "-I", "-S", *boot(CHILD, "guard"), str(ends.lifeline), str(ends.status)]
+    guard = [sys.executable, "-I", "-S", *boot_arguments(CHILD, "guard"), str(ends.lifeline), str(ends.status)]
     return subprocess.Popen(
         [*guard, *command],
         cwd=folder,
@@ -61,7 +66,7 @@ def guarded(
         stdin=subprocess.DEVNULL,
         stdout=ends.log,
         stderr=ends.log,
-        pass_fds=(*told, ends.lifeline, ends.status),
+        pass_fds=(*inherited_fds, ends.lifeline, ends.status),
         start_new_session=True,
     )
 
@@ -71,10 +76,10 @@ class ChildProcess:
 
     def __init__(
         self,
-        start: Start,
+        start: StartProcess,
         deadline_s: float,
         *,
-        applied: Callable[[Facts], str | None] | None = None,
+        applied: Callable[[ReadyReport], str | None] | None = None,
         log_bytes: int = _LOG_BYTES,
     ) -> None:
         """Start it; raises TunerError where no process can be started at all.
@@ -88,11 +93,11 @@ class ChildProcess:
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="tftune-log-")  # noqa: SIM115  # lives as long as this object
         self._unread = b""
         self._launched_s = time.monotonic()
-        self._exit: Exit | None = None
+        self._exit: ExitStatus | None = None
         self._lifeline_cut = False
         self._last_words = ""
         self._paused = self._resumed = False
-        self._facts: Facts | None = None
+        self._facts: ReadyReport | None = None
         self.peak_memory_bytes: int | None = None
         """The most that it has held at the batch size that it has, as far as it has told."""
         self.guard_pid = 0
@@ -101,7 +106,7 @@ class ChildProcess:
         self._reports, report_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
         self._status, status_write = os.pipe()
-        ends = Ends(command_read, report_write, lifeline_read, status_write, self._log.fileno())
+        ends = PipeFds(command_read, report_write, lifeline_read, status_write, self._log.fileno())
         try:
             try:
                 self._guard = start(ends)
@@ -122,26 +127,26 @@ class ChildProcess:
             raise
         self.pid, self.guard_pid = int(started["pid"]), int(started["guard"])
 
-    def ready(self) -> Facts:
+    def ready(self) -> ReadyReport:
         """Wait for the `ready` report; the deadline counts from the launch."""
         report = self.report("ready", since_s=self._launched_s)
-        facts = Facts.from_dict(report | {"context_s": report["context_at_s"] - self._launched_s})
+        facts = ReadyReport.from_dict(report | {"context_s": report["context_at_s"] - self._launched_s})
         problem = self._applied(facts) if self._applied is not None else None
         if problem is not None:
             raise self._failure(Status.UNAPPLIED, problem)
         self._facts, self.peak_memory_bytes = facts, facts.memory_bytes
         return facts
 
-    def rebatch(self, batch_size: int) -> Facts:
+    def set_batch_size(self, batch_size: int) -> ReadyReport:
         """Let the loaded model go on with another batch size, and wait until it is warm again."""
-        self.begin_batch(batch_size)
+        self.start_batch(batch_size)
         return self.end_batch()
 
-    def begin_batch(self, batch_size: int) -> None:
+    def start_batch(self, batch_size: int) -> None:
         """Let the loaded model go on with another batch size."""
         self._command({"batch_size": batch_size})
 
-    def end_batch(self) -> Facts:
+    def end_batch(self) -> ReadyReport:
         """Wait until the model is warm with the batch size that it was given."""
         report = self.report("batch")
         assert self._facts is not None  # it was ready before
@@ -151,10 +156,10 @@ class ChildProcess:
 
     def slice(self, duration_s: float) -> Slice:
         """Ask for a slice and sleep until its report comes."""
-        self.begin_slice(duration_s)
+        self.start_slice(duration_s)
         return self.end_slice()
 
-    def begin_slice(self, duration_s: float) -> None:
+    def start_slice(self, duration_s: float) -> None:
         """Ask for a slice."""
         self._command({"slice_s": duration_s})
 
@@ -177,17 +182,17 @@ class ChildProcess:
         line = self._read_line((time.monotonic() if since_s is None else since_s) + self._deadline_s)
         try:
             report: dict[str, Any] = json.loads(line)
-            found = report["report"]
+            actual_kind = report["report"]
         except (ValueError, KeyError, TypeError):
             raise self._failure(Status.FAILED, f"the process reported {line[:80]!r}, which is no report") from None
-        if found == "failure":
-            told = {"frames": report.get("frames", ""), "hint": report.get("advice", "")}
-            raise self._failure(Status(report["kind"]), report["message"], **told)
-        if found != kind:
-            raise self._failure(Status.FAILED, f"the process reported '{found}' where '{kind}' was due")
+        if actual_kind == "failure":
+            details = {"frames": report.get("frames", ""), "hint": report.get("advice", "")}
+            raise self._failure(Status(report["kind"]), report["message"], **details)
+        if actual_kind != kind:
+            raise self._failure(Status.FAILED, f"the process reported '{actual_kind}' where '{kind}' was due")
         return report
 
-    def finish(self) -> Exit:
+    def finish(self) -> ExitStatus:
         """Wait until the process ends by itself, before its deadline; raises TrialFailure where it fails."""
         left_s = self._launched_s + self._deadline_s - time.monotonic()
         if not select.select([self._status], [], [], max(0.0, left_s))[0]:
@@ -209,7 +214,7 @@ class ChildProcess:
             self._signal(signal.SIGCONT)
             self._paused, self._resumed = False, True
 
-    def close(self) -> Exit:
+    def close(self) -> ExitStatus:
         """Cut the lifeline: the guard kills the worker with all its descendants and tells how it ended."""
         if not self._lifeline_cut:  # an interruption below must not close the same descriptor twice
             self._lifeline_cut = True
@@ -223,7 +228,9 @@ class ChildProcess:
                 ended = {}
             self._last_words = self._read_log()
             self._close_ends()
-            self._exit = Exit(returncode=ended.get("returncode"), peak_memory_bytes=ended.get("peak_memory_bytes"))
+            self._exit = ExitStatus(
+                returncode=ended.get("returncode"), peak_memory_bytes=ended.get("peak_memory_bytes")
+            )
         return self._exit
 
     def log_tail(self) -> str:

@@ -14,11 +14,11 @@ from pathlib import Path
 from tuner.errors import BadInputError, TunerError
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
-from tuner.trial.process import ChildProcess, Ends, guarded
+from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
+from tuner.trial.process import ChildProcess, PipeFds, guarded
 from tuner.workload.command import Command, NoNumberError
 
-_MOST_NUMBERS = 400  # of one run; of more every k-th is kept
+_MAX_NUMBERS = 400  # of one run; of more every k-th is kept
 _LOG_BYTES = 16 << 20  # that the pattern is looked for in
 _KEPT_LOG, _KEPT_LINE = 16_384, 200  # characters of a failure
 
@@ -31,14 +31,14 @@ class CommandLauncher:
     base_env: dict[str, str]
     folder: Path
     deadline_s: float
-    usual: Slice = field(default_factory=lambda: Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,)))
+    typical_run: Slice = field(default_factory=lambda: Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,)))
     """A run of it, as an idea of how long one takes."""
 
-    def rehearse(self, setting: Setting, deployment: Deployment) -> Slice:
+    def run_once(self, setting: Setting, deployment: Deployment) -> Slice:
         """Run it once and return what came of it; raises BadInputError where it cannot be measured at all."""
         process = self.launch(setting, deployment)
         try:
-            self.usual = process.slice(0.0)
+            self.typical_run = process.slice(0.0)
         except TrialFailure as failure:
             raise BadInputError(
                 f"the command cannot be measured: {failure.message}",
@@ -47,7 +47,7 @@ class CommandLauncher:
             ) from failure
         finally:
             process.close()
-        return self.usual
+        return self.typical_run
 
     def launch(self, setting: Setting, deployment: Deployment) -> CommandProcess:
         """Return what runs the command with the setting's variables, and its values in the place of `{knob}`."""
@@ -56,7 +56,7 @@ class CommandLauncher:
             words = ["taskset", "-c", deployment.cpus, *words]
         return CommandProcess(self, words, self.base_env | dict(deployment.env))
 
-    def canary(self) -> CommandProcess:
+    def drift_probe(self) -> CommandProcess:
         """Raise TunerError: what does not live between slices needs no memory then."""
         raise TunerError("a command has no canary", "this is a defect of tftune")
 
@@ -73,20 +73,20 @@ class CommandProcess:
         self._words = words
         self._env = env
         self._running: ChildProcess | None = None
-        self._exit = Exit(returncode=None, peak_memory_bytes=None)
+        self._exit = ExitStatus(returncode=None, peak_memory_bytes=None)
 
-    def ready(self) -> Facts:
+    def ready(self) -> ReadyReport:
         """Return at once: there is nothing to load or to warm up that the next run would have of it."""
-        return Facts(
+        return ReadyReport(
             import_s=0.0,
             context_s=0.0,
             load_s=0.0,
             first_step_s=0.0,
-            warm_up=self._launcher.usual,
+            warm_up=self._launcher.typical_run,
             effective={},
         )
 
-    def rebatch(self, batch_size: int) -> Facts:
+    def set_batch_size(self, batch_size: int) -> ReadyReport:
         """Raise TunerError: a command gets its batch size among its words, when it starts."""
         raise TunerError(f"a command cannot go on with batch size {batch_size}", "this is a defect of tftune")
 
@@ -118,7 +118,7 @@ class CommandProcess:
         process = self._running = ChildProcess(self._start, self._launcher.deadline_s, log_bytes=_LOG_BYTES)
         try:
             ended = process.finish()
-            self._exit = Exit(
+            self._exit = ExitStatus(
                 returncode=ended.returncode,
                 peak_memory_bytes=max(ended.peak_memory_bytes or 0, self._exit.peak_memory_bytes or 0) or None,
             )
@@ -132,9 +132,9 @@ class CommandProcess:
         finally:
             process.close()
             self._running = None
-        return numbers[:: -(-len(numbers) // _MOST_NUMBERS)]
+        return numbers[:: -(-len(numbers) // _MAX_NUMBERS)]
 
-    def _start(self, ends: Ends) -> subprocess.Popen[bytes]:
+    def _start(self, ends: PipeFds) -> subprocess.Popen[bytes]:
         return guarded(ends, self._words, self._env, folder=self._launcher.folder)
 
     def pause(self) -> None:
@@ -143,7 +143,7 @@ class CommandProcess:
     def resume(self) -> None:
         """Nothing was stopped."""
 
-    def close(self) -> Exit:
+    def close(self) -> ExitStatus:
         """End a run that is under way, with everything that it started; may be called twice."""
         if self._running is not None:
             self._running.close()

@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.outcome import Exit, Facts, Slice, Status, TrialFailure
+from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
 
 
 @dataclass(kw_only=True)
@@ -49,7 +49,7 @@ class ScriptedLauncher:
         self.live += 1
         return ScriptedProcess(self, setting)
 
-    def canary(self) -> ScriptedProcess:
+    def drift_probe(self) -> ScriptedProcess:
         """Return a process whose rate is 100 items/s whatever is set."""
         self.live += 1
         return ScriptedProcess(self, Setting.of({"batch_size": 1}), rate=100.0)
@@ -58,7 +58,7 @@ class ScriptedLauncher:
         """Return the scripted time."""
         return self.clock_s
 
-    def weather(self) -> float:
+    def drift_factor(self) -> float:
         """Return the factor on every rate at this moment."""
         return math.exp(self.drift * math.sin(2 * math.pi * self.clock_s / self.drift_period_s))
 
@@ -71,27 +71,27 @@ class ScriptedProcess:
         self._host = host
         self._rate = rate
         self._setting = setting
-        self._luck = math.exp(host.rng.normal(0.0, host.process_noise * host.scatter(setting)))
+        self._process_factor = math.exp(host.rng.normal(0.0, host.process_noise * host.scatter(setting)))
         self._closed = False
         self.peak_memory_bytes: int | None = None
 
-    def rebatch(self, batch_size: int) -> Facts:
+    def set_batch_size(self, batch_size: int) -> ReadyReport:
         """Go on with another batch size, or fail as scripted."""
         self._setting = self._setting.with_values(batch_size=batch_size)
         return self._facts(context_s=0.0, load_s=0.0)
 
-    def ready(self) -> Facts:
+    def ready(self) -> ReadyReport:
         """Take the start's time, or fail as scripted."""
         self._host.clock_s += self._host.start_s
         return self._facts(context_s=2.5, load_s=1.5)
 
-    def _facts(self, *, context_s: float, load_s: float) -> Facts:
+    def _facts(self, *, context_s: float, load_s: float) -> ReadyReport:
         status = self._host.failures.get(self._setting)
         if status is not None:
             self.close()
             raise TrialFailure(status, f"scripted {status}", "scripted log")
         sample = {"inputs": "", "outputs": {"output_0": [self._host.outputs(self._setting)]}}
-        return Facts(
+        return ReadyReport(
             import_s=0.0,
             context_s=context_s,
             load_s=load_s,
@@ -106,7 +106,7 @@ class ScriptedProcess:
         host = self._host
         noise = math.exp(host.rng.normal(0.0, host.noise))
         rate = host.rate(self._setting) if self._rate is None else self._rate
-        step_s = self._setting.batch_size / (rate * self._luck * host.weather() * noise)
+        step_s = self._setting.batch_size / (rate * self._process_factor * host.drift_factor() * noise)
         n_steps = max(1, math.ceil(duration_s / step_s))
         start_s, host.clock_s = host.clock_s, host.clock_s + n_steps * step_s
         return Slice(start_s=start_s, elapsed_s=n_steps * step_s, n_steps=n_steps, step_s=(step_s,) * min(n_steps, 400))
@@ -117,9 +117,9 @@ class ScriptedProcess:
     def resume(self) -> None:
         """Nothing was stopped."""
 
-    def close(self) -> Exit:
+    def close(self) -> ExitStatus:
         """End the process."""
         if not self._closed:
             self._closed = True
             self._host.live -= 1
-        return Exit(returncode=0, peak_memory_bytes=None)
+        return ExitStatus(returncode=0, peak_memory_bytes=None)

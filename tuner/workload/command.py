@@ -45,11 +45,11 @@ class Command:
 
     def numbers(self, output: str) -> tuple[float, ...]:
         """Return the numbers that the pattern finds, in their order; raises NoNumberError."""
-        found = re.findall(self.pattern, output, re.MULTILINE)
-        if not found:
+        matches = re.findall(self.pattern, output, re.MULTILINE)
+        if not matches:
             raise NoNumberError(f"nothing that it printed matches '{self.pattern}'")
         numbers = []
-        for text in found:
+        for text in matches:
             try:
                 number = float(text)
             except ValueError:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError
-from tuner.places import shipped
+from tuner.paths import shipped_folder
 
 INFERENCE, TRAINING = "inference", "training"
 MODES = (INFERENCE, TRAINING)
@@ -60,15 +60,15 @@ def read(path: Path) -> PythonFile:
     constants = _constants(tree)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     bound = functions.keys() | _imported_names(tree)
-    form = f"see {shipped('workloads') / 'resnet50.py'} for the form"
+    form = f"see {shipped_folder('workloads') / 'resnet50.py'} for the form"
     for required in _REQUIRED:
         if required not in bound:
             raise BadInputError(f"{path} defines no function {required}()", form)
     params = _params(path, constants.get("PARAMS", {}))
-    known = [functions[name] for name in _BESIDES if name in functions]
-    taken = [name for function in known for name in _taken(path, function, params)]
+    known_functions = [functions[name] for name in _BESIDES if name in functions]
+    used_parameters = [name for function in known_functions for name in _taken(path, function, params)]
     for name in params:
-        if name not in taken and len(known) == len(_BESIDES.keys() & bound):
+        if name not in used_parameters and len(known_functions) == len(_BESIDES.keys() & bound):
             raise BadInputError(f"{path}: no function takes the parameter {name} of PARAMS", form)
     modes = _modes(path, constants.get("MODES", (INFERENCE,)))
     if TRAINING in modes and not {"training", "LOSS"} & bound:
@@ -99,17 +99,17 @@ def _parse(path: Path) -> ast.Module:
         raise BadInputError(f"{path} cannot be read: {error}", "a workload file is Python source") from error
 
 
-def _params(path: Path, found: object) -> dict[str, Any]:
+def _params(path: Path, value: object) -> dict[str, Any]:
     kinds = (bool, int, float, str)
-    if not isinstance(found, dict) or not all(isinstance(k, str) and isinstance(v, kinds) for k, v in found.items()):
-        raise BadInputError(f"{path}: PARAMS is {found!r}", "expected names with numbers, texts or truth values")
-    return found
+    if not isinstance(value, dict) or not all(isinstance(k, str) and isinstance(v, kinds) for k, v in value.items()):
+        raise BadInputError(f"{path}: PARAMS is {value!r}", "expected names with numbers, texts or truth values")
+    return value
 
 
-def _modes(path: Path, found: object) -> tuple[str, ...]:
-    modes = (found,) if isinstance(found, str) else found
+def _modes(path: Path, value: object) -> tuple[str, ...]:
+    modes = (value,) if isinstance(value, str) else value
     if not isinstance(modes, (tuple, list)) or not modes or any(mode not in MODES for mode in modes):
-        raise BadInputError(f"{path}: MODES is {found!r}", f"expected some of {', '.join(MODES)}")
+        raise BadInputError(f"{path}: MODES is {value!r}", f"expected some of {', '.join(MODES)}")
     return tuple(modes)
 
 
@@ -160,33 +160,35 @@ def fingerprint(path: Path) -> str:
 
 def _imported(tree: ast.Module) -> set[tuple[int, str]]:
     """Return the (level, name) that may be modules in a file's imports, parents included; level 0 is absolute."""
-    found = set()
+    imported = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {(0, alias.name) for alias in node.names}
+            imported |= {(0, alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             before = f"{node.module}." if node.module else ""
-            found |= {(node.level, before + alias.name) for alias in node.names}
+            imported |= {(node.level, before + alias.name) for alias in node.names}
     return {
-        (level, ".".join(name.split(".")[:depth])) for level, name in found for depth in range(1, name.count(".") + 2)
+        (level, ".".join(name.split(".")[:depth]))
+        for level, name in imported
+        for depth in range(1, name.count(".") + 2)
     }
 
 
 def _imported_names(tree: ast.Module) -> set[str]:
     """Return the names that the module's own statements bind besides by `def`."""
-    found = set()
+    names = set()
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {alias.asname or alias.name for alias in node.names}
+            names |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Assign):
             targets = [each for target in node.targets for each in getattr(target, "elts", [target])]
-            found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
 
 
 def _constants(tree: ast.Module) -> dict[str, object]:
     """Return the module's upper-case names that are bound to literals, one by one or as a tuple."""
-    found: dict[str, object] = {}
+    constants: dict[str, object] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target, value = node.targets[0], node.value
@@ -200,7 +202,7 @@ def _constants(tree: ast.Module) -> dict[str, object]:
         for name, literal in zip(names, values, strict=True):
             if isinstance(name, ast.Name) and name.id.isupper():
                 try:
-                    found[name.id] = ast.literal_eval(literal)
+                    constants[name.id] = ast.literal_eval(literal)
                 except ValueError:
                     continue
-    return found
+    return constants

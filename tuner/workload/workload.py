@@ -11,14 +11,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tuner.errors import BadInputError, NoModeError, unknown
+from tuner.errors import BadInputError, NoModeError, unknown_name
 from tuner.identity import digest
-from tuner.places import shipped
-from tuner.workload import asked as options
+from tuner.paths import shipped_folder
 from tuner.workload import pyfile
-from tuner.workload.asked import Asked
+from tuner.workload import spec as options
 from tuner.workload.command import Command, command
 from tuner.workload.pyfile import INFERENCE, PythonFile
+from tuner.workload.spec import WorkloadSpec
 
 _MODEL = "saved_model.pb"
 
@@ -68,7 +68,7 @@ class Workload:
     """Of inputs: the least value, and what all values are below."""
     command: Command | None = None
 
-    def spec(self) -> dict[str, Any]:
+    def child_spec(self) -> dict[str, Any]:
         """Return what a child is told of the workload."""
         return {
             "kind": str(self.kind),
@@ -84,44 +84,44 @@ class Workload:
 
 def names() -> list[str]:
     """Return the names of the workloads that the project ships; what begins with a line is a part of others."""
-    return sorted(path.stem for path in shipped("workloads").glob("*.py") if not path.stem.startswith("_"))
+    return sorted(path.stem for path in shipped_folder("workloads").glob("*.py") if not path.stem.startswith("_"))
 
 
 def catalogue() -> dict[str, PythonFile]:
     """Return what each shipped workload says of itself, by name."""
-    return {name: pyfile.read(shipped("workloads") / f"{name}.py") for name in names()}
+    return {name: pyfile.read(shipped_folder("workloads") / f"{name}.py") for name in names()}
 
 
 def load(name: str, *, mode: str = INFERENCE) -> Workload:
     """Return the workload of a shipped name or of a path to a Python file; raises BadInputError."""
-    return find(Asked.named(name, mode=mode))
+    return find(WorkloadSpec.of_name(name, mode=mode))
 
 
-def find(asked: Asked, suffixes: Mapping[str, str] = MappingProxyType({})) -> Workload:
+def find(spec: WorkloadSpec, suffixes: Mapping[str, str] = MappingProxyType({})) -> Workload:
     """Return the workload that was asked for; raises BadInputError.
 
     `suffixes` are those of the files that the framework reads as models, with the kind of each.
     """
     try:
-        execution = Execution(asked.execution)
+        execution = Execution(spec.execution)
     except ValueError:
-        raise unknown("execution", asked.execution, list(Execution)) from None
-    if asked.metric_regex is not None or len(asked.words) != 1:
-        return _command(asked, execution)
-    asked.refuse("--minimize", of="a model, whose rate is measured")
-    name, path = asked.words[0], Path(asked.words[0])
+        raise unknown_name("execution", spec.execution, list(Execution)) from None
+    if spec.metric_regex is not None or len(spec.words) != 1:
+        return _command(spec, execution)
+    spec.reject_options("--minimize", kind="a model, whose rate is measured")
+    name, path = spec.words[0], Path(spec.words[0])
     if name not in names() and os.path.isdir(path):  # noqa: PTH112  # pathlib's raises where a folder may not be entered
-        return _saved_model(path, asked, execution)
+        return _saved_model(path, spec, execution)
     if path.suffix in suffixes:
-        return _file(path, suffixes[path.suffix], asked, execution)
-    return _python(name, asked, execution)
+        return _file(path, suffixes[path.suffix], spec, execution)
+    return _python(name, spec, execution)
 
 
-def _python(name: str, asked: Asked, execution: Execution) -> Workload:
-    path = Path(name) if name.endswith(".py") or "/" in name else shipped("workloads") / f"{name}.py"
+def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
+    path = Path(name) if name.endswith(".py") or "/" in name else shipped_folder("workloads") / f"{name}.py"
     if not os.path.isfile(path):  # noqa: PTH113
-        if path.parent == shipped("workloads"):
-            raise unknown("workload", name, names())
+        if path.parent == shipped_folder("workloads"):
+            raise unknown_name("workload", name, names())
         raise BadInputError(
             f"no workload file {name}",
             f"give a Python file, a model file, the folder of a SavedModel, or one of: {', '.join(names())}",
@@ -131,86 +131,90 @@ def _python(name: str, asked: Asked, execution: Execution) -> Workload:
     if path.suffix != ".py":
         raise BadInputError(f"{name} is no Python file", "if it is a command, put it after -- and give --metric-regex")
     file = pyfile.read(path)
-    if asked.mode not in file.modes:
-        raise NoModeError(f"{path.stem} has no mode '{asked.mode}'", f"known: {', '.join(file.modes)}")
-    asked.refuse("--signature", "--input-shape", "--input-range", of="a Python file, which makes its own inputs")
-    params = options.parameters(asked.params, file.params)
+    if spec.mode not in file.modes:
+        raise NoModeError(f"{path.stem} has no mode '{spec.mode}'", f"known: {', '.join(file.modes)}")
+    spec.reject_options(
+        "--signature", "--input-shape", "--input-range", kind="a Python file, which makes its own inputs"
+    )
+    params = options.parameters(spec.params, file.params)
     return Workload(
-        name=asked.name or path.stem,
+        name=spec.name or path.stem,
         kind=Kind.PYTHON,
         path=file.path,
         description=file.description,
-        mode=asked.mode,
+        mode=spec.mode,
         execution=execution,
         item=file.item,
         batch_size=file.batch_size,
         params=params,
-        fingerprint=digest([pyfile.fingerprint(path), asked.mode, params]),
+        fingerprint=digest([pyfile.fingerprint(path), spec.mode, params]),
     )
 
 
-def _file(path: Path, kind: str, asked: Asked, execution: Execution) -> Workload:
+def _file(path: Path, kind: str, spec: WorkloadSpec, execution: Execution) -> Workload:
     if not os.path.isfile(path):  # noqa: PTH113
         raise BadInputError(f"no model file {path}", "check its path")
     description = f"a {path.suffix} file"
-    asked.refuse("--signature", of=description)
-    return _found(path, kind, asked, execution, [path], description)
+    spec.reject_options("--signature", kind=description)
+    return _model_workload(path, kind, spec, execution, [path], description)
 
 
-def _saved_model(path: Path, asked: Asked, execution: Execution) -> Workload:
+def _saved_model(path: Path, spec: WorkloadSpec, execution: Execution) -> Workload:
     if not os.path.isfile(path / _MODEL):  # noqa: PTH113
         near = sorted(path.glob(f"*/{_MODEL}"))
-        there = f", such as {near[-1].parent}" if near else ""
-        raise BadInputError(f"{path} is a folder without {_MODEL}", f"give the folder of a SavedModel{there}")
+        suggestion = f", such as {near[-1].parent}" if near else ""
+        raise BadInputError(f"{path} is a folder without {_MODEL}", f"give the folder of a SavedModel{suggestion}")
     if execution is Execution.EAGER:
         raise BadInputError("--execution eager of a SavedModel, which is a graph", "use graph or xla")
     files = sorted(file for file in path.rglob("*") if file.is_file())
-    return _found(path, Kind.SAVED_MODEL, asked, execution, files, "a SavedModel")
+    return _model_workload(path, Kind.SAVED_MODEL, spec, execution, files, "a SavedModel")
 
 
-def _found(
-    path: Path, kind: str, asked: Asked, execution: Execution, files: Iterable[Path], description: str
+def _model_workload(
+    path: Path, kind: str, spec: WorkloadSpec, execution: Execution, files: Iterable[Path], description: str
 ) -> Workload:
     """Return the workload of a model that was found, not written for this."""
-    asked.refuse("--param", of=description)
-    if asked.mode != INFERENCE:
-        raise NoModeError(f"{path} has no mode '{asked.mode}'", f"known: {INFERENCE}; a Python file can train it")
-    shapes, ranges = options.shapes(asked.input_shapes), options.ranges(asked.input_ranges)
+    spec.reject_options("--param", kind=description)
+    if spec.mode != INFERENCE:
+        raise NoModeError(f"{path} has no mode '{spec.mode}'", f"known: {INFERENCE}; a Python file can train it")
+    shapes, ranges = options.shapes(spec.input_shapes), options.ranges(spec.input_ranges)
     return Workload(
-        name=asked.name or path.resolve().name.removesuffix(path.suffix),
+        name=spec.name or path.resolve().name.removesuffix(path.suffix),
         kind=kind,
         path=path.resolve(),
         description=description,
-        mode=asked.mode,
+        mode=spec.mode,
         execution=execution,
         item="item",
         batch_size=1,
-        signature=asked.signature,
+        signature=spec.signature,
         shapes=shapes,
         ranges=ranges,
-        fingerprint=digest([_contents(files, path.parent), asked.signature, shapes, ranges]),
+        fingerprint=digest([_contents(files, path.parent), spec.signature, shapes, ranges]),
     )
 
 
-def _command(asked: Asked, execution: Execution) -> Workload:
+def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
     """Return the workload of a command, which runs in the folder that the tuner was started in."""
-    if not asked.words and asked.metric_regex is None:
+    if not spec.words and spec.metric_regex is None:
         raise BadInputError("no workload given", f"give the path of a model, or one of: {', '.join(names())}")
-    made = command(asked.words, asked.metric_regex, minimize=asked.minimize)
-    asked.refuse("--mode", "--execution", "--param", "--signature", "--input-shape", "--input-range", of="a command")
-    scripts = made.scripts()
-    named = [word for word in made.words if word.endswith((".py", ".sh")) and not word.startswith("-")]
+    parsed = command(spec.words, spec.metric_regex, minimize=spec.minimize)
+    spec.reject_options(
+        "--mode", "--execution", "--param", "--signature", "--input-shape", "--input-range", kind="a command"
+    )
+    scripts = parsed.scripts()
+    named = [word for word in parsed.words if word.endswith((".py", ".sh")) and not word.startswith("-")]
     return Workload(
-        name=asked.name or Path((named or made.words)[0]).stem,
+        name=spec.name or Path((named or parsed.words)[0]).stem,
         kind=Kind.COMMAND,
         path=Path.cwd(),
-        description=str(made),
+        description=str(parsed),
         mode=INFERENCE,
         execution=execution,
         item="run",
         batch_size=1,
-        command=made,
-        fingerprint=digest([made.words, made.pattern, made.minimize, _contents(scripts, Path())]),
+        command=parsed,
+        fingerprint=digest([parsed.words, parsed.pattern, parsed.minimize, _contents(scripts, Path())]),
     )
 
 

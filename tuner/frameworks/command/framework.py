@@ -14,11 +14,11 @@ from typing import Any
 from tuner.errors import BadInputError
 from tuner.frameworks import framework
 from tuner.machine.host import Machine
+from tuner.space.auditing import unobservable
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Variable
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC
 from tuner.space.experiment import Observation
-from tuner.space.judging import untold
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -28,7 +28,7 @@ from tuner.workload.workload import Workload
 _UNBOUND, _CLOSE, _SPREAD = "false", "close", "spread"
 
 
-def _far(machine: Machine) -> tuple[Value, Value]:
+def _contrasts(machine: Machine) -> tuple[Value, Value]:
     return 1, max(2, machine.physical_cores)
 
 
@@ -39,9 +39,9 @@ _ALL = (
         values=Numbers(counts_threads=True),
         carrier=Variable("OMP_NUM_THREADS"),
         default=lambda machine, *_: machine.logical_cpus,
-        judge=untold,
-        far=_far,
-        threads=lambda values: int(values["openmp_threads"]),
+        audit=unobservable,
+        contrast_values=_contrasts,
+        n_threads=lambda values: int(values["openmp_threads"]),
     ),
     Knob(
         name="openmp_binding",
@@ -49,8 +49,8 @@ _ALL = (
         values=Words(words=(_UNBOUND, _CLOSE, _SPREAD)),
         carrier=Variable("OMP_PROC_BIND"),
         default=lambda *_: _UNBOUND,
-        judge=untold,
-        far=lambda _: (_UNBOUND, _CLOSE),
+        audit=unobservable,
+        contrast_values=lambda _: (_UNBOUND, _CLOSE),
     ),
     BATCH_SIZE,
     CPUS,
@@ -66,7 +66,7 @@ class CommandBuild:
     id: str = "command"
     title: str = "a command"
     version: str = ""
-    no_forks: str | None = "a command is executed"
+    fork_refusal: str | None = "a command is executed"
 
     @property
     def observations(self) -> list[Observation]:
@@ -78,7 +78,7 @@ class CommandBuild:
         return {"framework": "command", "id": self.id, "python": ""}
 
 
-class Command(framework.Framework):
+class CommandFramework(framework.Framework):
     """Programs of any kind."""
 
     name = "command"
@@ -95,18 +95,18 @@ class Command(framework.Framework):
     )
     suffixes: Mapping[str, str] = {}  # not changed
     kinds = ()
-    foreign = ("OMP_", "KMP_", "GOMP_")
-    timing = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_")
+    scrubbed_prefixes = ("OMP_", "KMP_", "GOMP_")
+    timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_")
 
     def probe(self, python: Path, env: Mapping[str, str]) -> CommandBuild:
         """Return what is known of any program."""
         return CommandBuild()
 
-    def lines(self, build: Mapping[str, Any]) -> list[str]:
+    def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return that nothing is known."""
         return ["a command: whether a variable takes effect in it cannot be seen"]
 
-    def refuse(self, workload: Workload) -> None:
+    def check_workload(self, workload: Workload) -> None:
         """Raise BadInputError for anything but a command."""
         if workload.command is None:
             raise BadInputError(
@@ -114,13 +114,13 @@ class Command(framework.Framework):
                 "give a command after -- and --metric-regex, or leave --framework out",
             )
 
-    def regimes(self, space: Space) -> list[Setting]:
+    def initial_design(self, space: Space) -> list[Setting]:
         """Return a bound and a spread setting of half the threads, as far as they are points of the space."""
         reference = space.reference
         half = max(1, int(reference["openmp_threads"]) // 2)
-        wanted = [reference.with_values(openmp_threads=half, openmp_binding=word) for word in (_CLOSE, _SPREAD)]
-        known, points = set(space.baselines.values()), set(space.points)
-        return [each for each in wanted if each in points and each not in known]
+        candidates = [reference.with_values(openmp_threads=half, openmp_binding=word) for word in (_CLOSE, _SPREAD)]
+        baseline_settings, points = set(space.baselines.values()), set(space.points)
+        return [each for each in candidates if each in points and each not in baseline_settings]
 
 
-FRAMEWORK = Command()
+FRAMEWORK = CommandFramework()

@@ -14,7 +14,7 @@ from tuner.space import experiment
 from tuner.space.experiment import Experiment, Observation, observed
 
 CHILD = Path(__file__).parent / "child"
-_SUBJECT = probing.Subject(title="ONNX Runtime", package="onnxruntime", install="onnxruntime", folder=CHILD)
+_SUBJECT = probing.ProbedPackage(title="ONNX Runtime", package="onnxruntime", install="onnxruntime", folder=CHILD)
 _SWITCHES = ("ORT_", "LD_", "PYTHON")
 
 
@@ -51,7 +51,7 @@ class OnnxRuntimeBuild:
         return self.onnxruntime
 
     @property
-    def no_forks(self) -> str | None:
+    def fork_refusal(self) -> str | None:
         """Return None: its threads start with a session, and none exists before a fork."""
         return None
 
@@ -70,12 +70,12 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
     cpus = sorted(os.sched_getaffinity(0))
     plan = experiment.plan(experiments, cpus)
-    memory = probing.Memory([place, switches, cpus, plan, Path(__file__).read_text(), probing.sources(CHILD)])
-    known = memory.recall()
-    if known is not None:
-        return OnnxRuntimeBuild(**known)
-    facts, _ = probing.ask(python, env, _SUBJECT, plan)
-    same = {name: facts[name] for name in ("python", "onnxruntime", "providers", "converters")}
-    build = OnnxRuntimeBuild(id=digest(same), **same, cpus=len(cpus), observations=facts["observations"])
-    memory.keep(asdict(build))
+    memory = probing.ProbeCache([place, switches, cpus, plan, Path(__file__).read_text(), probing.sources(CHILD)])
+    cached = memory.load()
+    if cached is not None:
+        return OnnxRuntimeBuild(**cached)
+    facts, _ = probing.run_probe(python, env, _SUBJECT, plan)
+    identity = {name: facts[name] for name in ("python", "onnxruntime", "providers", "converters")}
+    build = OnnxRuntimeBuild(id=digest(identity), **identity, cpus=len(cpus), observations=facts["observations"])
+    memory.save(asdict(build))
     return build

@@ -14,11 +14,11 @@ def design(space: Space) -> list[Setting]:
     values = reference.to_dict()
     threads = int(values["intra_op_num_threads"])
     share = max(1, threads // 2)
-    wanted: list[dict[str, Value]] = [
+    candidates: list[dict[str, Value]] = [
         {"execution_mode": SEQUENTIAL, "intra_op_spinning": 0},
         {"execution_mode": PARALLEL, "inter_op_num_threads": 2, "intra_op_num_threads": share},
         {"execution_mode": SEQUENTIAL, "intra_op_num_threads": 1},
     ]
-    settings = [Setting.of(values | {k: v for k, v in each.items() if k in values}) for each in wanted]
-    known = set(space.baselines.values())
-    return [each for each in dict.fromkeys(settings) if each in points and each not in known]
+    settings = [Setting.of(values | {k: v for k, v in each.items() if k in values}) for each in candidates]
+    baseline_settings = set(space.baselines.values())
+    return [each for each in dict.fromkeys(settings) if each in points and each not in baseline_settings]

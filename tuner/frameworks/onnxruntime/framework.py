@@ -32,34 +32,34 @@ class OnnxRuntime(framework.Framework):
     baselines = BASELINES
     suffixes: Mapping[str, str] = {".onnx": _ONNX, **TENSORFLOW.suffixes}  # not changed
     kinds = (_ONNX, *TENSORFLOW.kinds)
-    timing = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "ORT_")
+    timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "ORT_")
 
     def probe(self, python: Path, env: Mapping[str, str]) -> OnnxRuntimeBuild:
         """Return the build of an interpreter."""
         return build.probe(python, env, self.catalogue.experiments)
 
-    def lines(self, build: Mapping[str, Any]) -> list[str]:
+    def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build."""
         return [
             f"ONNX Runtime {build['onnxruntime']}, Python {build['python']}",
             f"execution providers: {', '.join(build['providers'])}; the CPU's is used",
         ]
 
-    def source(self, workload: Workload) -> framework.Framework | None:
+    def export_source(self, workload: Workload) -> framework.Framework | None:
         """Return TensorFlow for all but ONNX's own files: its SavedModel is converted."""
         return None if workload.kind == _ONNX else TENSORFLOW
 
-    def exported(self, workload: Workload, build: framework.Build) -> list[object]:
+    def export_key(self, workload: Workload, build: framework.Build) -> list[object]:
         """Return what an export depends on: an ONNX file stays where it is, with the weights beside it."""
         if workload.kind == _ONNX:
             return [str(workload.path)]
         return [_CONVERSION, build.version, cast("OnnxRuntimeBuild", build).converters]
 
-    def regimes(self, space: Space) -> list[Setting]:
+    def initial_design(self, space: Space) -> list[Setting]:
         """Return a setting of each regime: operators one at a time or several at once, idle threads asleep."""
         return design.design(space)
 
-    def session(self, options: Mapping[str, int | str]) -> list[str]:
+    def session_code(self, options: Mapping[str, int | str]) -> list[str]:
         """Return the lines of Python that make a session with these options."""
         lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
         for name, value in options.items():
@@ -71,7 +71,7 @@ class OnnxRuntime(framework.Framework):
                 lines.append(f"options.{name} = {value}")
         return [*lines, 'session = onnxruntime.InferenceSession("model.onnx", options)']
 
-    def held(self, knob: str) -> dict[str, Value]:
+    def fixed_while_proving(self, knob: str) -> dict[str, Value]:
         """Return the mode in which several operators may run at once: without it, that pool has no threads."""
         return {"execution_mode": PARALLEL} if knob == "inter_op_num_threads" else {}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.frameworks.onnxruntime import judging, reach
+from tuner.frameworks.onnxruntime import auditing, reach
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.machine.host import Machine
 from tuner.space.carrier import Option
@@ -26,8 +26,8 @@ _SWITCH = Numbers(minimum=0, limit=1)
 
 def _own(machine: Machine, build: OnnxRuntimeBuild, _: int) -> Value:
     """Return the threads of a pool when nothing is set: as the probe saw it, else one a physical core."""
-    seen = build.default_threads if build.cpus == machine.logical_cpus else None
-    return seen if seen is not None else machine.physical_cores
+    probed_threads = build.default_threads if build.cpus == machine.logical_cpus else None
+    return probed_threads if probed_threads is not None else machine.physical_cores
 
 
 def _one_or_all(machine: Machine) -> tuple[Value, Value]:
@@ -46,10 +46,10 @@ _ALL = (
         values=_THREADS,
         carrier=Option(reach.INTRA_OP.name),
         default=_own,
-        judge=judging.pool("intra_op_num_threads"),
+        audit=auditing.pool("intra_op_num_threads"),
         experiment=reach.INTRA_OP,
-        far=_one_or_all,
-        threads=lambda values: int(values["intra_op_num_threads"]),
+        contrast_values=_one_or_all,
+        n_threads=lambda values: int(values["intra_op_num_threads"]),
     ),
     Knob(
         name="inter_op_num_threads",
@@ -57,11 +57,11 @@ _ALL = (
         values=_THREADS,
         carrier=Option(reach.INTER_OP.name),
         default=_own,
-        judge=judging.pool("inter_op_num_threads"),
+        audit=auditing.pool("inter_op_num_threads"),
         experiment=reach.INTER_OP,
-        far=lambda machine: (2, max(4, machine.physical_cores)),
-        acts=_is_parallel,
-        threads=lambda values: int(values["inter_op_num_threads"]) if _is_parallel(values) else 0,
+        contrast_values=lambda machine: (2, max(4, machine.physical_cores)),
+        has_effect=_is_parallel,
+        n_threads=lambda values: int(values["inter_op_num_threads"]) if _is_parallel(values) else 0,
     ),
     Knob(
         name="execution_mode",
@@ -69,9 +69,9 @@ _ALL = (
         values=Words(words=(SEQUENTIAL, PARALLEL)),
         carrier=Option(reach.EXECUTION_MODE.name),
         default=lambda *_: SEQUENTIAL,
-        judge=judging.option("execution_mode", reach.EXECUTION_MODE.name),
+        audit=auditing.option("execution_mode", reach.EXECUTION_MODE.name),
         experiment=reach.EXECUTION_MODE,
-        far=lambda _: (SEQUENTIAL, PARALLEL),
+        contrast_values=lambda _: (SEQUENTIAL, PARALLEL),
     ),
     Knob(
         name="intra_op_spinning",
@@ -79,9 +79,9 @@ _ALL = (
         values=_SWITCH,
         carrier=Option(reach.INTRA_OP_SPINNING.name),
         default=lambda *_: 1,
-        judge=judging.option("intra_op_spinning", reach.INTRA_OP_SPINNING.name),
+        audit=auditing.option("intra_op_spinning", reach.INTRA_OP_SPINNING.name),
         experiment=reach.INTRA_OP_SPINNING,
-        far=lambda _: (0, 1),
+        contrast_values=lambda _: (0, 1),
     ),
     BATCH_SIZE,
     Knob(
@@ -89,10 +89,10 @@ _ALL = (
         meaning="whether idle threads of the second pool spin (1) or sleep (0)",
         values=_SWITCH,
         carrier=Option(reach.INTER_OP_SPINNING.name),
-        core=False,
+        in_every_setting=False,
         default=lambda *_: 1,
-        acts=_is_parallel,
-        judge=judging.option("inter_op_spinning", reach.INTER_OP_SPINNING.name),
+        has_effect=_is_parallel,
+        audit=auditing.option("inter_op_spinning", reach.INTER_OP_SPINNING.name),
         experiment=reach.INTER_OP_SPINNING,
     ),
     CPUS,

@@ -30,8 +30,12 @@ def _spinning(_: str, low: Observation, high: Observation) -> Reach:
     return Reach(answer=True if asleep < _SPUN_S < awake else None, evidence=evidence)
 
 
-INTRA_OP = Experiment(name="intra_op_num_threads", low="2", far=lambda _: "4", judge=_threads)
-INTER_OP = Experiment(name="inter_op_num_threads", low="2", far=lambda _: "4", judge=_threads)
-EXECUTION_MODE = Experiment(name="execution_mode", low="parallel", far=lambda _: "sequential", judge=_mode)
-INTRA_OP_SPINNING = Experiment(name="session.intra_op.allow_spinning", low="0", far=lambda _: "1", judge=_spinning)
-INTER_OP_SPINNING = Experiment(name="session.inter_op.allow_spinning", low="0", far=lambda _: "1", judge=_spinning)
+INTRA_OP = Experiment(name="intra_op_num_threads", low="2", contrast=lambda _: "4", interpret=_threads)
+INTER_OP = Experiment(name="inter_op_num_threads", low="2", contrast=lambda _: "4", interpret=_threads)
+EXECUTION_MODE = Experiment(name="execution_mode", low="parallel", contrast=lambda _: "sequential", interpret=_mode)
+INTRA_OP_SPINNING = Experiment(
+    name="session.intra_op.allow_spinning", low="0", contrast=lambda _: "1", interpret=_spinning
+)
+INTER_OP_SPINNING = Experiment(
+    name="session.inter_op.allow_spinning", low="0", contrast=lambda _: "1", interpret=_spinning
+)

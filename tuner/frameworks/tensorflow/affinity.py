@@ -69,15 +69,15 @@ def binding_of(
     bundled = build.openmp_library
     if bundled is None:
         return None
-    chosen = str(values.get("openmp_library", "bundled"))
-    library = Path(libraries[INTEL_OPENMP]) if chosen == INTEL_OPENMP else Path(bundled)
+    library_name = str(values.get("openmp_library", "bundled"))
+    library = Path(libraries[INTEL_OPENMP]) if library_name == INTEL_OPENMP else Path(bundled)
     # The team of a second operator goes on where the first one's ended: every place that there is may be taken.
     n_threads = max(int(values.get("omp_num_threads", 1)), machine.logical_cpus)
-    asked = {name: deployment.env[name] for name in VARIABLES if name in deployment.env}
-    return bind(library, asked, n_threads=n_threads, cpus=deployment.cpus)
+    variables = {name: deployment.env[name] for name in VARIABLES if name in deployment.env}
+    return bind(library, variables, n_threads=n_threads, cpus=deployment.cpus)
 
 
-class Spelling:
+class AffinityCanonicalizer:
     """One spelling for all KMP_AFFINITY values that bind alike on a machine: the guides' comes first."""
 
     def __init__(self, build: TensorFlowBuild, machine: Machine) -> None:
@@ -100,7 +100,7 @@ def _recommended(machine: Machine) -> Iterable[str]:
     return [str(rule["kmp_affinity"]) for each in BASELINES if "kmp_affinity" in (rule := each.rule(machine))]
 
 
-def missing(build: TensorFlowBuild) -> str | None:
+def why_unbindable(build: TensorFlowBuild) -> str | None:
     """Return why threads cannot be bound at all on this machine, None if they can."""
     library = build.openmp_library
     if library is None:
@@ -115,20 +115,20 @@ def check(build: TensorFlowBuild, settings: Sequence[Setting]) -> None:
     if library is None:
         return
     for name in _BINDING:
-        asked = [values for setting in settings if name in (values := setting.to_dict())]
-        for value, cpus in dict.fromkeys((str(values[name]), values.get("cpus")) for values in asked):
+        candidates = [values for setting in settings if name in (values := setting.to_dict())]
+        for value, cpus in dict.fromkeys((str(values[name]), values.get("cpus")) for values in candidates):
             bound = bind(Path(library), {name.upper(): value}, n_threads=2, cpus=None if cpus is None else str(cpus))
-            _insist(bound, name, f"{name}={value} is refused by {library}")
+            _raise_if_rejected(bound, name, f"{name}={value} is refused by {library}")
 
 
-def _insist(bound: Binding, name: str, problem: str) -> None:
+def _raise_if_rejected(bound: Binding, name: str, problem: str) -> None:
     """Raise BadInputError with `problem` and the library's own words where it refused a value of the knob."""
     refused = rejections(bound.warnings)
     if refused:
         raise BadInputError(f"{problem}: {refused[0]}", _BINDING[name].expected)
 
 
-def where(value: str, machine: Machine, *, n_threads: int) -> tuple[Path, Binding]:
+def thread_binding(value: str, machine: Machine, *, n_threads: int) -> tuple[Path, Binding]:
     """Return the intel-openmp package's library, and where it would bind `n_threads` threads under KMP_AFFINITY.
 
     Raises BadInputError where it refuses the value.
@@ -138,5 +138,5 @@ def where(value: str, machine: Machine, *, n_threads: int) -> tuple[Path, Bindin
     if library is None:
         raise BadInputError("the intel-openmp package is not installed", "it is there for x86-64 only")
     bound = bind(library, {"KMP_AFFINITY": value}, n_threads=n_threads)
-    _insist(bound, "kmp_affinity", f"KMP_AFFINITY={value} is refused by {library.name}")
+    _raise_if_rejected(bound, "kmp_affinity", f"KMP_AFFINITY={value} is refused by {library.name}")
     return library, bound

@@ -30,7 +30,7 @@ _SWITCHES = (
     "PYTHON",
 )
 CHILD = Path(__file__).parent / "child"
-_SUBJECT = probing.Subject(title="TensorFlow", package="tensorflow", install="tensorflow", folder=CHILD)
+_SUBJECT = probing.ProbedPackage(title="TensorFlow", package="tensorflow", install="tensorflow", folder=CHILD)
 _OFF_BY_DEFAULT = "off by default on this CPU"
 # On Linux and x86, TensorFlow turns oneDNN on by itself where the CPU has one of these.
 _ONEDNN_FLAGS = ("avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16")
@@ -130,7 +130,7 @@ class TensorFlowBuild:
         return self.tensorflow
 
     @property
-    def no_forks(self) -> str | None:
+    def fork_refusal(self) -> str | None:
         """Return why its processes cannot be forked from one that has imported it, None if they can."""
         return "GNU's OpenMP library reads its variables when loaded" if self.gnu_openmp else None
 
@@ -156,14 +156,16 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     cpus, flags = sorted(os.sched_getaffinity(0)), probing.cpu_flags()
     plan = experiment.plan(experiments, cpus)
     looks = [plan, Path(__file__).read_text(), probing.sources(CHILD)]
-    memory = probing.Memory([place, switches, flags, cpus, looks])
-    known = memory.recall()
-    if known is not None:
-        return TensorFlowBuild(**known)
-    facts, said = probing.ask(python, {**env, "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}, _SUBJECT, plan)
-    build = describe(facts, read_onednn(said), switches=env, flags=flags)
+    memory = probing.ProbeCache([place, switches, flags, cpus, looks])
+    cached = memory.load()
+    if cached is not None:
+        return TensorFlowBuild(**cached)
+    facts, verbose_output = probing.run_probe(
+        python, {**env, "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}, _SUBJECT, plan
+    )
+    build = describe(facts, read_onednn(verbose_output), switches=env, flags=flags)
     if build.refused is None:  # what a passing circumstance hid must not stay hidden
-        memory.keep(asdict(build))
+        memory.save(asdict(build))
     return build
 
 
@@ -186,8 +188,8 @@ def read_onednn(verbose: str) -> dict[str, str]:
         "threads": r"_verbose,(?:v\d+,)?info,cpu,runtime:[\w ]+,nthr:(\d+)",
         "isa": r"_verbose,(?:v\d+,)?info,cpu,isa:([^\n]+)",
     }
-    found = {name: re.search(pattern, verbose) for name, pattern in patterns.items()}
-    return {name: match[1].strip() for name, match in found.items() if match}
+    matches = {name: re.search(pattern, verbose) for name, pattern in patterns.items()}
+    return {name: match[1].strip() for name, match in matches.items() if match}
 
 
 def describe(
@@ -216,8 +218,8 @@ def describe(
     }
     # Paths, and what today's mask gives, are not part of what the build is.
     today = {"openmp_libraries", "onednn_threads", "onednn_why", "onednn_reason", "cpus", "observations", "refused"}
-    same = {key: value for key, value in fields.items() if key not in today}
-    return TensorFlowBuild(id=digest(same), **fields)  # type: ignore[arg-type]  # plain data from JSON
+    identity = {key: value for key, value in fields.items() if key not in today}
+    return TensorFlowBuild(id=digest(identity), **fields)  # type: ignore[arg-type]  # plain data from JSON
 
 
 def _why(runtime: str, enabled: bool | None, switches: Mapping[str, str], flags: Sequence[str]) -> tuple[Reason, str]:
@@ -229,11 +231,11 @@ def _why(runtime: str, enabled: bool | None, switches: Mapping[str, str], flags:
         return Reason.VARIABLE, f"TF_ENABLE_ONEDNN_OPTS={switches['TF_ENABLE_ONEDNN_OPTS']} is set"
     if runtime == "openmp":
         return Reason.OPENMP_BUILD, "on in an OpenMP build"
-    found = [flag for flag in _ONEDNN_FLAGS if flag in flags]
+    onednn_flags = [flag for flag in _ONEDNN_FLAGS if flag in flags]
     if runtime and enabled is False:
         return Reason.NO_FLAG, f"{_OFF_BY_DEFAULT}: only Eigen's matrix products use it"
-    if found and runtime:
-        return Reason.FLAG, f"on by default on a CPU with {found[0]}"
-    if found:
-        return Reason.UNUSED, f"{found[0]} would turn it on, but no operator used it"
+    if onednn_flags and runtime:
+        return Reason.FLAG, f"on by default on a CPU with {onednn_flags[0]}"
+    if onednn_flags:
+        return Reason.UNUSED, f"{onednn_flags[0]} would turn it on, but no operator used it"
     return (Reason.BUILD, "on in this build") if runtime else (Reason.NO_FLAG, _OFF_BY_DEFAULT)

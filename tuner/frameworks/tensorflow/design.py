@@ -30,23 +30,23 @@ def design(space: Space) -> list[Setting]:
         return []
     points = set(space.points)
     cores = int(space.baselines.get(_GUIDE, reference)["intra_op"])
-    known = {_regime(setting) for setting in space.baselines.values()}
-    chosen: list[Setting] = []
+    covered_regimes = {_regime(setting) for setting in space.baselines.values()}
+    design_settings: list[Setting] = []
     for pools, bound in _REGIMES:
         if pools > cores:
             continue
-        wanted: dict[str, Value] = {"inter_op": pools, "intra_op": cores, **_binding(space, bound=bound)}
+        wanted_values: dict[str, Value] = {"inter_op": pools, "intra_op": cores, **_binding(space, bound=bound)}
         if "omp_num_threads" in domains:
-            wanted["omp_num_threads"] = max(1, cores // pools)
+            wanted_values["omp_num_threads"] = max(1, cores // pools)
         if "kmp_blocktime" in domains:
-            wanted["kmp_blocktime"] = _BLOCKTIMES[len(chosen) % len(_BLOCKTIMES)]
-        wanted["batch_size"] = reference.batch_size * _BATCHES[len(chosen) % len(_BATCHES)]
-        setting = _nearest(space, reference.to_dict() | wanted)
+            wanted_values["kmp_blocktime"] = _BLOCKTIMES[len(design_settings) % len(_BLOCKTIMES)]
+        wanted_values["batch_size"] = reference.batch_size * _BATCHES[len(design_settings) % len(_BATCHES)]
+        setting = _nearest(space, reference.to_dict() | wanted_values)
         # A pin may leave no such regime.
-        if setting["inter_op"] == pools and setting in points and _regime(setting) not in known:
-            known.add(_regime(setting))
-            chosen.append(setting)
-    return chosen
+        if setting["inter_op"] == pools and setting in points and _regime(setting) not in covered_regimes:
+            covered_regimes.add(_regime(setting))
+            design_settings.append(setting)
+    return design_settings
 
 
 def _binding(space: Space, *, bound: bool) -> dict[str, Value]:

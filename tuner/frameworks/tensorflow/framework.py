@@ -12,9 +12,9 @@ from tuner.frameworks.tensorflow.baselines import BASELINES
 from tuner.frameworks.tensorflow.build import TensorFlowBuild, is_off_by_default
 from tuner.frameworks.tensorflow.knobs import FOREIGN, KNOBS
 from tuner.machine.host import Machine
-from tuner.places import shipped
+from tuner.paths import shipped_folder
 from tuner.space.setting import Setting
-from tuner.space.space import Space, Spelling
+from tuner.space.space import Canonicalize, Space
 from tuner.space.values import Value
 from tuner.workload.pyfile import INFERENCE, TRAINING
 from tuner.workload.workload import Execution, Kind, Workload
@@ -28,16 +28,16 @@ class TensorFlow(framework.Framework):
     name = "tensorflow"
     title = "TensorFlow"
     child = build.CHILD
-    spaces = shipped("search_spaces")
+    spaces = shipped_folder("search_spaces")
     knobs = KNOBS
     baselines = BASELINES
     suffixes: Mapping[str, str] = {".keras": _KERAS, ".h5": _KERAS}  # not changed
     kinds = (Kind.PYTHON, _KERAS, Kind.SAVED_MODEL)
     modes = (INFERENCE, TRAINING)
     executions = tuple(Execution)
-    foreign = FOREIGN
+    scrubbed_prefixes = FOREIGN
     # TensorFlow's own, oneDNN's, XLA's and the allocators'. Not all of TF_*: Terraform keeps its secrets there.
-    timing = (
+    timing_prefixes = (
         "LD_",
         "GLIBC_TUNABLES",
         "MALLOC_",
@@ -58,7 +58,7 @@ class TensorFlow(framework.Framework):
         """Return the build of an interpreter."""
         return build.probe(python, env, self.catalogue.experiments)
 
-    def lines(self, build: Mapping[str, Any]) -> list[str]:
+    def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return what to tell of a build."""
         pools = {"threadpool": "Eigen thread pool", "openmp": "OpenMP"}
         pool = pools.get(build["onednn_runtime"], build["onednn_runtime"])
@@ -70,13 +70,13 @@ class TensorFlow(framework.Framework):
             f"OpenMP libraries loaded: {', '.join(build['openmp_libraries']) or 'none'}",
         ]
 
-    def notes(self, build: Mapping[str, Any], knobs: Collection[str]) -> list[str]:
+    def space_notes(self, build: Mapping[str, Any], knobs: Collection[str]) -> list[str]:
         """Return that oneDNN is off and could be on, where the space does not ask about it: it may decide most."""
         if "onednn" in knobs or not is_off_by_default(build):
             return []
         return ["oneDNN is off by default here, and this space does not ask about it: --space threads does"]
 
-    def exported(self, workload: Workload, build: framework.Build) -> list[object]:
+    def export_key(self, workload: Workload, build: framework.Build) -> list[object]:
         """Return what an export depends on: of a SavedModel it is a link, so that a copy elsewhere is another one."""
         place = str(workload.path) if workload.kind == Kind.SAVED_MODEL else ""
         eager = workload.execution is Execution.EAGER
@@ -88,28 +88,28 @@ class TensorFlow(framework.Framework):
 
     def unavailable(self, build: framework.Build, machine: Machine) -> dict[str, str]:
         """Return that threads cannot be bound, where they cannot."""
-        missing = affinity.missing(_own(build))
+        missing = affinity.why_unbindable(_own(build))
         return {} if missing is None else {"kmp_affinity": missing}
 
-    def spelling(self, build: framework.Build, machine: Machine) -> Spelling:
+    def canonicalizer(self, build: framework.Build, machine: Machine) -> Canonicalize:
         """Return what gives one spelling for all affinities that bind alike."""
-        return affinity.Spelling(_own(build), machine)
+        return affinity.AffinityCanonicalizer(_own(build), machine)
 
     def check(self, build: framework.Build, settings: Sequence[Setting]) -> None:
         """Raise BadInputError for an affinity that the OpenMP library refuses."""
         affinity.check(_own(build), settings)
 
-    def regimes(self, space: Space) -> list[Setting]:
+    def initial_design(self, space: Space) -> list[Setting]:
         """Return a setting of each regime of pools and bindings."""
         return design.design(space)
 
-    def held(self, knob: str) -> dict[str, Value]:
+    def fixed_while_proving(self, knob: str) -> dict[str, Value]:
         """Return one operator at a time: two that share two CPUs by luck would hide what another knob does."""
         return {} if knob == "inter_op" else {"inter_op": 1}
 
 
-def _own(of: framework.Build) -> TensorFlowBuild:
-    return cast("TensorFlowBuild", of)
+def _own(generic: framework.Build) -> TensorFlowBuild:
+    return cast("TensorFlowBuild", generic)
 
 
 FRAMEWORK = TensorFlow()

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.frameworks.tensorflow import affinity, judging, reach
+from tuner.frameworks.tensorflow import affinity, auditing, reach
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.machine.libraries import INTEL_OPENMP
 from tuner.space import term
+from tuner.space.auditing import unobservable
 from tuner.space.carrier import Preload, Variable
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC
-from tuner.space.judging import untold
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Value, Words
 
@@ -32,8 +32,8 @@ def _no_openmp(build: TensorFlowBuild) -> str | None:
         return None
     if build.onednn_runtime is None:
         return f"oneDNN is off ({build.onednn_why}), and no other TensorFlow operator uses OpenMP"
-    seen = f"the probe saw runtime:{build.onednn_runtime}"
-    return f"oneDNN runs on TensorFlow's own Eigen thread pool ({seen}), not on OpenMP"
+    evidence = f"the probe saw runtime:{build.onednn_runtime}"
+    return f"oneDNN runs on TensorFlow's own Eigen thread pool ({evidence}), not on OpenMP"
 
 
 def _no_kmp(build: TensorFlowBuild) -> str | None:
@@ -94,10 +94,10 @@ _ALL = (
         values=_THREADS,
         carrier=Variable(reach.INTER_OP.name),
         default=lambda machine, build, _: _own("inter_op", machine, build),
-        judge=judging.pool("inter_op", reach.INTER_OP.name),
+        audit=auditing.pool("inter_op", reach.INTER_OP.name),
         experiment=reach.INTER_OP,
-        far=_one_or_all,
-        threads=lambda values: int(values["inter_op"]),
+        contrast_values=_one_or_all,
+        n_threads=lambda values: int(values["inter_op"]),
         vocabulary=term.on_either("inter_op", term.number(1), term.SOCKETS, term.WIDTH, term.CORES),
     ),
     Knob(
@@ -106,10 +106,10 @@ _ALL = (
         values=_THREADS,
         carrier=Variable(reach.INTRA_OP.name),
         default=lambda machine, build, _: _own("intra_op", machine, build),
-        judge=judging.pool("intra_op", reach.INTRA_OP.name),
+        audit=auditing.pool("intra_op", reach.INTRA_OP.name),
         experiment=reach.INTRA_OP,
-        far=_one_or_all,
-        threads=lambda values: int(values["intra_op"]),
+        contrast_values=_one_or_all,
+        n_threads=lambda values: int(values["intra_op"]),
         vocabulary=term.on_either("intra_op", term.CORES, term.SHARE, term.number(1)),
     ),
     Knob(
@@ -117,12 +117,12 @@ _ALL = (
         meaning="threads of oneDNN's operators in an OpenMP build",
         values=_THREADS,
         carrier=Variable(reach.OMP_NUM_THREADS.name),
-        unless=_no_openmp,
+        inactive_reason=_no_openmp,
         default=lambda machine, build, _: _own("omp_num_threads", machine, build),
-        judge=judging.openmp_number("omp_num_threads", reach.OMP_NUM_THREADS.name),
+        audit=auditing.openmp_number("omp_num_threads", reach.OMP_NUM_THREADS.name),
         experiment=reach.OMP_NUM_THREADS,
-        far=_one_or_all,
-        threads=_teams,
+        contrast_values=_one_or_all,
+        n_threads=_teams,
         vocabulary=term.on_openmp("OMP_NUM_THREADS", term.CORES, term.SHARE, term.number(1)),
     ),
     Knob(
@@ -130,12 +130,12 @@ _ALL = (
         meaning="which CPU each OpenMP thread is bound to",
         values=affinity.AFFINITY,
         carrier=Variable(reach.KMP_AFFINITY.name),
-        unless=_no_kmp,
+        inactive_reason=_no_kmp,
         overrides=("omp_proc_bind", "omp_places"),
         default=lambda *_: "none",
-        judge=judging.openmp_binding,
+        audit=auditing.openmp_binding,
         experiment=reach.KMP_AFFINITY,
-        far=_free_or_bound,
+        contrast_values=_free_or_bound,
         vocabulary=term.on_openmp("KMP_AFFINITY", term.COMPACTLY),
     ),
     Knob(
@@ -143,11 +143,11 @@ _ALL = (
         meaning="milliseconds an OpenMP thread spins before it sleeps",
         values=Numbers(minimum=0, octaves=4.0),  # 0, 1, 30 and 200 ms are about one step apart
         carrier=Variable(reach.KMP_BLOCKTIME.name),
-        unless=_no_kmp,
+        inactive_reason=_no_kmp,
         default=lambda machine, build, _: _own("kmp_blocktime", machine, build),
-        judge=judging.openmp_number("kmp_blocktime", reach.KMP_BLOCKTIME.name),
+        audit=auditing.openmp_number("kmp_blocktime", reach.KMP_BLOCKTIME.name),
         experiment=reach.KMP_BLOCKTIME,
-        far=lambda _: (0, 200),
+        contrast_values=lambda _: (0, 200),
         vocabulary=term.on_openmp("KMP_BLOCKTIME", *(term.number(ms, f"{ms} ms") for ms in (0, 1, 30, 200))),
     ),
     BATCH_SIZE,
@@ -157,31 +157,31 @@ _ALL = (
         meaning="how OpenMP threads are bound to places, in OpenMP's own words",
         values=affinity.PROC_BIND,
         carrier=Variable("OMP_PROC_BIND"),
-        core=False,
-        unless=_no_openmp,
+        in_every_setting=False,
+        inactive_reason=_no_openmp,
         default=lambda *_: "false",
-        judge=judging.openmp_binding,
+        audit=auditing.openmp_binding,
     ),
     Knob(
         name="omp_places",
         meaning="the places that OpenMP threads are bound to",
         values=affinity.PLACES,
         carrier=Variable("OMP_PLACES"),
-        core=False,
-        unless=_no_openmp,
+        in_every_setting=False,
+        inactive_reason=_no_openmp,
         default=lambda *_: "cores",
-        judge=judging.openmp_binding,
+        audit=auditing.openmp_binding,
     ),
     Knob(
         name="openmp_library",
         meaning="the OpenMP library: the build's own, or the intel-openmp package's",
         values=Words(words=("bundled", INTEL_OPENMP)),
         carrier=Preload("bundled"),
-        core=False,
-        early=True,
-        unless=_no_openmp,
+        in_every_setting=False,
+        read_at_start=True,
+        inactive_reason=_no_openmp,
         default=lambda *_: "bundled",
-        judge=judging.openmp_library,
+        audit=auditing.openmp_library,
     ),
     INSTANCES,
     MALLOC,
@@ -190,16 +190,16 @@ _ALL = (
         meaning="whether TensorFlow hands operators to oneDNN (1) or not (0); changes rounding",
         values=_SWITCH,
         carrier=Variable("TF_ENABLE_ONEDNN_OPTS"),
-        core=False,
-        early=True,
-        unless=_onednn_is_fixed,
+        in_every_setting=False,
+        read_at_start=True,
+        inactive_reason=_onednn_is_fixed,
         default=lambda _, build, __: int(build.has_onednn),
-        judge=judging.onednn,
+        audit=auditing.onednn,
         vocabulary=term.Vocabulary(
             label="oneDNN",
             terms=(term.number(1, "on (changes rounding)"),),
             pool=term.EIGEN,
-            acts=lambda scale: scale.onednn_is_open,
+            has_effect=lambda scale: scale.onednn_is_open,
         ),
     ),
     Knob(
@@ -207,22 +207,22 @@ _ALL = (
         meaning="whether oneDNN's operators take memory from the system (1) or from TensorFlow's pool (0)",
         values=_SWITCH,
         carrier=Variable("TF_ONEDNN_USE_SYSTEM_ALLOCATOR"),
-        core=False,
-        early=True,
-        unless=_no_onednn,
+        in_every_setting=False,
+        read_at_start=True,
+        inactive_reason=_no_onednn,
         default=lambda *_: 0,
-        judge=untold,
+        audit=unobservable,
     ),
     Knob(
         name="xla",
         meaning="whether XLA compiles clusters of operators (auto) or not (off); changes rounding",
         values=Words(words=("off", "auto")),
         carrier=Variable("TF_XLA_FLAGS", {"off": None, "auto": _XLA_FLAGS}),
-        core=False,
-        early=True,
-        unless=_no_xla,
+        in_every_setting=False,
+        read_at_start=True,
+        inactive_reason=_no_xla,
         default=lambda *_: "off",
-        judge=judging.xla,
+        audit=auditing.xla,
     ),
 )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tuner.space.experiment import Experiment, Observation, Reach, moved, observed
 
-_FAR = 2  # the experiments move a thread count from 1 to 3
+_CONTRAST = 2  # the experiments move a thread count from 1 to 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,27 +28,27 @@ def pools(observations: Sequence[Observation]) -> Pools | None:
     low, inter, intra = observed(observations, {}), moved(observations, INTER_OP), moved(observations, INTRA_OP)
     if low is None or inter is None or intra is None:
         return None
-    if inter["created"] - low["created"] != _FAR or intra["created"] - low["created"] != _FAR:
+    if inter["created"] - low["created"] != _CONTRAST or intra["created"] - low["created"] != _CONTRAST:
         return None
-    grown = [name for name, n in inter["names"].items() if n - low["names"].get(name, 0) == _FAR]
+    grown = [name for name, n in inter["names"].items() if n - low["names"].get(name, 0) == _CONTRAST]
     still = [name for name in grown if intra["names"].get(name) == low["names"].get(name)]
     return Pools(others=low["created"] - 2, inter_name=still[0] if len(still) == 1 else None)
 
 
 def defaults(observations: Sequence[Observation], *, cpus: int) -> dict[str, int | str]:
     """Return what the runtime takes when nothing is set, by knob, as far as it was seen; `cpus` are in the mask."""
-    found: dict[str, int | str] = {}
+    values: dict[str, int | str] = {}
     unset, shape = observed(observations, None), pools(observations)
     if unset is None:
-        return found
+        return values
     if shape is not None:
         both = unset["created"] - shape.others
         inter = unset["names"].get(shape.inter_name) if shape.inter_name else both - cpus
         if inter and 0 < inter < both:
-            found |= {"inter_op": inter, "intra_op": both - inter}
+            values |= {"inter_op": inter, "intra_op": both - inter}
     if unset["openmp"]:
-        found |= {"omp_num_threads": unset["openmp"]["max_threads"], "kmp_blocktime": unset["openmp"]["blocktime_ms"]}
-    return found
+        values |= {"omp_num_threads": unset["openmp"]["max_threads"], "kmp_blocktime": unset["openmp"]["blocktime_ms"]}
+    return values
 
 
 def onednn_threads(observation: Observation) -> int | None:
@@ -64,7 +64,7 @@ def _on_openmp(observation: Observation) -> bool:
 def _pool(value: str, low: Observation, high: Observation) -> Reach:
     more = high["created"] - low["created"]
     evidence = f"1 and {value}: TensorFlow's context starts {low['created']} and {high['created']} threads"
-    return Reach(answer=None if more not in (0, _FAR) else more == _FAR, evidence=evidence)
+    return Reach(answer=None if more not in (0, _CONTRAST) else more == _CONTRAST, evidence=evidence)
 
 
 def _omp_threads(value: str, low: Observation, high: Observation) -> Reach:
@@ -106,13 +106,13 @@ def _list(cpus: Sequence[int]) -> str:
     return ",".join(map(str, cpus)) if len(cpus) <= 4 else f"{cpus[0]}…{cpus[-1]} ({len(cpus)})"
 
 
-INTER_OP = Experiment(name="TF_NUM_INTEROP_THREADS", low="1", far=lambda _: "3", judge=_pool)
-INTRA_OP = Experiment(name="TF_NUM_INTRAOP_THREADS", low="1", far=lambda _: "3", judge=_pool)
-OMP_NUM_THREADS = Experiment(name="OMP_NUM_THREADS", low="1", far=lambda _: "3", judge=_omp_threads)
-KMP_BLOCKTIME = Experiment(name="KMP_BLOCKTIME", low="0", far=lambda _: "77", judge=_blocktime)
+INTER_OP = Experiment(name="TF_NUM_INTEROP_THREADS", low="1", contrast=lambda _: "3", interpret=_pool)
+INTRA_OP = Experiment(name="TF_NUM_INTRAOP_THREADS", low="1", contrast=lambda _: "3", interpret=_pool)
+OMP_NUM_THREADS = Experiment(name="OMP_NUM_THREADS", low="1", contrast=lambda _: "3", interpret=_omp_threads)
+KMP_BLOCKTIME = Experiment(name="KMP_BLOCKTIME", low="0", contrast=lambda _: "77", interpret=_blocktime)
 KMP_AFFINITY = Experiment(
     name="KMP_AFFINITY",
     low="none",
-    far=lambda cpus: f"granularity=fine,proclist=[{min(cpus)}],explicit",
-    judge=_affinity,
+    contrast=lambda cpus: f"granularity=fine,proclist=[{min(cpus)}],explicit",
+    interpret=_affinity,
 )

@@ -6,11 +6,11 @@ from msgspec import Struct, field
 
 from tuner.machine.conditions import Conditions
 from tuner.measure.objective import Objective
-from tuner.report.result.study import Applied, TogetherResult, WarningResult
+from tuner.report.result.study import Applied, PooledResult, WarningResult
 from tuner.search.subject import Document, Values
-from tuner.stats.equivalence import Word
+from tuner.stats.equivalence import VerdictCode
 from tuner.stats.noise import Noise
-from tuner.stats.tail import Kept
+from tuner.stats.tail import LimitStatus
 
 
 class SideResult(Applied, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class ComparisonResult(Document, frozen=True, kw_only=True):
     speedup: float | None
     low: float | None
     high: float | None
-    word: Word = field(name="verdict")
+    code: VerdictCode = field(name="verdict")
     reason: str | None
     margin: float
     level: float | None
@@ -60,8 +60,8 @@ class CheckResult(ComparisonResult, frozen=True, kw_only=True):
 
     study: str
     helps: bool | None
-    limits: dict[str, Kept] | None
-    together: TogetherResult
+    limits: dict[str, LimitStatus] | None
+    together: PooledResult
     closest_s: float | None
 
 
@@ -80,11 +80,11 @@ class PairResult(Struct, frozen=True, kw_only=True):
     low: float
     high: float
     se: float
-    n_quads: int
+    n_blocks: int
 
 
 class NoiseReport(Document, frozen=True, kw_only=True):
-    """The noise of a machine, and what `rounds` of finals can tell there: see `tuner.job.gauge`."""
+    """The noise of a machine, and what `rounds` of finals can tell there: see `tuner.job.calibration`."""
 
     noise: Noise
     unpaired_sd: float

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from tuner.model.graph import Features
 from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.study import Applied
-from tuner.rules.strata import Advice, Recommendation
+from tuner.rules.strata import AdviceCode, AdviceReason
 from tuner.search.subject import Values
 
 Evidence = dict[str, Any]
@@ -30,8 +30,8 @@ class RulesOrigin(Struct, frozen=True, kw_only=True):
 class RuleAdvice(Struct, frozen=True, kw_only=True):
     """What is advised, why the default is kept where it is, and the row of the evidence that this rests on."""
 
-    code: Recommendation
-    reason: Advice | None
+    code: AdviceCode
+    reason: AdviceReason | None
     evidence: Evidence | None
 
 
@@ -41,7 +41,7 @@ class FollowedRule(Struct, frozen=True, kw_only=True):
     group: str
     if_: str | None = field(name="if")
     then: str
-    advice: Advice
+    advice: AdviceReason
     sentence: str
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.json import schema_components
 
-from tuner.errors import unknown
+from tuner.errors import unknown_name
 from tuner.report.result.comparison import CheckResult, ComparisonResult, NoiseReport, NothingToCheck
 from tuner.report.result.inspection import (
     AuditResult,
@@ -47,6 +47,6 @@ def schema_of(command: str) -> dict[str, Any]:
     if command == RULES:  # its file is read by other versions too, and so has a format of its own
         return head | DOCUMENT
     if command not in PUBLISHED:
-        raise unknown("command with --json", command, [*PUBLISHED, RULES])
+        raise unknown_name("command with --json", command, [*PUBLISHED, RULES])
     forms, parts = schema_components(PUBLISHED[command], ref_template="#/$defs/{name}")
     return head | {"anyOf": list(forms), "$defs": parts}

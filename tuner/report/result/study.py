@@ -9,13 +9,13 @@ from msgspec import UNSET, Struct, UnsetType, field
 from tuner.machine.conditions import Conditions
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
-from tuner.measure.warning import ADVICE, Code, Warning
+from tuner.measure.warning import ADVICE, Code, MeasurementWarning
 from tuner.model.graph import Features
 from tuner.search.subject import Document, Subject, Values
 from tuner.space.deployment import Deployment
 from tuner.space.values import Value
-from tuner.stats.equivalence import Verdict, Word
-from tuner.stats.tail import Kept
+from tuner.stats.equivalence import Verdict, VerdictCode
+from tuner.stats.tail import LimitStatus
 from tuner.trial.outcome import Status
 
 
@@ -27,9 +27,9 @@ class WarningResult(Struct, frozen=True, kw_only=True):
     advice: str
 
     @classmethod
-    def of(cls, warning: Warning) -> WarningResult:
+    def of(cls, warning: MeasurementWarning) -> WarningResult:
         """Return a warning with its advice."""
-        return cls(code=warning.code, found=warning.found, advice=ADVICE[warning.code])
+        return cls(code=warning.code, found=warning.observation, advice=ADVICE[warning.code])
 
 
 class VerdictResult(Struct, frozen=True, kw_only=True):
@@ -38,22 +38,22 @@ class VerdictResult(Struct, frozen=True, kw_only=True):
     speedup: float | None
     low: float | None
     high: float | None
-    word: Word = field(name="verdict")
+    code: VerdictCode = field(name="verdict")
 
     @classmethod
     def of(cls, verdict: Verdict) -> VerdictResult:
         """Return a verdict as it is published."""
-        return cls(speedup=verdict.speedup, low=verdict.low, high=verdict.high, word=verdict.word)
+        return cls(speedup=verdict.speedup, low=verdict.low, high=verdict.high, code=verdict.code)
 
 
-class TogetherResult(VerdictResult, frozen=True, kw_only=True):
+class PooledResult(VerdictResult, frozen=True, kw_only=True):
     """What several sessions say together; where they disagree there is no verdict."""
 
     sessions: int
     sessions_disagree: bool
 
 
-class GainResult(TogetherResult, frozen=True, kw_only=True):
+class GainResult(PooledResult, frozen=True, kw_only=True):
     """The same, with the time (s) between the two sessions that lie closest, null if not known."""
 
     closest_s: float | None
@@ -151,11 +151,11 @@ class IncumbentResult(Struct, frozen=True, kw_only=True):
 class NoiseResult(Struct, frozen=True, kw_only=True):
     """Noise (standard deviations on the log scale), and the `floor` of finals of the usual length, a ratio minus 1."""
 
-    quad_sd: float
+    block_sd: float
     process_sd: float
     drift: float
     n_pairs: int
-    n_quads: int
+    n_blocks: int
     floor: float
     assumed: bool
     """Whether it is more what is usual than what was seen."""
@@ -179,7 +179,7 @@ class RecommendedResult(AdviceResult, frozen=True, kw_only=True):
     gain: GainResult | None
     together: GainResult | None
     sessions: tuple[SessionResult, ...]
-    limits: Kept | None
+    limits: LimitStatus | None
 
 
 class TailResult(Struct, frozen=True, kw_only=True):
@@ -209,7 +209,7 @@ class FinalsResult(Struct, frozen=True, kw_only=True):
     """Of the rates."""
     rates: dict[str, float]
     tails: dict[str, TailResult]
-    kept: dict[str, Kept]
+    kept: dict[str, LimitStatus]
     """Whether each keeps to the limits, where there are some."""
     names: dict[str, tuple[str, ...]]
     failures: dict[str, str]

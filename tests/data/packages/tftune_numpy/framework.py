@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 from tuner.frameworks import framework, probing
 from tuner.identity import digest
+from tuner.space.auditing import AuditAnswer, AuditCase
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Variable
 from tuner.space.common import BATCH_SIZE
-from tuner.space.judging import Case, Judgement
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers
 
 HERE = Path(__file__).parent
-SUBJECT = probing.Subject(title="NumPy", package="numpy", install="numpy", folder=HERE / "child")
+SUBJECT = probing.ProbedPackage(title="NumPy", package="numpy", install="numpy", folder=HERE / "child")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Build:
         return {"framework": "numpy", **asdict(self)}
 
 
-def judge(case: Case) -> Judgement:
+def judge(case: AuditCase) -> AuditAnswer:
     """Judge the threads of OpenBLAS by what the process tells."""
     threads = case.effective["blas_threads"]
     return threads == case.values["blas_threads"], f"{threads} threads after the import"
@@ -58,9 +58,9 @@ class NumPy(framework.Framework):
             values=Numbers(counts_threads=True),
             carrier=Variable("OPENBLAS_NUM_THREADS"),
             default=lambda machine, *_: machine.logical_cpus,
-            judge=judge,
-            early=True,
-            threads=lambda values: int(values["blas_threads"]),
+            audit=judge,
+            read_at_start=True,
+            n_threads=lambda values: int(values["blas_threads"]),
         ),
         "batch_size": BATCH_SIZE,
     }
@@ -73,10 +73,10 @@ class NumPy(framework.Framework):
 
     def probe(self, python: Path, env: Mapping[str, str]) -> Build:
         probing.locate(python, env, SUBJECT)
-        facts, _ = probing.ask(python, env, SUBJECT, {})
+        facts, _ = probing.run_probe(python, env, SUBJECT, {})
         return Build(id=digest(facts), python=facts["python"], version=facts["version"])
 
-    def lines(self, build: Mapping[str, Any]) -> list[str]:
+    def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         return [f"NumPy {build['version']}, Python {build['python']}"]
 
 

@@ -52,7 +52,7 @@ class Model:
     def start(self) -> None:
         """Make the session: its threads come with it."""
         path = os.path.join(self.spec["folder"], exporter.MODEL)
-        self.session = session.of(os.path.realpath(path), self.spec["options"])
+        self.session = session.make_session(os.path.realpath(path), self.spec["options"])
         self.names = [each.name for each in self.session.get_outputs()]
 
     def load(self) -> None:
@@ -62,11 +62,11 @@ class Model:
         """Return a call of the session on arrays that are there."""
         import numpy as np
 
-        taken = {each.name for each in self.session.get_inputs()}  # a converter leaves out what no output needs
+        input_names = {each.name for each in self.session.get_inputs()}  # a converter leaves out what no output needs
         feed = {
             each["name"]: np.ascontiguousarray(array)
             for each, array in zip(self.described, arrays)
-            if each["name"] in taken
+            if each["name"] in input_names
         }
         run, names = self.session.run, self.names
 
@@ -88,4 +88,4 @@ class Model:
 
     def state(self, log: str) -> Report:
         """Return the options that the session tells."""
-        return {"options": session.told(self.session)}
+        return {"options": session.reported_options(self.session)}

@@ -39,7 +39,7 @@ def export(spec: Report) -> None:
 def loaded(path: str) -> Any:
     """Return a session of a model; raises WorkloadError in ONNX Runtime's words for one that it cannot run."""
     try:
-        return session.of(path, {})
+        return session.make_session(path, {})
     except Exception as error:
         unknown = UNKNOWN_OPERATOR.search(str(error))
         if unknown:
@@ -49,15 +49,15 @@ def loaded(path: str) -> Any:
         raise WorkloadError(message, "use another model, or a framework that runs it") from error
 
 
-def inputs_of(of: Any) -> List[Report]:
+def inputs_of(loaded_session: Any) -> List[Report]:
     """Return name, dtype and shape of each input of a session; raises WorkloadError for a type without numbers."""
-    found = []
-    for each in of.get_inputs():
+    described = []
+    for each in loaded_session.get_inputs():
         kind = each.type.partition("(")[2].rstrip(")")
         if kind not in DTYPES:
             raise WorkloadError(
                 "its input '%s' is %s" % (each.name, each.type), "expected tensors of %s" % ", ".join(sorted(DTYPES))
             )
         shape = [n if isinstance(n, int) else None for n in each.shape]
-        found.append({"name": each.name, "dtype": DTYPES[kind], "shape": shape})
-    return found
+        described.append({"name": each.name, "dtype": DTYPES[kind], "shape": shape})
+    return described

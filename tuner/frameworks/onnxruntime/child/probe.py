@@ -12,7 +12,7 @@ import functools
 import importlib.metadata
 from typing import Any, Dict, List, Optional
 
-from ....child import fork, looking
+from ....child import fork, probe_result
 from . import session
 
 CONVERTERS = ("tensorflow", "tensorflow-cpu", "keras", "tf2onnx")
@@ -27,12 +27,14 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     """Return what ONNX Runtime and the experiments tell."""
     import onnxruntime
 
-    found = [fork.in_a_fork(functools.partial(observe, experiments["low"], each)) for each in experiments["changes"]]
+    observations = [
+        fork.in_a_fork(functools.partial(observe, experiments["low"], each)) for each in experiments["changes"]
+    ]
     return {
         "onnxruntime": onnxruntime.__version__,
         "providers": onnxruntime.get_available_providers(),
         "converters": {name: version for name in CONVERTERS if (version := installed(name)) is not None},
-        "observations": [observation for observation in found if observation is not None],
+        "observations": [observation for observation in observations if observation is not None],
     }
 
 
@@ -46,4 +48,4 @@ def installed(name: str) -> Optional[str]:
 
 def main(arguments: List[str]) -> None:
     """Look, and write."""
-    looking.write(arguments, describe)
+    probe_result.write(arguments, describe)

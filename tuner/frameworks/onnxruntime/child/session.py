@@ -11,32 +11,32 @@ from ....child import effective
 CONFIG = "session."
 MODE = "execution_mode"
 MODES = {"sequential": "ORT_SEQUENTIAL", "parallel": "ORT_PARALLEL"}
-TOLD = ("intra_op_num_threads", "inter_op_num_threads")
+REPORTED = ("intra_op_num_threads", "inter_op_num_threads")
 ENTRIES = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
 PROVIDERS = ["CPUExecutionProvider"]
 IDLE_S = 0.2
 Options = Mapping[str, Union[int, str]]
 
 
-def of(path: str, options: Options) -> Any:
+def make_session(path: str, options: Options) -> Any:
     """Return a session of a model on the CPU, made with these options and the defaults of all others."""
     import onnxruntime
 
-    wanted = onnxruntime.SessionOptions()
+    session_options = onnxruntime.SessionOptions()
     for name, value in options.items():
         if name.startswith(CONFIG):
-            wanted.add_session_config_entry(name, str(value))
+            session_options.add_session_config_entry(name, str(value))
         elif name == MODE:
-            wanted.execution_mode = getattr(onnxruntime.ExecutionMode, MODES[str(value)])
+            session_options.execution_mode = getattr(onnxruntime.ExecutionMode, MODES[str(value)])
         else:
-            setattr(wanted, name, int(value))
-    return onnxruntime.InferenceSession(path, wanted, providers=PROVIDERS)
+            setattr(session_options, name, int(value))
+    return onnxruntime.InferenceSession(path, session_options, providers=PROVIDERS)
 
 
-def told(session: Any) -> Dict[str, str]:
+def reported_options(session: Any) -> Dict[str, str]:
     """Return the options that a session has, as text; of entries only those that were set."""
     options = session.get_session_options()
-    named = {name: str(getattr(options, name)) for name in TOLD}
+    named = {name: str(getattr(options, name)) for name in REPORTED}
     named[MODE] = next((word for word, name in MODES.items() if name == options.execution_mode.name), "unknown")
     for name in ENTRIES:
         with contextlib.suppress(RuntimeError):  # it was not set
@@ -55,9 +55,9 @@ def observe(options: Optional[Options]) -> Dict[str, Any]:
     from onnxruntime import datasets
 
     before = effective.threads()
-    session = of(datasets.get_example("sigmoid.onnx"), options or {})
+    session = make_session(datasets.get_example("sigmoid.onnx"), options or {})
     before_s = time.process_time()
     time.sleep(IDLE_S)
     idle_s = time.process_time() - before_s
     created = len(effective.threads().keys() - before.keys())
-    return {"created": created, "idle_cpu_s": idle_s, "options": told(session)}
+    return {"created": created, "idle_cpu_s": idle_s, "options": reported_options(session)}

@@ -22,7 +22,7 @@ def refusal() -> Optional[str]:
 
     TensorFlow is asked, and then seen: where the context were already there, creating it would start no thread.
     """
-    reason = facts.live()
+    reason = facts.fork_refusal()
     if reason is None and not fork.in_a_fork(threads_of_a_context):
         reason = "a forked process creates no context of its own"
     return reason

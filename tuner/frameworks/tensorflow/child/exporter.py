@@ -74,9 +74,9 @@ def graph_of(function: Any, call: Callable[..., Any] | None, described: list[Rep
         if function is not None:
             names = [each["name"] for each in described]
             once = tf.function(lambda *given: function(**dict(zip(names, given))))
-            found = graph.describe(once.get_concrete_function(*one))
-            if call is None or graph.is_complete(found):
-                return found
+            described_graph = graph.describe(once.get_concrete_function(*one))
+            if call is None or graph.is_complete(described_graph):
+                return described_graph
         # Loops hide shapes, unless they are known when Python builds them.
         return graph.describe(tf.function(call).get_concrete_function(*one))
     except Exception:

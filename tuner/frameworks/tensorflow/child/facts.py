@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional
 from ....child import effective
 
 
-def live() -> Optional[str]:
+def fork_refusal() -> Optional[str]:
     """Return why this process is no good as a template to be forked after TensorFlow's import, or None."""
     try:
         from tensorflow.python.eager import context

@@ -117,7 +117,7 @@ class Flat:
             # Where an operator is placed says nothing here, and may name what is in another graph.
             node.attr.pop("_class", None)
             node.device = ""
-        known = len(self.graph.get_operations())
+        n_before = len(self.graph.get_operations())
         with self.graph.as_default(), tf.control_dependencies(None), tf.device(None):
             outputs = tf.graph_util.import_graph_def(
                 body,
@@ -127,7 +127,7 @@ class Flat:
             )
         operations = [
             op
-            for op in self.graph.get_operations()[known:]
+            for op in self.graph.get_operations()[n_before:]
             if not (op.type == "Placeholder" and op.name.rpartition("/")[2] in arguments)
         ]
         return operations, outputs
@@ -160,22 +160,22 @@ def ordered(operations: list[Any]) -> list[Any]:
     The way back of a loop of TensorFlow 1 does not count.
     """
     waiting = {op.name: op for op in operations}
-    found = []
+    sorted_operations = []
     for first in operations:
         stack = [first]
-        begun: set[str] = set()
+        visiting: set[str] = set()
         while stack:
             op = stack[-1]
-            taken = [tensor.op for tensor in op.inputs if tensor.op.type not in BACK]
-            missing = [other for other in taken if other.name in waiting and other.name not in begun]
-            if op.name in waiting and missing and op.name not in begun:
-                begun.add(op.name)
+            producers = [tensor.op for tensor in op.inputs if tensor.op.type not in BACK]
+            missing = [other for other in producers if other.name in waiting and other.name not in visiting]
+            if op.name in waiting and missing and op.name not in visiting:
+                visiting.add(op.name)
                 stack += missing
                 continue
             stack.pop()
             if waiting.pop(op.name, None) is not None:
-                found.append(op)
-    return found
+                sorted_operations.append(op)
+    return sorted_operations
 
 
 def key(tensor: Any) -> tuple[str, int]:
@@ -190,9 +190,9 @@ def output(tensor: Any) -> list[Any]:
 
 def attributes(op: Any) -> dict[str, Any]:
     """Return what tells how much an operator computes."""
-    found = {}
+    values = {}
     for name in ATTRIBUTES:
         if name in op.node_def.attr:
             value = op.get_attr(name)
-            found[name] = value.decode() if isinstance(value, bytes) else value
-    return found
+            values[name] = value.decode() if isinstance(value, bytes) else value
+    return values

@@ -14,12 +14,12 @@ def tensorflow() -> Any:
     """
     if "tensorflow" in sys.modules:  # of the process that this one was forked from
         return sys.modules["tensorflow"]
-    asked = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         import tensorflow as tf
     finally:
         gc.collect()
-        if asked:
+        if was_enabled:
             gc.enable()
     return tf

@@ -18,7 +18,7 @@ import os
 import tempfile
 from typing import Any, Callable, Dict, List, Optional
 
-from ....child import effective, fork, looking
+from ....child import effective, fork, probe_result
 from . import facts, importing
 
 TIMEOUT_S = 40.0
@@ -66,8 +66,8 @@ def observe(low: Dict[str, str], changes: Optional[Dict[str, str]]) -> Dict[str,
 
         tf.constant(0.0)
         after = effective.threads()
-        said: List[Any] = []
-        convolve(lambda: said.append(ask_openmp()))
+        reports: List[Any] = []
+        convolve(lambda: reports.append(ask_openmp()))
         # Threads name themselves once they run.
         named = effective.names({task: thread for task, thread in effective.threads().items() if task in after}, before)
         out.seek(0)
@@ -77,14 +77,14 @@ def observe(low: Dict[str, str], changes: Optional[Dict[str, str]]) -> Dict[str,
         "created": len(after.keys() - before.keys()),
         "names": named,
         "onednn": "\n".join(line for line in lines if ",info," in line),
-        "openmp": said[-1] if said else None,
+        "openmp": reports[-1] if reports else None,
     }
 
 
 def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     """Return what TensorFlow, its libraries and the experiments tell."""
     tf = importing.tensorflow()
-    refused = facts.live()
+    refused = facts.fork_refusal()
     observations: List[Any] = []
     for changes in experiments["changes"] if refused is None else []:
         observation = fork.in_a_fork(functools.partial(observe, experiments["low"], changes), TIMEOUT_S)
@@ -107,4 +107,4 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
 
 def main(arguments: List[str]) -> None:
     """Look, and write."""
-    looking.write(arguments, describe)
+    probe_result.write(arguments, describe)

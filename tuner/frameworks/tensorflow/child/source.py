@@ -21,9 +21,9 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
 
     if spec["kind"] == "keras":
         model = tf.keras.models.load_model(spec["workload"], compile=False)
-        found = described_inputs([found_input(keras_spec(each)) for each in model.inputs], spec)
+        model_inputs = described_inputs([found_input(keras_spec(each)) for each in model.inputs], spec)
         # The names that Keras gives need not be fit for arguments.
-        return [dict(each, name="input_%d" % i) for i, each in enumerate(found)], forward(model), model
+        return [dict(each, name="input_%d" % i) for i, each in enumerate(model_inputs)], forward(model), model
     module = load_module(spec["workload"])
     model = called(module.build, params=spec["params"])
     if not callable(model):
@@ -98,8 +98,8 @@ def arrangement(model: Any) -> Callable[[Any], tuple[Any, ...]]:
     try:
         structure = model.input
     except (AttributeError, ValueError):  # a model of its own class does not say what it takes
-        taken = inspect.signature(model.call).parameters.values()
-        places = [each for each in taken if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        parameters = inspect.signature(model.call).parameters.values()
+        places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
         n_places = sum(each.name not in ("training", "mask") for each in places)
         return lambda tensors: tuple(tensors) if n_places >= len(tensors) else (list(tensors),)
     if isinstance(structure, (list, tuple, dict)):
@@ -138,21 +138,21 @@ def named(outputs: Any) -> dict[str, Any]:
     return {"output_%d" % i: tensor for i, tensor in enumerate(flat)}
 
 
-def trackables(owner: Any, seen: set[int] | None = None) -> list[Any]:
+def trackables(owner: Any, visited: set[int] | None = None) -> list[Any]:
     """Return what TensorFlow can save of what owns a step: itself, or what a function has in its closure."""
     import tensorflow as tf
 
-    seen = set() if seen is None else seen
-    if id(owner) in seen:
+    visited = set() if visited is None else visited
+    if id(owner) in visited:
         return []
-    seen.add(id(owner))
+    visited.add(id(owner))
     if isinstance(owner, tf.__internal__.tracking.Trackable):
         return [owner]
     parts = list(owner) if isinstance(owner, (tuple, list)) else []
     for cell in getattr(owner, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # it is not bound yet
             parts.append(cell.cell_contents)
-    return [each for part in parts for each in trackables(part, seen)]
+    return [each for part in parts for each in trackables(part, visited)]
 
 
 def signature_of(spec: Report) -> tuple[Any, list[Report]]:
@@ -161,16 +161,18 @@ def signature_of(spec: Report) -> tuple[Any, list[Report]]:
 
     # By way of the link: TensorFlow takes a path for a pattern, and the user's may have characters of one.
     loaded = tf.saved_model.load(os.path.join(spec["folder"], MODEL))
-    known = sorted(loaded.signatures)
-    name = spec["signature"] or ("serving_default" if "serving_default" in known or len(known) != 1 else known[0])
-    if name not in known:
+    signature_names = sorted(loaded.signatures)
+    name = spec["signature"] or (
+        "serving_default" if "serving_default" in signature_names or len(signature_names) != 1 else signature_names[0]
+    )
+    if name not in signature_names:
         raise WorkloadError(
-            "it has no signature '%s'" % name, "give --signature; known: %s" % (", ".join(known) or "none")
+            "it has no signature '%s'" % name, "give --signature; known: %s" % (", ".join(signature_names) or "none")
         )
     function = loaded.signatures[name]
     function._tftune_keeps = loaded  # the variables live as long as what loaded them
-    taken = function.structured_input_signature[1]
-    return function, described_inputs([found_input(each) for _, each in sorted(taken.items())], spec)
+    input_specs = function.structured_input_signature[1]
+    return function, described_inputs([found_input(each) for _, each in sorted(input_specs.items())], spec)
 
 
 def exported(spec: Report) -> Any:

@@ -10,63 +10,68 @@ from tuner.measure.agreement import TOLERANCE, deviation
 from tuner.measure.pair import Pair, ReferenceLost, log_ratios, measure_pair
 from tuner.search.calibration import calibrate
 from tuner.search.history import incumbent
-from tuner.search.plan import BenchPlan
-from tuner.search.pool import Live
+from tuner.search.plan import EvaluatorPlan
+from tuner.search.pool import LiveProcess
 from tuner.search.processes import Processes
-from tuner.search.race import Call, call
+from tuner.search.race import RaceDecision, decide
 from tuner.search.record import Trial
 from tuner.search.reference import Reference
-from tuner.search.surrogate import believed
+from tuner.search.surrogate import posterior_means
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.estimate import Estimate
 from tuner.stats.moderation import pooled_sd
-from tuner.stats.noise import PRIOR_DF, UNKNOWN, Noise
-from tuner.stats.steady import unsettled
-from tuner.stats.tail import Kept
+from tuner.stats.noise import PRIOR_DF, PRIOR_NOISE, Noise
+from tuner.stats.steady import first_block_deviates
+from tuner.stats.tail import LimitStatus
 from tuner.trial.launcher import Launcher
-from tuner.trial.outcome import Facts, Status, TrialFailure
+from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 
-_USUAL_QUADS = 2  # of a trial, for what it is expected to cost
+_USUAL_BLOCKS = 2  # of a trial, for what it is expected to cost
 _WARM_UP_STEPS = 3
 
 
-class Bench:
+class Evaluator:
     """Measures trials, in live processes that it keeps between them."""
 
     def __init__(
-        self, space: Space, launcher: Launcher, plan: BenchPlan, *, hurried: Callable[[], bool] = lambda: False
+        self,
+        space: Space,
+        launcher: Launcher,
+        plan: EvaluatorPlan,
+        *,
+        is_time_short: Callable[[], bool] = lambda: False,
     ) -> None:
         """`hurried` tells that time is short: pairs then end with their fewest quads."""
         self._space = space
         self._launcher = launcher
         self._plan = plan
-        self._hurried = hurried
-        self._begun: tuple[Live, Pair] | None = None
+        self._is_time_short = is_time_short
+        self._unfinished: tuple[LiveProcess, Pair] | None = None
         """A process of the reference's setting, and its pair so far: the default's own trial goes on with it."""
-        self._random = False
+        self._outputs_are_random = False
         self.processes = Processes(space, launcher, plan)
-        self.noise = UNKNOWN
+        self.noise = PRIOR_NOISE
 
     def cost_s(self, setting: Setting) -> float:
         """Return about how long (s) a trial of a setting will take, with its start unless a process is there."""
         reference_step_s, slice_s = self.processes.step_s, self._plan.pair.slice_s
         step_s = reference_step_s * setting.batch_size / self._space.reference.batch_size
         own_s, reference_s = (max(slice_s, step) for step in (step_s, reference_step_s))
-        start_s = 0.0 if setting in self.processes else self.processes.start_s / self._plan.parallel
-        return start_s + _WARM_UP_STEPS * step_s + _USUAL_QUADS * 2 * (own_s + reference_s)
+        start_s = 0.0 if setting in self.processes else self.processes.start_s / self._plan.n_parallel_starts
+        return start_s + _WARM_UP_STEPS * step_s + _USUAL_BLOCKS * 2 * (own_s + reference_s)
 
-    def gauge(self, known: Sequence[Trial]) -> tuple[Noise, list[Pair]]:
+    def calibrate(self, finished: Sequence[Trial]) -> tuple[Noise, list[Pair]]:
         """Measure the default against itself; return the noise, and the pairs that it was taken from.
 
         `known` are the finished trials of earlier runs.
         """
-        self.processes.count_from(known)
-        found = calibrate(self.processes, self._space.reference, self._plan, hurried=self._hurried)
-        self.noise, self._begun, self._random = found.noise, found.begun, found.random
+        self.processes.count_from(finished)
+        found = calibrate(self.processes, self._space.reference, self._plan, is_time_short=self._is_time_short)
+        self.noise, self._unfinished, self._outputs_are_random = found.noise, found.begun, found.random
         return self.noise, [] if found.begun is None else [found.begun[1]]
 
-    def measure(self, asked: Sequence[Trial], known: Sequence[Trial]) -> Iterator[Trial]:
+    def measure(self, trials: Sequence[Trial], finished: Sequence[Trial]) -> Iterator[Trial]:
         """Yield each asked trial with its result, good or bad, in turn.
 
         `asked` trials have a number and a setting; those that need a process are started together, then all are
@@ -74,31 +79,31 @@ class Bench:
         yielded one to them.
         """
         began = self._launcher.now()
-        failures = self._start([trial.setting for trial in asked])
-        for position, trial in enumerate(asked):
+        failures = self._start([trial.setting for trial in trials])
+        for position, trial in enumerate(trials):
             failure = failures.get(trial.setting)
-            waiting = [other.setting for other in asked[position + 1 :]]
-            done = self._run(trial, known, waiting) if failure is None else trial.failed(failure)
+            waiting = [other.setting for other in trials[position + 1 :]]
+            done = self._run(trial, finished, waiting) if failure is None else trial.failed(failure)
             yield replace(done, wall_s=self._launcher.now() - began)
             began = self._launcher.now()
 
     def close(self) -> None:
         """End the processes that live between trials."""
-        if self._begun is not None:
-            self._begun[0].process.close()
-            self._begun = None
+        if self._unfinished is not None:
+            self._unfinished[0].process.close()
+            self._unfinished = None
         self.processes.close()
 
-    def _start(self, wanted: Sequence[Setting]) -> dict[Setting, TrialFailure]:
+    def _start(self, settings: Sequence[Setting]) -> dict[Setting, TrialFailure]:
         """Start what the wanted settings need; return the failures of those that did not start."""
-        if self._begun is not None:
+        if self._unfinished is not None:
             # Where the default was measured in an earlier run, it is there for other batch sizes.
-            self.processes.put(self._begun[0], beside=wanted)
-            if self._space.reference not in wanted:
-                self._begun = None
-        return self.processes.start(wanted)
+            self.processes.put(self._unfinished[0], keep_for=settings)
+            if self._space.reference not in settings:
+                self._unfinished = None
+        return self.processes.start(settings)
 
-    def _run(self, trial: Trial, known: Sequence[Trial], waiting: Sequence[Setting]) -> Trial:
+    def _run(self, trial: Trial, finished: Sequence[Trial], waiting: Sequence[Setting]) -> Trial:
         """Measure a trial in the live process of its setting; a process that fails ends with its trial alone.
 
         The processes of settings that are `waiting` stay.
@@ -109,13 +114,13 @@ class Bench:
             live = self.processes.take(trial.setting)
             if live is None:
                 return trial.failed(failures[trial.setting])
-        begun = None
-        if self._begun is not None and self._begun[0] is live and trial.setting == live.setting:
-            begun, self._begun = self._begun[1], None
+        earlier_pair = None
+        if self._unfinished is not None and self._unfinished[0] is live and trial.setting == live.setting:
+            earlier_pair, self._unfinished = self._unfinished[1], None
         try:
             if live.setting.batch_size != trial.setting.batch_size:
-                live.rebatch(trial.setting.batch_size)
-            done = self._measure_beside_reference(replace(trial, process=live.number), live, known, begun)
+                live.set_batch_size(trial.setting.batch_size)
+            done = self._measure_beside_reference(replace(trial, process=live.number), live, finished, earlier_pair)
         except TrialFailure as failure:
             live.process.close()
             return trial.failed(failure)
@@ -123,20 +128,22 @@ class Bench:
             live.process.close()
             raise
         if done.status is Status.OK:
-            self.processes.put(live, beside=waiting)
+            self.processes.put(live, keep_for=waiting)
         else:
             live.process.close()
         return done
 
-    def _measure_beside_reference(self, trial: Trial, live: Live, known: Sequence[Trial], begun: Pair | None) -> Trial:
+    def _measure_beside_reference(
+        self, trial: Trial, live: LiveProcess, finished: Sequence[Trial], earlier_pair: Pair | None
+    ) -> Trial:
         """Pair a live process with the reference; a reference that dies is renewed once. Raises TrialFailure."""
-        apart = self._deviation(trial, live.facts)
-        if apart is not None and apart > TOLERANCE:
+        output_deviation = self._deviation(trial, live.facts)
+        if output_deviation is not None and output_deviation > TOLERANCE:
             return replace(
                 trial,
                 status=Status.INVALID,
-                message=f"its outputs differ from the reference's by {100 * apart:.3g} %",
-                deviation=apart,
+                message=f"its outputs differ from the reference's by {100 * output_deviation:.3g} %",
+                deviation=output_deviation,
             )
         for attempt in (1, 2):
             if self.processes.reference is None:
@@ -144,12 +151,12 @@ class Bench:
             reference = self.processes.reference
             assert reference is not None  # a start adopts one or raises
             try:
-                done = self._measure(trial, live, reference, known, begun)
+                done = self._measure(trial, live, reference, finished, earlier_pair)
             except ReferenceLost as lost:
-                alone = self.processes.alone
+                alone = self.processes.uses_drift_probe
                 self.processes.lose_reference()
                 live.process.pause()
-                begun = None
+                earlier_pair = None
                 if attempt == 2 or alone:
                     raise TunerError(
                         f"the reference process failed beside {trial.setting}: {lost}",
@@ -157,66 +164,77 @@ class Bench:
                     ) from lost
                 continue
             peak = live.process.peak_memory_bytes
-            self.processes.saw(peak)
-            done = replace(done, deviation=apart, peak_memory_bytes=peak)
-            return replace(done, over_limit=self._plan.limits.kept(done.step_s, peak) is Kept.NO)
+            self.processes.record_memory(peak)
+            done = replace(done, deviation=output_deviation, peak_memory_bytes=peak)
+            return replace(done, over_limit=self._plan.limits.status(done.step_s, peak) is LimitStatus.BROKEN)
         raise AssertionError("the second attempt returns or raises")
 
     def _measure(
-        self, trial: Trial, live: Live, reference: Reference, known: Sequence[Trial], begun: Pair | None
+        self,
+        trial: Trial,
+        live: LiveProcess,
+        reference: Reference,
+        finished: Sequence[Trial],
+        earlier_pair: Pair | None,
     ) -> Trial:
         """Return the trial with its pair, and what that says."""
-        belief = believed(known, self._space.choices(), luck=self.noise.process_sd)
-        plan, sd, best = self._plan, self._quad_sd(known), incumbent(known, belief)
+        belief = posterior_means(finished, self._space.choices(), process_sd=self.noise.process_sd)
+        plan, sd, best = self._plan, self._block_sd(finished), incumbent(finished, belief)
 
         def estimate(pair: Pair) -> Estimate:
             return reference.estimate(pair, plan.objective, batch_size=trial.setting.batch_size, sd=sd)
 
-        def said(pair: Pair) -> Call:
-            return call(
+        def decision(pair: Pair) -> RaceDecision:
+            return decide(
                 estimate(pair),
                 best.estimate if best is not None else None,
-                luck=self.noise.process_sd,
-                max_quads=plan.pair.max_quads,
+                process_sd=self.noise.process_sd,
+                max_blocks=plan.pair.max_blocks,
                 plan=plan.race,
                 shared=best is not None and best.reference == reference.number,
             )
 
         def enough(pair: Pair) -> bool:
-            return said(pair) is not Call.GO_ON or self._hurried() or pair.is_long(plan.max_pair_s)
+            return decision(pair) is not RaceDecision.CONTINUE or self._is_time_short() or pair.is_long(plan.max_pair_s)
 
         # The default beside itself is 1 but for luck: what the noise was taken from tells as much as more would.
-        if begun is not None and (begun.n_quads >= plan.gauge_quads or enough(begun)):
-            pair = begun
+        if earlier_pair is not None and (earlier_pair.n_blocks >= plan.calibration_blocks or enough(earlier_pair)):
+            pair = earlier_pair
         else:
             steps = reference.step_s, live.facts.step_s
-            pair = measure_pair(reference.process, live.process, plan.pair, step_s=steps, enough=enough, pair=begun)
-        reference.served += 1
-        found = estimate(pair)
+            pair = measure_pair(
+                reference.process, live.process, plan.pair, step_s=steps, enough=enough, pair=earlier_pair
+            )
+        reference.n_trials += 1
+        final_estimate = estimate(pair)
         return replace(
             trial,
-            log_ratio=found.mean,
-            se=found.se,
-            df=found.df,
-            pruned=said(pair) is Call.HOPELESS,
+            log_ratio=final_estimate.mean,
+            se=final_estimate.se,
+            df=final_estimate.df,
+            pruned=decision(pair) is RaceDecision.CLEARLY_SLOWER,
             pair=pair,
             facts=live.facts.to_dict(),
             reference=reference.number,
-            alone=reference.level is not None,
-            steady=not unsettled(self._log_ratios(trial, pair), sd),
+            alone=reference.probe_offset is not None,
+            steady=not first_block_deviates(self._log_ratios(trial, pair), sd),
         )
 
-    def _deviation(self, trial: Trial, facts: Facts) -> float | None:
+    def _deviation(self, trial: Trial, facts: ReadyReport) -> float | None:
         """Return how far the outputs lie from the reference's; a batch of another size may compute another thing."""
         reference = self.processes.reference
-        if trial.setting.batch_size != self._space.reference.batch_size or reference is None or self._random:
+        if (
+            trial.setting.batch_size != self._space.reference.batch_size
+            or reference is None
+            or self._outputs_are_random
+        ):
             return None
         return deviation(reference.sample, facts.sample)
 
-    def _quad_sd(self, known: Sequence[Trial]) -> float:
+    def _block_sd(self, finished: Sequence[Trial]) -> float:
         """Return what a quad's log-ratio scatters by in this study so far."""
-        groups = [self._log_ratios(other, other.pair) for other in known if other.pair]
-        return pooled_sd(groups, prior_sd=self.noise.quad_sd, prior_df=PRIOR_DF)
+        groups = [self._log_ratios(other, other.pair) for other in finished if other.pair]
+        return pooled_sd(groups, prior_sd=self.noise.block_sd, prior_df=PRIOR_DF)
 
     def _log_ratios(self, trial: Trial, pair: Pair) -> Sequence[float]:
         """Return the log-ratios of a pair's quads, up to a constant."""

@@ -8,17 +8,19 @@ from statistics import median
 from typing import Any
 
 from tuner.rules.average import over_workloads, ratio_document
-from tuner.rules.evidence import Study
+from tuner.rules.evidence import StudyEvidence
 from tuner.rules.situation import Situation
 from tuner.rules.strata import class_of, grouped
 from tuner.space.setting import Setting
 
-_SURE = 1.96  # standard deviations of a normal interval of 95 %
-_MATTERS = math.log(1.02)
+_Z95 = 1.96  # standard deviations of a normal interval of 95 %
+_MARGIN = math.log(1.02)
 _BAD_LOSS = math.log(1 / 0.9)
 
 
-def account(studies: Sequence[Study], settings: Sequence[Setting], *, batch: bool = False) -> dict[str, Any]:
+def evidence_for(
+    studies: Sequence[StudyEvidence], settings: Sequence[Setting], *, batch: bool = False
+) -> dict[str, Any]:
     """Return what `settings`, one a study, gave in these studies: support, gains, losses, counter-examples.
 
     Gains are by class of strata (`tuner.rules.strata.CLASSES`), then by baseline: one average of all speaks for none.
@@ -37,42 +39,42 @@ def account(studies: Sequence[Study], settings: Sequence[Setting], *, batch: boo
         },
         "loss": _losses(losses),
         "compared": _compared(studies, batch=batch),
-        "told_apart": _told_apart(pairs, batch=batch),
-        "right": sum(is_right(study, setting, batch=batch) for study, setting in pairs),
+        "told_apart": _detectable_loss(pairs, batch=batch),
+        "right": sum(is_tied_with_best(study, setting, batch=batch) for study, setting in pairs),
         "counter_examples": _counter_examples(pairs, losses),
     }
 
 
-def baselines(studies: Sequence[Study]) -> list[str]:
+def baselines(studies: Sequence[StudyEvidence]) -> list[str]:
     """Return the names of the baselines that every one of the studies has."""
     if not studies:
         return []
     return [name for name in studies[0].baselines if all(name in study.baselines for study in studies)]
 
 
-def loss(study: Study, setting: Setting, *, batch: bool = False) -> float:
+def loss(study: StudyEvidence, setting: Setting, *, batch: bool = False) -> float:
     """Return the log-ratio of the best found to a setting: not below 0, as what was found is a bound from below."""
     best = study.best_found(batch=batch)
-    return max(0.0, study.surface.apart(setting, best)[0])
+    return max(0.0, study.surface.log_ratio(setting, best)[0])
 
 
-def is_right(study: Study, setting: Setting, *, batch: bool = False) -> bool:
+def is_tied_with_best(study: StudyEvidence, setting: Setting, *, batch: bool = False) -> bool:
     """Return whether a setting cannot be told apart from the best found by its measurements, or not by 2 %.
 
     One that was not measured has to be surely within 2 %: that nothing is known of it does not make it right.
     """
     best = study.best_found(batch=batch)
-    mean, sd = study.surface.apart(setting, best)
+    mean, sd = study.surface.log_ratio(setting, best)
     if setting in study.surface.measured:
-        return mean <= max(_MATTERS, _SURE * sd)
-    return mean + _SURE * sd <= _MATTERS
+        return mean <= max(_MARGIN, _Z95 * sd)
+    return mean + _Z95 * sd <= _MARGIN
 
 
-def _over(pairs: Sequence[tuple[Study, Setting]], name: str) -> list[tuple[str, float]]:
-    return [(study.workload, study.surface.apart(study.baselines[name], setting)[0]) for study, setting in pairs]
+def _over(pairs: Sequence[tuple[StudyEvidence, Setting]], name: str) -> list[tuple[str, float]]:
+    return [(study.workload, study.surface.log_ratio(study.baselines[name], setting)[0]) for study, setting in pairs]
 
 
-def _losses(losses: Sequence[tuple[Study, float]]) -> dict[str, Any] | None:
+def _losses(losses: Sequence[tuple[StudyEvidence, float]]) -> dict[str, Any] | None:
     """Return the median and the worst loss as shares of the best found's rate, 0.03 for 3 %."""
     if not losses:
         return None
@@ -84,45 +86,45 @@ def _losses(losses: Sequence[tuple[Study, float]]) -> dict[str, Any] | None:
     }
 
 
-def _compared(studies: Sequence[Study], *, batch: bool) -> dict[str, Any] | None:
+def _compared(studies: Sequence[StudyEvidence], *, batch: bool) -> dict[str, Any] | None:
     """Return how many settings the best found is the best of, in the median study and in the least."""
     n = [study.n_compared(batch=batch) for study in studies]
     return {"median": median(n), "least": min(n)} if n else None
 
 
-def _told_apart(pairs: Sequence[tuple[Study, Setting]], *, batch: bool) -> float | None:
+def _detectable_loss(pairs: Sequence[tuple[StudyEvidence, Setting]], *, batch: bool) -> float | None:
     """Return what a setting has to lose against the best found for a study to tell them apart, in the median: a share.
 
     None where it is the best found itself.
     """
     best = [(study, setting, study.best_found(batch=batch)) for study, setting in pairs]
-    needed = [_SURE * study.surface.apart(setting, other)[1] for study, setting, other in best if setting != other]
-    return -math.expm1(-max(_MATTERS, median(needed))) if needed else None
+    needed = [_Z95 * study.surface.log_ratio(setting, other)[1] for study, setting, other in best if setting != other]
+    return -math.expm1(-max(_MARGIN, median(needed))) if needed else None
 
 
 def _counter_examples(
-    pairs: Sequence[tuple[Study, Setting]], losses: Sequence[tuple[Study, float]]
+    pairs: Sequence[tuple[StudyEvidence, Setting]], losses: Sequence[tuple[StudyEvidence, float]]
 ) -> list[dict[str, Any]]:
     """Return the studies in which the choice is surely worse than the default, or loses a tenth of the best."""
-    found = []
+    counter_examples = []
     for (study, setting), (_, lost) in zip(pairs, losses, strict=True):
-        mean, sd = study.surface.apart(study.default, setting)
-        worse = mean < -_MATTERS and mean + _SURE * sd < 0
+        mean, sd = study.surface.log_ratio(study.default, setting)
+        worse = mean < -_MARGIN and mean + _Z95 * sd < 0
         if worse or lost > _BAD_LOSS:
-            found.append(
+            counter_examples.append(
                 {
                     "study": study.name,
-                    **described(study.situation),
+                    **situation_document(study.situation),
                     "over_default": math.exp(mean),
-                    "low": math.exp(mean - _SURE * sd),
-                    "high": math.exp(mean + _SURE * sd),
+                    "low": math.exp(mean - _Z95 * sd),
+                    "high": math.exp(mean + _Z95 * sd),
                     "of_best": math.exp(-lost),
                 }
             )
-    return sorted(found, key=lambda each: each["of_best"])
+    return sorted(counter_examples, key=lambda each: each["of_best"])
 
 
-def described(situation: Situation) -> dict[str, Any]:
+def situation_document(situation: Situation) -> dict[str, Any]:
     """Return which workload and mode a situation is, and of what kind."""
     return {"workload": situation.workload, "mode": situation.mode, **kind(situation)}
 

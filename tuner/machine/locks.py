@@ -21,37 +21,37 @@ _POLL_S = 1.0
 
 
 @contextmanager
-def measuring_alone(
-    *, wait: bool = False, waiting: Callable[[str], None] = lambda _: None, address: str = _ADDRESS
+def machine_lock(
+    *, wait: bool = False, on_wait: Callable[[str], None] = lambda _: None, address: str = _ADDRESS
 ) -> Iterator[None]:
     """Hold the machine's right to measure; raises MachineBusyError if another holds it and `wait` is false.
 
     `waiting` is called once with one line when there is somebody to wait for.
     """
-    with _alone(address, "measuring on this machine", wait=wait, waiting=waiting):
+    with _locked(address, "measuring on this machine", wait=wait, waiting=on_wait):
         yield
 
 
 @contextmanager
-def importing_alone(into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+def import_lock(into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """Hold the right to import into a storage, by its URL; waits for another import of this machine to end."""
     name = hashlib.sha256(into.encode()).hexdigest()[:16]
-    with _alone(f"\0tftune-importing-{name}", f"importing into {into}", wait=True, waiting=waiting):
+    with _locked(f"\0tftune-importing-{name}", f"importing into {into}", wait=True, waiting=waiting):
         yield
 
 
 @contextmanager
-def _alone(address: str, doing: str, *, wait: bool, waiting: Callable[[str], None]) -> Iterator[None]:
+def _locked(address: str, doing: str, *, wait: bool, waiting: Callable[[str], None]) -> Iterator[None]:
     right = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        told = False
+        is_notified = False
         while not _take(right, address):
             line = f"another tftune is {doing}{_holder(address)}"
             if not wait:
                 raise MachineBusyError(line, "wait for it to end, or use --wait to queue behind it")
-            if not told:
+            if not is_notified:
                 waiting(line)
-                told = True
+                is_notified = True
             time.sleep(_POLL_S)
         yield
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.errors import BadInputError, UnknownNameError, unknown
+from tuner.errors import BadInputError, UnknownNameError, unknown_name
 from tuner.job.job import Job
 from tuner.report.document import advice_of, describe_study
 from tuner.search.storage import find, open_storage
@@ -16,15 +16,15 @@ from tuner.space.values import Cpus, Value, Words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ComparedSetting:
     """One of the two: what the user called it, and what that is here."""
 
-    asked: str
+    name: str
     setting: Setting
     deployment: Deployment
 
 
-def side(text: str, job: Job, storage_url: str) -> Side:
+def parse_compared(text: str, job: Job, storage_url: str) -> ComparedSetting:
     """Return what `text` names: `knob=value,…` on top of the default, a baseline, or a study's recommendation.
 
     Raises BadInputError where it names nothing, or what cannot act here.
@@ -41,7 +41,7 @@ def side(text: str, job: Job, storage_url: str) -> Side:
         if isinstance(carrier, Preload) and carrier.is_missing(value, space.libraries):
             raise BadInputError(f"{name}={value}: no such library is installed here", "install it first")
     job.framework.check(job.build, [setting])
-    return Side(asked=text, setting=setting, deployment=space.deployment(setting))
+    return ComparedSetting(name=text, setting=setting, deployment=space.deployment(setting))
 
 
 def _values(text: str, job: Job) -> dict[str, Value]:
@@ -50,8 +50,8 @@ def _values(text: str, job: Job) -> dict[str, Value]:
     for part in assignments(text, job.space.catalogue):
         name, _, value = part.partition("=")
         parsed = job.space.catalogue.knob(name).parse(value, job.machine)
-        if name in job.space.off:
-            raise BadInputError(f"{name}={value} would change nothing: {job.space.off[name]}", "leave it out")
+        if name in job.space.inactive:
+            raise BadInputError(f"{name}={value} would change nothing: {job.space.inactive[name]}", "leave it out")
         if name not in job.space.domains:
             raise BadInputError(f"{name} is not part of the search space '{job.space.name}'", "try --space extended")
         if values.get(name, parsed) != parsed:
@@ -83,13 +83,13 @@ def _holds_commas(name: str, catalogue: Catalogue) -> bool:
 def _recommended(text: str, job: Job, storage_url: str) -> Setting:
     storage = open_storage(storage_url, create=False)
     if storage is None:
-        raise unknown("setting", text, job.space.baselines)  # nor can it be a study
+        raise unknown_name("setting", text, job.space.baselines)  # nor can it be a study
     try:
         record = find(storage, text)
     except UnknownNameError as error:
-        known = ", ".join(job.space.baselines)
+        baseline_names = ", ".join(job.space.baselines)
         raise BadInputError(
-            f"'{text}' is no setting", f"give knob=value,…, a study of this storage, or one of {known}"
+            f"'{text}' is no setting", f"give knob=value,…, a study of this storage, or one of {baseline_names}"
         ) from error
     advice = advice_of(describe_study(record))
     extra = advice.setting.keys() - job.space.domains.keys()

@@ -17,16 +17,16 @@ from tuner.errors import TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
-from tuner.measure.noise import gauge
+from tuner.measure.noise import estimate_noise
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.report.document import describe_study
-from tuner.search.bench import Bench
 from tuner.search.budget import Budget
-from tuner.search.history import alike, incumbent
+from tuner.search.evaluator import Evaluator
+from tuner.search.history import incumbent, tied
 from tuner.search.lattice import Encoding
-from tuner.search.plan import BenchPlan, Plan
-from tuner.search.race import Call, RacePlan, call
+from tuner.search.plan import EvaluatorPlan, Plan
+from tuner.search.race import RaceDecision, RacePlan, decide
 from tuner.search.record import Trial
 from tuner.search.surrogate import fit
 from tuner.space.deployment import Deployment
@@ -34,7 +34,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.estimate import Estimate
-from tuner.trial.outcome import Exit, Facts, Status, TrialFailure
+from tuner.trial.outcome import ExitStatus, ReadyReport, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 from tuner.workload.workload import Workload
 
@@ -51,32 +51,38 @@ BEST = estimate(0.10, 0.005, n=5)
 
 
 @pytest.mark.parametrize(
-    ("seen", "best", "said"),
+    ("estimate_so_far", "best", "decision"),
     [
-        (estimate(-0.30, 0.02, n=1, df=4), BEST, Call.HOPELESS),
-        (estimate(0.05, 0.03, n=1, df=4), BEST, Call.GO_ON),
-        (estimate(0.05, 0.006, n=4, df=8), BEST, Call.HOPELESS),
-        (estimate(0.09, 0.008, n=4, df=40), BEST, Call.NO_GAIN),
-        (estimate(0.12, 0.010, n=4, df=40), BEST, Call.GO_ON),
-        (estimate(0.12, 0.005, n=4, df=40), BEST, Call.PRECISE),
-        (estimate(0.12, 0.02), None, Call.GO_ON),
-        (estimate(0.12, 0.004), None, Call.PRECISE),
+        (estimate(-0.30, 0.02, n=1, df=4), BEST, RaceDecision.CLEARLY_SLOWER),
+        (estimate(0.05, 0.03, n=1, df=4), BEST, RaceDecision.CONTINUE),
+        (estimate(0.05, 0.006, n=4, df=8), BEST, RaceDecision.CLEARLY_SLOWER),
+        (estimate(0.09, 0.008, n=4, df=40), BEST, RaceDecision.NO_GAIN),
+        (estimate(0.12, 0.010, n=4, df=40), BEST, RaceDecision.CONTINUE),
+        (estimate(0.12, 0.005, n=4, df=40), BEST, RaceDecision.PRECISE),
+        (estimate(0.12, 0.02), None, RaceDecision.CONTINUE),
+        (estimate(0.12, 0.004), None, RaceDecision.PRECISE),
     ],
 )
-def test_the_race(seen: Estimate, best: Estimate | None, said: Call) -> None:
-    assert call(seen, best, luck=0.006, max_quads=8, plan=RACE) is said
-    assert call(seen, best, luck=0.006, max_quads=8, plan=RacePlan(races=False)) is Call.GO_ON
+def test_the_race(estimate_so_far: Estimate, best: Estimate | None, decision: RaceDecision) -> None:
+    assert decide(estimate_so_far, best, process_sd=0.006, max_blocks=8, plan=RACE) is decision
+    assert (
+        decide(estimate_so_far, best, process_sd=0.006, max_blocks=8, plan=RacePlan(races=False))
+        is RaceDecision.CONTINUE
+    )
 
 
 def test_a_setting_as_good_as_the_incumbent_is_seldom_given_up() -> None:
     """Of 3,000 pairs of equally fast settings, looked at after each of 8 quads, at most α/2 are called hopeless."""
-    rng, n, luck, sd, lost = np.random.default_rng(0), 3000, 0.006, 0.015, 0
+    rng, n, process_sd, sd, lost = np.random.default_rng(0), 3000, 0.006, 0.015, 0
     for _ in range(n):
-        best = estimate(rng.normal(0, math.hypot(luck, 0.005)), 0.005)
-        x = rng.normal(rng.normal(0, luck), sd, 8)
+        best = estimate(rng.normal(0, math.hypot(process_sd, 0.005)), 0.005)
+        x = rng.normal(rng.normal(0, process_sd), sd, 8)
         for k in range(1, 9):
-            seen = Estimate(mean=float(x[:k].mean()), se=sd / math.sqrt(k), n=k, df=200)
-            if call(seen, best, luck=luck, max_quads=8, plan=replace(RACE, threshold=-1.0)) is Call.HOPELESS:
+            estimate_so_far = Estimate(mean=float(x[:k].mean()), se=sd / math.sqrt(k), n=k, df=200)
+            if (
+                decide(estimate_so_far, best, process_sd=process_sd, max_blocks=8, plan=replace(RACE, threshold=-1.0))
+                is RaceDecision.CLEARLY_SLOWER
+            ):
                 lost += 1
                 break
     assert lost / n <= RACE.alpha / 2 + 3 * math.sqrt(0.1 * 0.9 / n)
@@ -88,9 +94,9 @@ def test_losers_get_fewer_slices_than_the_incumbent(tmp_path: Path, space: Space
     best = incumbent(trials)
     assert best is not None
     assert best.pair is not None
-    lost = [t.pair.n_quads for t in trials if t.pruned and t.pair]
+    lost = [t.pair.n_blocks for t in trials if t.pruned and t.pair]
     assert lost
-    assert np.mean(lost) < best.pair.n_quads
+    assert np.mean(lost) < best.pair.n_blocks
 
 
 def test_what_was_given_up_is_an_imprecise_observation(tmp_path: Path, space: Space) -> None:
@@ -121,7 +127,7 @@ def test_trials_that_shared_a_reference_share_its_luck(space: Space) -> None:
 
 def test_the_reference_is_renewed_every_so_many_trials(tmp_path: Path, space: Space) -> None:
     launcher = noisy()
-    record, _ = run(space, launcher, folder=tmp_path, plan=Plan(bench=BenchPlan(renew_every=4)))
+    record, _ = run(space, launcher, folder=tmp_path, plan=Plan(evaluation=EvaluatorPlan(max_trials_per_reference=4)))
     measured = [t.reference for t in record.trials() if t.pair]
     assert set(measured) == set(range(1, max(measured) + 1))
     assert max(measured) >= 3
@@ -132,18 +138,20 @@ def test_the_reference_is_renewed_every_so_many_trials(tmp_path: Path, space: Sp
 def test_a_reference_that_cannot_be_renewed_serves_on(tmp_path: Path, space: Space) -> None:
     class Tired(ScriptedLauncher):
         def launch(self, setting: Setting, deployment: object) -> object:
-            known = self.launched.count(space.reference)
-            if setting == space.reference and known >= 2:  # the reference and its twin are there
+            finished = self.launched.count(space.reference)
+            if setting == space.reference and finished >= 2:  # the reference and its twin are there
                 self.failures = {space.reference: Status.OOM}
             return super().launch(setting, Deployment())
 
-    record, _ = run(space, Tired(rate=surface), folder=tmp_path, budget=Budget(trials=12), plan=_short(renew_every=4))
+    record, _ = run(
+        space, Tired(rate=surface), folder=tmp_path, budget=Budget(trials=12), plan=_short(max_trials_per_reference=4)
+    )
     assert {t.reference for t in record.trials() if t.pair} == {1}
 
 
 def _short(**bench: object) -> Plan:
     """Return a plan whose finals may fail: only the search is looked at."""
-    return Plan(bench=BenchPlan(**bench))
+    return Plan(evaluation=EvaluatorPlan(**bench))
 
 
 def test_the_noise_is_measured_first_and_kept(tmp_path: Path, space: Space) -> None:
@@ -152,11 +160,11 @@ def test_the_noise_is_measured_first_and_kept(tmp_path: Path, space: Space) -> N
     noise = describe_study(record).noise
     assert launcher.launched[:2] == [space.reference] * 2
     assert noise is not None
-    assert noise.quad_sd == pytest.approx(0.03, rel=0.5)
+    assert noise.block_sd == pytest.approx(0.03, rel=0.5)
     first = record.trials()[0]
     assert first.setting == space.reference
     assert first.pair is not None
-    assert noise.n_quads >= 4
+    assert noise.n_blocks >= 4
 
 
 def test_noise_is_told_of_and_leaves_the_margin_alone(tmp_path: Path, space: Space) -> None:
@@ -196,22 +204,22 @@ def test_batch_sizes_of_one_thread_setting_share_a_process(tmp_path: Path, space
 def test_a_batch_that_fails_takes_its_process_and_leaves_the_numbers_of_others(space: Space) -> None:
     small, large = (setting(inter_op=2, intra_op=8, batch_size=n) for n in (8, 64))
     launcher = ScriptedLauncher(rate=surface, failures={large: Status.OOM})
-    bench = Bench(space, launcher, BenchPlan())
-    bench.gauge([])
-    known: list[Trial] = []
+    bench = Evaluator(space, launcher, EvaluatorPlan())
+    bench.calibrate([])
+    finished: list[Trial] = []
     for number, each in enumerate((small, large, small.with_values(batch_size=4))):
-        known += bench.measure([Trial(number=number, setting=each, status=Status.OK)], known)
-    assert [trial.status for trial in known] == [Status.OK, Status.OOM, Status.OK]
-    assert known[0].process != known[2].process
-    assert known[0].pair is not None
+        finished += bench.measure([Trial(number=number, setting=each, status=Status.OK)], finished)
+    assert [trial.status for trial in finished] == [Status.OK, Status.OOM, Status.OK]
+    assert finished[0].process != finished[2].process
+    assert finished[0].pair is not None
     bench.close()
     assert launcher.live == 0
 
 
 def test_where_memory_is_limited_each_batch_has_its_own_process(space: Space) -> None:
     launcher = ScriptedLauncher(rate=surface)
-    bench = Bench(space, launcher, BenchPlan(limits=Limits(memory_bytes=1 << 30)))
-    bench.gauge([])
+    bench = Evaluator(space, launcher, EvaluatorPlan(limits=Limits(memory_bytes=1 << 30)))
+    bench.calibrate([])
     fast = setting(inter_op=2, intra_op=8, batch_size=8)
     trials = [Trial(number=n, setting=fast.with_values(batch_size=4 * n), status=Status.OK) for n in (1, 2)]
     done = [each for trial in trials for each in bench.measure([trial], [])]
@@ -222,8 +230,8 @@ def test_where_memory_is_limited_each_batch_has_its_own_process(space: Space) ->
 
 def test_what_a_live_process_can_run_costs_no_start(space: Space) -> None:
     launcher = ScriptedLauncher(rate=surface)
-    bench = Bench(space, launcher, BenchPlan())
-    bench.gauge([])
+    bench = Evaluator(space, launcher, EvaluatorPlan())
+    bench.calibrate([])
     fast = setting(inter_op=2, intra_op=8, batch_size=8)
     before = bench.cost_s(fast.with_values(batch_size=16))
     start_s = bench.processes.start_s / 2
@@ -237,11 +245,11 @@ def test_what_a_live_process_can_run_costs_no_start(space: Space) -> None:
 def test_trials_that_start_together_are_each_started_once(space: Space) -> None:
     settings = [setting(inter_op=n, intra_op=8, batch_size=8) for n in (1, 2, 4, 8)]
     launcher = ScriptedLauncher(rate=surface)
-    bench = Bench(space, launcher, BenchPlan(parallel=4, live=2))
-    bench.gauge([])
+    bench = Evaluator(space, launcher, EvaluatorPlan(n_parallel_starts=4, n_live=2))
+    bench.calibrate([])
     before = len(launcher.launched)
-    asked = [Trial(number=n, setting=each, status=Status.OK) for n, each in enumerate(settings)]
-    assert all(trial.status is Status.OK for trial in bench.measure(asked, []))
+    trials = [Trial(number=n, setting=each, status=Status.OK) for n, each in enumerate(settings)]
+    assert all(trial.status is Status.OK for trial in bench.measure(trials, []))
     assert launcher.launched[before:] == settings
     bench.close()
     assert launcher.live == 0
@@ -250,10 +258,10 @@ def test_trials_that_start_together_are_each_started_once(space: Space) -> None:
 def test_a_start_that_fails_says_nothing_of_another_batch_size(space: Space) -> None:
     large, small = (setting(inter_op=2, intra_op=8, batch_size=n) for n in (64, 8))
     launcher = ScriptedLauncher(rate=surface, failures={large: Status.OOM})
-    bench = Bench(space, launcher, BenchPlan())
-    bench.gauge([])
-    asked = [Trial(number=n, setting=each, status=Status.OK) for n, each in enumerate((large, small))]
-    assert [trial.status for trial in bench.measure(asked, [])] == [Status.OOM, Status.OK]
+    bench = Evaluator(space, launcher, EvaluatorPlan())
+    bench.calibrate([])
+    trials = [Trial(number=n, setting=each, status=Status.OK) for n, each in enumerate((large, small))]
+    assert [trial.status for trial in bench.measure(trials, [])] == [Status.OOM, Status.OK]
     bench.close()
     assert launcher.live == 0
 
@@ -265,12 +273,12 @@ def test_what_keeps_no_process_never_asks_one_for_another_batch(space: Space, li
     class Stubborn(ScriptedLauncher):
         def launch(self, setting: Setting, deployment: object) -> object:
             process = super().launch(setting, Deployment())
-            process.rebatch = None  # type: ignore[assignment,method-assign]
+            process.set_batch_size = None  # type: ignore[assignment,method-assign]
             return process
 
     launcher = Stubborn(rate=surface)
-    bench = Bench(space, launcher, BenchPlan(live=0, limits=limits))
-    bench.gauge([])
+    bench = Evaluator(space, launcher, EvaluatorPlan(n_live=0, limits=limits))
+    bench.calibrate([])
     other = space.reference.with_values(batch_size=16)
     [done] = bench.measure([Trial(number=7, setting=other, status=Status.OK)], [])
     assert done.status is Status.OK
@@ -304,14 +312,14 @@ class Weighty:
     def __init__(self, host: Small, process: ScriptedProcess) -> None:
         self._host, self._process, self._closed = host, process, False
 
-    def ready(self) -> Facts:
+    def ready(self) -> ReadyReport:
         return replace(self._process.ready(), memory_bytes=int(0.7 * (1 << 30)))
 
     @property
     def peak_memory_bytes(self) -> int:
         return int(0.75 * (1 << 30))
 
-    def close(self) -> Exit:
+    def close(self) -> ExitStatus:
         if not self._closed:
             self._closed = True
             self._host.heavy -= 1
@@ -326,7 +334,7 @@ def test_no_more_processes_live_at_once_than_memory_holds(
     tmp_path: Path, space: Space, holds: int, alone: bool
 ) -> None:
     launcher = Small(holds)
-    plan = Plan(bench=BenchPlan(free_memory_bytes=launcher.free))
+    plan = Plan(evaluation=EvaluatorPlan(free_memory_bytes=launcher.free))
     record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=14), plan=plan)
     assert launcher.most <= holds
     assert launcher.live == launcher.heavy == 0
@@ -337,15 +345,15 @@ def test_no_more_processes_live_at_once_than_memory_holds(
     assert surface(best.setting) > 1.1 * surface(space.reference)
     document = describe_study(record)
     assert ("measured alone" in [warning.code for warning in document.warnings]) is alone
-    assert document.verdicts["tf-default"].word == "better"
+    assert document.verdicts["tf-default"].code == "better"
 
 
 def test_by_way_of_a_canary_ratios_are_still_to_the_default(space: Space) -> None:
     launcher = Small(1)
-    bench = Bench(space, launcher, BenchPlan(free_memory_bytes=launcher.free))
-    bench.gauge([])
-    assert bench.processes.alone
-    assert bench.processes.room(2) == 1
+    bench = Evaluator(space, launcher, EvaluatorPlan(free_memory_bytes=launcher.free))
+    bench.calibrate([])
+    assert bench.processes.uses_drift_probe
+    assert bench.processes.n_startable(2) == 1
     fast = setting(inter_op=2, intra_op=8, batch_size=16)
     [done] = bench.measure([Trial(number=0, setting=fast, status=Status.OK)], [])
     bench.close()
@@ -361,7 +369,7 @@ def test_by_way_of_a_canary_ratios_are_still_to_the_default(space: Space) -> Non
 def test_the_search_keeps_to_a_limit_on_the_step(tmp_path: Path, space: Space) -> None:
     """With steps of at most 105 ms, the hill's top at batch 16 (160 ms) is out of reach."""
     limits = Limits(p99_s=0.105)
-    plan = Plan(bench=BenchPlan(limits=limits))
+    plan = Plan(evaluation=EvaluatorPlan(limits=limits))
     record, _ = run(space, noisy(drift=0.02), folder=tmp_path, plan=plan, limits=limits, budget=Budget(trials=20))
     trials = record.trials()
     best = incumbent(trials)
@@ -381,7 +389,7 @@ def test_where_nothing_keeps_to_the_limits_that_is_said(tmp_path: Path, space: S
             space,
             noisy(),
             folder=tmp_path,
-            plan=Plan(bench=BenchPlan(limits=limits)),
+            plan=Plan(evaluation=EvaluatorPlan(limits=limits)),
             limits=limits,
             budget=Budget(trials=6),
         )
@@ -393,8 +401,8 @@ def test_alike_are_those_that_the_search_cannot_tell_apart() -> None:
         return Trial(number=number, setting=s, status=Status.OK, log_ratio=mean, se=0.005, df=10, **more)
 
     trials = [trial(0, 0.1), trial(1, 0.09), trial(2, 0.0), trial(3, 0.2, over_limit=True), trial(4, 0.095)]
-    assert [t.number for t in alike(trials, luck=0.006)] == [0, 1, 4]
-    assert alike([], luck=0.006) == []
+    assert [t.number for t in tied(trials, process_sd=0.006)] == [0, 1, 4]
+    assert tied([], process_sd=0.006) == []
 
 
 def test_a_pinned_search_is_not_held_up_by_what_the_pin_rules_out(
@@ -409,35 +417,38 @@ def test_a_pinned_search_is_not_held_up_by_what_the_pin_rules_out(
 
 
 def test_two_references_are_two_more_lucks() -> None:
-    seen = estimate(0.05, 0.007, n=4, df=40)
-    assert call(seen, BEST, luck=0.015, max_quads=8, plan=RACE) is Call.HOPELESS
-    assert call(seen, BEST, luck=0.015, max_quads=8, plan=RACE, shared=False) is not Call.HOPELESS
+    estimate_so_far = estimate(0.05, 0.007, n=4, df=40)
+    assert decide(estimate_so_far, BEST, process_sd=0.015, max_blocks=8, plan=RACE) is RaceDecision.CLEARLY_SLOWER
+    assert (
+        decide(estimate_so_far, BEST, process_sd=0.015, max_blocks=8, plan=RACE, shared=False)
+        is not RaceDecision.CLEARLY_SLOWER
+    )
 
 
 def test_the_raw_slices_behind_the_noise_are_kept(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5))
     pairs = [Pair.from_dict(data) for data in record.get("noise_pairs")]
     assert len(pairs) == 1
-    again = gauge(pairs, Objective.THROUGHPUT, batch_size=space.reference.batch_size)
+    again = estimate_noise(pairs, Objective.THROUGHPUT, batch_size=space.reference.batch_size)
     assert again.n_pairs == record.get("noise")["n_pairs"]
     # The pair goes on as the default's own trial.
-    assert again.n_quads >= record.get("noise")["n_quads"]
+    assert again.n_blocks >= record.get("noise")["n_quads"]
 
 
 def test_a_default_that_memory_does_not_hold_even_alone_is_an_error_with_a_hint(space: Space) -> None:
     class Dying(Small):
-        def canary(self) -> object:
-            process = super().canary()
+        def drift_probe(self) -> object:
+            process = super().drift_probe()
 
-            def ready() -> Facts:
+            def ready() -> ReadyReport:
                 raise TrialFailure(Status.OOM, "killed")
 
             process.ready = ready
             return process
 
     launcher = Dying(1)
-    bench = Bench(space, launcher, BenchPlan(free_memory_bytes=launcher.free))
+    bench = Evaluator(space, launcher, EvaluatorPlan(free_memory_bytes=launcher.free))
     with pytest.raises(TunerError, match="memory holds not even one"):
-        bench.gauge([])
+        bench.calibrate([])
     bench.close()
     assert launcher.live == 0

@@ -17,17 +17,17 @@ from tests.frameworks import CATALOGUE
 from tests.schemas import validator
 from tuner.errors import BadInputError, TunerError
 from tuner.job import check
-from tuner.job import side as sides
-from tuner.job.check import Checkup
+from tuner.job import compared as sides
+from tuner.job.check import StudyCheck
 from tuner.job.compare import A, B, Comparison, check_ran, describe
-from tuner.job.side import Side
+from tuner.job.compared import ComparedSetting
 from tuner.machine.host import Machine
 from tuner.measure import finals
-from tuner.measure.contest import Contest, Match, differ
 from tuner.measure.finals import INCUMBENT, Contender, Round
+from tuner.measure.group_sequential import PairwiseTest, SequentialTest, differ_significantly
 from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
 from tuner.measure.objective import Objective
-from tuner.measure.planning import Cost, FinalsPlan, fit_plan, needed_s
+from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.comparison import checked_text, comparison
@@ -36,24 +36,24 @@ from tuner.report.terminal import speedup_text
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, Word
+from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, VerdictCode
 from tuner.stats.estimate import Estimate
-from tuner.stats.noise import UNKNOWN
-from tuner.stats.pooling import Together
+from tuner.stats.noise import PRIOR_NOISE
+from tuner.stats.pooling import PooledVerdict
 from tuner.trial.outcome import Slice, Status
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
 SLOW, FAST = setting(inter_op=2, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=2, batch_size=8)
 
 
-def contest(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan: object) -> Contest:
+def contest(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan: object) -> SequentialTest:
     """Return a contest of the incumbent FAST against the default SLOW."""
     contenders = [
         Contender(names=(INCUMBENT,), setting=FAST, deployment=Deployment()),
         Contender(names=("tf-default",), setting=SLOW, deployment=Deployment()),
     ]
     began_s = launcher.now()
-    return Contest(
+    return SequentialTest(
         contenders=contenders,
         launcher=launcher,
         plan=replace(FinalsPlan(), **plan),
@@ -64,53 +64,56 @@ def contest(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan
 
 
 def test_a_clear_difference_ends_at_the_first_look() -> None:
-    made = contest(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
-    made.hold()
-    assert (made.ended, made.n_rounds) == ("decided", 3)
-    assert made.verdicts()["tf-default"].word is Word.BETTER
-    assert made.levels["tf-default"] > 0.99  # the first of forty looks
+    finals_test = contest(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
+    finals_test.run()
+    assert (finals_test.end_reason, finals_test.n_rounds) == ("decided", 3)
+    assert finals_test.verdicts()["tf-default"].code is VerdictCode.BETTER
+    assert finals_test.levels["tf-default"] > 0.99  # the first of forty looks
 
 
 def test_without_a_difference_it_goes_on_until_that_is_known() -> None:
-    made = contest(ScriptedLauncher(rate=lambda _: 20.0, noise=0.008, seed=1))
-    made.hold()
-    assert made.ended == "decided"
-    assert made.verdicts()["tf-default"].word is Word.NO_DIFFERENCE
-    assert 3 < made.n_rounds <= 20
+    finals_test = contest(ScriptedLauncher(rate=lambda _: 20.0, noise=0.008, seed=1))
+    finals_test.run()
+    assert finals_test.end_reason == "decided"
+    assert finals_test.verdicts()["tf-default"].code is VerdictCode.NO_DIFFERENCE
+    assert 3 < finals_test.n_rounds <= 20
 
 
 def test_what_cannot_be_decided_ends_with_the_rounds_or_the_time() -> None:
     noisy = contest(ScriptedLauncher(rate=lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.15))
-    noisy.hold()
-    assert (noisy.ended, noisy.n_rounds) == ("rounds", 40)
+    noisy.run()
+    assert (noisy.end_reason, noisy.n_rounds) == ("rounds", 40)
     assert 0.95 < noisy.levels["tf-default"] < 0.98  # the looks before it have spent a little
     launcher = ScriptedLauncher(rate=lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.15)
     short = contest(launcher, budget_s=60.0)
-    short.hold()
-    assert short.ended == "time"
+    short.run()
+    assert short.end_reason == "time"
     assert launcher.now() <= 60.0
     assert short.n_rounds >= 2
 
 
 def test_two_rounds_are_held_however_little_time_there_is() -> None:
-    made = contest(ScriptedLauncher(rate=lambda _: 20.0, noise=0.05), budget_s=1.0)
-    made.hold()
-    assert (made.ended, made.n_rounds) == ("time", 2)
-    assert made.levels["tf-default"] == pytest.approx(1 - 0.85 * 0.05)
+    finals_test = contest(ScriptedLauncher(rate=lambda _: 20.0, noise=0.05), budget_s=1.0)
+    finals_test.run()
+    assert (finals_test.end_reason, finals_test.n_rounds) == ("time", 2)
+    assert finals_test.levels["tf-default"] == pytest.approx(1 - 0.85 * 0.05)
 
 
 def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     naps = iter([0.0, 0.0, 0.0, 50.0] + [50.0] * 99)
-    monkeypatch.setattr(finals, "asleep_s", lambda: next(naps))
-    made = contest(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
-    made.hold()
-    assert [len(r.interruptions) for r in made.rounds] == [0, 1, 0, 0]
-    assert made.n_rounds == 3
-    names, y = finals.table(made.rounds, made.contenders, Objective.THROUGHPUT)
+    monkeypatch.setattr(finals, "suspended_s", lambda: next(naps))
+    finals_test = contest(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
+    finals_test.run()
+    assert [len(r.interruptions) for r in finals_test.rounds] == [0, 1, 0, 0]
+    assert finals_test.n_rounds == 3
+    names, y = finals.log_rates(finals_test.rounds, finals_test.contenders, Objective.THROUGHPUT)
     assert y.shape == (3, 2)
     assert names == [INCUMBENT, "tf-default"]
-    again = Round.from_dict(made.rounds[1].to_dict())
-    assert (again.interruptions, again.slices.keys()) == (made.rounds[1].interruptions, made.rounds[1].slices.keys())
+    again = Round.from_dict(finals_test.rounds[1].to_dict())
+    assert (again.interruptions, again.slices.keys()) == (
+        finals_test.rounds[1].interruptions,
+        finals_test.rounds[1].slices.keys(),
+    )
 
 
 class Troubled(ScriptedLauncher):
@@ -127,11 +130,11 @@ class Troubled(ScriptedLauncher):
         plain = process.slice
 
         def slice_(duration_s: float) -> Slice:
-            made = plain(duration_s)
+            finals_test = plain(duration_s)
             host.asked += 1
-            longer = host.trouble(host.asked, made.elapsed_s)
-            host.clock_s += longer - made.elapsed_s
-            return replace(made, elapsed_s=longer)
+            longer = host.trouble(host.asked, finals_test.elapsed_s)
+            host.clock_s += longer - finals_test.elapsed_s
+            return replace(finals_test, elapsed_s=longer)
 
         process.slice = slice_  # type: ignore[method-assign]
         return process
@@ -139,23 +142,23 @@ class Troubled(ScriptedLauncher):
 
 def test_a_slice_that_stalls_is_measured_again() -> None:
     launcher = Troubled(trouble=lambda number, usual_s: 9.0 if number == 7 else usual_s, noise=0.01)
-    made = contest(launcher)
-    made.hold()
-    assert [len(r.repeated) for r in made.rounds] == [1] + [0] * (len(made.rounds) - 1)
-    assert max(s.elapsed_s for r in made.rounds for each in r.slices.values() for s in each) < 2.0
-    assert all(len(each) == 4 for r in made.rounds for each in r.slices.values())
-    assert Code.STALLED in {w.code for w in evidence.of_rounds(made.rounds)}
-    again = Round.from_dict(made.rounds[0].to_dict())
-    assert again.repeated == made.rounds[0].repeated
+    finals_test = contest(launcher)
+    finals_test.run()
+    assert [len(r.repeated) for r in finals_test.rounds] == [1] + [0] * (len(finals_test.rounds) - 1)
+    assert max(s.elapsed_s for r in finals_test.rounds for each in r.slices.values() for s in each) < 2.0
+    assert all(len(each) == 4 for r in finals_test.rounds for each in r.slices.values())
+    assert Code.STALLED in {w.code for w in evidence.round_warnings(finals_test.rounds)}
+    again = Round.from_dict(finals_test.rounds[0].to_dict())
+    assert again.repeated == finals_test.rounds[0].repeated
 
 
 def test_what_stalls_for_ever_is_slow() -> None:
     launcher = Troubled(trouble=lambda number, usual_s: 9.0 if number > 2 else usual_s)
-    made = finals.run_round(
-        contest(launcher).contenders, launcher, FinalsPlan(laps=1), np.random.default_rng(0)
+    finals_test = finals.run_round(
+        contest(launcher).contenders, launcher, FinalsPlan(passes=1), np.random.default_rng(0)
     )  # two slices are the warm-ups'
-    assert 0 < len(made.repeated) <= 2 * 4
-    assert [s.elapsed_s for each in made.slices.values() for s in each] == [9.0] * 4
+    assert 0 < len(finals_test.repeated) <= 2 * 4
+    assert [s.elapsed_s for each in finals_test.slices.values() for s in each] == [9.0] * 4
 
 
 def test_a_round_in_which_the_tuner_stood_still_does_not_count() -> None:
@@ -165,15 +168,17 @@ def test_a_round_in_which_the_tuner_stood_still_does_not_count() -> None:
         return usual_s
 
     launcher = Troubled(trouble=trouble, noise=0.01)
-    made = contest(launcher)
-    made.hold()
-    assert [each.text for each in made.rounds[0].interruptions] == ["nothing ran for 30 s in the middle of a round"]
-    assert made.n_rounds == len(made.rounds) - 1
+    finals_test = contest(launcher)
+    finals_test.run()
+    assert [each.text for each in finals_test.rounds[0].interruptions] == [
+        "nothing ran for 30 s in the middle of a round"
+    ]
+    assert finals_test.n_rounds == len(finals_test.rounds) - 1
 
 
 def test_one_death_costs_a_round_and_not_the_contender() -> None:
     launcher = ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
-    made = contest(launcher, max_rounds=3)
+    finals_test = contest(launcher, max_rounds=3)
     failures = iter([{FAST: Status.CRASHED}, {}, {}, {}, {}, {}])
     plain, made_rounds = finals.run_round, []
 
@@ -184,10 +189,10 @@ def test_one_death_costs_a_round_and_not_the_contender() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finals, "run_round", run_round)
-        made.hold()
-    assert len(made.rounds) == 4
-    assert made.standing().between("tf-default", INCUMBENT).n == 3
-    assert made.verdicts()["tf-default"].word is Word.BETTER
+        finals_test.run()
+    assert len(finals_test.rounds) == 4
+    assert finals_test.estimates().log_ratio("tf-default", INCUMBENT).n == 3
+    assert finals_test.verdicts()["tf-default"].code is VerdictCode.BETTER
 
 
 def test_a_workload_that_creeps_is_labelled() -> None:
@@ -196,7 +201,7 @@ def test_a_workload_that_creeps_is_labelled() -> None:
         return Round(slices={"a": slices})
 
     def found(*rounds: Round) -> str:
-        return next((w.found for w in evidence.of_rounds(rounds) if w.code is Code.NOT_STEADY), "")
+        return next((w.observation for w in evidence.round_warnings(rounds) if w.code is Code.NOT_STEADY), "")
 
     slower, level = round_(0.5, 0.5, 0.6, 0.6), round_(0.5, 0.5, 0.5, 0.5)
     assert found(slower, slower, slower) == "every round ended slower than it began"
@@ -209,26 +214,33 @@ def test_a_workload_that_creeps_is_labelled() -> None:
 
 
 def test_where_one_does_not_run_there_is_no_verdict_and_no_waiting() -> None:
-    made = contest(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.CRASHED}))
-    made.hold()
-    assert (made.ended, made.n_rounds) == ("failed", 2)
-    assert made.verdicts()["tf-default"].word is Word.UNDECIDED
+    finals_test = contest(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.CRASHED}))
+    finals_test.run()
+    assert (finals_test.end_reason, finals_test.n_rounds) == ("failed", 2)
+    assert finals_test.verdicts()["tf-default"].code is VerdictCode.UNDECIDED
 
 
 def test_laps_are_those_of_the_narrowest_interval_in_the_time_there_is() -> None:
     plan, cheap, slow = FinalsPlan(), Cost(start_s=4.0, step_s=0.3), Cost(start_s=10.0, step_s=2.6)
-    lucky = replace(UNKNOWN, process_sd=0.0006)
-    few, many = (fit_plan(plan, noise, [cheap] * 2, left_s=900.0, resident=None).laps for noise in (UNKNOWN, lucky))
+    low_process_noise = replace(PRIOR_NOISE, process_sd=0.0006)
+    few, many = (
+        choose_passes(plan, noise, [cheap] * 2, left_s=900.0, resident=None).passes
+        for noise in (PRIOR_NOISE, low_process_noise)
+    )
     assert 2 <= few < many
-    assert fit_plan(plan, lucky, [slow] * 2, left_s=60.0, resident=None).laps == 1
-    assert fit_plan(plan, replace(UNKNOWN, process_sd=0.1), [cheap] * 2, left_s=None, resident=3).resident == 3
-    assert fit_plan(plan, UNKNOWN, [cheap], left_s=None, resident=0).resident == 1
+    assert choose_passes(plan, low_process_noise, [slow] * 2, left_s=60.0, resident=None).passes == 1
+    assert (
+        choose_passes(plan, replace(PRIOR_NOISE, process_sd=0.1), [cheap] * 2, left_s=None, resident=3).max_resident
+        == 3
+    )
+    assert choose_passes(plan, PRIOR_NOISE, [cheap], left_s=None, resident=0).max_resident == 1
 
 
 def test_noise_takes_more_time_to_find_a_gain_in() -> None:
     costs = [Cost(start_s=1.5, step_s=0.3)] * 2
     quiet, noisy = (
-        needed_s(FinalsPlan(), replace(UNKNOWN, quad_sd=sd), costs, gain=0.03) for sd in (0.005, UNKNOWN.quad_sd)
+        required_time_s(FinalsPlan(), replace(PRIOR_NOISE, block_sd=sd), costs, gain=0.03)
+        for sd in (0.005, PRIOR_NOISE.block_sd)
     )
     assert quiet <= 4 * FinalsPlan().round_s(costs)
     assert noisy > 1.3 * quiet
@@ -241,139 +253,143 @@ THIRD, FOURTH = (setting(inter_op=n, intra_op=2, batch_size=8) for n in (3, 4))
 
 def of_four(
     rate: Callable[[Setting], float], *, budget_s: float | None = None, replicas: int = 0, **more: object
-) -> tuple[Contest, ScriptedLauncher]:
+) -> tuple[SequentialTest, ScriptedLauncher]:
     """Return a contest of the incumbent FAST against the default SLOW and two rivals, THIRD and FOURTH."""
     launcher = ScriptedLauncher(rate=rate, **more)  # type: ignore[arg-type]
     settings = {INCUMBENT: FAST, "tf-default": SLOW, "intel": THIRD, "tf-guide": FOURTH}
     began_s = launcher.now()
-    made = Contest(
+    finals_test = SequentialTest(
         contenders=[Contender(names=(name,), setting=each, deployment=Deployment()) for name, each in settings.items()],
         launcher=launcher,
-        replicas=[launcher] * replicas,
+        fork_launchers=[launcher] * replicas,
         plan=FinalsPlan(),
         objective=Objective.THROUGHPUT,
         rng=np.random.default_rng(0),
         left_s=lambda: None if budget_s is None else budget_s - (launcher.now() - began_s),
     )
-    return made, launcher
+    return finals_test, launcher
 
 
 def test_the_default_comes_first_and_rivals_follow_when_that_is_decided() -> None:
     rates = {FAST: 40.0, SLOW: 20.0, THIRD: 30.0, FOURTH: 40.0}
-    made, _ = of_four(rates.__getitem__, noise=0.008)
-    made.hold()
-    assert made.ended == "decided"
-    ran = [sorted(round_.slices) for round_ in made.rounds]
+    finals_test, _ = of_four(rates.__getitem__, noise=0.008)
+    finals_test.run()
+    assert finals_test.end_reason == "decided"
+    ran = [sorted(round_.slices) for round_ in finals_test.rounds]
     first = ran.index(sorted([INCUMBENT, "intel", "tf-guide"]))
     assert ran[:first] == [sorted([INCUMBENT, "tf-default"])] * first
     assert ran[-1] == sorted([INCUMBENT, "tf-guide"])  # of those that are decided nothing runs any more
-    words = {name: verdict.word for name, verdict in made.verdicts().items()}
-    assert words == {"tf-default": Word.BETTER, "intel": Word.BETTER, "tf-guide": Word.NO_DIFFERENCE}
+    words = {name: verdict.code for name, verdict in finals_test.verdicts().items()}
+    assert words == {
+        "tf-default": VerdictCode.BETTER,
+        "intel": VerdictCode.BETTER,
+        "tf-guide": VerdictCode.NO_DIFFERENCE,
+    }
 
 
 def test_half_of_the_time_is_the_primary_comparisons_alone() -> None:
-    made, launcher = of_four(lambda s: 20.0 + 0.4 * (s == FAST), budget_s=600.0, noise=0.1)
-    made.hold()
-    beside = [len(round_.slices) for round_ in made.rounds]
-    alone = beside.index(4)
-    assert beside[:alone] == [2] * alone
-    at_s = min(s.start_s for s in made.rounds[alone].slices[INCUMBENT])
+    finals_test, launcher = of_four(lambda s: 20.0 + 0.4 * (s == FAST), budget_s=600.0, noise=0.1)
+    finals_test.run()
+    contenders_per_round = [len(round_.slices) for round_ in finals_test.rounds]
+    alone = contenders_per_round.index(4)
+    assert contenders_per_round[:alone] == [2] * alone
+    at_s = min(s.start_s for s in finals_test.rounds[alone].slices[INCUMBENT])
     assert 300.0 <= at_s <= 340.0
-    assert made.ended == "time"
+    assert finals_test.end_reason == "time"
     assert launcher.now() <= 600.0
 
 
 def test_rivals_for_which_there_is_no_time_are_not_begun() -> None:
-    made, _ = of_four(lambda s: 20.0 + 0.4 * (s == FAST), budget_s=120.0, noise=0.1)
-    made.hold()
-    assert {len(round_.slices) for round_ in made.rounds} == {2}
-    assert made.verdicts()["intel"] == UNMEASURED
-    assert set(made.levels) == {"tf-default"}
+    finals_test, _ = of_four(lambda s: 20.0 + 0.4 * (s == FAST), budget_s=120.0, noise=0.1)
+    finals_test.run()
+    assert {len(round_.slices) for round_ in finals_test.rounds} == {2}
+    assert finals_test.verdicts()["intel"] == UNMEASURED
+    assert set(finals_test.levels) == {"tf-default"}
 
 
 def test_what_the_primary_claim_does_not_spend_is_passed_on() -> None:
     equal, _ = of_four(lambda _: 20.0, noise=0.004)
-    equal.hold()
+    equal.run()
     better, _ = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.004)
-    better.hold()
-    assert equal.verdicts()["tf-default"].word is Word.NO_DIFFERENCE
-    assert better.verdicts()["tf-default"].word is Word.BETTER
-    assert equal.alpha(equal.matches["intel"]) == pytest.approx(0.1 * 0.05 / 2)
-    assert better.alpha(better.matches["intel"]) == pytest.approx(0.05 / 2)
-    assert equal.alpha(equal.matches["tf-default"]) == pytest.approx(0.9 * 0.05)
+    better.run()
+    assert equal.verdicts()["tf-default"].code is VerdictCode.NO_DIFFERENCE
+    assert better.verdicts()["tf-default"].code is VerdictCode.BETTER
+    assert equal.alpha(equal.pairwise["intel"]) == pytest.approx(0.1 * 0.05 / 2)
+    assert better.alpha(better.pairwise["intel"]) == pytest.approx(0.05 / 2)
+    assert equal.alpha(equal.pairwise["tf-default"]) == pytest.approx(0.9 * 0.05)
 
 
 def test_the_first_round_is_of_fresh_processes_and_the_others_of_replicas_in_turn() -> None:
-    made, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
+    finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
     twins = [ScriptedLauncher(rate=launcher.rate, noise=0.01, seed=1 + i) for i in range(2)]
-    made.replicas = twins  # type: ignore[assignment]
-    made.hold()
-    assert [round_.fresh for round_ in made.rounds[:4]] == [True, False, False, False]
-    assert all(twin.launched for twin in twins)
-    assert Round.from_dict(made.rounds[1].to_dict()).fresh is False
+    finals_test.fork_launchers = twins  # type: ignore[assignment]
+    finals_test.run()
+    assert [round_.fresh for round_ in finals_test.rounds[:4]] == [True, False, False, False]
+    assert all(replica.launched for replica in twins)
+    assert Round.from_dict(finals_test.rounds[1].to_dict()).fresh is False
 
 
 def test_forked_processes_that_are_not_like_fresh_ones_do_not_count() -> None:
-    said: list[str] = []
-    made, launcher = of_four(lambda _: 20.0, noise=0.004)
-    made.replicas = [ScriptedLauncher(rate=lambda s: 20.0 + 4.0 * (s == FAST), noise=0.004, seed=1)]  # type: ignore[list-item]
-    made.say = said.append
-    made.hold()
-    assert FORKS_DIFFER.text in said[0]
-    assert [FORKS_DIFFER in r.interruptions for r in made.rounds] == [not r.fresh for r in made.rounds]
-    assert sum(r.fresh for r in made.rounds) >= 3
-    assert made.verdicts()["tf-default"].word is Word.NO_DIFFERENCE
+    lines: list[str] = []
+    finals_test, launcher = of_four(lambda _: 20.0, noise=0.004)
+    finals_test.fork_launchers = [ScriptedLauncher(rate=lambda s: 20.0 + 4.0 * (s == FAST), noise=0.004, seed=1)]  # type: ignore[list-item]
+    finals_test.notify = lines.append
+    finals_test.run()
+    assert FORKS_DIFFER.text in lines[0]
+    assert [FORKS_DIFFER in r.interruptions for r in finals_test.rounds] == [not r.fresh for r in finals_test.rounds]
+    assert sum(r.fresh for r in finals_test.rounds) >= 3
+    assert finals_test.verdicts()["tf-default"].code is VerdictCode.NO_DIFFERENCE
     assert launcher.live == 0
 
 
 def test_forks_serve_once_a_fresh_round_counts() -> None:
     """Without one there is nothing that they could be checked against."""
     failing = {SLOW: Status.CRASHED}
-    made, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, failures=failing)
-    made.replicas = [ScriptedLauncher(rate=launcher.rate, noise=0.01, seed=1)]  # type: ignore[list-item]
-    made.begin([made.contenders[1]])
-    made.hold_round(made.line_up())
+    finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, failures=failing)
+    finals_test.fork_launchers = [ScriptedLauncher(rate=launcher.rate, noise=0.01, seed=1)]  # type: ignore[list-item]
+    finals_test.open_tests([finals_test.contenders[1]])
+    finals_test.run_round(finals_test.active_contenders())
     failing.clear()  # it was an accident
-    made.hold_round(made.line_up())
-    made.hold_round(made.line_up())
-    assert [round_.fresh for round_ in made.rounds] == [True, True, False]
+    finals_test.run_round(finals_test.active_contenders())
+    finals_test.run_round(finals_test.active_contenders())
+    assert [round_.fresh for round_ in finals_test.rounds] == [True, True, False]
 
 
 def test_finals_do_not_end_while_forks_are_under_suspicion() -> None:
     """The time is used up with five rounds; the sixth asks fresh processes once more."""
-    made, _ = of_four(lambda _: 20.0, noise=0.004)
+    finals_test, _ = of_four(lambda _: 20.0, noise=0.004)
     forks = ScriptedLauncher(rate=lambda s: 20.0 + 4.0 * (s == FAST), noise=0.004, seed=1)
-    made.replicas = [forks]  # type: ignore[list-item]
-    made.left_s = lambda: 1e3 if len(made.rounds) < 5 else 0.0
-    made.hold()
-    assert [round_.fresh for round_ in made.rounds] == [True, False, False, False, False, True]
-    assert made.verdicts()["tf-default"].word is not Word.BETTER
-    assert made.ended == "time"
+    finals_test.fork_launchers = [forks]  # type: ignore[list-item]
+    finals_test.left_s = lambda: 1e3 if len(finals_test.rounds) < 5 else 0.0
+    finals_test.run()
+    assert [round_.fresh for round_ in finals_test.rounds] == [True, False, False, False, False, True]
+    assert finals_test.verdicts()["tf-default"].code is not VerdictCode.BETTER
+    assert finals_test.end_reason == "time"
 
 
 def test_error_that_is_spent_is_not_spent_again() -> None:
-    match = Match(rival="tf-default", planned=6)
+    match = PairwiseTest(rival="tf-default", planned_rounds=6)
     open_one = Estimate(mean=0.01, se=0.02, n=5, df=4)
-    match.look(open_one, first=3, alpha=0.05, margin=0.02, last=False)
+    match.analyse(open_one, first=3, alpha=0.05, margin=0.02, last=False)
     assert match.is_open
-    match.look(replace(open_one, n=6, df=5), first=3, alpha=0.05, margin=0.02, last=False)
-    assert match.spent
+    match.analyse(replace(open_one, n=6, df=5), first=3, alpha=0.05, margin=0.02, last=False)
+    assert match.is_alpha_spent
     assert not match.is_open
-    assert match.verdict.word is Word.UNDECIDED
-    match.forget()
+    assert match.verdict.code is VerdictCode.UNDECIDED
+    match.reset()
     assert match.is_open
 
 
 def test_equal_processes_are_seldom_said_to_differ() -> None:
     rng, n = np.random.default_rng(0), 4000
-    wrong = sum(differ(rng.normal(0, 1, 1), rng.normal(0, 1, 8)) for _ in range(n)) / n
+    wrong = sum(differ_significantly(rng.normal(0, 1, 1), rng.normal(0, 1, 8)) for _ in range(n)) / n
     assert wrong == pytest.approx(0.01, abs=3 * (0.01 * 0.99 / n) ** 0.5)
-    assert differ(np.array([1.0]), rng.normal(0, 0.01, 8))
-    assert not differ(np.array([1.0]), rng.normal(0, 0.01, 3))
+    assert differ_significantly(np.array([1.0]), rng.normal(0, 0.01, 8))
+    assert not differ_significantly(np.array([1.0]), rng.normal(0, 0.01, 3))
 
 
 def test_a_fork_server_that_dies_between_rounds_leaves_the_finals_to_fresh_processes() -> None:
-    said: list[str] = []
+    lines: list[str] = []
 
     class Dying(ScriptedLauncher):
         def launch(self, setting: Setting, deployment: object) -> ScriptedProcess:
@@ -381,31 +397,31 @@ def test_a_fork_server_that_dies_between_rounds_leaves_the_finals_to_fresh_proce
                 raise TunerError("the fork server died twice", "run with --launcher fresh")
             return super().launch(setting, Deployment())
 
-    made, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
-    made.replicas = [Dying(rate=launcher.rate, noise=0.01)]
-    made.say = said.append
-    made.hold()
-    assert said == ["the finals go on with fresh processes: the fork server died twice"]
-    assert [r.fresh for r in made.rounds[:4]] == [True, False, False, True]
-    assert made.verdicts()["tf-default"].word is Word.BETTER
+    finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
+    finals_test.fork_launchers = [Dying(rate=launcher.rate, noise=0.01)]
+    finals_test.notify = lines.append
+    finals_test.run()
+    assert lines == ["the finals go on with fresh processes: the fork server died twice"]
+    assert [r.fresh for r in finals_test.rounds[:4]] == [True, False, False, True]
+    assert finals_test.verdicts()["tf-default"].code is VerdictCode.BETTER
 
 
 def test_a_rival_that_does_not_run_costs_only_itself() -> None:
-    made, _ = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, failures={THIRD: Status.CRASHED})
-    made.hold()
-    words = {name: verdict.word for name, verdict in made.verdicts().items()}
-    assert words == {"tf-default": Word.BETTER, "intel": Word.UNDECIDED, "tf-guide": Word.BETTER}
-    assert made.ended == "decided"
+    finals_test, _ = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, failures={THIRD: Status.CRASHED})
+    finals_test.run()
+    words = {name: verdict.code for name, verdict in finals_test.verdicts().items()}
+    assert words == {"tf-default": VerdictCode.BETTER, "intel": VerdictCode.UNDECIDED, "tf-guide": VerdictCode.BETTER}
+    assert finals_test.end_reason == "decided"
 
 
 def test_a_round_takes_about_as_long_as_is_said() -> None:
     launcher = ScriptedLauncher(rate=lambda _: 25.0, start_s=4.0)
-    plan = FinalsPlan(laps=3, parallel=1)
+    plan = FinalsPlan(passes=3, n_parallel_starts=1)
     one = Contender(names=("a",), setting=FAST, deployment=Deployment())
     other = Contender(names=("b",), setting=SLOW, deployment=Deployment())
     finals.run_round([one, other], launcher, plan, np.random.default_rng(0))
-    said = plan.round_s([Cost(start_s=4.5, step_s=8 / 25)] * 2)
-    assert launcher.now() == pytest.approx(said, rel=0.1)
+    lines = plan.round_s([Cost(start_s=4.5, step_s=8 / 25)] * 2)
+    assert launcher.now() == pytest.approx(lines, rel=0.1)
 
 
 # ---- comparisons ---------------------------------------------------------------------------------------------
@@ -421,15 +437,15 @@ class Resolved:
         """Refuse nothing."""
 
 
-def named(text: str, space: Space, machine: Machine, tmp_path: Path) -> Side:
-    return sides.side(text, Resolved(space, machine), f"sqlite:///{tmp_path}/none.db")  # type: ignore[arg-type]
+def named(text: str, space: Space, machine: Machine, tmp_path: Path) -> ComparedSetting:
+    return sides.parse_compared(text, Resolved(space, machine), f"sqlite:///{tmp_path}/none.db")  # type: ignore[arg-type]
 
 
 def test_a_side_is_a_baseline_or_some_values(space: Space, machine: Machine, tmp_path: Path) -> None:
     assert named("intel", space, machine, tmp_path).setting == space.baselines["intel"]
-    made = named("inter_op=1,batch_size=4", space, machine, tmp_path)
-    assert made.setting == space.reference.with_values(inter_op=1, batch_size=4)
-    assert made.deployment.env["TF_NUM_INTEROP_THREADS"] == "1"
+    finals_test = named("inter_op=1,batch_size=4", space, machine, tmp_path)
+    assert finals_test.setting == space.reference.with_values(inter_op=1, batch_size=4)
+    assert finals_test.deployment.env["TF_NUM_INTEROP_THREADS"] == "1"
     default = named("tf-default", space, machine, tmp_path)
     assert not default.deployment.env  # as users run it: nothing is set
 
@@ -461,7 +477,7 @@ def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
         Contender(names=(B,), setting=FAST, deployment=Deployment()),
         Contender(names=(A,), setting=SLOW, deployment=Deployment()),
     ]
-    made = Contest(
+    finals_test = SequentialTest(
         contenders=contenders,
         launcher=launcher,
         plan=FinalsPlan(),
@@ -469,19 +485,19 @@ def compared(rate: Callable[[Setting], float], **more: object) -> Comparison:
         rng=np.random.default_rng(0),
         left_s=lambda: None,
     )
-    made.hold()
+    finals_test.run()
     return Comparison(
-        a=Side(asked="tf-default", setting=SLOW, deployment=Deployment()),
-        b=Side(asked="intra_op=2", setting=FAST, deployment=Deployment()),
+        a=ComparedSetting(name="tf-default", setting=SLOW, deployment=Deployment()),
+        b=ComparedSetting(name="intra_op=2", setting=FAST, deployment=Deployment()),
         objective=Objective.THROUGHPUT,
-        rounds=made.rounds,
-        n_rounds=made.n_rounds,
+        rounds=finals_test.rounds,
+        n_rounds=finals_test.n_rounds,
         margin=MARGIN,
-        level=made.levels.get(A),
-        verdict=made.verdicts()[A],
-        ended=made.ended,
-        seen=QUIET,
-        failures={name: text for r in made.rounds for name, text in r.failures.items()},
+        level=finals_test.levels.get(A),
+        verdict=finals_test.verdicts()[A],
+        ended=finals_test.end_reason,
+        conditions=QUIET,
+        failures={name: text for r in finals_test.rounds for name, text in r.failures.items()},
     )
 
 
@@ -496,7 +512,7 @@ def test_the_document_of_a_comparison_keeps_the_contract() -> None:
     document = describe(compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
     assert document.a == SLOW.to_dict()
     assert document.b == FAST.to_dict()
-    assert document.word == "better"
+    assert document.code == "better"
     assert document.low < document.speedup < document.high
     assert document.speedup == pytest.approx(2.0, rel=0.02)
     assert document.reason is None
@@ -507,7 +523,7 @@ def test_the_document_of_a_comparison_keeps_the_contract() -> None:
 
 def test_an_undecided_comparison_gives_its_reason_and_no_figure_of_its_own() -> None:
     document = describe(compared(lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.3))
-    assert document.word == "undecided"
+    assert document.code == "undecided"
     assert document.reason == "40 rounds leave open whether the difference matters: give a longer --time-budget"
     text = text_of(document)
     assert "between" in text
@@ -516,7 +532,7 @@ def test_an_undecided_comparison_gives_its_reason_and_no_figure_of_its_own() -> 
 
 def test_a_machine_too_restless_for_any_number() -> None:
     document = describe(compared(lambda _: 20.0, process_noise=1.0))
-    assert (document.word, document.speedup, document.low, document.high) == (
+    assert (document.code, document.speedup, document.low, document.high) == (
         "undecided",
         None,
         None,
@@ -528,18 +544,18 @@ def test_a_machine_too_restless_for_any_number() -> None:
 
 def test_a_side_that_does_not_run_is_named() -> None:
     document = describe(compared(lambda _: 20.0, failures={FAST: Status.OOM}))
-    assert document.word == "undecided"
+    assert document.code == "undecided"
     assert document.failures == {"b": "oom: scripted oom"}
     assert document.reason == "b did not run"
     assert "b oom: scripted oom" in text_of(document)
 
 
 def test_where_neither_side_runs_the_tool_fails() -> None:
-    made = contest(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.OOM, SLOW: Status.FAILED}))
-    made.hold()
-    assert made.ended == "failed"
+    finals_test = contest(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.OOM, SLOW: Status.FAILED}))
+    finals_test.run()
+    assert finals_test.end_reason == "failed"
     with pytest.raises(TunerError, match="both failed: scripted failed; oom: scripted oom"):
-        check_ran(made.rounds)
+        check_ran(finals_test.rounds)
 
 
 def test_two_rounds_are_said_to_be_too_few() -> None:
@@ -549,29 +565,29 @@ def test_two_rounds_are_said_to_be_too_few() -> None:
 
 def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
     comparison = compared(lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
-    whole = Together(verdict=comparison.verdict, n=1)
-    result = check.describe(Checkup(study="made", comparison=comparison, whole=whole))
+    whole = PooledVerdict(verdict=comparison.verdict, n=1)
+    result = check.describe(StudyCheck(study="made", comparison=comparison, pooled=whole))
     assert isinstance(result, CheckResult)
-    assert (result.study, result.helps, result.limits, result.word) == ("made", True, None, Word.BETTER)
+    assert (result.study, result.helps, result.limits, result.code) == ("made", True, None, VerdictCode.BETTER)
     assert checked_text(result).startswith("all sessions together: better  2.0")
-    nothing = check.describe(Checkup(study="made", comparison=None))
+    nothing = check.describe(StudyCheck(study="made", comparison=None))
     assert isinstance(nothing, NothingToCheck)
     for document in (result, nothing):
         validator("check").validate(json.loads(msgspec.json.encode(document)))
 
 
 def test_an_undecided_figure_is_an_interval() -> None:
-    open_ = Verdict(speedup=1.02, low=0.98, high=1.06, word=Word.UNDECIDED)
+    open_ = Verdict(speedup=1.02, low=0.98, high=1.06, code=VerdictCode.UNDECIDED)
     assert speedup_text(open_) == "between 0.98 and 1.06"
-    sure = Verdict(speedup=1.05, low=1.03, high=1.07, word=Word.BETTER)
-    assert speedup_text(sure) == "1.05 [1.03, 1.07]"
+    decided = Verdict(speedup=1.05, low=1.03, high=1.07, code=VerdictCode.BETTER)
+    assert speedup_text(decided) == "1.05 [1.03, 1.07]"
 
 
 def test_steps_are_in_the_tails_only_from_rounds_that_count() -> None:
     def round_(step_s: float, *interruptions: Interruption) -> Round:
-        made = Slice(start_s=0.0, elapsed_s=70 * step_s, n_steps=70, step_s=(step_s,) * 70)
-        return Round(slices={"a": [made]}, memory={"a": 1000}, interruptions=list(interruptions))
+        finals_test = Slice(start_s=0.0, elapsed_s=70 * step_s, n_steps=70, step_s=(step_s,) * 70)
+        return Round(slices={"a": [finals_test]}, memory={"a": 1000}, interruptions=list(interruptions))
 
-    found = evidence.tail([round_(0.01), round_(5.0, Interruption(Kind.ASLEEP, "slept"))], "a")
+    found = evidence.tail([round_(0.01), round_(5.0, Interruption(Kind.SUSPENDED, "slept"))], "a")
     assert found.p90 == pytest.approx(10.0)
     assert (found.p99, found.n_steps, found.peak_memory_bytes) == (None, 70, 1000)

@@ -14,12 +14,12 @@ from tuner.space.deployment import Deployment
 from tuner.space.values import Value
 
 Effective = Mapping[str, Any]
-Judgement = tuple[bool | None, str]
+AuditAnswer = tuple[bool | None, str]
 """Whether it took effect (None: unknown), and what was seen, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class AuditCase:
     """What a knob is judged by: the setting's values, what deploys them, what the process reports, and where it is.
 
     `build` is the framework's own, and `libraries` what can be preloaded, by the value that asks for it.
@@ -33,20 +33,20 @@ class Case:
     libraries: Mapping[str, str]
 
 
-Judge = Callable[[Case], Judgement]
+Audit = Callable[[AuditCase], AuditAnswer]
 
 
-def mask(case: Case) -> Judgement:
+def mask(case: AuditCase) -> AuditAnswer:
     """Judge the CPUs that the process may use."""
     return case.effective["mask"] == case.values["cpus"], f"the process may use CPUs {case.effective['mask']}"
 
 
-def malloc(case: Case) -> Judgement:
+def malloc(case: AuditCase) -> AuditAnswer:
     """Judge the allocator by the files that are mapped into the process."""
     loaded = case.effective["malloc"]
     return any(str(case.values["malloc"]) in path for path in loaded), f"loaded: {', '.join(loaded) or 'none'}"
 
 
-def untold(_: Case) -> Judgement:
+def unobservable(_: AuditCase) -> AuditAnswer:
     """Return that the process does not tell."""
     return None, "the process does not tell"

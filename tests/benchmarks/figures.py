@@ -7,9 +7,9 @@ import sys
 from dataclasses import dataclass
 
 from tuner.job.job import Job, prepare
-from tuner.job.request import Request, check
+from tuner.job.request import SearchRequest, parse_request
 from tuner.trial.launcher import Target
-from tuner.workload.asked import Asked
+from tuner.workload.spec import WorkloadSpec
 
 OPENMP_PYTHON = os.environ.get("TFTUNE_OPENMP_PYTHON", ".openmp/bin/python")
 BUILDS = {"stock": sys.executable, "OpenMP": OPENMP_PYTHON}
@@ -19,18 +19,18 @@ BUILDS = {"stock": sys.executable, "OpenMP": OPENMP_PYTHON}
 class Figure:
     """One line of the table."""
 
-    what: str
-    found: str
+    description: str
+    measured: str
     target: str = ""
     met: bool = True
 
     def row(self) -> str:
         """Return it as a row of Markdown."""
-        return f"| {self.what} | {self.found} | {self.target} | {'' if self.met else '**missed**'} |"
+        return f"| {self.description} | {self.measured} | {self.target} | {'' if self.met else '**missed**'} |"
 
 
 def job_on(python: str, workload: str = "resnet50") -> tuple[Job, Target]:
     """Return a job on an interpreter, its model exported, and the target of its processes."""
-    job = prepare(check(Request(workload=Asked.named(workload), python=python), stores=False))
+    job = prepare(parse_request(SearchRequest(workload=WorkloadSpec.of_name(workload), python=python), stores=False))
     job.export()
     return job, job.target()

@@ -10,13 +10,13 @@ import numpy as np
 from tuner.errors import TunerError
 from tuner.job.events import NoiseEvents
 from tuner.job.job import prepare
-from tuner.job.request import Checked
+from tuner.job.request import ParsedRequest
 from tuner.machine.conditions import Conditions
-from tuner.machine.exclusive import measuring_alone
-from tuner.measure.noise import gauge, slice_sd
+from tuner.machine.locks import machine_lock
+from tuner.measure.noise import estimate_noise, slice_sd
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
-from tuner.measure.planning import USUAL_ROUNDS, FinalsPlan
-from tuner.measure.warning import merge, of_conditions
+from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
+from tuner.measure.warning import condition_warnings, merge
 from tuner.report import evidence
 from tuner.report.result.comparison import NoiseReport, PairResult
 from tuner.report.result.study import WarningResult
@@ -35,7 +35,7 @@ FEWEST_PAIRS, MOST_PAIRS = 2, 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gauged:
+class Calibration:
     """What was found: pairs of fresh processes, each pair's own ratio, and the noise that they show together.
 
     `floor` is what A against A stays below in finals of the default budget, and `detectable` the smallest gain that
@@ -43,30 +43,30 @@ class Gauged:
     """
 
     noise: Noise
-    ratios: list[Estimate]
+    pair_ratios: list[Estimate]
     unpaired_sd: float
     floor: float
-    detectable: float
+    detectable_gain: float
     rounds: int
-    seen: Conditions
+    conditions: Conditions
     pairs: list[Pair]
 
 
-def noise_of(
-    checked: Checked,
+def calibrate(
+    checked: ParsedRequest,
     *,
     wait: bool,
     events: NoiseEvents,
-) -> Gauged:
+) -> Calibration:
     """Measure A against A in fresh pairs until the budget ends."""
     budget_s = checked.budget.time_s
     pairs: list[Pair] = []
     ratios: list[Estimate] = []
-    with measuring_alone(wait=wait, waiting=events.waiting):
+    with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
         events.prepared(job)
         setting = job.space.reference
-        same = (setting, job.space.deployment(setting))
+        default = (setting, job.space.deployment(setting))
         began_s = time.monotonic()
         launcher = job.launcher(deadline_s=checked.deadline_s)
         watch = job.device.watch(job.machine)
@@ -76,28 +76,28 @@ def noise_of(
             if len(pairs) >= FEWEST_PAIRS and left_s is not None and left_s < longest_s:
                 break
             pair_began_s = time.monotonic()
-            pairs.append(_pair(launcher, same))
+            pairs.append(_pair(launcher, default))
             longest_s = max(longest_s, time.monotonic() - pair_began_s)
             batch_sizes = (setting.batch_size, setting.batch_size)
             ratios.append(estimate(log_ratios(pairs[-1], job.objective, batch_sizes=batch_sizes)))
-            events.pair_ends(len(pairs), ratios[-1])
-        seen = watch.seen()
-    noise, slices = gauge(pairs, job.objective, batch_size=setting.batch_size), FinalsPlan().slices
-    return Gauged(
+            events.pair_ended(len(pairs), ratios[-1])
+        conditions = watch.conditions()
+    noise, slices = estimate_noise(pairs, job.objective, batch_size=setting.batch_size), FinalsPlan().slices_per_round
+    return Calibration(
         noise=noise,
-        ratios=ratios,
+        pair_ratios=ratios,
         unpaired_sd=slice_sd(pairs, job.objective, batch_size=setting.batch_size),
-        floor=noise.floor(rounds=USUAL_ROUNDS, slices=slices),
-        detectable=noise.detectable(rounds=USUAL_ROUNDS, slices=slices, margin=MARGIN),
-        rounds=USUAL_ROUNDS,
-        seen=seen,
+        floor=noise.floor(rounds=TYPICAL_ROUNDS, slices=slices),
+        detectable_gain=noise.detectable_gain(rounds=TYPICAL_ROUNDS, slices=slices, margin=MARGIN),
+        rounds=TYPICAL_ROUNDS,
+        conditions=conditions,
         pairs=pairs,
     )
 
 
-def _pair(launcher: Launcher, same: tuple[Setting, Deployment]) -> Pair:
+def _pair(launcher: Launcher, default: tuple[Setting, Deployment]) -> Pair:
     """Return the pair of two fresh processes of one setting."""
-    started = start_together(launcher, [same, same], parallel=2)
+    started = start_together(launcher, [default, default], parallel=2)
     try:
         failed = next((each.failure for each in started if each.failure is not None), None)
         if failed is not None:
@@ -108,7 +108,7 @@ def _pair(launcher: Launcher, same: tuple[Setting, Deployment]) -> Pair:
         return measure_pair(
             a.process,
             b.process,
-            PairPlan(min_quads=1 if isinstance(launcher, CommandLauncher) else 2, max_quads=99),
+            PairPlan(min_blocks=1 if isinstance(launcher, CommandLauncher) else 2, max_blocks=99),
             step_s=(a.facts.step_s, b.facts.step_s),
             enough=lambda pair: pair.is_long(PAIR_S),
         )
@@ -119,22 +119,26 @@ def _pair(launcher: Launcher, same: tuple[Setting, Deployment]) -> Pair:
             each.process.close()
 
 
-def describe(made: Gauged) -> NoiseReport:
+def describe(calibration: Calibration) -> NoiseReport:
     """Return what is published of the noise of a machine."""
     pairs = []
-    for each in made.ratios:
+    for each in calibration.pair_ratios:
         low, high = each.interval()
-        pairs.append(PairResult(ratio=each.ratio, low=low, high=high, se=each.se, n_quads=each.n))
-    warnings = merge(of_conditions(made.seen), evidence.of_noise(made.noise, made.floor), evidence.of_pairs(made.pairs))
+        pairs.append(PairResult(ratio=each.ratio, low=low, high=high, se=each.se, n_blocks=each.n))
+    warnings = merge(
+        condition_warnings(calibration.conditions),
+        evidence.noise_warnings(calibration.noise, calibration.floor),
+        evidence.pair_warnings(calibration.pairs),
+    )
     return NoiseReport(
-        noise=Noise(**made.noise.to_dict()),
-        unpaired_sd=made.unpaired_sd,
-        between_sd=float(np.std([each.mean for each in made.ratios], ddof=1)),
+        noise=calibration.noise.rounded(),
+        unpaired_sd=calibration.unpaired_sd,
+        between_sd=float(np.std([each.mean for each in calibration.pair_ratios], ddof=1)),
         pairs=tuple(pairs),
-        rounds=made.rounds,
-        floor=made.floor,
-        detectable=made.detectable,
-        conditions=Conditions(**made.seen.to_dict()),
+        rounds=calibration.rounds,
+        floor=calibration.floor,
+        detectable=calibration.detectable_gain,
+        conditions=Conditions(**calibration.conditions.to_dict()),
         warnings=tuple(WarningResult.of(warning) for warning in warnings),
-        timed_s=round(sum(pair.timed_s for pair in made.pairs), 3),
+        timed_s=round(sum(pair.timed_s for pair in calibration.pairs), 3),
     )

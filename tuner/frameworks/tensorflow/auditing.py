@@ -7,23 +7,23 @@ import re
 from tuner.frameworks.tensorflow.affinity import binding_of
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.openmp import rejections
-from tuner.space.judging import Case, Judge, Judgement
+from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 
 
-def _threads(case: Case) -> dict[str, int]:
+def _threads(case: AuditCase) -> dict[str, int]:
     """Return the threads by name that are looked at for the pools."""
     context = case.effective["context"]
-    found: dict[str, int] = case.effective["threads"] if context["created"] is None else context["names"]
-    return found
+    counts: dict[str, int] = case.effective["threads"] if context["created"] is None else context["names"]
+    return counts
 
 
-def pool(name: str, variable: str) -> Judge:
+def pool(name: str, variable: str) -> Audit:
     """Return the judge of a pool's size, by the threads that the creation of the context started."""
 
-    def judge(case: Case) -> Judgement:
-        own, shape = case.effective["getters"][name], case.build.pools
-        if own and own != case.values[name]:
-            return False, f"the workload itself sets {own} threads, so that {variable} has no effect"
+    def judge(case: AuditCase) -> AuditAnswer:
+        set_by_workload, shape = case.effective["getters"][name], case.build.pools
+        if set_by_workload and set_by_workload != case.values[name]:
+            return False, f"the workload itself sets {set_by_workload} threads, so that {variable} has no effect"
         if shape is None:
             return None, "the threads of this TensorFlow's pools cannot be told apart"
         created = case.effective["context"]["created"]
@@ -41,10 +41,10 @@ def pool(name: str, variable: str) -> Judge:
     return judge
 
 
-def openmp_number(name: str, variable: str) -> Judge:
+def openmp_number(name: str, variable: str) -> Audit:
     """Return the judge of a number by what the OpenMP library prints of its settings."""
 
-    def judge(case: Case) -> Judgement:
+    def judge(case: AuditCase) -> AuditAnswer:
         if not case.effective["openmp"]["libraries"]:
             return False, "no OpenMP library is loaded"
         printed = case.effective["openmp"]["settings"].get(variable)
@@ -57,7 +57,7 @@ def openmp_number(name: str, variable: str) -> Judge:
     return judge
 
 
-def openmp_binding(case: Case) -> Judgement:
+def openmp_binding(case: AuditCase) -> AuditAnswer:
     """Judge where threads are bound by their masks: those that operators run on, and those that came with them."""
     refused = rejections(case.effective["openmp"]["warnings"])
     if refused:
@@ -67,10 +67,10 @@ def openmp_binding(case: Case) -> Judgement:
     binding = binding_of(case.build, case.machine, case.libraries, case.values, case.deployment)
     allowed = parse_list(case.effective["mask"])
     pools = case.effective["pools"]
-    seen = {tuple(sorted(parse_list(mask))) for mask in [*pools["framework"], *pools["later"]]}
-    narrow = {cpus for cpus in seen if len(cpus) < len(allowed)}
+    masks = {tuple(sorted(parse_list(mask))) for mask in [*pools["framework"], *pools["later"]]}
+    narrow = {cpus for cpus in masks if len(cpus) < len(allowed)}
     if binding is None or len(allowed) == 1:
-        return None, f"threads run on CPUs {_places(seen)}"
+        return None, f"threads run on CPUs {_places(masks)}"
     if not narrow:
         if binding.binds(len(allowed)):
             return None, "no thread is bound yet: no operator of this workload ran in parallel"
@@ -79,14 +79,14 @@ def openmp_binding(case: Case) -> Judgement:
     return right, f"threads are bound to CPUs {_places(narrow)}" + ("" if right else f", not {_places(binding.places)}")
 
 
-def openmp_library(case: Case) -> Judgement:
+def openmp_library(case: AuditCase) -> AuditAnswer:
     """Judge the OpenMP library by the files that are mapped into the process."""
     loaded = case.effective["openmp"]["libraries"]
-    wanted = case.libraries[str(case.values["openmp_library"])]
-    return wanted in loaded, f"loaded: {', '.join(loaded) or 'none'}"
+    expected_library = case.libraries[str(case.values["openmp_library"])]
+    return expected_library in loaded, f"loaded: {', '.join(loaded) or 'none'}"
 
 
-def onednn(case: Case) -> Judgement:
+def onednn(case: AuditCase) -> AuditAnswer:
     """Judge oneDNN by what TensorFlow says."""
     is_on = case.effective["onednn"]
     if is_on is None:
@@ -94,7 +94,7 @@ def onednn(case: Case) -> Judgement:
     return is_on == bool(case.values["onednn"]), f"TensorFlow says oneDNN is {'on' if is_on else 'off'}"
 
 
-def xla(case: Case) -> Judgement:
+def xla(case: AuditCase) -> AuditAnswer:
     """Judge XLA by its own log."""
     if case.effective["xla"]:
         return True, "XLA compiled a cluster"

@@ -32,31 +32,31 @@ from tuner.measure.finals import Contender, Round
 from tuner.measure.interruption import FORKS_DIFFER
 from tuner.measure.objective import Objective
 from tuner.measure.planning import PRIMARY_TIME, FinalsPlan
-from tuner.measure.recommendation import Standing
-from tuner.stats.equivalence import CLAIMS, MARGIN, UNMEASURED, Verdict, Word, judge
+from tuner.measure.recommendation import FinalsEstimates
+from tuner.stats.equivalence import DIFFERENCES, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
 from tuner.stats.estimate import Array, Estimate, p_of_equal_means
-from tuner.stats.sequential import Looks
+from tuner.stats.sequential import AlphaSpending
 from tuner.trial.launcher import Launcher
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
-FEWEST = 2
+MIN_ROUNDS = 2
 """The fewest rounds that have an interval."""
 _ALPHA = 0.05
 _PRIMARY_SHARE = 0.9  # of α
 # Student's quantiles at the levels of a Brownian motion are a little too small where the variance is estimated from few
 # rounds: what is spent is exceeded by up to 20 % (200,000 simulated contests of 2 to 40 rounds). So less is spent.
-_STUDENT = 0.85
-_MOST_INTERRUPTED = 3
+_STUDENT_ALPHA_FACTOR = 0.85
+_MAX_INTERRUPTED_ROUNDS = 3
 _RHO = 2.0  # how the error is spent over the looks
-_SPARE = 1.1  # rounds that are planned over those that there seems to be time for
-_WORTHWHILE = 8  # rounds: rivals for which there is no time for so many are not compared with
+_PLANNED_ROUNDS_FACTOR = 1.1  # rounds that are planned over those that there seems to be time for
+_MIN_RIVAL_ROUNDS = 8  # rounds: rivals for which there is no time for so many are not compared with
 _CHECK_ALPHA = 0.01  # the error of saying that forked processes differ from fresh ones
-_CHECK_FROM = 4  # rounds of forked processes
+_MIN_FORKED_ROUNDS = 4  # rounds of forked processes
 
 
 @dataclass(slots=True, kw_only=True)
-class Match:
+class PairwiseTest:
     """The incumbent against one rival: the level of its interval at the last look, and what it says.
 
     `planned` is the number of rounds that there was time for at the first look; it and `level` are None before that.
@@ -64,35 +64,37 @@ class Match:
     """
 
     rival: str
-    planned: int | None = None
+    planned_rounds: int | None = None
     level: float | None = None
     verdict: Verdict = UNMEASURED
-    spent: bool = False
-    closed: bool = False
+    is_alpha_spent: bool = False
+    cannot_run: bool = False
 
     @property
     def is_open(self) -> bool:
         """Return whether a further round could change anything."""
-        return not self.closed and not self.spent and self.verdict.word is Word.UNDECIDED
+        return not self.cannot_run and not self.is_alpha_spent and self.verdict.code is VerdictCode.UNDECIDED
 
-    def look(self, estimate: Estimate, *, first: int, alpha: float, margin: float, last: bool) -> None:
+    def analyse(self, estimate: Estimate, *, first: int, alpha: float, margin: float, last: bool) -> None:
         """Judge what is known after one more round, from the `first` on; the `last` look spends the rest of `alpha`.
 
         What was planned stays: error that is spent is spent.
         """
-        assert self.planned is not None  # before a first look it is planned how many there will be
-        looks = Looks(first=min(first, estimate.n), planned=self.planned, alpha=alpha, rho=_RHO)
+        assert self.planned_rounds is not None  # before a first look it is planned how many there will be
+        looks = AlphaSpending(
+            first_look=min(first, estimate.n), planned_looks=self.planned_rounds, alpha=alpha, rho=_RHO
+        )
         self.level = looks.level(estimate.n, last=last)
-        self.spent = last or estimate.n >= self.planned
-        self.verdict = judge(estimate, level=self.level, margin=margin)
+        self.is_alpha_spent = last or estimate.n >= self.planned_rounds
+        self.verdict = verdict_on(estimate, level=self.level, margin=margin)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew: what was said rests on rounds that do not count."""
-        self.planned, self.level, self.verdict, self.spent = None, None, UNMEASURED, False
+        self.planned_rounds, self.level, self.verdict, self.is_alpha_spent = None, None, UNMEASURED, False
 
 
 @dataclass(slots=True, kw_only=True)
-class Contest:
+class SequentialTest:
     """The rounds so far, and what they say.
 
     The first contender is the incumbent, the second the framework's default: theirs is the primary comparison. The
@@ -107,15 +109,15 @@ class Contest:
     objective: Objective
     rng: np.random.Generator
     left_s: Callable[[], float | None]
-    replicas: Sequence[Launcher] = ()
+    fork_launchers: Sequence[Launcher] = ()
     margin: float = MARGIN
-    say: Say = lambda _: None
+    notify: Notify = lambda _: None
     rounds: list[Round] = field(default_factory=list)
-    matches: dict[str, Match] = field(default_factory=dict)
+    pairwise: dict[str, PairwiseTest] = field(default_factory=dict)
     """Those that were begun, by the first name of the rival."""
-    ended: str = ""
+    end_reason: str = ""
     """Why there are no more rounds: "decided", "time", "rounds" or "failed"."""
-    _suspicious: bool = False
+    _forks_suspected: bool = False
     """Whether one fresh round contradicts the forked ones: weather may do that, so that the next is fresh too."""
     _total_s: float | None = None
     _round_s: dict[int, float] = field(default_factory=dict)
@@ -129,12 +131,12 @@ class Contest:
     @property
     def levels(self) -> dict[str, float]:
         """Return the level of the interval of each that was looked at, by the first name of the rival."""
-        return {name: match.level for name, match in self.matches.items() if match.level is not None}
+        return {name: match.level for name, match in self.pairwise.items() if match.level is not None}
 
-    def standing(self) -> Standing:
+    def estimates(self) -> FinalsEstimates:
         """Return the rates so far, and what is asked of claims about them."""
-        names, y = finals.table(self.rounds, self.contenders, self.objective)
-        return Standing(
+        names, y = finals.log_rates(self.rounds, self.contenders, self.objective)
+        return FinalsEstimates(
             contenders=self.contenders,
             incumbent=self.contenders[0].names[0],
             names=names,
@@ -145,39 +147,39 @@ class Contest:
 
     def verdicts(self) -> Mapping[str, Verdict]:
         """Return what the rounds so far say of the incumbent against each rival, by the rival's first name."""
-        known = {name: match.verdict for name, match in self.matches.items()}
-        return {c.names[0]: known.get(c.names[0], UNMEASURED) for c in self.contenders[1:]}
+        by_rival = {name: match.verdict for name, match in self.pairwise.items()}
+        return {c.names[0]: by_rival.get(c.names[0], UNMEASURED) for c in self.contenders[1:]}
 
-    def hold(self, after_round: Callable[[], None] = lambda: None) -> None:
+    def run(self, after_round: Callable[[], None] = lambda: None) -> None:
         """Hold the rounds of both stages; `after_round` is called after each."""
         self._total_s = self.left_s()
-        self.begin([self.contenders[1]])
-        while not self.ended:
-            self.hold_round(self.line_up())
-            self._compare()
-            if not self.ended and self._is_time_for_rivals():
-                self.begin(self._worthwhile_rivals())
-            if not self.ended and not any(each.is_open for each in self.matches.values()):
-                self.ended = self._why_all_closed()
+        self.open_tests([self.contenders[1]])
+        while not self.end_reason:
+            self.run_round(self.active_contenders())
+            self._interim_analysis()
+            if not self.end_reason and self._is_time_for_rivals():
+                self.open_tests(self._worthwhile_rivals())
+            if not self.end_reason and not any(each.is_open for each in self.pairwise.values()):
+                self.end_reason = self._end_reason()
             after_round()
 
     # ---- who runs ---------------------------------------------------------------------------------------------
 
     @property
-    def _primary(self) -> Match:
-        return self.matches[self.contenders[1].names[0]]
+    def _primary(self) -> PairwiseTest:
+        return self.pairwise[self.contenders[1].names[0]]
 
     @property
     def _rivals(self) -> Sequence[Contender]:
         return self.contenders[2:]
 
-    def begin(self, rivals: Sequence[Contender]) -> None:
+    def open_tests(self, rivals: Sequence[Contender]) -> None:
         for rival in rivals:
-            self.matches.setdefault(rival.names[0], Match(rival=rival.names[0]))
+            self.pairwise.setdefault(rival.names[0], PairwiseTest(rival=rival.names[0]))
 
-    def line_up(self) -> list[Contender]:
+    def active_contenders(self) -> list[Contender]:
         """Return the incumbent and those with which its comparison is open."""
-        names = {name for name, match in self.matches.items() if match.is_open}
+        names = {name for name, match in self.pairwise.items() if match.is_open}
         return [self.contenders[0], *(c for c in self.contenders[1:] if c.names[0] in names)]
 
     def _is_time_for_rivals(self) -> bool:
@@ -185,12 +187,12 @@ class Contest:
 
         Others begin once those that were begun are decided.
         """
-        open_ones = [match for match in self.matches.values() if match.is_open]
-        if len(self.matches) == len(self.contenders) - 1:
+        open_ones = [match for match in self.pairwise.values() if match.is_open]
+        if len(self.pairwise) == len(self.contenders) - 1:
             return False
         if not open_ones:
             return True
-        if len(self.matches) > 1:
+        if len(self.pairwise) > 1:
             return False
         left_s = self.left_s()
         if self._total_s is None or left_s is None:
@@ -199,11 +201,11 @@ class Contest:
 
     def _worthwhile_rivals(self) -> Sequence[Contender]:
         """Return as many of the rivals that were not begun, in order, as there is time to learn something of."""
-        left_s, beside = self.left_s(), len(self.line_up())
-        rivals = [c for c in self._rivals if c.names[0] not in self.matches]
+        left_s, n_active = self.left_s(), len(self.active_contenders())
+        rivals = [c for c in self._rivals if c.names[0] not in self.pairwise]
         if left_s is None:
             return rivals
-        n = sum(_WORTHWHILE * self._expected_round_s(beside + k) <= left_s for k in range(1, len(rivals) + 1))
+        n = sum(_MIN_RIVAL_ROUNDS * self._expected_round_s(n_active + k) <= left_s for k in range(1, len(rivals) + 1))
         return rivals[:n]
 
     def _expected_round_s(self, n: int) -> float:
@@ -212,7 +214,7 @@ class Contest:
 
     # ---- rounds -----------------------------------------------------------------------------------------------
 
-    def hold_round(self, contenders: Sequence[Contender]) -> None:
+    def run_round(self, contenders: Sequence[Contender]) -> None:
         began_s = self.launcher.now()
         self.rounds.append(self._run(contenders))
         lasted_s = self.launcher.now() - began_s
@@ -223,13 +225,13 @@ class Contest:
 
     def _run(self, contenders: Sequence[Contender]) -> Round:
         """Return a round: fresh processes until one of them counts, and where there is nothing to fork from."""
-        if self.replicas and self._has_fresh_round() and not self._suspicious:
-            replica = self.replicas[(len(self.rounds) - 1) % len(self.replicas)]
+        if self.fork_launchers and self._has_fresh_round() and not self._forks_suspected:
+            replica = self.fork_launchers[(len(self.rounds) - 1) % len(self.fork_launchers)]
             try:
                 return finals.run_round(contenders, replica, self.plan, self.rng, fresh=False)
             except TunerError as error:  # a fork server that is gone is no reason to end what fresh processes can do
-                self.replicas = ()
-                self.say(f"the finals go on with fresh processes: {error.message}")
+                self.fork_launchers = ()
+                self.notify(f"the finals go on with fresh processes: {error.message}")
         return finals.run_round(contenders, self.launcher, self.plan, self.rng)
 
     def _has_fresh_round(self) -> bool:
@@ -238,39 +240,41 @@ class Contest:
 
     # ---- what they say ----------------------------------------------------------------------------------------
 
-    def _compare(self) -> None:
+    def _interim_analysis(self) -> None:
         """Look at every open comparison once more, and find whether this was the last round.
 
         Where forks are under suspicion there is a fresh round more, whatever the time.
         """
         self._check_replicas()
         n_interrupted = len(self.rounds) - self.n_rounds
-        if n_interrupted > _MOST_INTERRUPTED + self._n_forked_away():
-            self.ended = "time"
-        elif self._suspicious:
+        if n_interrupted > _MAX_INTERRUPTED_ROUNDS + self._n_discarded_forked_rounds():
+            self.end_reason = "time"
+        elif self._forks_suspected:
             return
-        standing = self.standing()
-        waiting = [each for each in self.matches.values() if each.is_open]
+        standing = self.estimates()
+        waiting = [each for each in self.pairwise.values() if each.is_open]
         left_s, round_s = self.left_s(), self._expected_round_s(len(waiting) + 1)
         more = self.plan.max_rounds if left_s is None else max(0, int(left_s / max(round_s, 1e-9)))
-        estimates = {each.rival: standing.between(each.rival, standing.incumbent) for each in waiting}
-        n_seen = max((known.n for known in estimates.values() if known is not None), default=0)
-        last = not more or n_seen >= self.plan.max_rounds or bool(self.ended)
+        estimates = {each.rival: standing.log_ratio(each.rival, standing.incumbent) for each in waiting}
+        n_seen = max(
+            (known_estimate.n for known_estimate in estimates.values() if known_estimate is not None), default=0
+        )
+        last = not more or n_seen >= self.plan.max_rounds or bool(self.end_reason)
         for each in waiting:
             estimate = estimates[each.rival]
-            each.closed = estimate is None and self._is_out(each.rival)
+            each.cannot_run = estimate is None and self._cannot_run(each.rival)
             n = 0 if estimate is None else estimate.n
-            if estimate is None or n < FEWEST or (n < self.plan.min_rounds and not last):
+            if estimate is None or n < MIN_ROUNDS or (n < self.plan.min_rounds and not last):
                 continue
-            each.planned = each.planned or self._planned(n, left_s)
-            alpha = _STUDENT * self.alpha(each)
-            each.look(estimate, first=self.plan.min_rounds, alpha=alpha, margin=self.margin, last=last)
-        if n_seen >= FEWEST and not more:
-            self.ended = "time"
+            each.planned_rounds = each.planned_rounds or self._planned(n, left_s)
+            alpha = _STUDENT_ALPHA_FACTOR * self.alpha(each)
+            each.analyse(estimate, first=self.plan.min_rounds, alpha=alpha, margin=self.margin, last=last)
+        if n_seen >= MIN_ROUNDS and not more:
+            self.end_reason = "time"
         elif n_seen >= self.plan.max_rounds:
-            self.ended = "rounds"
-        if self.ended and not any(each.is_open for each in self.matches.values()):
-            self.ended = self._why_all_closed()
+            self.end_reason = "rounds"
+        if self.end_reason and not any(each.is_open for each in self.pairwise.values()):
+            self.end_reason = self._end_reason()
 
     def _planned(self, n: int, left_s: float | None) -> int:
         """Return how many rounds of two there would be at most, `n` among them.
@@ -279,30 +283,34 @@ class Contest:
         """
         if left_s is None:
             return self.plan.max_rounds
-        return min(self.plan.max_rounds, n + math.ceil(_SPARE * left_s / max(self._expected_round_s(2), 1e-9)))
+        return min(
+            self.plan.max_rounds, n + math.ceil(_PLANNED_ROUNDS_FACTOR * left_s / max(self._expected_round_s(2), 1e-9))
+        )
 
-    def alpha(self, match: Match) -> float:
+    def alpha(self, pairwise_test: PairwiseTest) -> float:
         """Return the error that a match may spend in all; see the module's notes on multiplicity."""
         if not self._rivals:
             return _ALPHA
-        if match is self._primary:
+        if pairwise_test is self._primary:
             return _PRIMARY_SHARE * _ALPHA
-        others = _ALPHA if self._primary.verdict.word in CLAIMS else (1 - _PRIMARY_SHARE) * _ALPHA
-        return others / len(self._rivals)
+        rivals_alpha = _ALPHA if self._primary.verdict.code in DIFFERENCES else (1 - _PRIMARY_SHARE) * _ALPHA
+        return rivals_alpha / len(self._rivals)
 
-    def _is_out(self, rival: str) -> bool:
+    def _cannot_run(self, rival: str) -> bool:
         """Return whether a rival, or the incumbent, failed too often to come to run."""
         return any(
-            sum(name in r.failures for r in self.rounds) >= FEWEST for name in (rival, self.contenders[0].names[0])
+            sum(name in r.failures for r in self.rounds) >= MIN_ROUNDS for name in (rival, self.contenders[0].names[0])
         )
 
-    def _why_all_closed(self) -> str:
+    def _end_reason(self) -> str:
         """Return why no comparison is open: some did not run, some had no time, or all are decided."""
-        if all(match.closed for match in self.matches.values()):
+        if all(match.cannot_run for match in self.pairwise.values()):
             return "failed"
-        if any(match.spent and match.verdict.word is Word.UNDECIDED for match in self.matches.values()):
-            return self.ended or "time"
-        return "decided" if len(self.matches) == len(self.contenders) - 1 else "time"
+        if any(
+            match.is_alpha_spent and match.verdict.code is VerdictCode.UNDECIDED for match in self.pairwise.values()
+        ):
+            return self.end_reason or "time"
+        return "decided" if len(self.pairwise) == len(self.contenders) - 1 else "time"
 
     # ---- fresh and forked -------------------------------------------------------------------------------------
 
@@ -311,30 +319,30 @@ class Contest:
         counted = [round_ for round_ in self.rounds if not round_.interruptions]
         groups = ([r for r in counted if r.fresh], [r for r in counted if not r.fresh])
         fresh, forked = (self._primary_log_ratios(group) for group in groups)
-        differs = differ(fresh, forked)
-        self._suspicious = differs and len(fresh) == 1
-        if differs and not self._suspicious:
-            self.replicas = ()
-            self.say(f"{FORKS_DIFFER.text}: they do not count, and the finals go on with fresh ones")
+        differs = differ_significantly(fresh, forked)
+        self._forks_suspected = differs and len(fresh) == 1
+        if differs and not self._forks_suspected:
+            self.fork_launchers = ()
+            self.notify(f"{FORKS_DIFFER.text}: they do not count, and the finals go on with fresh ones")
             for round_ in groups[1]:
                 round_.interruptions.append(FORKS_DIFFER)
-            for match in self.matches.values():
-                match.forget()
+            for match in self.pairwise.values():
+                match.reset()
 
     def _primary_log_ratios(self, rounds: Sequence[Round]) -> Array:
         """Return the log-ratios of the incumbent to the default in these rounds, shape (n,)."""
         pair = self.contenders[:2]
-        names, y = finals.table(rounds, pair, self.objective)
+        names, y = finals.log_rates(rounds, pair, self.objective)
         x = y[:, 0] - y[:, 1] if len(names) == 2 else np.array([])
         return np.asarray(x[~np.isnan(x)])
 
-    def _n_forked_away(self) -> int:
+    def _n_discarded_forked_rounds(self) -> int:
         return sum(FORKS_DIFFER in round_.interruptions for round_ in self.rounds)
 
 
-def differ(fresh: Array, forked: Array) -> bool:
+def differ_significantly(fresh: Array, forked: Array) -> bool:
     """Return whether log-ratios of fresh processes, shape (m,), lie apart from those of forked ones, shape (n,).
 
     One fresh round, of which nothing scatters, is enough to ask.
     """
-    return len(fresh) > 0 and len(forked) >= _CHECK_FROM and p_of_equal_means(fresh, forked) < _CHECK_ALPHA
+    return len(fresh) > 0 and len(forked) >= _MIN_FORKED_ROUNDS and p_of_equal_means(fresh, forked) < _CHECK_ALPHA

@@ -16,22 +16,22 @@ CHILD = _PACKAGE / "child"
 """What runs outside of the tuner's own process."""
 
 
-def shipped(folder: str) -> Path:
+def shipped_folder(folder: str) -> Path:
     """Return a data folder of the project: beside the package in a checkout, inside it in a wheel."""
     inside = _PACKAGE / "data" / folder
     return inside if inside.is_dir() else _PACKAGE.parent / folder
 
 
-def boot(folder: Path, module: str) -> list[str]:
+def boot_arguments(folder: Path, module: str) -> list[str]:
     """Return what an interpreter is given to run a module of `CHILD`, or of a framework's own part."""
     return [str(CHILD / "boot.py"), str(folder), module]
 
 
 def cache_dir() -> Path:
     """Return the folder for what can be made again (`TFTUNE_CACHE`, else the XDG cache folder)."""
-    chosen = os.environ.get("TFTUNE_CACHE")
-    if chosen:
-        return Path(chosen).absolute()
+    override = os.environ.get("TFTUNE_CACHE")
+    if override:
+        return Path(override).absolute()
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "tftune"
     except RuntimeError as error:

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from tuner.space.judging import Case, Judge, Judgement
+from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 
 
-def option(knob: str, name: str) -> Judge:
+def option(knob: str, name: str) -> Audit:
     """Return the judge of an option that starts no threads, by what the session tells of it."""
 
-    def judge(case: Case) -> Judgement:
-        told = case.effective["options"].get(name)
-        return told == str(case.values[knob]), f"the session says {name}={told}"
+    def judge(case: AuditCase) -> AuditAnswer:
+        reported = case.effective["options"].get(name)
+        return reported == str(case.values[knob]), f"the session says {name}={reported}"
 
     return judge
 
 
-def pool(name: str) -> Judge:
+def pool(name: str) -> Audit:
     """Return the judge of a pool's size: by what the session tells, and by the threads that came with it.
 
     A session starts one thread less than a pool has, for the caller is one of them; the second pool is there only
     where operators may run at once.
     """
-    told = option(name, name)
+    audit_option = option(name, name)
 
-    def judge(case: Case) -> Judgement:
+    def judge(case: AuditCase) -> AuditAnswer:
         created = case.effective["context"]["created"]
-        right, evidence = told(case)
+        right, evidence = audit_option(case)
         if not right or created is None:
             return right, evidence
-        wanted = int(case.values["intra_op_num_threads"]) - 1
+        expected_threads = int(case.values["intra_op_num_threads"]) - 1
         if case.values["execution_mode"] == "parallel":
-            wanted += int(case.values["inter_op_num_threads"]) - 1
-        return created == wanted, f"{evidence}, and it started {created} threads"
+            expected_threads += int(case.values["inter_op_num_threads"]) - 1
+        return created == expected_threads, f"{evidence}, and it started {created} threads"
 
     return judge

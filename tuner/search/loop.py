@@ -10,9 +10,9 @@ from msgspec import to_builtins
 
 from tuner.errors import BaselineError
 from tuner.measure.planning import noise_floor
-from tuner.search.attributes import End, Run
-from tuner.search.bench import Bench
+from tuner.search.attributes import EndReason, Run, stored_noise
 from tuner.search.budget import Budget, Countdown
+from tuner.search.evaluator import Evaluator
 from tuner.search.events import Events
 from tuner.search.finals import Finals, Replicas
 from tuner.search.history import History
@@ -26,7 +26,7 @@ from tuner.trial.outcome import Status
 _MIN_SUGGESTIONS = 13  # before the model's word that nothing better is to be expected counts
 
 
-class Study:
+class Search:
     """A search in progress."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Study:
         space: Space,
         launcher: Launcher,
         finals_launcher: Launcher | None = None,
-        replicas: Replicas = lambda _: (),
+        fork_launchers: Replicas = lambda _: (),
         sampler: LatticeSampler,
         plan: Plan,
         budget: Budget,
@@ -57,8 +57,8 @@ class Study:
         self._budget = budget
         self._events = events
         self._history = History(record, space)
-        self._bench = Bench(
-            space, launcher, plan.bench, hurried=lambda: self._time.is_short_of(self._finals.reserve_s())
+        self._evaluator = Evaluator(
+            space, launcher, plan.evaluation, is_time_short=lambda: self._time.is_short_of(self._finals.reserve_s())
         )
         self._time = Countdown(launcher, launcher.now() if began_s is None else began_s, budget.time_s)
         self._finals = Finals(
@@ -66,8 +66,8 @@ class Study:
             history=self._history,
             space=space,
             launcher=finals_launcher or launcher,
-            replicas=replicas,
-            processes=self._bench.processes,
+            replicas=fork_launchers,
+            processes=self._evaluator.processes,
             plan=plan,
             time=self._time,
             events=events,
@@ -76,7 +76,7 @@ class Study:
         self._done: list[Trial] = []
         """Those of this run."""
         self._search_s = 0.0
-        self._end: tuple[End, str] | None = None
+        self._end: tuple[EndReason, str] | None = None
 
     def run(self) -> None:
         """Search, then hold the finals; raises BaselineError where a recommended setting does not run."""
@@ -92,58 +92,58 @@ class Study:
         """Search without finals: noise, baselines, suggestions."""
         began = self._launcher.now()
         try:
-            if not self._over(0):
-                self._gauge()
-            while asked := self._ask():
-                self._measure(asked)
+            if not self._is_over(0):
+                self._calibrate()
+            while requested := self._next_trials():
+                self._measure(requested)
         finally:
-            self._bench.close()
+            self._evaluator.close()
             self._search_s = self._launcher.now() - began
 
-    def _gauge(self) -> None:
+    def _calibrate(self) -> None:
         """Take the noise floor, before the budget is spent."""
-        noise, pairs = self._bench.gauge(self._history.trials)
+        noise, pairs = self._evaluator.calibrate(self._history.trials)
         if noise.n_pairs:
-            self._record.put("noise", noise.to_dict())
+            self._record.put("noise", stored_noise(noise))
         self._record.add("noise_pairs", *(pair.to_dict() for pair in pairs))
-        self._events.noise_known(noise, noise_floor(noise, self._plan.finals))
+        self._events.calibrated(noise, noise_floor(noise, self._plan.finals))
 
-    def _ask(self) -> list[tuple[optuna.Trial, Trial]]:
+    def _next_trials(self) -> list[tuple[optuna.Trial, Trial]]:
         """Return the trials that come next, none if the search is over.
 
         One alone where a live process can run it; else as many as are to be started together.
         """
-        asked: list[tuple[optuna.Trial, Trial]] = []
-        together = self._bench.processes.room(self._plan.together)
+        requested: list[tuple[optuna.Trial, Trial]] = []
+        together = self._evaluator.processes.n_startable(self._plan.n_together)
         try:
-            while len(asked) < together and not self._over(len(asked)):
+            while len(requested) < together and not self._is_over(len(requested)):
                 running, setting = self._record.begin(distributions(self._space))
                 names = tuple(name for name, baseline in self._space.baselines.items() if baseline == setting)
                 trial = Trial(
                     number=running.number,
                     setting=setting,
                     status=Status.OK,
-                    eligible=self._space.allows(setting),
+                    eligible=self._space.satisfies_pins(setting),
                     baselines=names,
                 )
-                asked.append((running, trial))
-                if setting in self._bench.processes:
+                requested.append((running, trial))
+                if setting in self._evaluator.processes:
                     break
         except BaseException:
-            self._abandon(asked)
+            self._abandon(requested)
             raise
-        return asked
+        return requested
 
-    def _measure(self, asked: Sequence[tuple[optuna.Trial, Trial]]) -> None:
-        waiting = list(asked)
+    def _measure(self, requested: Sequence[tuple[optuna.Trial, Trial]]) -> None:
+        waiting = list(requested)
         try:
-            self._events.trials_begin([trial for _, trial in asked], self._time.left_s())
-            for done in self._bench.measure([trial for _, trial in asked], self._history.trials):
+            self._events.trials_started([trial for _, trial in requested], self._time.left_s())
+            for done in self._evaluator.measure([trial for _, trial in requested], self._history.trials):
                 self._record.finish(waiting.pop(0)[0], done)
                 self._history.trials.append(done)
                 self._done.append(done)
-                self._events.trial_ends(done, self._history.incumbent(), self._time.left_s())
-                if done.baselines and done.status is not Status.OK and not done.void:
+                self._events.trial_ended(done, self._history.incumbent(), self._time.left_s())
+                if done.baselines and done.status is not Status.OK and not done.is_inapplicable:
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
                         "a recommended setting has to run before it can be compared with",
@@ -152,32 +152,32 @@ class Study:
         finally:
             self._abandon(waiting)
 
-    def _abandon(self, asked: Sequence[tuple[optuna.Trial, Trial]]) -> None:
-        for running, _ in asked:
+    def _abandon(self, requested: Sequence[tuple[optuna.Trial, Trial]]) -> None:
+        for running, _ in requested:
             self._record.abandon(running.number)
 
-    def _over(self, n_asked: int) -> bool:
+    def _is_over(self, n_asked: int) -> bool:
         """Return whether the search has to end before one more trial, `n_asked` being asked for already.
 
         The baselines are measured whatever the budget.
         """
-        proposal = self._sampler.propose(self._record.study, cost_s=self._bench.cost_s)
+        proposal = self._sampler.propose(self._record.study, cost_s=self._evaluator.cost_s)
         if proposal is None:
-            self._end = End.SPACE, "every setting of the search space was tried"
+            self._end = EndReason.SPACE, "every setting of the search space was tried"
             return True
         if proposal.setting in self._space.baselines.values():
             return False
         trials = self._history.trials
         if self._budget.trials is not None and len(trials) + n_asked >= self._budget.trials:
-            self._end = End.TRIALS, f"the study has {len(trials)} trials"
+            self._end = EndReason.TRIALS, f"the study has {len(trials)} trials"
             return True
         if self._time.is_short_of((n_asked + 1) * self._trial_s() + self._finals.reserve_s()):
-            self._end = End.TIME, "the rest of the time is for the finals"
+            self._end = EndReason.TIME, "the rest of the time is for the finals"
             return True
         suggested = sum(1 for trial in trials if not trial.baselines) + n_asked
-        if suggested >= _MIN_SUGGESTIONS and proposal.expected_gain < self._plan.least_gain:
+        if suggested >= _MIN_SUGGESTIONS and proposal.expected_gain < self._plan.min_gain:
             gain = 100 * math.expm1(proposal.expected_gain)
-            self._end = End.NO_GAIN, f"nothing better is to be expected: {gain:.2f} % at most"
+            self._end = EndReason.NO_GAIN, f"nothing better is to be expected: {gain:.2f} % at most"
             return True
         return False
 
@@ -190,7 +190,7 @@ class Study:
         """Keep how long this run took, and how much of it was measurement."""
         timed = sum(trial.timed_s for trial in self._done)
         run = Run(
-            wall_s=round(self._time.passed_s(), 3),
+            wall_s=round(self._time.elapsed_s(), 3),
             measured_s=round(timed + sum(round_.timed_s for round_ in self._finals.rounds), 3),
             search_timed_share=round(timed / self._search_s, 4) if timed else None,
             ended=None if self._end is None else self._end[0],

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tuner.measure.finals import INCUMBENT, SAME_BATCH, SIMPLER, Contender
-from tuner.measure.planning import USUAL_ROUNDS, FinalsPlan
+from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.recommendation import simplicity
-from tuner.search.history import alike, incumbent
+from tuner.search.history import incumbent, tied
 from tuner.search.record import Trial
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
-from tuner.stats.equivalence import chance_of_verdict
+from tuner.stats.equivalence import verdict_probability
 from tuner.stats.noise import Noise
 
 
-def line_up(
+def choose_contenders(
     trials: Sequence[Trial],
     space: Space,
     noise: Noise,
@@ -30,18 +30,18 @@ def line_up(
     recommended in the incumbent's place is the first rival; of the others those come first of which a verdict is
     likely, by `belief`, the posterior mean of each setting that was measured (log-ratio).
     """
-    void = [trial.setting for trial in trials if trial.void]
+    void = [trial.setting for trial in trials if trial.is_inapplicable]
     best = _best_other(trials, space, belief)
     if best is None:
         return contenders(None, space, without=void)
-    settings = [trial.setting for trial in alike(trials, luck=noise.process_sd, belief=belief)]
+    settings = [trial.setting for trial in tied(trials, process_sd=noise.process_sd, belief=belief)]
     simpler = min(settings, key=lambda setting: simplicity(setting, space.reference, space.catalogue), default=None)
     first, second, *rivals = contenders(best, space, without=void, simpler=simpler)
-    se = noise.finals_se(rounds=USUAL_ROUNDS, slices=plan.slices)
+    se = noise.finals_se(rounds=TYPICAL_ROUNDS, slices=plan.slices_per_round)
 
     def urgency(rival: Contender) -> tuple[bool, float]:
         gain = belief.get(rival.setting)
-        chance = 0.0 if gain is None else chance_of_verdict(belief.get(best, 0.0) - gain, se, margin=margin)
+        chance = 0.0 if gain is None else verdict_probability(belief.get(best, 0.0) - gain, se, margin=margin)
         return SIMPLER not in rival.names, -chance
 
     return [first, second, *sorted(rivals, key=urgency)]
@@ -52,11 +52,11 @@ def _best_other(trials: Sequence[Trial], space: Space, belief: Mapping[Setting, 
 
     Somebody has to stand against the default, even where all others were given up or break a limit.
     """
-    void = {trial.setting.without("batch_size") for trial in trials if trial.void}
-    others = [t for t in trials if t.setting != space.reference and t.setting.without("batch_size") not in void]
-    best = incumbent(others, belief)
+    void = {trial.setting.without("batch_size") for trial in trials if trial.is_inapplicable}
+    candidates = [t for t in trials if t.setting != space.reference and t.setting.without("batch_size") not in void]
+    best = incumbent(candidates, belief)
     if best is None:
-        measured = [trial for trial in others if trial.estimate is not None]
+        measured = [trial for trial in candidates if trial.estimate is not None]
         best = max(measured, key=lambda trial: trial.log_ratio or 0.0, default=None)
     if best is not None:
         return best.setting
@@ -102,7 +102,7 @@ def contenders(
                 names=names,
                 setting=setting,
                 deployment=space.deployment(setting),
-                eligible=is_default or space.allows(setting),
+                eligible=is_default or space.satisfies_pins(setting),
             )
         )
     first = [c for c in contenders if INCUMBENT in c.names] + [c for c in contenders if space.default in c.names]

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuner.errors import BadInputError, unknown
+from tuner.errors import BadInputError, unknown_name
 from tuner.workload.pyfile import INFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class WorkloadSpec:
     """The words that name a workload, or are a command, and its options, as they were typed."""
 
     words: Sequence[str] = ()
@@ -29,7 +29,7 @@ class Asked:
     minimize: bool = False
 
     @classmethod
-    def named(cls, name: str, *, mode: str = INFERENCE, framework: str | None = None) -> Asked:
+    def of_name(cls, name: str, *, mode: str = INFERENCE, framework: str | None = None) -> WorkloadSpec:
         """Return the options of a workload of which nothing but its name, mode and framework is said."""
         return cls(words=(name,), mode=mode, framework=framework)
 
@@ -37,9 +37,9 @@ class Asked:
         """Return the options as plain data."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
-    def refuse(self, *options: str, of: str) -> None:
+    def reject_options(self, *options: str, kind: str) -> None:
         """Raise BadInputError for options that were given and mean nothing for a workload of that kind."""
-        given: dict[str, object] = {
+        is_given: dict[str, object] = {
             "--mode": self.mode != INFERENCE,
             "--execution": self.execution != "graph",
             "--param": self.params,
@@ -50,23 +50,23 @@ class Asked:
             "--minimize": self.minimize,
         }
         for option in options:
-            if given[option]:
-                raise BadInputError(f"{option} does not apply to {of}", f"leave {option} out")
+            if is_given[option]:
+                raise BadInputError(f"{option} does not apply to {kind}", f"leave {option} out")
 
 
 def parameters(texts: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return all parameters, those of `--param NAME=VALUE` each of the type that its default has."""
-    found = dict(defaults)
+    values = dict(defaults)
     for name, text in _pairs(texts, "--param", "seq_len=384").items():
         if name not in defaults:
-            raise unknown("parameter", name, list(defaults))
+            raise unknown_name("parameter", name, list(defaults))
         kind = type(defaults[name])
         try:
-            found[name] = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+            values[name] = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
         except (ValueError, KeyError):
             words = {bool: "true or false", int: "a whole number", float: "a number"}
             raise BadInputError(f"--param {name} is '{text}'", f"expected {words[kind]}") from None
-    return found
+    return values
 
 
 def shapes(texts: Sequence[str]) -> dict[str, list[int]]:
@@ -81,15 +81,15 @@ def ranges(texts: Sequence[str]) -> dict[str, list[int]]:
 
 def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
     """Return the values of NAME=VALUE by name; raises BadInputError, also for one that is given twice."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
             raise BadInputError(f"{option} {text}", f"expected NAME=VALUE, e.g. {option} {example}")
-        if name in found:
-            raise BadInputError(f"{option} {name} is given twice, {found[name]} and {value}", "keep one of them")
-        found[name] = value
-    return found
+        if name in pairs:
+            raise BadInputError(f"{option} {name} is given twice, {pairs[name]} and {value}", "keep one of them")
+        pairs[name] = value
+    return pairs
 
 
 def _shape(name: str, text: str) -> list[int]:
