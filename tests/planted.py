@@ -243,7 +243,7 @@ def _process_effect(rng: np.random.Generator) -> float:
 
 
 def _trial(rng: np.random.Generator, gain: float) -> tuple[float, float]:
-    """Return the log-ratio of a pair in quads ABBA and BAAB, and its standard error."""
+    """Return the log-ratio of a pair in blocks ABBA and BAAB, and its standard error."""
     w = _common_noise(rng, 4 * BLOCKS).reshape(BLOCKS, 4)
     sign = np.where(np.arange(BLOCKS) % 2, -1, 1)
     x = sign * (w[:, 1] + w[:, 2] - w[:, 0] - w[:, 3]) / 2

@@ -47,9 +47,9 @@ BAD = [
     (["search", "resnet50", "--set", "intra_op=two"], "is not a whole number"),
     (["search", "resnet50", "--set", "intra_op=0"], "is out of range"),
     (["search", "resnet50", "--set", "intra_op=1", "--set", "intra_op=2"], "is given twice"),
-    (["search", "resnet50", "--set", "kmp_affinity=tight"], "would change nothing"),
+    (["search", "resnet50", "--set", "kmp_affinity=tight"], "would have no effect"),
     (["search", "resnet50", "--space", "cpus"], "unknown search space 'cpus'; did you mean cpu?"),
-    (["search", "resnet50", "--space", "none.toml"], "no space file none.toml"),
+    (["search", "resnet50", "--space", "none.toml"], "no search space file none.toml"),
     (["search", "resnet50", "--objective", "speed"], "unknown objective 'speed'"),
     (["search", "resnet50", "--batch-size", "1,x"], "expected whole numbers"),
     (["search", "resnet50", "--batch-size", "0"], "at least 1"),
@@ -59,7 +59,7 @@ BAD = [
     (["search", "resnet50", "--time-budget=-5m"], "expected e.g. 90s, 5m or 1h"),
     (["search", "resnet50", "--trial-timeout", "soon"], "--trial-timeout is 'soon'"),
     (["search", "resnet50", "--python", "/nowhere/python"], "no interpreter at /nowhere/python"),
-    (["search", "resnet50", "--python", "/bin/ls"], "is not a Python interpreter"),
+    (["search", "resnet50", "--python", "/bin/ls"], "is not a working Python interpreter"),
     (["search", "resnet50", "--storage", "here.db"], "is not a URL"),
     (["search", "resnet50", "--storage", "nosuch://x/y"], "cannot be opened"),
     (["search", "resnet50", "--storage", "sqlite:////proc/none/x.db"], "cannot be written"),
@@ -67,7 +67,7 @@ BAD = [
     (["search", "resnet50", "--trials", "many"], "'--trials': Input should be a valid integer"),
     (["search", "resnet50", "--bogus"], "No such option: --bogus"),
     (["search"], "no workload given; give the path of a model, or one of: bert-base,"),
-    (["search", "resnet50", "mlp"], "several words (resnet50 mlp) without --metric-regex"),
+    (["search", "resnet50", "mlp"], "more than one workload given: resnet50 mlp"),
     (["search", "matmul", "--mode", "training"], "matmul has no mode 'training'; known: inference"),
     (["search", "resnet50", "--mode", "serving"], "resnet50 has no mode 'serving'; known: inference, training"),
     (["search", "resnet50", "--execution", "lazy"], "unknown execution 'lazy'; did you mean xla?"),
@@ -82,24 +82,33 @@ BAD = [
     (["search", "--metric-regex", "x"], "--metric-regex without a command"),
     (["search", "--metric-regex", "(", "--", "true"], "expected a regular expression"),
     (["search", "--metric-regex", "(a)(b)", "--", "true"], "has 2 groups"),
-    (["search", "--metric-regex", "x", "--", "no-such-command"], "no command 'no-such-command' that can be run"),
+    (
+        ["search", "--metric-regex", "x", "--", "no-such-command"],
+        "command 'no-such-command' not found, or not executable",
+    ),
     (
         ["search", "--metric-regex", "x", "--", "true", "{batchsize}"],
         "unknown knob 'batchsize'; did you mean batch_size",
     ),
     (
         ["search", "--metric-regex", "x", "--", "true", "{malloc}"],
-        "{malloc} in the command has no value: it is not part",
+        "cannot fill in {malloc} in the command: it is not part",
     ),
     (["search", "Makefile"], "unknown workload 'Makefile'"),
-    (["search", "/bin/true"], "/bin/true is no Python file; if it is a command, put it after --"),
+    (["search", "/bin/true"], "/bin/true is not a Python file; to measure a command, put it after --"),
     (
         ["search", "--metric-regex", "x", "--batch-size", "2,4", "--", "true"],
-        "the command has no place for a batch size",
+        "the command has no",
     ),
     (["search", "--metric-regex", "x", "--mode", "training", "--", "true"], "--mode does not apply to a command"),
-    (["search", "--metric-regex", "x", "--objective", "latency", "--", "true"], "--minimize if less is better"),
-    (["inspect", "--audit", "--metric-regex", "x", "--", "true"], "--audit of a command"),
+    (
+        ["search", "--metric-regex", "x", "--objective", "latency", "--", "true"],
+        "the number that it prints is the objective; add --minimize if smaller is better",
+    ),
+    (
+        ["inspect", "--audit", "--metric-regex", "x", "--", "true"],
+        "--audit does not work for a command: tftune cannot look inside its processes",
+    ),
     (["workloads", "show", "none"], "unknown workload 'none'"),
     (["serch"], "No such command 'serch'"),
     (["show", "none"], "no study 'none'"),
@@ -116,9 +125,9 @@ BAD = [
     (["search", "resnet50", "--max-memory", "much"], "expected e.g. 800MiB or 2GiB"),
     (["search", "resnet50", "--threshold", "-1"], "--threshold is -1"),
     (["search", "resnet50", "--threshold", "nan"], "--threshold is nan"),
-    (["search", "resnet50", "--threshold", "0"], "expected a number of percent above 0 and at most 50"),
+    (["search", "resnet50", "--threshold", "0"], "expected a percentage above 0 and at most 50"),
     (["compare", "resnet50", "--threshold", "51"], "--threshold is 51"),
-    (["search", "resnet50", "--every", "2h"], "--every 2h with one session"),
+    (["search", "resnet50", "--every", "2h"], "--every 2h needs more than one session"),
     (["search", "resnet50", "--sessions", "2", "--every", "soon"], "--every is 'soon'"),
     (["compare", "resnet50", "--a", "intel", "--b", "inter_op=1,inter_op=2"], "inter_op is given twice"),
     (["compare", "resnet50", "--a", "tf-default"], "Missing option '--b'"),
@@ -126,21 +135,24 @@ BAD = [
     (["compare", "resnet50", "--a", "intel", "--b", "intle"], "'intle'"),
     (["compare", "resnet50", "--a", "intel", "--b", "intraop=1"], "unknown knob 'intraop'"),
     (["compare", "resnet50", "--a", "intel", "--b", "intra_op=two"], "is not a whole number"),
-    (["compare", "resnet50", "--a", "intel", "--b", "intra_op=1,2"], "'2' in 'intra_op=1,2' is no knob=value"),
-    (["compare", "resnet50", "--a", "intel", "--b", "omp_num_threads=1"], "would change nothing"),
+    (
+        ["compare", "resnet50", "--a", "intel", "--b", "intra_op=1,2"],
+        "'2' in 'intra_op=1,2' is not of the form knob=value",
+    ),
+    (["compare", "resnet50", "--a", "intel", "--b", "omp_num_threads=1"], "would have no effect"),
     (["compare", "resnet50", "--a", "intel", "--b", "xla=auto"], "try --space extended"),
     (["compare", "resnet50", "--a", "intel", "--b", "intel", "--time-budget", "x"], "--time-budget is 'x'"),
     (["check", "none"], "no study 'none'"),
     (["noise", "resnet5"], "did you mean resnet50 or "),
     (["noise", "--time-budget", "0s"], "expected more than 0 s"),
     (["search", "resnet50", "--launcher", "clone"], "unknown launcher 'clone'"),
-    (["search", "resnet50", "--set", "malloc=mimalloc"], "malloc=mimalloc is none of its values"),
+    (["search", "resnet50", "--set", "malloc=mimalloc"], "malloc=mimalloc is not one of its values"),
     (["search", "resnet50", "--set", "cpus=4095"], "cpus=4095 is not a list of CPUs of this process"),
     (["inspect", "--affinity", "tight"], "KMP_AFFINITY=tight is refused by libiomp5.so"),
     (["env", "create", "stock", "--dir", "x"], "unknown build 'stock'; known: openmp"),
-    (["env", "create", "openmp", "--dir", "/proc"], "is there already and not empty"),
+    (["env", "create", "openmp", "--dir", "/proc"], "already exists and is not empty"),
     (["env", "create", "openmp", "--dir", "/proc/x"], "cannot be written"),
-    (["env", "create", "openmp", "--dir", "x", "--python", "/bin/ls"], "/bin/ls is no Python"),
+    (["env", "create", "openmp", "--dir", "x", "--python", "/bin/ls"], "/bin/ls is not a Python interpreter"),
 ]
 
 
@@ -198,7 +210,7 @@ def test_what_only_talks_like_an_interpreter_is_none(tmp_path: Path, says: str) 
     script.chmod(0o755)
     done = tftune("inspect", "--python", str(script), cwd=tmp_path)
     assert done.returncode == 2
-    assert "is not a Python interpreter that runs" in done.stderr
+    assert "is not a working Python interpreter" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
@@ -223,7 +235,7 @@ def test_where_a_library_binds_threads(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert [row["cpus"] for row in document["threads"]] == [str(cpu)] * 2
     shown = tftune("inspect", "--affinity", value, cwd=tmp_path)
-    assert shown.stdout.splitlines()[0] == f"KMP_AFFINITY={value}, as libiomp5.so binds"
+    assert shown.stdout.splitlines()[0] == f"KMP_AFFINITY={value}: bound by libiomp5.so"
 
 
 def test_an_empty_storage_is_no_error(tmp_path: Path) -> None:

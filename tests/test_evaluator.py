@@ -72,7 +72,7 @@ def test_the_race(estimate_so_far: Estimate, best: Estimate | None, decision: Ra
 
 
 def test_a_setting_as_good_as_the_incumbent_is_seldom_given_up() -> None:
-    """Of 3,000 pairs of equally fast settings, looked at after each of 8 quads, at most α/2 are called hopeless."""
+    """Of 3,000 pairs of equally fast settings, looked at after each of 8 blocks, at most α/2 are called hopeless."""
     rng, n, process_sd, sd, lost = np.random.default_rng(0), 3000, 0.006, 0.015, 0
     for _ in range(n):
         best = estimate(rng.normal(0, math.hypot(process_sd, 0.005)), 0.005)
@@ -384,7 +384,7 @@ def test_the_search_keeps_to_a_limit_on_the_step(tmp_path: Path, space: Space) -
 
 def test_where_nothing_keeps_to_the_limits_that_is_said(tmp_path: Path, space: Space) -> None:
     limits = Limits(p99_s=1e-6)
-    with pytest.raises(TunerError, match=r"none of 6 trials keeps to the limits; the nearest were a p99 of \d+\.\d ms"):
+    with pytest.raises(TunerError, match=r"none of 6 trials meets the limits; the closest had a p99 of \d+\.\d ms"):
         run(
             space,
             noisy(),
@@ -448,7 +448,7 @@ def test_a_default_that_memory_does_not_hold_even_alone_is_an_error_with_a_hint(
 
     launcher = Dying(1)
     bench = Evaluator(space, launcher, EvaluatorPlan(free_memory_bytes=launcher.free))
-    with pytest.raises(TunerError, match="memory holds not even one"):
+    with pytest.raises(TunerError, match="there may be too little memory for one process: free some memory"):
         bench.calibrate([])
     bench.close()
     assert launcher.live == 0

@@ -170,9 +170,7 @@ def test_a_round_in_which_the_tuner_stood_still_does_not_count() -> None:
     launcher = Troubled(trouble=trouble, noise=0.01)
     finals_test = contest(launcher)
     finals_test.run()
-    assert [each.text for each in finals_test.rounds[0].interruptions] == [
-        "nothing ran for 30 s in the middle of a round"
-    ]
+    assert [each.text for each in finals_test.rounds[0].interruptions] == ["nothing ran for 30 s during a round"]
     assert finals_test.n_rounds == len(finals_test.rounds) - 1
 
 
@@ -210,7 +208,7 @@ def test_a_workload_that_creeps_is_labelled() -> None:
     assert found(slower, slower) == "every round ended slower than it began"
     a_little = round_(0.5, 0.5, 0.53, 0.53)
     assert found(a_little, a_little, a_little) != ""
-    assert found(a_little, a_little) == ""  # two may be the machine's weather
+    assert found(a_little, a_little) == ""  # two may be the drift of the machine
 
 
 def test_where_one_does_not_run_there_is_no_verdict_and_no_waiting() -> None:
@@ -394,14 +392,14 @@ def test_a_fork_server_that_dies_between_rounds_leaves_the_finals_to_fresh_proce
     class Dying(ScriptedLauncher):
         def launch(self, setting: Setting, deployment: object) -> ScriptedProcess:
             if len(self.launched) >= 4:
-                raise TunerError("the fork server died twice", "run with --launcher fresh")
+                raise TunerError("the fork server crashed twice", "run with --launcher fresh")
             return super().launch(setting, Deployment())
 
     finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
     finals_test.fork_launchers = [Dying(rate=launcher.rate, noise=0.01)]
     finals_test.notify = lines.append
     finals_test.run()
-    assert lines == ["the finals go on with fresh processes: the fork server died twice"]
+    assert lines == ["the finals continue with fresh interpreters: the fork server crashed twice"]
     assert [r.fresh for r in finals_test.rounds[:4]] == [True, False, False, True]
     assert finals_test.verdicts()["tf-default"].code is VerdictCode.BETTER
 
@@ -460,7 +458,7 @@ def test_affinities_hold_commas_and_equals_signs() -> None:
         "batch_size=8",
     ]
     for wrong in ("inter_op=1,2", "inter_op", "inter_op=1,,"):
-        with pytest.raises(BadInputError, match=r"is no knob=value"):
+        with pytest.raises(BadInputError, match=r"' is not of the form knob=value"):
             sides.assignments(wrong, CATALOGUE)
 
 
@@ -524,7 +522,7 @@ def test_the_document_of_a_comparison_keeps_the_contract() -> None:
 def test_an_undecided_comparison_gives_its_reason_and_no_figure_of_its_own() -> None:
     document = describe(compared(lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.3))
     assert document.code == "undecided"
-    assert document.reason == "40 rounds leave open whether the difference matters: give a longer --time-budget"
+    assert document.reason == "40 rounds cannot show whether the difference matters: give a longer --time-budget"
     text = text_of(document)
     assert "between" in text
     assert "undecided" in text
@@ -538,7 +536,7 @@ def test_a_machine_too_restless_for_any_number() -> None:
         None,
         None,
     )
-    assert "differ too much among themselves" in document.reason
+    assert "rounds vary too much: use a quieter machine, or a longer --time-budget" in document.reason
     assert "—" in text_of(document)
 
 
@@ -554,13 +552,13 @@ def test_where_neither_side_runs_the_tool_fails() -> None:
     finals_test = contest(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.OOM, SLOW: Status.FAILED}))
     finals_test.run()
     assert finals_test.end_reason == "failed"
-    with pytest.raises(TunerError, match="both failed: scripted failed; oom: scripted oom"):
+    with pytest.raises(TunerError, match="neither setting runs: failed: scripted failed; oom: scripted oom"):
         check_ran(finals_test.rounds)
 
 
 def test_two_rounds_are_said_to_be_too_few() -> None:
     document = describe(replace(compared(lambda _: 20.0, noise=0.05), n_rounds=2, verdict=UNMEASURED))
-    assert document.reason == "2 rounds are too few: give a longer --time-budget"
+    assert document.reason == "there was time for only 2 rounds: give a longer --time-budget"
 
 
 def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
@@ -569,7 +567,7 @@ def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
     result = check.describe(StudyCheck(study="made", comparison=comparison, pooled=whole))
     assert isinstance(result, CheckResult)
     assert (result.study, result.helps, result.limits, result.code) == ("made", True, None, VerdictCode.BETTER)
-    assert checked_text(result).startswith("all sessions together: better  2.0")
+    assert checked_text(result).startswith("all sessions combined: better  2.0")
     nothing = check.describe(StudyCheck(study="made", comparison=None))
     assert isinstance(nothing, NothingToCheck)
     for document in (result, nothing):

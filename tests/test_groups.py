@@ -145,7 +145,7 @@ def test_snippets_say_how_many_to_start() -> None:
     deployment = Deployment(env={"TF_NUM_INTRAOP_THREADS": "1"}, processes=2)
     assert Deployment.from_dict(deployment.to_dict()) == deployment
     for format_ in set(Format) - {Format.JSON}:
-        assert "# Start 2 processes of the program beside each other" in emit(deployment, format_, title="t")
+        assert "# Run 2 processes of the program at the same time" in emit(deployment, format_, title="t")
     assert '"processes": 2' in emit(deployment, Format.JSON, title="t")
     assert "processes" not in emit(Deployment(env={"A": "1"}), Format.JSON, title="t")
 
@@ -155,7 +155,7 @@ def test_a_command_starts_its_own_processes() -> None:
         spec = WorkloadSpec(words=("echo", "rate=1", *words), metric_regex=r"rate=(\d+)")
         return prepare(parse_request(SearchRequest(workload=spec, pins=["instances=2"]), stores=False))
 
-    with pytest.raises(BadInputError, match="a command starts its own processes, and this one is told no number"):
+    with pytest.raises(BadInputError, match="the command has no"):
         job()
     assert job("{instances}").space.domains["instances"] == (2,)
 

@@ -74,7 +74,7 @@ def test_bad_presets_are_told(machine: Machine) -> None:
 def test_the_extended_space_has_what_can_be_deployed(machine: Machine, stock: Build, resnet50: Workload) -> None:
     space = space_of("extended", machine, stock, resnet50, libraries=LIBRARIES)
     assert space.domains["malloc"] == ("glibc", "tcmalloc")
-    assert space.unavailable_values == {"malloc": "jemalloc: no such library is installed here"}
+    assert space.unavailable_values == {"malloc": "jemalloc: this library is not installed"}
     assert space.domains["cpus"] == ("0-15", "0-3,8-11")
     assert "openmp_library" in space.inactive
     assert "omp_proc_bind" not in space.inactive  # not asked for, not spoken of
@@ -115,13 +115,13 @@ def test_a_variable_of_the_environment_is_left_alone(machine: Machine, stock: Bu
         space_of("cpu", machine, stock, resnet50, pins={"malloc": "tcmalloc"}, libraries=LIBRARIES, inherited=inherited)
 
 
-def test_openmp_s_own_spelling_stands_in_for_intel_s(machine: Machine, openmp: Build, resnet50: Workload) -> None:
+def test_openmp_s_own_variable_stands_in_for_intel_s(machine: Machine, openmp: Build, resnet50: Workload) -> None:
     space = space_of("portable", machine, openmp, resnet50)
-    assert "omp_proc_bind is another spelling" in space.inactive["kmp_affinity"]
+    assert "omp_proc_bind sets the same thing" in space.inactive["kmp_affinity"]
     assert space.baselines["intel"]["omp_proc_bind"] == "close"
     assert space.baselines["tf-default"]["omp_proc_bind"] == "false"
     assert "KMP_AFFINITY" not in space.deployment(space.baselines["intel"]).env
-    with pytest.raises(BadInputError, match="another spelling"):
+    with pytest.raises(BadInputError, match="sets the same thing, and this knob would override it"):
         space_of("portable", machine, openmp, resnet50, pins={"kmp_affinity": "none"})
 
 
@@ -135,12 +135,12 @@ def test_gnu_s_library_hears_no_kmp_variable(machine: Machine, openmp: Build, re
 @pytest.mark.parametrize(
     ("pins", "words"),
     [
-        ({"malloc": "jemalloc"}, "malloc=jemalloc: no such library is installed here; install it first"),
-        ({"malloc": "mimalloc"}, "malloc=mimalloc is none of its values; expected glibc or jemalloc or tcmalloc"),
+        ({"malloc": "jemalloc"}, "malloc=jemalloc: this library is not installed; install it first"),
+        ({"malloc": "mimalloc"}, "malloc=mimalloc is not one of its values; expected glibc or jemalloc or tcmalloc"),
         ({"cpus": "0-99"}, "cpus=0-99 is not a list of CPUs of this process; expected some of 0-15"),
         ({"cpus": "x"}, "cpus=x is not a list"),
         ({"onednn": "2"}, "onednn=2 is out of range; expected a whole number from 0 to 1"),
-        ({"omp_proc_bind": "close"}, "would change nothing: oneDNN runs on TensorFlow's own Eigen thread pool"),
+        ({"omp_proc_bind": "close"}, "would have no effect: oneDNN runs on TensorFlow's own Eigen thread pool"),
     ],
 )
 def test_bad_pins_are_one_line(

@@ -320,9 +320,9 @@ def test_a_server_that_dies_is_started_again_once_and_its_trials_live_on(target:
         second = launch(launcher)
         second.ready()
         assert first.slice(0.05).n_steps > 0
-        assert lines == ["the fork server died (SIGKILL) and is started again"]
+        assert lines == ["the fork server crashed (SIGKILL); starting it again"]
         psutil.Process(launcher.servers()[0].pid).kill()
-        with pytest.raises(TunerError, match="died twice"):
+        with pytest.raises(TunerError, match="the fork server crashed twice"):
             launch(launcher)
         for process in (first, second):
             process.close()
@@ -368,7 +368,7 @@ def test_a_server_that_does_not_come_up_leaves_it_to_fresh_interpreters(target: 
         process = launch(launcher)
         process.ready()
         process.close()
-    assert lines == ["trials start as fresh interpreters: the fork server did not come up: no licence"]
+    assert lines == ["trials start fresh interpreters instead of forks: the fork server did not come up: no licence"]
 
 
 def test_nothing_is_left_when_the_tuner_is_killed(target: Target) -> None:

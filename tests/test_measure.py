@@ -87,7 +87,7 @@ def test_a_quad_in_which_the_machine_slept_is_measured_again() -> None:
         slept=lambda: next(naps),
     )
     assert pair.n_blocks == 3
-    assert pair.interruptions == [Interruption(Kind.SUSPENDED, "the machine slept for 30 s")]
+    assert pair.interruptions == [Interruption(Kind.SUSPENDED, "the machine was suspended for 30 s")]
     assert Pair.from_dict(pair.to_dict()).interruptions == pair.interruptions
 
 

@@ -152,7 +152,7 @@ def test_of_an_import_that_was_killed_between_two_copies_one_is_left(two: tuple[
 
 
 def test_a_storage_is_not_merged_with_itself(small: str) -> None:
-    with pytest.raises(BadInputError, match="is the storage itself"):
+    with pytest.raises(BadInputError, match="is the storage that you import into"):
         list(merge(small.removeprefix("sqlite:///"), small))
 
 
@@ -194,20 +194,23 @@ def test_what_cannot_be_read_is_named(lost: str, small: str, call: Call, tmp_pat
     into = f"sqlite:///{tmp_path}/team.db"
     code, out, _ = call("import", small, "--storage", into)
     assert code == 0
-    assert "made-0: left out, of format 99, this tftune reads 3" in out
-    assert out.splitlines()[-1] == "2 new, 0 newer, 0 known already, 2 left out"
+    assert "made-0: skipped: its format is 99, this version of tftune reads format 3" in out
+    assert out.splitlines()[-1] == "2 new, 0 updated, 0 already here, 2 skipped"
     excluded = rulebook.make(RulesRequest(storage=small)).provenance["excluded"]
     assert excluded == {
-        "of format 99, this tftune reads 3": ["made-0"],
-        "damaged: it does not say what it is of": ["made-1"],
+        "its format is 99, this version of tftune reads format 3": ["made-0"],
+        "damaged: its machine, build or workload is missing": ["made-1"],
     }
     for words in (("export",), ("list",)):
-        assert "left out, of format 99, this tftune reads 3: made-0" in call(*words, "--storage", small)[2]
+        assert (
+            "skipped (its format is 99, this version of tftune reads format 3): made-0"
+            in call(*words, "--storage", small)[2]
+        )
     for record in records[2:]:
         record.put("schema", 99)
     code, _, error = call("import", small, "--storage", into)
     assert code == 2
-    assert "3 of format 99, this tftune reads 3" in error
+    assert "3 its format is 99, this version of tftune reads format 3" in error
 
 
 def test_import_says_what_it_did(small: str, call: Call, tmp_path: Path) -> None:
@@ -215,5 +218,5 @@ def test_import_says_what_it_did(small: str, call: Call, tmp_path: Path) -> None
     into = f"sqlite:///{tmp_path}/team.db"
     code, out, _ = call("import", url, "--storage", into)
     assert code == 0
-    assert out.splitlines()[-1] == "4 new, 0 newer, 0 known already"
+    assert out.splitlines()[-1] == "4 new, 0 updated, 0 already here"
     assert json.loads(call("import", url, "--storage", into, "--json")[1])[0]["what"] == "known"

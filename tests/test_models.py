@@ -147,10 +147,10 @@ def test_what_is_found_is_made_inputs_for(folder: Path, monkeypatch: pytest.Monk
         (["served", "--input-shape", "words=2"], "--input-shape words: it has no such input; known: extra, ids"),
         (["served", "--signature", "x"], "it has no signature 'x'; give --signature; known: serve, serving_default"),
         (["more [1]"], "it has no signature 'serving_default'; give --signature; known: look, product"),
-        (["scalar"], "have no batch; give --batch-size 1"),
+        (["scalar"], "have no batch; use --batch-size 1"),
         (["more [1]/saved_model.pb"], "is part of a SavedModel; give its folder, more [1]"),
         (["."], "is a folder without saved_model.pb; give the folder of a SavedModel, such as served"),
-        (["fixed.keras"], "have a batch size of their own, 4; give --batch-size 4"),
+        (["fixed.keras"], "have the fixed batch size 4; give --batch-size 4"),
     ],
 )
 def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], message: str) -> None:
@@ -276,7 +276,7 @@ def test_a_function_may_look_things_up_in_a_table(tmp_path: Path, monkeypatch: p
     ("script", "message"),
     [
         ("print('steps/sec: fast')", "'fast', which is no number"),
-        ("print('done')", "nothing that it printed matches"),
+        ("print('done')", "no line of its output matches '"),
         ("raise SystemExit('no device')", "the process ended with exit code 1: no device"),
     ],
 )
@@ -288,6 +288,6 @@ def test_a_command_that_cannot_be_measured_is_told_of_before_any_trial(
     done = tftune("search", *words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert "the command cannot be measured" in last
+    assert "cannot measure the command:" in last
     assert message in last
     assert not (tmp_path / "results").exists()

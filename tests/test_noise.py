@@ -61,7 +61,7 @@ def test_little_data_does_not_move_the_prior_far() -> None:
     found = estimate_noise(pairs(1, 2), Objective.THROUGHPUT, batch_size=8)
     assert found.block_sd == pytest.approx(PRIOR_BLOCK_SD * math.sqrt(4 / 5))
     assert 0.0 < found.process_sd <= PRIOR_PROCESS_SD
-    with pytest.raises(ValueError, match="no pair"):
+    with pytest.raises(ValueError, match="no calibration pair"):
         estimate_noise([Pair()], Objective.THROUGHPUT, batch_size=8)
 
 
@@ -118,8 +118,8 @@ def test_noise_that_rests_on_little_says_so() -> None:
     assert {w.code for w in evidence.noise_warnings(few, 0.018)} == {Code.ASSUMED_NOISE}
     assert {w.code for w in evidence.noise_warnings(many, 0.03)} == {Code.NOISY}
     hidden = evidence.noise_result(replace(many, process_sd=MIN_PROCESS_SD), 0.03)
-    assert "processes of one setting by less than can be seen" in noise_text(hidden)
-    assert "mostly assumed: 2 quads" in noise_text(evidence.noise_result(few, 0.02))
+    assert "too small to measure between processes" in noise_text(hidden)
+    assert "mostly assumed: only 2 blocks" in noise_text(evidence.noise_result(few, 0.02))
 
 
 def test_pairs_that_all_grow_slower_are_not_steady() -> None:

@@ -28,10 +28,13 @@ OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.int
     ("words", "message"),
     [
         (["bert-tiny", "--mode", "training"], "bert-tiny has no mode 'training' in ONNX Runtime; known: inference"),
-        (["lenet5", "--execution", "xla"], "--execution xla with ONNX Runtime; expected graph"),
+        (["lenet5", "--execution", "xla"], "ONNX Runtime does not support --execution xla; expected graph"),
         (["lenet5", "--set", "intra_op=2"], "intra_op is a knob of tensorflow, not of onnxruntime"),
         (["lenet5", "--space", "quick"], "unknown search space 'quick'; known: cpu, threads"),
-        (["lenet5", "--set", "execution_mode=both"], "execution_mode=both is none of its values; expected sequential"),
+        (
+            ["lenet5", "--set", "execution_mode=both"],
+            "execution_mode=both is not one of its values; expected sequential",
+        ),
         (["none.onnx"], "no model file none.onnx; check its path"),
     ],
 )
@@ -166,7 +169,7 @@ def test_an_onnx_file_is_used_where_it_lies(tmp_path: Path) -> None:
     assert "--input-shape nothing: it has no such input; known: x" in wrong.stderr
     fixed = tftune("search", "model.onnx", cwd=tmp_path)
     assert fixed.returncode == 2
-    assert "have a batch size of their own, 3; give --batch-size 3" in fixed.stderr
+    assert "have the fixed batch size 3; give --batch-size 3" in fixed.stderr
     (tmp_path / "bad.onnx").write_text("no model")
     bad = tftune("search", "bad.onnx", cwd=tmp_path)
     assert bad.returncode == 2

@@ -67,7 +67,7 @@ def test_what_it_only_remarks_on_is_not(library: Path, machine: Machine) -> None
 
 @pytest.mark.parametrize("value", ["", "warnings", "compact compact", "granularity=fine"])
 def test_what_is_no_affinity_is_not_even_asked_about(machine: Machine, value: str) -> None:
-    with pytest.raises(BadInputError, match="is none of its values"):
+    with pytest.raises(BadInputError, match="is not one of its values"):
         thread_binding(value, machine, n_threads=2)
 
 
@@ -79,7 +79,7 @@ def test_complaints_of_each_library_are_read() -> None:
 
 def test_a_file_that_is_no_library_is_told(tmp_path: Path) -> None:
     (tmp_path / "libiomp5.so").write_text("no library")
-    with pytest.raises(TunerError, match="cannot be asked"):
+    with pytest.raises(TunerError, match="cannot query the OpenMP library"):
         bind(tmp_path / "libiomp5.so", {}, n_threads=2)
 
 

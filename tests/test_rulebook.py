@@ -111,7 +111,7 @@ def test_nothing_held_out_draws_nothing(document: dict[str, Any]) -> None:
     assert picture.speedups(empty) is None
     page = rulepage.markdown(empty, {})
     assert "there is only one" in page
-    assert "No study tells of batch sizes" in page
+    assert "No study covers batch sizes" in page
 
 
 def test_a_page_without_a_rule_says_what_holds_and_why(document: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ def test_a_page_without_a_rule_says_what_holds_and_why(document: dict[str, Any])
     none = document | {"groups": {"threads": threads | {"rules": [], "otherwise": threads["rules"][0]["evidence"]}}}
     page = rulepage.markdown(none, {})
     assert "**No rule: keep TensorFlow's defaults**" in page
-    assert "Nothing gains 2 %" in page
+    assert "No rule gains 2 %" in page
 
 
 def test_a_page_of_batches_alone_does_not_speak_of_threads(document: dict[str, Any]) -> None:
@@ -128,7 +128,7 @@ def test_a_page_of_batches_alone_does_not_speak_of_threads(document: dict[str, A
         batches["rules"][0] | {"condition": [], "if": "everywhere", "then": "batch_size 4 times the workload's own"}
     ]
     page = rulepage.markdown(document | {"groups": {"batch_size": batches}}, {})
-    assert "No study tells of threads" in page
+    assert "No study covers threads" in page
     assert "**1. Everywhere: batch_size 4 times" in page
     assert "TensorFlow's defaults" not in page
 
@@ -147,15 +147,15 @@ def test_rules_come_back_from_their_file(document: dict[str, Any], tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("not json", "cannot be read as JSON"),
-        ('{"schema": NaN}', "NaN is no number"),
-        ("[]", "holds no rules"),
+        ("not json", "is not valid JSON:"),
+        ('{"schema": NaN}', "NaN is not a valid JSON number"),
+        ("[]", "it is not a rules file"),
         ('{"groups": {}, "made": {}}', "format None"),
         (
             '{"groups": {}, "made": {}, "schema": 1}',
-            "rules of format 1, this tftune reads format 2, which says in which",
+            "rules have format 1, this version of tftune reads format 2",
         ),
-        ('{"groups": {}, "made": {}, "schema": 2}', "cannot be understood"),
+        ('{"groups": {}, "made": {}, "schema": 2}', "the rules are invalid"),
     ],
 )
 def test_a_file_that_holds_no_rules_is_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_rules_that_make_no_sense_are_refused_before_anything_is_done(
     document: dict[str, Any], path: str, value: object
 ) -> None:
     assert RuleSet.from_dict(document)
-    with pytest.raises(BadInputError, match="cannot be understood"):
+    with pytest.raises(BadInputError, match="the rules are invalid"):
         RuleSet.from_dict(_broken(document, path, value))
 
 
@@ -213,7 +213,7 @@ def test_the_rules_that_are_kept_here_come_before_the_shipped(
     document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInputError, match=r"no rules in missing\.json"):
+    with pytest.raises(BadInputError, match=r"no rules file missing\.json"):
         rulebook.load(Path("missing.json"))
     rulebook.save(RuleSet.from_dict(document))
     assert rulebook.load()[1] == rulebook.LOCAL_RULES
@@ -243,7 +243,7 @@ def test_studies_that_cannot_be_learned_from_are_counted_with_the_reason(tmp_pat
     assert [study.name for study in good] == ["made-5", "made-6"]
     assert _counts(out) == {
         "no finals": 1,
-        "nothing is known of its workload's graph": 1,
+        "the graph of its workload is not known": 1,
         "its objective is latency, not throughput": 1,
         "its workload ran eager, not as a graph": 1,
         "simulated, not measured": 1,
@@ -256,7 +256,7 @@ def test_of_two_versions_of_a_workload_the_one_with_more_studies_is_learned_from
     for record, fingerprint in zip(all_records(storage), ("new", "new", "old"), strict=True):
         described = record.get("described")
         record.put("described", described | {"workload": described["workload"] | {"fingerprint": fingerprint}})
-    assert _excluded(storage) == {"of another version of made0 inference than most": 1}
+    assert _excluded(storage) == {"it has another version of made0 inference than most studies": 1}
 
 
 def test_what_tells_of_neither_threads_nor_batches_is_left_out(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_what_tells_of_neither_threads_nor_batches_is_left_out(tmp_path: Path) -
     described = records[0].get("described")
     held = described["knobs"] | {"inter_op": described["knobs"]["inter_op"] | {"values": [1]}}
     records[0].put("described", described | {"knobs": held})
-    assert _excluded(storage) == {"its space tells of neither threads nor batch sizes": 1}
+    assert _excluded(storage) == {"its search space varies neither threads nor batch sizes": 1}
     several = held | {"batch_size": held["batch_size"] | {"values": [1, 2, 4]}}
     records[0].put("described", described | {"knobs": several})
     good, out = read(all_records(storage))
@@ -316,8 +316,8 @@ def test_a_study_says_the_same_from_a_storage_as_in_memory(tmp_path: Path) -> No
     ("options", "message"),
     [
         ({"since": "yesterday"}, "--since is 'yesterday'"),
-        ({"since": "2099-01-01"}, "which has not begun"),
-        ({"since": "0d"}, "which has not begun"),
+        ({"since": "2099-01-01"}, "', which is in the future"),
+        ({"since": "0d"}, "', which is in the future"),
         ({"workloads": ","}, "--workloads is empty"),
         ({"machine": ""}, "--machine is empty"),
         ({"workloads": "made1,resnet"}, "unknown workload 'resnet'"),
@@ -338,7 +338,7 @@ def test_filters_choose_studies(url: str) -> None:
 
 def test_too_few_workloads_are_said_to_be_that(url: str, call: Call) -> None:
     out = call("rules", "--storage", url, "--workloads", "made1,made2")[1]
-    assert "2 workloads: a few agree by chance too often, and fewer than 6 never make a rule" in out
+    assert "only 2 workloads: a rule needs at least 6, because a few workloads agree by chance too often" in out
     assert "--keep" not in out
 
 
@@ -355,13 +355,13 @@ def test_a_study_of_unknown_age_is_left_out_where_the_age_matters(tmp_path: Path
     storage = studies_in(url, workloads=2, cores=(8,))
     all_records(storage)[0].put("created", None)
     planted = rulebook.make(RulesRequest(storage=url, since="2026-01-01")).provenance
-    assert planted["excluded"] == {"it does not say when it was begun": ["made-0"]}
+    assert planted["excluded"] == {"its start time is unknown": ["made-0"]}
 
 
 def test_a_foreign_database_has_no_rules(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/foreign.db"
     optuna.create_study(study_name="theirs", storage=url).optimize(lambda trial: trial.suggest_float("x", 0, 1), 1)
-    with pytest.raises(BadInputError, match="no studies of tftune"):
+    with pytest.raises(BadInputError, match="no tftune studies in"):
         rulebook.make(RulesRequest(storage=url))
 
 
@@ -373,14 +373,13 @@ def test_rules_for_people(url: str, call: Call) -> None:
     assert code == 0
     assert "rules from 48 studies of 24 workloads on 2 shapes of 2 machines" in out
     for text in (
-        "loses",
-        "each workload left out, one by one",
+        "tied with the best",
+        "each workload held out, one by one",
         "wang-width",
-        "threads, over tf-default, on workloads that the rules had not seen",
+        "threads, speed-up over tf-default on held-out workloads",
         "16 cores on the Eigen pool",
-        "followed in",
-        "wang-width is the setting by the formula of Wang et al., ACM TACO 2021; the formula as recalled, not verified",
-        "covered",
+        "applied in",
+        "wang-width applies the formula of Wang et al., ACM TACO 2021; the formula as recalled, not verified",
         "not covered",
         "several sockets",
     ):
@@ -397,7 +396,7 @@ def test_rules_for_a_program(url: str, call: Call, document: dict[str, Any]) -> 
 def test_rules_as_files(url: str, call: Call, format_: str, tmp_path: Path) -> None:
     out = tmp_path / f"rules.{format_}"
     assert call("rules", "--storage", url, "--format", format_, "--out", str(out))[0] == 0
-    assert "work of a step per operator" in out.read_text()
+    assert "work per operator and step" in out.read_text()
     pictures = {path.name for path in tmp_path.glob("*.svg")}
     assert pictures == (set(PICTURES.values()) if format_ == "md" else set())
     assert all((f"]({name})" in out.read_text()) for name in pictures)
@@ -409,18 +408,18 @@ def test_rules_are_kept_where_they_are_looked_for(
     monkeypatch.chdir(tmp_path)
     code, _, err = call("rules", "--storage", url, "--keep")
     assert code == 0
-    assert "recommend and search in this folder follow these, of" in " ".join(err.split())
+    assert ": recommend and search in this folder now use these rules (from" in " ".join(err.split())
     assert RuleSet.from_dict(json.loads(rulebook.LOCAL_RULES.read_text())).lists
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("rules", "--keep", "--since", "3d"), "--keep of the rules of some studies"),
-        (("rules", "--keep", "--workloads", ""), "--keep of the rules of some studies"),
+        (("rules", "--keep", "--since", "3d"), "--keep cannot be combined with --since, --machine or --workloads"),
+        (("rules", "--keep", "--workloads", ""), "--keep cannot be combined with --since, --machine or --workloads"),
         (("rules", "--format", "pdf"), "unknown format 'pdf'"),
         (("rules", "--out", "."), "is a folder"),
-        (("rules", "--out", "missing/rules.md"), "no folder missing"),
+        (("rules", "--out", "missing/rules.md"), "folder missing does not exist"),
         (("export", "--format", "xls"), "unknown format 'xls'"),
         (("export", "--what", "rows"), "unknown kind of row 'rows'"),
         (("export", "--storage", "sqlite:///missing.db"), "no studies in sqlite:///missing.db"),
@@ -554,7 +553,7 @@ def test_the_shipped_page_is_by_stratum(shipped: RuleSet) -> None:
     assert page.splitlines()[3:] == made_of_it.splitlines()[3:]  # the date is above
     for title in ("| oneDNN off |", "| a CPU quota |", "| the rest |", "as recalled, not verified"):
         assert title in page
-    assert "1.16 [" not in page.split("## On what")[0]
+    assert "1.16 [" not in page.split("## Held-out tests")[0]
 
 
 # ---- recommend, without TensorFlow ----------------------------------------------------------------------------------
@@ -620,10 +619,8 @@ def test_where_no_gain_is_shown_recommend_keeps_the_default(call_on: Call, call:
     job = call_on()
     code, out, _ = call("recommend", "resnet50", *RULES)
     assert code == 0
-    assert (
-        "keep TensorFlow's defaults: no gain by the rule is shown, 2 cores on the Eigen pool: 0.99 [0.97, 1.01]" in out
-    )
-    assert "expected over tf-default: 1.00, as it is the default" in out
+    assert "keep TensorFlow's defaults: the rule shows no gain (2 cores on the Eigen pool): 0.99 [0.97, 1.01]" in out
+    assert "expected speed-up over tf-default: 1.00 (it is the default); to search for a gain:" in out
     assert "export" not in out
     document = json.loads(call("recommend", "resnet50", *RULES, "--json")[1])
     assert (document["advice"]["code"], document["advice"]["reason"]) == ("keep-default", "no-gain")
@@ -644,7 +641,7 @@ def test_a_kept_default_needs_no_proof(call_on: Call, call: Call) -> None:
     call_on()
     code, out, err = call("recommend", "resnet50", *RULES, "--verify", "--json")
     assert code == 0
-    assert "nothing to verify: what is recommended is the default" in err
+    assert "nothing to verify: the recommendation is the default" in err
     assert json.loads(out)["verified"] is None
 
 
@@ -652,7 +649,7 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(call_on: Call, call: C
     call_on(OPENMP)
     code, out, _ = call("recommend", "resnet50", *RULES)
     assert code == 0
-    assert "expected over tf-default: 1.10 [1.06, 1.15], the mean of 18 workloads that were held out" in out
+    assert "expected speed-up over tf-default: 1.10 [1.06, 1.15], mean over 18 held-out workloads" in out
     assert "export KMP_BLOCKTIME=1" in out
     assert "as recalled, not verified from the paper" in out
     document = json.loads(call("recommend", "resnet50", *RULES, "--json")[1])
@@ -673,7 +670,7 @@ def test_hints_of_a_search_leave_out_what_gains_nothing(call_on: Call) -> None:
     message: list[str] = []
     assert advise.RULES not in advise.hints(call_on(), features, notify=message.append)
     assert len(message) == 1
-    assert message[0].startswith("rules keep the default: no gain by the rule is shown")
+    assert message[0].startswith("the rules recommend the default: the rule shows no gain")
 
 
 def test_rules_of_the_old_format_are_refused_with_what_to_do(call: Call, tmp_path: Path) -> None:
@@ -681,7 +678,7 @@ def test_rules_of_the_old_format_are_refused_with_what_to_do(call: Call, tmp_pat
     (tmp_path / "old.json").write_text(json.dumps(old))
     code, out, error = call("recommend", "resnet50", "--rules", str(tmp_path / "old.json"))
     assert (code, out) == (2, "")
-    assert "rules of format 1, this tftune reads format 2, which says in which strata the default is kept" in error
+    assert "rules have format 1, this version of tftune reads format 2" in error
     assert "tftune rules --keep" in error
 
 
@@ -727,7 +724,7 @@ def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     assert not told["machine_known"]
     page = tftune(*words, "--verify", "--time-budget", "15s", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
-    assert "outside of the evidence: usable cores" in page.stdout
+    assert "not covered by any study: usable cores" in page.stdout
     assert re.search(r"measured here, over tf-default: .*rounds of new processes, 1 of them fresh", page.stdout)
     assert "export TF_NUM_INTEROP_THREADS=1" in page.stdout
     snippet = tftune(*words, "--format", "dotenv", cwd=tmp_path)
@@ -745,7 +742,7 @@ def test_what_rules_know_nothing_of_is_refused(tmp_path: Path) -> None:
     )
     done = tftune("recommend", "./light.py", cwd=tmp_path)
     assert done.returncode == 2
-    assert "the graph of light, which rules ask about, has no heavy operator" in done.stderr
+    assert "cannot apply rules to light: its graph has no heavy operator" in done.stderr
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------

@@ -83,9 +83,7 @@ def test_what_is_not_known_lies_on_neither_side() -> None:
 def test_conditions_read_as_one_would_say_them() -> None:
     both = Condition((Literal(OPENMP, 0.5, True), Literal("width", 1.5, True)))
     assert str(both) == "on the Eigen pool and average width below 1.5"
-    assert (
-        str(Condition((Literal("mflops_operator", 4.0, False),))) == "work of a step per operator of 4 MFLOPs or more"
-    )
+    assert str(Condition((Literal("mflops_operator", 4.0, False),))) == "work per operator and step of 4 MFLOPs or more"
     assert str(Condition()) == "everywhere"
     assert Condition.from_list(both.to_list()) == both
 
@@ -389,7 +387,7 @@ def test_a_rule_carries_its_evidence(known: list[StudyEvidence]) -> None:
     rules = rule_list.rules
     assert [rule.recipe for rule in rules] == [ONE_THREAD, Recipe.of({"inter_op": "1"})]
     small = rules[0].evidence
-    assert str(rules[0].condition).startswith("work of a step per operator below")
+    assert str(rules[0].condition).startswith("work per operator and step below")
     assert small["studies"] == 2 * len(small["workloads"])
     assert small["shapes"] == 2
     gain = small["gain"][REST]["tf-default"]
@@ -518,12 +516,12 @@ def test_studies_of_batches_alone_say_nothing_of_threads() -> None:
 def test_what_the_evidence_covers_and_what_lies_outside(known: list[StudyEvidence]) -> None:
     covered = coverage(known)
     assert covered.outside(known[0].situation) == []
-    assert coverage([]).outside(known[0].situation) == ["there is no evidence"]
+    assert coverage([]).outside(known[0].situation) == ["there are no studies"]
     far = replace(
         known[0].situation, pool=OPENMP, machine=replace(known[0].situation.machine, physical_cores=64, logical_cpus=64)
     )
-    assert "on an OpenMP build: never seen" in covered.outside(far)
-    assert "usable cores: 64, the evidence has 8 to 16" in covered.outside(far)
+    assert "on an OpenMP build: no study" in covered.outside(far)
+    assert "usable cores: 64, the studies cover 8 to 16" in covered.outside(far)
     assert set(covered.ranges) <= {feature.name for feature in FEATURES}
     assert sum(machine["studies"] for machine in covered.shapes.values()) == 60
 
@@ -533,7 +531,7 @@ def test_what_a_rule_asks_and_is_not_known_is_said(known: list[StudyEvidence]) -
     situation = known[0].situation
     open_ended = replace(situation, features=replace(situation.features, known=False))
     assert rules.outside(situation) == []
-    assert rules.outside(open_ended) == ["work of a step per operator is not known"]
+    assert rules.outside(open_ended) == ["work per operator and step is not known"]
 
 
 def test_the_build_says_more_than_what_goes_with_it() -> None:

@@ -160,7 +160,7 @@ def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -
         launcher = ScriptedLauncher(rate=lambda _: 50.0, noise=0.02, process_noise=0.004, drift=0.1, seed=seed)
         record, _ = run(space, launcher, folder=tmp_path, seed=seed, budget=Budget(trials=12), fresh=True)
         advice = describe_study(record).recommended
-        assert advice.reason == "keep tf-default: nothing was shown to beat it by more than the margin"
+        assert advice.reason == "keep tf-default: no setting was shown to be faster by more than the margin"
         kept += advice.source == "tf-default" and not advice.env and "tf-default" in advice.alike
     assert kept == 5
 
@@ -350,7 +350,7 @@ def test_what_is_to_be_pasted_is_neither_wrapped_nor_cut(
     output.show(*terminal.recommendation(describe_study(record), f"sqlite:///{tmp_path}/t.db"))
     printed = capsys.readouterr().out.splitlines()
     assert "export KMP_AFFINITY='granularity=fine,proclist=[0-3,8-11],explicit,verbose'" in printed
-    assert f"again: tftune emit made --format sh --storage sqlite:///{tmp_path}/t.db" in printed
+    assert f"print this again: tftune emit made --format sh --storage sqlite:///{tmp_path}/t.db" in printed
 
 
 def test_the_record_keeps_every_raw_slice(tmp_path: Path, space: Space) -> None:
@@ -523,7 +523,7 @@ def test_finding_studies(tmp_path: Path, space: Space) -> None:
     assert storage is not None
     assert find(storage, "made").name == "made"
     assert find(storage, "made.").name == "made.2"
-    with pytest.raises(BadInputError, match="begins the names of 2"):
+    with pytest.raises(BadInputError, match="matches 2 studies"):
         find(storage, "mad")
     with pytest.raises(BadInputError, match="unknown study"):
         find(storage, "other")

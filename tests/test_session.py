@@ -181,7 +181,7 @@ def test_what_other_sessions_do_not_bear_out_is_not_recommended(study: tuple[Rec
     assert after.recommended.env == {}
     assert after.recommended.gain is None
     assert after.recommended.together.sessions_disagree is True
-    assert "2 sessions, which disagree, do not show together" in after.recommended.reason
+    assert "2 sessions combined, which disagree, do not show" in after.recommended.reason
     assert after.finals.advice.setting == recommended.to_dict()  # what a check measures again
     assert "which disagree" in text_of(after)
 
@@ -213,7 +213,9 @@ def test_where_all_others_lose_one_of_them_still_stands_against_the_default(tmp_
     assert document.recommended.source == "tf-default"
     assert document.verdicts["tf-default"].code == "worse"
     assert describe_line(record).verdict.code == "worse"
-    assert "continue it for new finals" not in shown(terminal.verdicts(document))
+    assert "the search has found a better setting since these finals: run it again for new finals" not in shown(
+        terminal.verdicts(document)
+    )
 
 
 def test_a_limit_that_only_the_default_keeps_leaves_the_default(tmp_path: Path, space: Space) -> None:
@@ -249,7 +251,7 @@ def test_what_several_sessions_show_outlasts_finals_that_leave_it_open(
     after = describe_study(record)
     if after.finals.incumbent == recommended.to_dict():
         assert after.recommended.setting == recommended.to_dict()
-        assert "sessions together" in after.recommended.reason
+        assert "sessions combined" in after.recommended.reason
         assert after.recommended.gain.code == "better"
         assert after.finals.advice.setting == recommended.to_dict()
     else:
@@ -349,10 +351,10 @@ def test_a_session_elsewhere_is_refused_and_says_what_differs(study: tuple[Recor
     parts = (("machine", "id", "machine"), ("runtime", "id", "build"), ("workload", "fingerprint", "workload"))
     for part, key, name in parts:
         record.put("described", described | {part: described[part] | {key: "other"}})
-        with pytest.raises(BadInputError, match=f"made with another {name}"):
+        with pytest.raises(BadInputError, match=f"measured with a different {name}"):
             refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
     record.put("described", described | {"environment": {"LD_PRELOAD": "libtcmalloc.so"}})
-    with pytest.raises(BadInputError, match="made with another environment"):
+    with pytest.raises(BadInputError, match="measured with a different environment"):
         refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
 
 
@@ -363,7 +365,7 @@ def test_sessions_are_as_far_apart_as_is_said() -> None:
     assert make_sessions(1, None).n == 1
     assert make_sessions(3, None).every_s == 7200.0
     assert make_sessions(3, "90m").every_s == 5400.0
-    with pytest.raises(BadInputError, match="--every 2h with one session"):
+    with pytest.raises(BadInputError, match="--every 2h needs more than one session"):
         make_sessions(1, "2h")
     with pytest.raises(BadInputError, match="--every is 'soon'"):
         make_sessions(2, "soon")

@@ -167,7 +167,7 @@ def test_pins_hold_the_search_and_not_the_baselines(machine: Machine, stock: Bui
 
 def test_a_pin_that_would_change_nothing_is_refused(machine: Machine, stock: Build, resnet50: Workload) -> None:
     file = read_space("cpu", machine)
-    with pytest.raises(BadInputError, match="would change nothing"):
+    with pytest.raises(BadInputError, match="would have no effect"):
         resolve(file, machine=machine, build=stock, workload=resnet50, pins={"omp_num_threads": "4"})
 
 
@@ -295,7 +295,7 @@ def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: B
     off = structs.replace(asked, runtime=without_onednn(stock))
     assert "onednn" not in off.knobs
     assert [str(line) for line in terminal.space_notes(off)] == [
-        "oneDNN is off by default here, and this space does not ask about it: --space threads does"
+        "oneDNN is off by default on this CPU, and this search space does not tune it (--space threads does)"
     ]
     knob = KnobFacts(active=True, values=(0, 1), variable="TF_ENABLE_ONEDNN_OPTS", meaning="oneDNN")
     assert not terminal.space_notes(structs.replace(off, knobs=off.knobs | {"onednn": knob}))

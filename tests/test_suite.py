@@ -138,7 +138,7 @@ def test_without_the_right_a_quota_is_refused_in_one_line(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("quota", [0.0, -1.0, float("nan"), 0.01, 2.0, float("inf")])
 def test_a_quota_is_some_of_the_cpus(quota: float) -> None:
-    with pytest.raises(BadInputError, match=r"expected CPUs, at least 0\.05 and less than the 2 that there are"):
+    with pytest.raises(BadInputError, match=r"expected at least 0\.05 and less than 2 CPUs"):
         CpuShape(cpus=frozenset({0, 1}), quota=quota)
 
 
@@ -216,7 +216,10 @@ def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path, spac
         ({"workloads": "matmul", "modes": "training"}, "nothing to run: matmul has no mode"),
         ({"cpus": "1,x"}, "--cpus is 'x'"),
         ({"cpus": "4096"}, "--cpus 4096"),
-        ({"cpu_quotas": "999"}, "--cpu-quota 999; expected CPUs, at least 0.05 and less than the"),
+        (
+            {"cpu_quotas": "999"},
+            "--cpu-quota 999 is out of range; expected at least 0.05 and less than",
+        ),
         ({"cpus": ""}, "--cpus is empty"),
         ({"modes": "inference,foo"}, "unknown mode 'foo'"),
         ({"cpu_quotas": "half"}, "--cpu-quota is 'half'"),
@@ -253,7 +256,7 @@ def test_what_fails_is_kept_and_the_others_go_on(planned: Any, monkeypatch: pyte
 def test_a_search_that_was_killed_says_so(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _scripted(monkeypatch, "import os, sys; sys.stderr.write('round 1\\n'); os.kill(os.getpid(), 9)")
     done = suite.run(planned(workloads="lenet5"), on_start=lambda *_: None, on_end=lambda *_: None)
-    assert "killed (SIGKILL)" in done[0].failure
+    assert "killed by SIGKILL" in done[0].failure
 
 
 def test_nonsense_on_stdout_is_a_failure_of_that_search(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +302,7 @@ def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
     began = time.monotonic()
     again = tftune(*words, cwd=tmp_path)
     assert again.returncode == 0
-    assert "1 known, 0 made now" in again.stdout
+    assert "1 already done, 0 made now" in again.stdout
     assert time.monotonic() - began < 20
     shown = json.loads(tftune("show", rows[0]["study"], "--json", cwd=tmp_path).stdout)
     assert shown["machine"]["cpu_quota"] == 1.5
@@ -341,7 +344,7 @@ def test_a_dry_run_shows_what_there_is_to_do(planned: Any, capsys: pytest.Captur
     app(["suite", "--workloads", "lenet5,matmul", "--modes", "inference,training", "--dry-run"], standalone_mode=False)
     said = capsys.readouterr()
     assert "matmul has no mode 'training'" in said.out
-    assert "0 known, 0 made now, 0 failed, 3 missing" in said.out
+    assert "0 already done, 0 made now, 0 failed, 3 missing" in said.out
 
 
 def test_the_topology_of_this_host_has_so_many_cpus() -> None:

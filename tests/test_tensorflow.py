@@ -151,16 +151,16 @@ def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) ->
     """One thread against all of them: on two or more CPUs the difference is far beyond any noise."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU has no second thread to compare with")
-    a = resnet_launcher.launch(ONE_THREAD, deployed(ONE_THREAD))
-    b = resnet_launcher.launch(ALL_THREADS, deployed(ALL_THREADS))
-    for process in (a, b):
-        process.ready()
-        process.pause()
-    pair = measure_pair(a, b, PairPlan(min_blocks=3, max_blocks=3), enough=lambda _: True)
-    found = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)))
-    assert found.ratio > 1.2
-    a.close()
-    b.close()
+    with (
+        contextlib.closing(resnet_launcher.launch(ONE_THREAD, deployed(ONE_THREAD))) as a,
+        contextlib.closing(resnet_launcher.launch(ALL_THREADS, deployed(ALL_THREADS))) as b,
+    ):
+        for process in (a, b):
+            process.ready()
+            process.pause()
+        pair = measure_pair(a, b, PairPlan(min_blocks=3, max_blocks=3), enough=lambda _: True)
+    ratio = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))).ratio
+    assert ratio > 1.2
 
 
 def test_odd_but_good_workloads_run(tmp_path: Path, python: Path, clean_env: dict[str, str], runtime: Build) -> None:

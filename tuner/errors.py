@@ -1,9 +1,9 @@
 """The exceptions of the tool. A failed trial is a value (`tuner.trial.outcome`); a failed tool is one of these.
 
 TunerError                 exit code 1
-├── BadInputError          exit code 2: the user can mend it before anything is written
-│   ├── NoModeError        a workload has no such mode
-│   └── UnknownNameError   there is nothing of that name
+├── BadInputError          exit code 2: the user can fix it; nothing was written
+│   ├── NoModeError        the workload does not have this mode
+│   └── UnknownNameError   no object has this name
 ├── MachineBusyError       exit code 1: another search is measuring on this machine
 └── BaselineError          exit code 1: a recommended setting does not run, so there is nothing to compare with
 """
@@ -15,7 +15,9 @@ from collections.abc import Iterable
 
 
 class TunerError(Exception):
-    """The tool cannot go on: `message` says what was found, `hint` what to do, `log` what others printed of it."""
+    """The tool cannot continue: `message` says what is wrong, `hint` what to do, `log` is related output of other
+    processes.
+    """
 
     exit_code = 1
 
@@ -36,11 +38,11 @@ class BadInputError(TunerError):
 
 
 class NoModeError(BadInputError):
-    """A workload has no such mode, as inference or training."""
+    """The workload does not have the requested mode (inference or training)."""
 
 
 class UnknownNameError(BadInputError):
-    """There is nothing of that name."""
+    """No object has this name."""
 
 
 class MachineBusyError(TunerError):

@@ -1,4 +1,4 @@
-"""Short stable names for plain data: what is equal has the same name, on every host and in every run."""
+"""Short, stable names for plain data: equal data have equal names on every host and in every run."""
 
 from __future__ import annotations
 

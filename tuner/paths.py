@@ -1,4 +1,4 @@
-"""Where things lie on disk: the data that the project ships, and the caches of a user."""
+"""Paths on disk: data shipped with tftune, and the user's caches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_STORAGE = "sqlite:///results/tftune.db"
 
 _PACKAGE = Path(__file__).resolve().parent
 CHILD = _PACKAGE / "child"
-"""What runs outside of the tuner's own process."""
+"""Code that runs outside the tuner's own process."""
 
 
 def shipped_folder(folder: str) -> Path:
@@ -23,19 +23,21 @@ def shipped_folder(folder: str) -> Path:
 
 
 def boot_arguments(folder: Path, module: str) -> list[str]:
-    """Return what an interpreter is given to run a module of `CHILD`, or of a framework's own part."""
+    """Return the interpreter arguments that run a module of `CHILD`, or of a framework's child package."""
     return [str(CHILD / "boot.py"), str(folder), module]
 
 
 def cache_dir() -> Path:
-    """Return the folder for what can be made again (`TFTUNE_CACHE`, else the XDG cache folder)."""
+    """Return the cache folder (`TFTUNE_CACHE`, else the XDG cache folder)."""
     override = os.environ.get("TFTUNE_CACHE")
     if override:
         return Path(override).absolute()
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "tftune"
     except RuntimeError as error:
-        raise BadInputError(f"no home folder for the cache: {error}", "set TFTUNE_CACHE to a folder") from error
+        raise BadInputError(
+            f"cannot find a home folder for the cache: {error}", "set TFTUNE_CACHE to a folder"
+        ) from error
 
 
 def check_writable(folder: Path, hint: str) -> None:

@@ -1,4 +1,4 @@
-"""Objects by name: those that come with tftune, and those that other packages bring as entry points of a group.
+"""Objects by name: built-in ones, and plugins that other packages register as entry points of a group.
 
 An entry point says where the object is, such as `mine = "package.module:OBJECT"`. Its module is imported when it is
 asked for.
@@ -45,7 +45,7 @@ class Plugins(Generic[T]):
             return cast("T", getattr(importlib.import_module(module), attribute))
         except (ImportError, AttributeError) as error:
             raise TunerError(
-                f"the {self._kind} {name} cannot be loaded: {error}", "repair or remove the package that brings it"
+                f"cannot load the {self._kind} '{name}': {error}", "reinstall or remove the package that provides it"
             ) from error
 
     def __iter__(self) -> Iterator[T]:

@@ -4,7 +4,7 @@
 
 A session starts a few fresh processes of TensorFlow's default, which then take turns, there and back, in slices of
 half a second; then the next session begins. Every slice goes into tests/benchmarks/traces/NAME.csv as it comes, with
-the number of its session and of its process. Drift, spikes, the luck of a process and what a slice scatters by are all
+the number of its session and of its process. Drift, spikes, the process effect and what a slice scatters by are all
 in there; `tests.benchmarks.simulation` replays them. Nothing else may run meanwhile.
 """
 

@@ -3,7 +3,7 @@
 A trace is what slices of one setting looked like in many fresh processes, one after another
 (`tests.benchmarks.record`). It is taken apart into
 
-    y_k = luck of the process + w_k        log rate of slice k
+    y_k = process effect + w_k        log rate of slice k
 
 where the luck is the process's mean beside its session's other processes, shrunk to the variance that is left when the
 slices' own noise is taken off, and w_k is everything else: drift, spikes, noise, in the order of time. A replay puts

@@ -161,7 +161,7 @@ def _session(
 
 
 def _true_rate(setting: Setting, gains: tuple[float, ...], session_effects: Array) -> float:
-    """Return the rate relative to the default's; contenders are told apart by their intra_op."""
+    """Return the rate relative to the default's; contenders are separated by their intra_op."""
     which = int(setting["intra_op"]) - 8
     return (1 + gains[which]) * math.exp(session_effects[which]) if 0 <= which < len(gains) else 1.0
 
@@ -286,7 +286,7 @@ class _Quiet:
 def race(trace: str, seed: int) -> tuple[tuple[int, float], tuple[int, float]]:
     """Return (slices, true rate of the incumbent) of a whole search with racing, and of one without.
 
-    Without, every pair goes on for as long as a pair may: eight quads, or 20 s.
+    Without, every pair goes on for as long as a pair may: eight blocks, or 20 s.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     estimates = []

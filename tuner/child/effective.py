@@ -1,4 +1,4 @@
-"""What a process really looks like: its threads and their CPUs, its libraries, its OpenMP library's own words.
+"""The effective state of a process: threads and their CPUs, loaded libraries, and the report of its OpenMP library.
 
 Everything here only looks: no call into an OpenMP library, which would make the calling thread one of its own and
 bind it, and no verbose mode of oneDNN, which would slow every step down.

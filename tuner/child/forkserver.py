@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> None:
     framework.load()  # what every worker begins with
     channel.send(json.dumps({"refused": framework.refusal()}).encode())
     signal.signal(signal.SIGCHLD, reap)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tuner decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tuner decides when to end
     gc.freeze()  # a collection in a worker would copy every page of what they share; garbage went after the import
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, MAX_MESSAGE_BYTES, N_DESCRIPTORS)

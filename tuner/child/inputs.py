@@ -81,7 +81,7 @@ def arrays_of(returned: Any, name: str, batch_size: int) -> tuple[Any, ...]:
         if not array.shape or array.shape[0] != batch_size:
             raise WorkloadError(
                 "%s(%d) returned an array of the shape %s" % (name, batch_size, shape_text(list(array.shape))),
-                "the first dimension of each array is to be the batch",
+                "the first dimension of each array must be the batch",
             )
     return tuple(arrays)
 
@@ -117,7 +117,7 @@ def shape_text(shape: list[int | None]) -> str:
 def described_inputs(model_inputs: list[Report], spec: Report) -> list[Report]:
     """Return name, dtype, shape (null for the batch) and range of each input of a model that was found.
 
-    `found` are name, dtype and shape (None where the rank is not known, and null for open dimensions). Raises
+    `model_inputs` are name, dtype and shape (None where the rank is not known, and null for open dimensions). Raises
     WorkloadError for shapes that are missing or do not fit, and for names that no input has.
     """
     input_names = [each["name"] for each in model_inputs]
@@ -125,7 +125,7 @@ def described_inputs(model_inputs: list[Report], spec: Report) -> list[Report]:
         for name in by_input:
             if name not in input_names:
                 raise WorkloadError(
-                    "%s %s: it has no such input" % (option, name), "known: %s" % ", ".join(input_names)
+                    "%s %s: the model has no such input" % (option, name), "known: %s" % ", ".join(input_names)
                 )
     return [
         dict(
@@ -143,7 +143,7 @@ def input_range(model_input: Report, user_range: list[int] | None) -> list[int] 
     if user_range is None or "float" in dtype:
         return user_range
     if "int" not in dtype:
-        raise WorkloadError("--input-range of input '%s', which is %s" % (name, dtype), "leave it out")
+        raise WorkloadError("--input-range does not apply to input '%s' of type %s" % (name, dtype), "remove it")
     import numpy as np
 
     limits = np.iinfo(dtype)
@@ -158,7 +158,7 @@ def input_range(model_input: Report, user_range: list[int] | None) -> list[int] 
 def input_shape(described: Report, user_shape: list[int] | None) -> list[int | None]:
     """Return the shape of an input, its first dimension left open as the model leaves it; raises WorkloadError.
 
-    `given` is what the user said of it, without the batch.
+    `user_shape` is what the user said of it, without the batch.
     """
     name, model_shape = described["name"], described["shape"]
     if user_shape is None:
@@ -166,7 +166,7 @@ def input_shape(described: Report, user_shape: list[int] | None) -> list[int | N
             shape_shown = "unknown" if model_shape is None else shape_text(model_shape)
             raise WorkloadError(
                 "input '%s' has the shape %s" % (name, shape_shown),
-                "give it without the batch, e.g. --input-shape %s=%s" % (name, example(model_shape)),
+                "give its shape without the batch, e.g. --input-shape %s=%s" % (name, example(model_shape)),
             )
         return list(model_shape)
     if model_shape is None:
@@ -175,7 +175,7 @@ def input_shape(described: Report, user_shape: list[int] | None) -> list[int | N
         raise WorkloadError(
             "--input-shape %s=%s does not fit: input '%s' has the shape %s"
             % (name, ",".join(map(str, user_shape)), name, shape_text(model_shape)),
-            "give it without the batch, e.g. --input-shape %s=%s" % (name, example(model_shape)),
+            "give its shape without the batch, e.g. --input-shape %s=%s" % (name, example(model_shape)),
         )
     return list(model_shape[:1]) + user_shape
 

@@ -1,4 +1,4 @@
-"""The end of every framework's `probe`: what was found, or why nothing was, is written as JSON."""
+"""Write the result of a framework's `probe` as JSON, or why it failed."""
 
 from __future__ import annotations
 

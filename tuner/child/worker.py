@@ -1,4 +1,4 @@
-"""The child: loads one workload, times slices of steps on request, and tells what happened.
+"""The worker process: loads one workload, times slices of steps on request, and reports the results.
 
     worker COMMAND_FD REPORT_FD SPEC
 
@@ -29,7 +29,7 @@ from . import adapter, device, effective, inputs
 from .adapter import Adapter, Step
 from .device import Device
 
-FINITE_CHUNK = 1 << 18  # values that are looked at together, so that looking takes no memory to speak of
+FINITE_CHUNK = 1 << 18  # values checked at once, to limit the memory needed for the check
 MAX_FRAMES = 3  # of the user's own, that are told of an error
 MAX_STEP_TIMES = 400  # of one slice; a slice of more steps reports every k-th, so that a report stays small
 SAMPLE_SIZE = 32  # values of each output
@@ -121,7 +121,7 @@ class LoadedWorkload:
 def check_learns(first: Any, later: Any) -> None:
     """Raise InvalidOutputError where no loss has moved: a step that trains nothing is not the work that was meant."""
     if not any((later[name] != loss).any() for name, loss in first.items()):
-        raise InvalidOutputError("the loss has not moved since the first step: it trains nothing")
+        raise InvalidOutputError("the loss did not change after the first step: the model is not being trained")
 
 
 def warm_up(step: Step, wait: Callable[[], None], spent_s: float) -> tuple[list[Report], Any]:
@@ -341,7 +341,7 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
         tell(failure(error, spec["workload"], out_of_memory))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # a framework's own teardown takes time and tells nothing
+    os._exit(0)  # skip the framework's slow shutdown
 
 
 def main(arguments: list[str]) -> None:

@@ -19,8 +19,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Find, prove and explain the parallelism settings of a TensorFlow workload.",
-    epilog="Begin with: tftune search resnet50",
+    help="Find the fastest parallelism settings of a TensorFlow or ONNX Runtime workload, and prove the gain.",
+    epilog="Start with: tftune search resnet50",
 )
 app.command(epilog=search.EPILOG)(search.search)
 app.command(epilog=suite.EPILOG)(suite.suite)
@@ -52,11 +52,11 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Find, prove and explain the parallelism settings of a TensorFlow workload."""
+    """Find the fastest parallelism settings of a TensorFlow or ONNX Runtime workload, and prove the gain."""
 
 
 def _interrupt(*_: object) -> NoReturn:
-    """End as Ctrl-C does; a process in the background of a script has no handler of SIGINT to borrow."""
+    """End like Ctrl-C. (A background process of a script may ignore SIGINT, so its handler cannot be reused.)"""
     raise KeyboardInterrupt
 
 
@@ -78,7 +78,9 @@ def main() -> NoReturn:
         code = INTERRUPTED
     except OSError as error:
         discard(sys.stdout)
-        code = _fail(TunerError(f"the system refused: {error}", "free space, or check the place named"))
+        code = _fail(
+            TunerError(f"operating system error: {error}", "check the path, its permissions and the free disk space")
+        )
     sys.exit(code)
 
 

@@ -1,4 +1,4 @@
-"""The commands `env …`: environments that trials can run in."""
+"""The commands `env …`: create environments for trials."""
 
 from __future__ import annotations
 
@@ -12,26 +12,22 @@ from tuner.cli.output import console, show, show_json
 
 EPILOG = "Examples: tftune env create openmp --dir .openmp | tftune search resnet50 --python .openmp/bin/python"
 
-app = typer.Typer(no_args_is_help=True, help="Make environments that trials can run in.")
+app = typer.Typer(no_args_is_help=True, help="Create Python environments for trials.")
 
 
 @app.command(epilog=EPILOG)
 def create(
-    build: Annotated[str, typer.Argument(metavar="openmp", help="Which build of TensorFlow: openmp.")],
-    folder: Annotated[
-        Path, typer.Option("--dir", metavar="PATH", help="A folder that does not exist yet, or is empty.")
-    ],
+    build: Annotated[str, typer.Argument(metavar="openmp", help="Build of TensorFlow to install; only openmp so far.")],
+    folder: Annotated[Path, typer.Option("--dir", metavar="PATH", help="New or empty folder for the environment.")],
     python: Annotated[
         str | None,
-        typer.Option(
-            "--python", metavar="PATH", help="The Python to build on; a fitting one is looked for if not given."
-        ),
+        typer.Option("--python", metavar="PATH", help="Python to build on (default: the first suitable one found)."),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Make a virtual environment with an OpenMP build of TensorFlow: the last intel-tensorflow, 2.14.
+    """Create a virtual environment with an OpenMP build of TensorFlow (intel-tensorflow 2.14, the last one).
 
-    It is 1.3 GB on disk, and takes a minute or two.
+    Needs 1.3 GB of disk space and one to two minutes.
     """
     from tuner.job.environment import create as make
 
@@ -44,4 +40,4 @@ def create(
         show_json(EnvironmentResult(python=str(environment.python), tensorflow=tensorflow, onednn=onednn))
     else:
         show(f"TensorFlow {tensorflow} on {onednn} in {folder}")
-        show(f"try: tftune search resnet50 --python {environment.python}")
+        show(f"use it with: tftune search resnet50 --python {environment.python}")

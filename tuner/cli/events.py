@@ -70,7 +70,7 @@ class SearchShown(VerificationShown):
             self._console.print(part)
         if job.ignored_variables:
             ignored = ", ".join(job.ignored_variables)
-            self._console.print(f"not handed to the trials: {ignored}, set in your environment")
+            self._console.print(f"ignored in the trials, though set in your environment: {ignored}")
 
     def workload_described(self, job: Job, features: Features | None, run_s: float | None) -> None:
         # As one line: a table's rows begin with a number, and no part of this is to look like one.
@@ -85,7 +85,8 @@ class SearchShown(VerificationShown):
         verb = f"continuing with {plural(done, 'trial')}" if done else "beginning"
         progress = Progress(self._console, [*space.points, *space.baselines.values()], terminal.fixed_knobs(subject))
         progress.stage(
-            f"study {record.name}: {verb}; ratios are to {space.default} at batch size {space.reference.batch_size}"
+            f"study {record.name}: {verb}; ratios are relative to {space.default} at batch size "
+            f"{space.reference.batch_size}"
         )
         for name, setting in hinted.items():
             self._console.print(terminal.hint_line(name, setting.to_dict(), subject), soft_wrap=True)
@@ -97,15 +98,15 @@ class SearchShown(VerificationShown):
             self._progress.end()
 
     def interrupted(self) -> None:
-        self._console.print("interrupted; every finished trial is kept, and the same command continues")
+        self._console.print("interrupted; all finished trials are saved, run the same command to continue")
 
     def nothing_to_repeat(self) -> None:
         self._console.print("the study recommends the default: there is nothing to measure again")
 
     def session_waits(self, number: int, n_sessions: int, study: str, left_s: float) -> None:
         self._console.print(
-            f"session {number} of {n_sessions} begins in {duration_text(left_s)}; Ctrl-C ends here, and "
-            f"`tftune check {study}` adds one later",
+            f"session {number} of {n_sessions} starts in {duration_text(left_s)}; press Ctrl-C to stop here (`tftune "
+            f"check {study}` adds a session later)",
             soft_wrap=True,
         )
 

@@ -40,7 +40,10 @@ def inspect(
     python: PythonOption = None,
     audit: Annotated[
         bool,
-        typer.Option("--audit", help="Prove which knobs reach this runtime: seen in processes, and measured in pairs."),
+        typer.Option(
+            "--audit",
+            help="Show which knobs take effect in this build: look inside test processes, then measure each knob.",
+        ),
     ] = False,
     affinity: Annotated[
         str | None,
@@ -48,7 +51,9 @@ def inspect(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show the machine, the framework's build, the knobs (on, or off and why) and the baselines."""
+    """Show the machine, the framework build, the knobs (active, or why not) and the baselines. Measures nothing without
+    --audit.
+    """
     from tuner.job.job import prepare
     from tuner.job.request import SearchRequest, parse_request
     from tuner.report import terminal
@@ -66,7 +71,9 @@ def inspect(
         _affinity(affinity, checked, json_=json_)
         return
     if audit and checked.workload.command is not None:
-        raise BadInputError("--audit of a command, whose processes cannot be looked into", "audit a model instead")
+        raise BadInputError(
+            "--audit does not work for a command: tftune cannot look inside its processes", "use a model"
+        )
     job = prepare(checked)
     subject = job.subject
     if audit:

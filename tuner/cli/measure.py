@@ -48,14 +48,17 @@ def compare(
         typer.Option(
             "--a",
             metavar="SETTING",
-            help="knob=value,…; a baseline's name; or a study.",
+            help="A setting: knob=value,…, the name of a baseline, or a study.",
             autocompletion=complete_setting,
         ),
     ],
     b: Annotated[
         str,
         typer.Option(
-            "--b", metavar="SETTING", help="What is judged against a; as --a.", autocompletion=complete_setting
+            "--b",
+            metavar="SETTING",
+            help="The setting to compare with --a, given in the same way.",
+            autocompletion=complete_setting,
         ),
     ],
     time_budget: BudgetOption = "2m",
@@ -69,9 +72,9 @@ def compare(
     wait: WaitOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """Compare two settings: a verdict on b against a, from rounds of new processes.
+    """Compare two settings: is b faster than a? Every round starts new processes.
 
-    Knobs that are not named stay at the framework's default.
+    Knobs that you do not name keep the framework's default.
     """
     from tuner.cli.events import ComparisonShown
     from tuner.job.compare import compare as run
@@ -115,16 +118,21 @@ def check(
     storage: StorageOption = DEFAULT_STORAGE,
     threshold: CheckThresholdOption = None,
     trial_timeout: Annotated[
-        str | None, typer.Option("--trial-timeout", metavar="TIME", help="As the search's, which it is if not given.")
+        str | None,
+        typer.Option(
+            "--trial-timeout",
+            metavar="TIME",
+            help="Time limit for a process to become ready or to run one slice (default: the study's own).",
+        ),
     ] = None,
     wait: WaitOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """Measure a study's recommendation against the default again; exit code 1 if it no longer helps.
+    """Measure the recommendation of a study against the default again; exit code 1 if it no longer helps.
 
-    A check is a session of its own, on another day for instance, and the verdict is that of all sessions of the study
-    together. It no longer helps where it is shown to be worse, or no different. Where nothing could be decided, the
-    exit code is 0.
+    Each check adds a session to the study, for example on another day, and the verdict combines all sessions. The exit
+    code is 1 if the recommendation is shown to be slower than or equal to the default, and 0 otherwise, also if
+    undecided.
     """
     from tuner.cli.events import ComparisonShown
     from tuner.job.check import check_study, describe
@@ -163,9 +171,9 @@ def noise(
     wait: WaitOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """Measure how noisy this machine is: one setting against itself, in pairs of fresh processes.
+    """Measure how noisy this machine is, by comparing the default setting with itself.
 
-    It tells what a search of the default budget can find here, and what the machine did meanwhile.
+    Shows the smallest gain that a search with the default budget can detect here, and what else the machine did.
     """
     from tuner.cli.events import NoiseShown
     from tuner.job.calibration import calibrate, describe

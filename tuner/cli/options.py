@@ -46,40 +46,49 @@ def _margin(value: float | None) -> float | None:
     """Refuse what no margin can be; typer's own range lets NaN through in some versions, or words it strangely."""
     if value is not None and not 0 < value <= _MAX_PERCENT:
         raise BadInputError(
-            f"--threshold is {value:g}", f"expected a number of percent above 0 and at most {_MAX_PERCENT:g}, e.g. 2"
+            f"--threshold is {value:g}", f"expected a percentage above 0 and at most {_MAX_PERCENT:g}, e.g. 2"
         )
     return value
 
 
 StudyArgument = Annotated[
     str,
-    typer.Argument(help="A study's name, the beginning of one, or 'last'.", autocompletion=complete_study),
+    typer.Argument(
+        help="Name of a study, a unique prefix of one, or 'last' for the newest.", autocompletion=complete_study
+    ),
 ]
 StorageOption = Annotated[
-    str, typer.Option("--storage", metavar="URL", envvar="TFTUNE_STORAGE", help="The database that keeps the studies.")
+    str, typer.Option("--storage", metavar="URL", envvar="TFTUNE_STORAGE", help="URL of the database with the studies.")
 ]
 PythonOption = Annotated[
     str | None,
-    typer.Option("--python", metavar="PATH", help="The interpreter that the trials run in; this one if not given."),
+    typer.Option(
+        "--python", metavar="PATH", help="Python interpreter that runs the trials (default: the one that runs tftune)."
+    ),
 ]
 SpaceOption = Annotated[
     str,
     typer.Option(
         "--space",
         metavar="NAME|FILE",
-        help="A search space that tftune ships, or a TOML file.",
+        help="Name of a shipped search space, or a TOML file.",
         autocompletion=complete_space,
     ),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="Hold a knob at one value; may be given again.")
+    list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="Fix a knob at one value; can be repeated.")
 ]
 BatchOption = Annotated[
-    str | None, typer.Option("--batch-size", metavar="N[,N…]", help="The batch sizes to try, instead of the space's.")
+    str | None,
+    typer.Option("--batch-size", metavar="N[,N…]", help="Batch sizes to try, instead of those of the search space."),
 ]
 ObjectiveOption = Annotated[
     str,
-    typer.Option("--objective", metavar="throughput|latency", help="Items a second, or short steps at one batch size."),
+    typer.Option(
+        "--objective",
+        metavar="throughput|latency",
+        help="Maximise items per second, or minimise the step time at one batch size.",
+    ),
 ]
 ThresholdOption = Annotated[
     float,
@@ -87,21 +96,35 @@ ThresholdOption = Annotated[
         "--threshold",
         metavar="PERCENT",
         callback=_margin,
-        help="The margin: differences of less are treated as equal, whatever the noise.",
+        help="Smallest difference that matters, in percent; smaller ones are treated as equal.",
     ),
 ]
 CheckThresholdOption = Annotated[
     float | None,
-    typer.Option("--threshold", metavar="PERCENT", callback=_margin, help="The margin; the study's own if not given."),
+    typer.Option(
+        "--threshold",
+        metavar="PERCENT",
+        callback=_margin,
+        help="Smallest difference that matters, in percent (default: the study's own).",
+    ),
 ]
 BudgetOption = Annotated[
     str,
     typer.Option(
-        "--time-budget", metavar="TIME", help="About so long, such as 90s or 5m; two rounds or pairs in any case."
+        "--time-budget",
+        metavar="TIME",
+        help="Time to spend, e.g. 90s or 5m; at least two rounds (or pairs) are always run.",
     ),
 ]
 TimeoutOption = Annotated[
-    str, typer.Option("--trial-timeout", metavar="TIME", help="For a process to become ready, or to run one slice.")
+    str,
+    typer.Option(
+        "--trial-timeout", metavar="TIME", help="Time limit for a process to become ready or to run one slice."
+    ),
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Queue behind another measurement on this machine.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Wait for another tftune on this machine to finish, instead of failing.")
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout; everything else goes to stderr.")
+]

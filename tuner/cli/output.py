@@ -21,7 +21,7 @@ def console(*, stderr: bool = False) -> Console:
 
     class Piped(Console):
         def on_broken_pipe(self) -> None:
-            # A reader that has seen enough, such as head, is no failure; typer would make one of the error itself.
+            # A reader that closes the pipe early, such as head, is not an error; typer would report one.
             discard(self.file)
             raise SystemExit(0)
 

@@ -45,11 +45,13 @@ FORMATS = ("text", "md", "html", "json")
 RulesOption = Annotated[
     Path | None,
     typer.Option(
-        "--rules", metavar="FILE", help="Rules to follow; else those kept here, else those that tftune ships."
+        "--rules",
+        metavar="FILE",
+        help="Rules file to use (default: results/tftune-rules.json if it exists, else the shipped rules).",
     ),
 ]
 RecommendBatchOption = Annotated[
-    int | None, typer.Option("--batch-size", metavar="N", min=1, help="The batch size that the job has.")
+    int | None, typer.Option("--batch-size", metavar="N", min=1, help="Batch size that you run with.")
 ]
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")]
 
@@ -57,30 +59,49 @@ OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="W
 def rules(
     storage: StorageOption = DEFAULT_STORAGE,
     format_: Annotated[
-        str, typer.Option("--format", metavar="text|md|html|json", help="For a terminal, a wiki, a browser, a program.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="text|md|html|json",
+            help="Output format: for a terminal, a wiki, a browser or a program.",
+        ),
     ] = "text",
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write to a file; a wiki page's pictures lie beside it."),
+        typer.Option(
+            "--out", metavar="FILE", help="Write to a file; the pictures of a Markdown page are written next to it."
+        ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep them in results/tftune-rules.json, for recommend and search.")
+        bool,
+        typer.Option(
+            "--keep", help="Save the rules in results/tftune-rules.json, where recommend and search look for them."
+        ),
     ] = False,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="DATE|DAYS", help="Begun since 2026-11-01 (UTC), or in the last 30d."),
+        typer.Option(
+            "--since",
+            metavar="DATE|DAYS",
+            help="Use only studies started since a date (2026-11-01, UTC) or in the last days (30d).",
+        ),
     ] = None,
     machine: Annotated[
-        str | None, typer.Option("--machine", metavar="ID|here", help="Of this machine, or of the shape with that id.")
+        str | None,
+        typer.Option(
+            "--machine",
+            metavar="ID|here",
+            help="Use only studies of this machine ('here') or of the machine with this id.",
+        ),
     ] = None,
     workloads: Annotated[
-        str | None, typer.Option("--workloads", metavar="NAME[,NAME…]", help="Studies of these workloads.")
+        str | None, typer.Option("--workloads", metavar="NAME[,NAME…]", help="Use only studies of these workloads.")
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Distil a few guideline rules from the studies of a storage, and prove them on what they have not seen.
+    """Learn a few general rules from the stored studies, and test them on studies that they were not learned from.
 
-    A rule stands only where noise alone would seldom have made it. `tftune suite` makes the studies.
+    A rule is kept only if noise alone would rarely produce it. `tftune suite` creates the studies.
     """
     from tuner.job import rulebook
     from tuner.report import rules as report
@@ -90,10 +111,13 @@ def rules(
         raise unknown_name("format", output_format, FORMATS)
     request = rulebook.RulesRequest(storage=storage, since=since, machine=machine, workloads=workloads)
     if keep and request.filters:
-        raise BadInputError("--keep of the rules of some studies only", "leave the filters out, or use --out")
+        raise BadInputError(
+            "--keep cannot be combined with --since, --machine or --workloads",
+            "drop the filters, or write the rules to a file with --out",
+        )
     _check_out(out)
     if keep:
-        check_writable(rulebook.LOCAL_RULES.parent, "run it in the folder that holds your studies")
+        check_writable(rulebook.LOCAL_RULES.parent, "run this command in the folder that contains your results/")
     progress = console(stderr=True)
 
     def notify(line: str) -> None:
@@ -104,17 +128,19 @@ def rules(
     document = rule_set.to_dict()
     if keep:
         rulebook.save(rule_set)
-        told_by = report.n_studies(rule_set.provenance["n_studies"])
+        n_studies_text = report.n_studies(rule_set.provenance["n_studies"])
         progress.print(
-            f"kept in {rulebook.LOCAL_RULES}: recommend and search in this folder follow these, of {told_by}, "
-            "and no longer the shipped ones; delete the file to go back",
+            f"saved in {rulebook.LOCAL_RULES}: recommend and search in this folder now use these rules (from "
+            f"{n_studies_text}) instead of the shipped ones; delete the file to undo this",
             style="dim",
         )
     if output_format == "text" and out is None:
         show(*report.page(document))
         if not keep and not request.filters:
             show(
-                "", "for recommend and search: tftune rules --keep; as a page: tftune rules --format md --out rules.md"
+                "",
+                "to use these rules in recommend and search: tftune rules --keep; to save them as a page: tftune "
+                "rules --format md --out rules.md",
             )
     else:
         _write_page(document, output_format, out)
@@ -157,10 +183,10 @@ def _check_out(out: Path | None) -> None:
     if out is None:
         return
     if out.is_dir():
-        raise BadInputError(f"--out {out} is a folder", "name a file")
+        raise BadInputError(f"--out {out} is a folder", "give a file name")
     if not out.parent.is_dir():
-        raise BadInputError(f"no folder {out.parent} for --out", "make it first")
-    check_writable(out.parent, "give --out another place")
+        raise BadInputError(f"--out: folder {out.parent} does not exist", "create it first")
+    check_writable(out.parent, "give --out a path that you can write to")
 
 
 @takes_model
@@ -170,20 +196,24 @@ def recommend(
     python: PythonOption = None,
     rules: RulesOption = None,
     batch: Annotated[
-        bool, typer.Option("--batch", help="Follow rules on the batch size too, not only on threads.")
+        bool, typer.Option("--batch", help="Also apply the rules on batch sizes, not only those on threads.")
     ] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Measure it against the default, as compare does.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also measure the setting against the default, like `tftune compare`.")
+    ] = False,
     time_budget: BudgetOption = "2m",
     wait: WaitOption = False,
     format_: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="sh|dotenv|docker|k8s|systemd|python|json", help="The snippet and nothing else."
+            "--format",
+            metavar="sh|dotenv|docker|k8s|systemd|python|json",
+            help="Print only the snippet, in this format.",
         ),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Recommend a setting in seconds, without a trial, from rules that other workloads' studies gave."""
+    """Recommend a setting in seconds, without running trials, from rules learned on other workloads."""
     from msgspec import structs
 
     from tuner.job.advise import advise
@@ -229,7 +259,7 @@ def _verify(job: Job, setting: Setting, checked: ParsedRequest, *, wait: bool) -
     out = console(stderr=True)
     default = job.space.reference
     if setting == default:
-        out.print("nothing to verify: what is recommended is the default")
+        out.print("nothing to verify: the recommendation is the default")
         return None
     a, b = (
         ComparedSetting(name=text, setting=s, deployment=job.space.deployment(s))
@@ -248,13 +278,13 @@ def _verify(job: Job, setting: Setting, checked: ParsedRequest, *, wait: bool) -
 
 
 def import_studies(
-    source: Annotated[str, typer.Argument(metavar="STORAGE", help="Another storage's file or URL.")],
+    source: Annotated[str, typer.Argument(metavar="STORAGE", help="File or URL of the storage to copy from.")],
     storage: StorageOption = DEFAULT_STORAGE,
     json_: JsonOption = False,
 ) -> None:
-    """Copy the studies of another storage into this one, so that rules are learned from both.
+    """Copy the studies of another storage into this one.
 
-    Doing it again copies only what is new.
+    Running it again copies only what is new.
     """
     from tuner.job.merge import merge
 
@@ -271,13 +301,13 @@ def import_studies(
     else:
         n = {what: sum(each.outcome == what for each in merged) for what in ("new", "newer", "known")}
         left_out = len(merged) - sum(n.values())
-        left_out_note = f", {left_out} left out" if left_out else ""
-        show(f"{n['new']} new, {n['newer']} newer, {n['known']} known already{left_out_note}")
+        left_out_note = f", {left_out} skipped" if left_out else ""
+        show(f"{n['new']} new, {n['newer']} updated, {n['known']} already here{left_out_note}")
 
 
 def export(
     what: Annotated[
-        str, typer.Option("--what", metavar="trials|studies", help="A row for each trial, or for each study.")
+        str, typer.Option("--what", metavar="trials|studies", help="One row per trial, or one row per study.")
     ] = "trials",
     format_: Annotated[
         str, typer.Option("--format", metavar="csv|json|parquet", help="Parquet needs pyarrow.")
@@ -285,7 +315,7 @@ def export(
     out: OutOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
-    """Write the studies of a storage as a table for other programs."""
+    """Export the studies as a table for other programs."""
     from tuner.report import frame
 
     if what not in frame.KINDS:
@@ -295,7 +325,7 @@ def export(
     _check_out(out)
     study_records = readable(storage)
     if not study_records:
-        raise BadInputError(f"no studies in {storage}", "begin with: tftune search resnet50")
+        raise BadInputError(f"no studies in {storage}", "start with: tftune search resnet50")
     table = frame.trials(study_records) if what == "trials" else frame.studies(study_records)
     text = frame.write(table, format_, out)
     if text is not None:

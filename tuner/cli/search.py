@@ -41,17 +41,19 @@ EPILOG = (
 def search(
     workload: WorkloadSpec,
     trials: Annotated[
-        int | None, typer.Option("--trials", metavar="N", help="End when the study has N trials.")
+        int | None, typer.Option("--trials", metavar="N", help="Stop when the study has N trials.")
     ] = None,
     time_budget: Annotated[
         str | None,
         typer.Option(
             "--time-budget",
             metavar="TIME",
-            help="Such as 90s or 5m; 5m if no budget is given. The baselines and 2 rounds of finals run in any case.",
+            help="Total time, e.g. 90s or 5m (default: 5m). The baselines and two rounds of finals are always run.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sampler and of the order of the finals.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Random seed of the sampler and of the order of the finals.")
+    ] = 0,
     space: SpaceOption = "cpu",
     objective: ObjectiveOption = "throughput",
     batch_size: BatchOption = None,
@@ -61,35 +63,51 @@ def search(
     threshold: ThresholdOption = MARGIN_PERCENT,
     max_p99: Annotated[
         float | None,
-        typer.Option("--max-p99", metavar="MS", help="Only settings of which 99 % of the steps are that short."),
+        typer.Option(
+            "--max-p99",
+            metavar="MS",
+            help="Accept only settings whose 99th percentile of the step time is at most this (ms).",
+        ),
     ] = None,
     max_memory: Annotated[
         str | None,
-        typer.Option("--max-memory", metavar="SIZE", help="Only settings whose process takes at most e.g. 2GiB."),
+        typer.Option(
+            "--max-memory",
+            metavar="SIZE",
+            help="Accept only settings whose process uses at most this much memory, e.g. 2GiB.",
+        ),
     ] = None,
     trial_timeout: TimeoutOption = "2m",
     sessions: Annotated[
         int,
-        typer.Option("--sessions", metavar="N", min=1, help="Measure what is found again, in N sessions in all."),
+        typer.Option(
+            "--sessions", metavar="N", min=1, help="Measure the result again at other times: N sessions in total."
+        ),
     ] = 1,
     every: Annotated[
-        str | None, typer.Option("--every", metavar="TIME", help="From one session to the next; 2h if not given.")
+        str | None,
+        typer.Option("--every", metavar="TIME", help="Time from the start of one session to the next (default: 2h)."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin a new study instead of continuing.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Queue behind another search on this machine.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start a new study instead of continuing the last one.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for another search on this machine to finish, instead of failing.")
+    ] = False,
     launcher: Annotated[
         str,
         typer.Option(
             "--launcher",
             metavar="fork|fresh",
-            help="Begin trials as forks of one process that has imported the framework, or as fresh interpreters.",
+            help="How trials start: fork a process that has already imported the framework (fast), or start a fresh "
+            "interpreter each time (fresh).",
         ),
     ] = "fork",
     json_: JsonOption = False,
 ) -> None:
-    """Search for the best setting, then prove it against the recommended ones.
+    """Search for the best setting, then compare it with the recommended ones.
 
-    The same command again continues the same study. What is found is kept as it comes: Ctrl-C loses nothing.
+    Running the same command again continues the study. Finished trials are saved at once: Ctrl-C loses nothing.
     """
     from tuner.cli.events import SearchShown
     from tuner.job.request import SearchRequest

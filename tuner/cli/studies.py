@@ -38,7 +38,7 @@ def list_studies(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = F
 def show_study(
     study: StudyArgument = "last", storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = False
 ) -> None:
-    """Show a study again, from its storage."""
+    """Show the stored results of a study."""
     from tuner.report import terminal
     from tuner.report.document import describe_study
     from tuner.report.workload import line
@@ -72,11 +72,11 @@ def emit(
     study: StudyArgument,
     format_: Annotated[
         str,
-        typer.Option("--format", metavar="sh|dotenv|docker|k8s|systemd|python|json", help="What reads the snippet."),
+        typer.Option("--format", metavar="sh|dotenv|docker|k8s|systemd|python|json", help="Format of the snippet."),
     ] = "sh",
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
-    """Print the recommendation of a study as a snippet that applies it."""
+    """Print a snippet that applies the recommendation of a study."""
     from tuner.errors import unknown_name
     from tuner.report.document import advice_of, describe_study
     from tuner.report.emit import Format

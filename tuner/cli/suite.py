@@ -26,7 +26,12 @@ EPILOG = (
 
 def suite(
     workloads: Annotated[
-        str, typer.Option("--workloads", metavar="NAME[,NAME…]", help="Shipped ones or your own files; 'all' shipped.")
+        str,
+        typer.Option(
+            "--workloads",
+            metavar="NAME[,NAME…]",
+            help="Names of shipped workloads, or paths of your own; 'all' means all shipped ones.",
+        ),
     ] = "all",
     modes: Annotated[
         str, typer.Option("--modes", metavar="MODE[,MODE]", help="inference, training, or both.")
@@ -36,40 +41,45 @@ def suite(
         typer.Option(
             "--cpus",
             metavar="N[,N…]",
-            help="So many CPUs, by an affinity mask; without it and a quota, all.",
+            help="Numbers of CPUs to search on, set by an affinity mask (default: all CPUs).",
         ),
     ] = None,
     cpu_quota: Annotated[
         str | None,
-        typer.Option("--cpu-quota", metavar="N[,N…]", help="All CPUs under a quota as a container's, by a cgroup."),
+        typer.Option(
+            "--cpu-quota", metavar="N[,N…]", help="CPU quotas to search under, set by a cgroup, as in a container."
+        ),
     ] = None,
     framework: Annotated[
         str,
         typer.Option(
             "--framework",
             metavar="NAME",
-            help="What computes them: tensorflow, onnxruntime, or one that another package brings.",
+            help="Framework to run: tensorflow, onnxruntime, or one from an installed plugin.",
             autocompletion=complete_framework,
         ),
     ] = registry.DEFAULT,
     pythons: Annotated[
         list[str] | None,
-        typer.Option("--python", metavar="PATH", help="An interpreter with the framework; may be given again."),
+        typer.Option("--python", metavar="PATH", help="Python interpreter with the framework; can be repeated."),
     ] = None,
     space: SpaceOption = "cpu",
-    time_budget: Annotated[str, typer.Option("--time-budget", metavar="TIME", help="Of each search.")] = "5m",
+    time_budget: Annotated[
+        str, typer.Option("--time-budget", metavar="TIME", help="Time budget of each search.")
+    ] = "5m",
     stop_after: Annotated[
-        str | None, typer.Option("--stop-after", metavar="TIME", help="Begin no search after this time.")
+        str | None, typer.Option("--stop-after", metavar="TIME", help="Start no further search after this time.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of each search.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed of each search.")] = 0,
     storage: StorageOption = DEFAULT_STORAGE,
     trial_timeout: TimeoutOption = "2m",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, without running it.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Search over many workloads, modes, machine shapes and builds of a framework; one study each.
+    """Run one search for each combination of workload, mode, machine shape and framework build.
 
-    What the storage has already is not run again: the same command continues. `tftune rules` learns from it.
+    Searches that the storage already has are skipped, so the same command continues an interrupted suite. `tftune
+    rules` learns from the results.
     """
     from tuner.job import suite as suites
     from tuner.report import suite as report
@@ -106,7 +116,7 @@ def suite(
 
 
 def _group_advice(planned: Suite) -> dict[str, Any]:
-    """Return what is told of each search, on stderr: a line when it has ended, and what runs meanwhile."""
+    """Return callbacks that print progress on stderr: the running search, and one line for each finished one."""
     from tuner.report.layout import duration_text
     from tuner.report.suite import outcome
 
@@ -114,7 +124,7 @@ def _group_advice(planned: Suite) -> dict[str, Any]:
     n = len(planned.cases)
     for text in planned.unavailable:
         out.print(text, style="dim", markup=False)
-    out.print(f"{n} searches, {len(planned.existing)} of them known already", style="bold")
+    out.print(f"{n} searches, {len(planned.existing)} of them already done", style="bold")
 
     def title(number: int) -> str:
         case = planned.cases[number]

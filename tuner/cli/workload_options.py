@@ -12,7 +12,7 @@ import typer
 from tuner.workload.spec import WorkloadSpec
 
 DEFAULT = "resnet50"
-_PANEL, _COMMAND_PANEL = "The workload", "A command as the workload, after --"
+_PANEL, _COMMAND_PANEL = "The workload", "A command as workload (after --)"
 
 
 def complete_workload(incomplete: str) -> list[str]:
@@ -41,8 +41,8 @@ def _model_options(
         list[str] | None,
         typer.Argument(
             metavar="WORKLOAD",
-            help="A workload that tftune ships (tftune workloads), a Python file of the same form, a .keras or .onnx "
-            "file, or the folder of a SavedModel.",
+            help="A shipped workload (see: tftune workloads), your own Python file of the same form, a .keras or .onnx "
+            "file, or a SavedModel folder.",
             autocompletion=complete_workload,
             show_default=False,
         ),
@@ -53,8 +53,8 @@ def _model_options(
             "--framework",
             rich_help_panel=_PANEL,
             metavar="NAME",
-            help="What computes it: tensorflow, onnxruntime, or one that another package brings; "
-            "by the model's file if not given, and else TensorFlow.",
+            help="Framework to run: tensorflow, onnxruntime, or one from an installed plugin (default: chosen by the "
+            "model file, else tensorflow).",
             autocompletion=complete_framework,
             show_default=False,
         ),
@@ -65,7 +65,7 @@ def _model_options(
             "--device",
             rich_help_panel=_PANEL,
             metavar="NAME",
-            help="What it is computed on: cpu, or one that another package brings.",
+            help="Device to run on: cpu, or one from an installed plugin.",
             autocompletion=complete_device,
         ),
     ] = "cpu",
@@ -75,7 +75,7 @@ def _model_options(
             "--mode",
             rich_help_panel=_PANEL,
             metavar="inference|training",
-            help="Training is forward, backward and the optimizer's step.",
+            help="What to run: inference, or training (forward, backward and optimizer step).",
             autocompletion=lambda: ["inference", "training"],
         ),
     ] = "inference",
@@ -85,7 +85,7 @@ def _model_options(
             "--param",
             rich_help_panel=_PANEL,
             metavar="NAME=VALUE",
-            help="A parameter of the workload; may be given again.",
+            help="Set a parameter of the workload; can be repeated.",
         ),
     ] = None,
     execution: Annotated[
@@ -94,13 +94,13 @@ def _model_options(
             "--execution",
             rich_help_panel=_PANEL,
             metavar="graph|eager|xla",
-            help="As a graph, operator by operator, or compiled by XLA.",
+            help="Run the model as a graph, operator by operator (eager), or compiled by XLA.",
             autocompletion=lambda: ["graph", "eager", "xla"],
         ),
     ] = "graph",
     signature: Annotated[
         str | None,
-        typer.Option("--signature", rich_help_panel=_PANEL, metavar="NAME", help="Which signature of a SavedModel."),
+        typer.Option("--signature", rich_help_panel=_PANEL, metavar="NAME", help="Signature of the SavedModel to run."),
     ] = None,
     input_shapes: Annotated[
         list[str] | None,
@@ -108,7 +108,7 @@ def _model_options(
             "--input-shape",
             rich_help_panel=_PANEL,
             metavar="NAME=N,N…",
-            help="The shape of a model's input without the batch, where the model leaves it open; may be given again.",
+            help="Shape of an input without the batch dimension, where the model leaves it open; can be repeated.",
         ),
     ] = None,
     input_ranges: Annotated[
@@ -117,13 +117,13 @@ def _model_options(
             "--input-range",
             rich_help_panel=_PANEL,
             metavar="NAME=LOW:HIGH",
-            help="What values of a model's input are drawn from, HIGH left out; 0:2 for integers if not given.",
+            help="Range of the random values of an input, HIGH excluded (default for integers: 0:2); can be repeated.",
         ),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", rich_help_panel=_PANEL, metavar="NAME", help="What the workload is called, if not as its file."
+            "--name", rich_help_panel=_PANEL, metavar="NAME", help="Name of the workload (default: its file name)."
         ),
     ] = None,
 ) -> WorkloadSpec:
@@ -148,11 +148,12 @@ def _all_options(
             "--metric-regex",
             rich_help_panel=_COMMAND_PANEL,
             metavar="REGEX",
-            help="The words after -- are a command; its group is around the number that the command prints.",
+            help="Measure the command given after --. One group of the pattern captures the number that the command "
+            "prints.",
         ),
     ] = None,
     minimize: Annotated[
-        bool, typer.Option("--minimize", rich_help_panel=_COMMAND_PANEL, help="Less of a command's number is better.")
+        bool, typer.Option("--minimize", rich_help_panel=_COMMAND_PANEL, help="A smaller number is better.")
     ] = False,
     **of_model: Any,
 ) -> WorkloadSpec:

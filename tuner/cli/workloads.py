@@ -12,7 +12,7 @@ from tuner.workload.spec import WorkloadSpec
 EPILOG = "Examples: tftune workloads | tftune workloads --json | tftune workloads show bert-base --param seq_len=384"
 
 app = typer.Typer(
-    help="List the workloads that tftune ships, or show what one computes.",
+    help="List the shipped workloads, or show what one computes.",
     epilog=EPILOG,
     invoke_without_command=True,
 )
@@ -20,7 +20,7 @@ app = typer.Typer(
 
 @app.callback()
 def list_workloads(context: typer.Context, json_: JsonOption = False) -> None:
-    """List the workloads that tftune ships; no file is run."""
+    """List the shipped workloads. No workload is run."""
     if context.invoked_subcommand is not None:
         return
     from tuner.report.workload import catalogue as table
@@ -39,7 +39,7 @@ def list_workloads(context: typer.Context, json_: JsonOption = False) -> None:
 def show_workload(workload: WorkloadSpec, python: PythonOption = None, json_: JsonOption = False) -> None:
     """Show what a workload computes: variables, operations, heavy operators and their average width.
 
-    Its graph is traced once, by the interpreter of --python, and kept in the cache.
+    The graph is traced once, by the interpreter given with --python, and cached.
     """
     from tuner.job.describe import describe
     from tuner.report.workload import page

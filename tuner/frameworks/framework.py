@@ -58,14 +58,14 @@ class Framework(ABC):
     """A framework: what it can run, its knobs and recommendations, and how its builds are looked at.
 
     `name` is how it is asked for, `title` what it is called. `suffixes` are the files that it reads as models, with
-    what kind of workload each is; `kinds`, `modes` and `executions` what it runs. `timing` is how variables begin that
-    change its timings without being knobs: they are part of a study's name.
+    what kind of workload each is; `kinds`, `modes` and `executions` what it runs. `timing_prefixes` is how variables
+    begin that change its timings without being knobs: they are part of a study's name.
     """
 
     name: str
     title: str
     child: Path | None = None
-    """The folder of its own part; None where it runs commands alone."""
+    """The folder with its code for the target interpreter; None if it runs commands only."""
     spaces: Path
     """The folder of its search spaces; one is called `cpu`."""
     knobs: Mapping[str, Knob]
@@ -114,7 +114,8 @@ class Framework(ABC):
             return
         if workload.kind not in self.kinds:
             raise BadInputError(
-                f"{self.title} does not run {workload.path}", f"expected {' or '.join(self.kinds)}; or --framework"
+                f"{self.title} cannot run {workload.path}",
+                f"expected a workload of kind {' or '.join(self.kinds)}, or another --framework",
             )
         if workload.mode not in self.modes:
             raise NoModeError(
@@ -122,7 +123,8 @@ class Framework(ABC):
             )
         if workload.execution not in self.executions:
             raise BadInputError(
-                f"--execution {workload.execution} with {self.title}", f"expected {' or '.join(self.executions)}"
+                f"{self.title} does not support --execution {workload.execution}",
+                f"expected {' or '.join(self.executions)}",
             )
 
     def export_source(self, workload: Workload) -> Framework | None:

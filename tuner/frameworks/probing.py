@@ -57,12 +57,12 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
         raise BadInputError(f"no interpreter at {python}", "give --python the path of a Python executable") from error
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
         raise BadInputError(
-            f"{python} is not a Python interpreter that runs", "give --python a Python executable"
+            f"{python} is not a working Python interpreter", "give --python a Python executable"
         ) from error
     if place.get("origin") is None:
         raise BadInputError(
             f"{python} has no {subject.title}",
-            f"install one there: {python} -m pip install {subject.install}, or give --python another",
+            f"install it: {python} -m pip install {subject.install}, or choose another interpreter with --python",
         )
     return place
 
@@ -95,18 +95,18 @@ def run_probe(
         try:
             facts: dict[str, Any] = json.loads(out.read_text())
         except (OSError, ValueError):
-            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-            facts = {"error": f"the interpreter ended with {done.returncode}: {last}"}
+            last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+            facts = {"error": f"the interpreter ended with exit code {done.returncode}: {last}"}
     if "error" in facts:
         raise BadInputError(
-            f"{subject.title} of {python} does not work: {' '.join(facts['error'].split())}",
-            "mend that environment, or give --python another",
+            f"{subject.title} does not work in {python}: {' '.join(facts['error'].split())}",
+            "fix that environment, or choose another interpreter with --python",
         )
     return facts, done.stdout
 
 
 class ProbeCache:
-    """What was found of a build, in the user's cache, for as long as all of `key` is the same."""
+    """A cached probe result, valid as long as `key` does not change."""
 
     def __init__(self, key: Sequence[object]) -> None:
         self._file = cache_dir() / "builds" / f"{digest(list(key))}.json"

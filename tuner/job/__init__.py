@@ -1,1 +1,1 @@
-"""A search as a user asks for it: understood, resolved on this machine, run."""
+"""Use cases: parse a request, resolve it on this machine, run it."""

@@ -1,4 +1,4 @@
-"""Advice: a setting for a workload in seconds, from rules and without a trial.
+"""Recommend a setting for a workload from rules, in seconds and without trials.
 
 Where the evidence shows no gain in such a stratum (`tuner.rules.strata`), or the very workload's own study speaks
 against the rule, the advice is to keep the default.
@@ -34,7 +34,7 @@ from tuner.space.term import COMPACT
 from tuner.space.values import Value
 
 RULES = "rules"
-# A search may try what no study tells of, as it measures it: only what was shown to gain nothing is not worth a trial.
+# A search measures what it tries, so a rule without evidence is worth a trial; one shown to gain nothing is not.
 _WORTH_A_TRIAL = frozenset({AdviceReason.FOLLOW, AdviceReason.NO_EVIDENCE})
 
 
@@ -63,9 +63,9 @@ def situation_of(job: Job, features: Features) -> Situation | None:
 
 
 def hints(job: Job, features: Features | None, *, notify: Callable[[str], None]) -> dict[str, Setting]:
-    """Return the settings for a search to try first, by what hints at them: those that its space holds.
+    """Return the settings of the space that a search should try first, by the source of the hint.
 
-    Rules that cannot be read are `told`, and stop no search.
+    Rules that cannot be read are `notify`, and stop no search.
     """
     situation = situation_of(job, features) if features is not None and features.heavy_operators else None
     if situation is None or features is None:
@@ -77,9 +77,9 @@ def hints(job: Job, features: Features | None, *, notify: Callable[[str], None])
             if choice.decision.advice in _WORTH_A_TRIAL:
                 hinted[RULES] = _setting(job, situation, [choice])
             elif choice.decision.row is not None:
-                notify(f"rules keep the default: {reason(choice.decision)}")
+                notify(f"the rules recommend the default: {reason(choice.decision)}")
         except BadInputError as error:
-            notify(f"rules are not followed: {error}")
+            notify(f"ignoring the rules: {error}")
     wang = wang_width(job.machine, features.width) | {"kmp_affinity": COMPACT}
     hinted[WANG] = apply(job.space.reference, wang | job.space.pins, _compact(job))
     baseline_settings = set(job.space.baselines.values())
@@ -125,15 +125,17 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     if features is None or not features.heavy_operators:
         what = "is not known" if features is None else "has no heavy operator"
         raise BadInputError(
-            f"the graph of {job.workload.name}, which rules ask about, {what}", "search instead: tftune search"
+            f"cannot apply rules to {job.workload.name}: its graph {what}", f"run: tftune search {job.workload.name}"
         )
     situation = situation_of(job, features)
     if situation is None:
-        raise BadInputError(f"rules tell nothing of {job.framework.title}", "search instead: tftune search")
+        raise BadInputError(f"there are no rules for {job.framework.title}", "run: tftune search")
     requested_groups = (THREADS, BATCH) if batch else (THREADS,)
     groups = [group for group in requested_groups if group in rules.lists]
     if not groups:
-        raise BadInputError(f"no rules on threads in {place}", "make some: tftune suite --space threads")
+        raise BadInputError(
+            f"{place} has no rules about threads", "create some: tftune suite --space threads, then tftune rules --keep"
+        )
     choices = [_choose(rules, group, situation) for group in requested_groups]
     followed = [choice for choice in choices if choice.decision.advice is AdviceReason.FOLLOW]
     setting = _setting(job, situation, followed)
@@ -205,7 +207,7 @@ def _followed(
     """Return what is followed of a group, in words for this build: its rule, or why the default is kept."""
     group, rule, advice = choice.group, choice.rule, choice.decision.advice
     if rules is None or rule is None:
-        why = "no rule applies" if rules is not None else "no study of these rules tells of it"
+        why = "no rule applies" if rules is not None else "no study behind these rules covers it"
         return FollowedRule(group=group, if_=None, then=KEEP[group], advice=advice, sentence=f"{why}: {KEEP[group]}")
     condition = str(rule.condition)
     if advice not in (AdviceReason.FOLLOW, AdviceReason.BY_RULE):
@@ -214,8 +216,8 @@ def _followed(
     then, first = rule.words(situation.pool), rules.rules[0] is rule
     words = sentence(condition if rule.condition.literals else None, then, first=first)
     if not first and not rule.condition.literals:
-        words = f"no earlier rule applies: {then}"
+        words = f"no other rule applies: {then}"
     bound = dict(rule.recipe.items).get("kmp_affinity")
     if bound == COMPACT and compact is not None and COMPACT not in str(compact):
-        words += f" (on these CPUs {COMPACT} binds as {compact} does)"
+        words += f" (on these CPUs, {COMPACT} means {compact})"
     return FollowedRule(group=group, if_=condition, then=then, advice=advice, sentence=words)

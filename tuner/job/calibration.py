@@ -1,4 +1,4 @@
-"""Gauging the noise of a machine: the default against itself, for `tftune noise`."""
+"""Measure the noise of a machine, for `tftune noise`: the default setting against itself (A/A test)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ FEWEST_PAIRS, MOST_PAIRS = 2, 12
 class Calibration:
     """What was found: pairs of fresh processes, each pair's own ratio, and the noise that they show together.
 
-    `floor` is what A against A stays below in finals of the default budget, and `detectable` the smallest gain that
-    these find in 90 % of cases, both as ratios minus 1; `unpaired_sd` what a slice scatters by where nothing is paired.
+    `floor` is what A against A stays below in finals of the default budget, and `detectable_gain` the smallest gain
+    that these find in 90 % of cases, both as ratios minus 1; `unpaired_sd` what a slice scatters by where nothing is
+    paired.
     """
 
     noise: Noise
@@ -101,7 +102,10 @@ def _pair(launcher: Launcher, default: tuple[Setting, Deployment]) -> Pair:
     try:
         failed = next((each.failure for each in started if each.failure is not None), None)
         if failed is not None:
-            raise TunerError(f"the default setting {failed.status}: {failed.message}", "it has to run by itself first")
+            raise TunerError(
+                f"the default setting {failed.status}: {failed.message}",
+                "make sure that the workload runs without tftune",
+            )
         a, b = started
         assert a.facts is not None
         assert b.facts is not None
@@ -113,7 +117,9 @@ def _pair(launcher: Launcher, default: tuple[Setting, Deployment]) -> Pair:
             enough=lambda pair: pair.is_long(PAIR_S),
         )
     except (TrialFailure, ReferenceLost) as failure:
-        raise TunerError(f"a process of the default setting failed: {failure}", "run it by itself first") from failure
+        raise TunerError(
+            f"a process of the default setting failed: {failure}", "make sure that the workload runs without tftune"
+        ) from failure
     finally:
         for each in started:
             each.process.close()

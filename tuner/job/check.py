@@ -1,4 +1,4 @@
-"""Checking a shipped recommendation: does it still help, here and now? For a nightly job.
+"""Check a recommendation that is in use: does it still help here and now? For example in a nightly job.
 
 A check is another session of its study: what it finds is kept there, and the verdict is that of all sessions together.
 """
@@ -41,7 +41,7 @@ from tuner.stats.tail import LimitStatus
 class StudyCheck:
     """The comparison of a study's recommendation with the default; None where the default is what it recommends.
 
-    `whole` is what all sessions of the study say together, this one among them.
+    `pooled` is what all sessions of the study say together, this one among them.
     """
 
     study: str
@@ -54,7 +54,7 @@ class StudyCheck:
 
     @property
     def helps(self) -> bool | None:
-        """Return whether it is better, False where it is shown not to be, None where nothing was decided.
+        """Return True if it is shown to be better, False if shown not to be, None if undecided.
 
         Where sessions disagree, this one counts: what helped once and is shown not to help today, does not. Under
         limits it has to keep to them, and helps already where the default does not.
@@ -126,7 +126,10 @@ def check_study(
         )
     for name, text in comparison.failures.items():
         if comparison.ended == "failed" or not any(name in round_.slices for round_ in comparison.rounds):
-            raise TunerError(f"{'the default' if name == A else 'the recommendation'} {text}", "it does not run here")
+            raise TunerError(
+                f"{'the default' if name == A else 'the recommendation'} {text}",
+                "run the workload without tftune to see why",
+            )
     with storage_errors():
         record.add("checks", comparison.to_dict())
         record.put("updated", now())
@@ -145,7 +148,7 @@ def check_study(
 def describe(result: StudyCheck) -> CheckResult | NothingToCheck:
     """Return what is published of a check."""
     if result.comparison is None or result.pooled is None:
-        reason = f"study {result.study} recommends to keep the default: there is nothing to check"
+        reason = f"study {result.study} recommends the default: there is nothing to check"
         return NothingToCheck(study=result.study, reason=reason)
     return CheckResult(
         **structs.asdict(compare.describe(result.comparison)),
@@ -181,7 +184,8 @@ def _parsed_request(
     except (BadInputError, OSError) as error:
         reason = error.message if isinstance(error, BadInputError) else str(error)
         raise BadInputError(
-            f"the workload of study {stored.study} cannot be used: {reason}", "put it back, or search again"
+            f"cannot use the workload of study {stored.study}: {reason}",
+            "restore the workload, or run a new search",
         ) from error
 
 
@@ -201,6 +205,6 @@ def refuse_elsewhere(stored: Attributes, job: Job) -> None:
     ]
     if changed:
         raise BadInputError(
-            f"study {stored.study} was made with another {' and another '.join(changed)}",
-            "its sessions cannot be compared with one here: search again, or `tftune compare` the two settings",
+            f"study {stored.study} was measured with a different {' and a different '.join(changed)}",
+            "its results are not comparable here: run a new search, or `tftune compare` the two settings",
         )

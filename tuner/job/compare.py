@@ -1,4 +1,4 @@
-"""Comparing two settings on their own, for people: `tftune compare`, and `tftune check` of a shipped recommendation.
+"""Compare two settings: `tftune compare` and `tftune check`.
 
 Both are finals of two: rounds of new processes, each process timed in turns with the other.
 """
@@ -40,7 +40,7 @@ PASSES_FRESH, PASSES_FORKED = 4, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What was measured of b against a, and what it says."""
+    """The measurements of b against a, and the verdict."""
 
     a: ComparedSetting
     b: ComparedSetting
@@ -98,14 +98,14 @@ def measure(
     margin: float = MARGIN,
     events: ComparisonEvents,
 ) -> Comparison:
-    """Hold rounds of new processes of both until the verdict is decided or the budget ends.
+    """Run rounds with new processes of both settings until there is a verdict or the budget ends.
 
     The caller holds the right to measure.
     """
     if job.objective is Objective.LATENCY and a.setting.batch_size != b.setting.batch_size:
         raise BadInputError(
-            f"--objective latency with batch sizes {a.setting.batch_size} and {b.setting.batch_size}",
-            "latency is compared at one batch size",
+            f"--objective latency needs one batch size, got {a.setting.batch_size} and {b.setting.batch_size}",
+            "give both settings the same batch_size",
         )
     contenders = _contenders(a, b)
     began, began_s, budget_s = now(), time.monotonic(), checked.budget.time_s
@@ -114,7 +114,7 @@ def measure(
         servers.search_launcher()  # it comes up while the model is exported
         launcher = job.launcher(deadline_s=checked.deadline_s)
         replicas = servers.finals_launchers(contenders)
-        contest = SequentialTest(
+        sequential_test = SequentialTest(
             contenders=contenders,
             launcher=launcher,
             fork_launchers=replicas,
@@ -125,22 +125,24 @@ def measure(
             left_s=lambda: None if budget_s is None else budget_s - (time.monotonic() - began_s),
             notify=events.notice,
         )
-        contest.run(lambda: events.looked(contest.n_rounds, contest.verdicts()[A], contest.left_s()))
+        sequential_test.run(
+            lambda: events.looked(sequential_test.n_rounds, sequential_test.verdicts()[A], sequential_test.left_s())
+        )
     conditions = watch.conditions()
-    check_ran(contest.rounds)
+    check_ran(sequential_test.rounds)
     return Comparison(
         a=a,
         b=b,
         objective=job.objective,
-        rounds=contest.rounds,
-        n_rounds=contest.n_rounds,
+        rounds=sequential_test.rounds,
+        n_rounds=sequential_test.n_rounds,
         margin=margin,
-        level=contest.levels.get(A),
-        verdict=contest.verdicts()[A],
-        ended=contest.end_reason,
+        level=sequential_test.levels.get(A),
+        verdict=sequential_test.verdicts()[A],
+        ended=sequential_test.end_reason,
         began=began,
         conditions=conditions,
-        failures=finals.failures(contest.rounds),
+        failures=finals.failures(sequential_test.rounds),
     )
 
 
@@ -148,7 +150,7 @@ def check_ran(rounds: Sequence[Round]) -> None:
     """Raise TunerError where neither of the two ever ran."""
     if not any(round_.slices for round_ in rounds):
         text = "; ".join(sorted(set(finals.failures(rounds).values())))
-        raise TunerError(f"both {text}", "neither of the two runs here")
+        raise TunerError(f"neither setting runs: {text}", "run the workload without tftune to see why")
 
 
 def _contenders(a: ComparedSetting, b: ComparedSetting) -> list[Contender]:
@@ -213,9 +215,9 @@ def _reason(comparison: Comparison, warnings: Sequence[MeasurementWarning]) -> s
         return f"{' and '.join(sorted(comparison.failures))} did not run"
     blamed = [warning.observation for warning in warnings if warning.code in DISTURBING]
     if comparison.n_rounds <= MIN_ROUNDS:
-        blamed.append(f"{comparison.n_rounds} rounds are too few: give a longer --time-budget")
+        blamed.append(f"there was time for only {comparison.n_rounds} rounds: give a longer --time-budget")
     if blamed:
         return "; ".join(blamed)
     if comparison.verdict.speedup is None:
         return f"{comparison.n_rounds} rounds vary too much: use a quieter machine, or a longer --time-budget"
-    return f"{comparison.n_rounds} rounds leave open whether the difference matters: give a longer --time-budget"
+    return f"{comparison.n_rounds} rounds cannot show whether the difference matters: give a longer --time-budget"

@@ -1,4 +1,4 @@
-"""A side of a comparison: what the user called it, and what that is on this machine."""
+"""One of two compared settings: its name as the user typed it, and its values on this machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parse_compared(text: str, job: Job, storage_url: str) -> ComparedSetting:
     for name, value in setting.items:
         carrier = space.catalogue.knobs[name].carrier
         if isinstance(carrier, Preload) and carrier.is_missing(value, space.libraries):
-            raise BadInputError(f"{name}={value}: no such library is installed here", "install it first")
+            raise BadInputError(f"{name}={value}: this library is not installed", "install it first")
     job.framework.check(job.build, [setting])
     return ComparedSetting(name=text, setting=setting, deployment=space.deployment(setting))
 
@@ -51,7 +51,7 @@ def _values(text: str, job: Job) -> dict[str, Value]:
         name, _, value = part.partition("=")
         parsed = job.space.catalogue.knob(name).parse(value, job.machine)
         if name in job.space.inactive:
-            raise BadInputError(f"{name}={value} would change nothing: {job.space.inactive[name]}", "leave it out")
+            raise BadInputError(f"{name}={value} would have no effect: {job.space.inactive[name]}", "remove it")
         if name not in job.space.domains:
             raise BadInputError(f"{name} is not part of the search space '{job.space.name}'", "try --space extended")
         if values.get(name, parsed) != parsed:
@@ -69,7 +69,9 @@ def assignments(text: str, catalogue: Catalogue) -> list[str]:
         if name not in catalogue.knobs and parts and _holds_commas(parts[-1].partition("=")[0], catalogue):
             parts[-1] += f",{piece}"
         elif not separator:
-            raise BadInputError(f"'{piece}' in '{text}' is no knob=value", "write e.g. inter_op=1,intra_op=2")
+            raise BadInputError(
+                f"'{piece}' in '{text}' is not of the form knob=value", "write e.g. inter_op=1,intra_op=2"
+            )
         else:
             parts.append(piece)
     return parts
@@ -89,13 +91,14 @@ def _recommended(text: str, job: Job, storage_url: str) -> Setting:
     except UnknownNameError as error:
         baseline_names = ", ".join(job.space.baselines)
         raise BadInputError(
-            f"'{text}' is no setting", f"give knob=value,…, a study of this storage, or one of {baseline_names}"
+            f"'{text}' is not a setting", f"expected knob=value,…, the name of a study, or one of {baseline_names}"
         ) from error
     advice = advice_of(describe_study(record))
     extra = advice.setting.keys() - job.space.domains.keys()
     if extra:
         raise BadInputError(
-            f"study {record.name} sets {', '.join(sorted(extra))}, which the search space '{job.space.name}' has not",
-            "give the study's own --space",
+            f"study {record.name} sets {', '.join(sorted(extra))}, which the search space '{job.space.name}' does not "
+            "have",
+            "use the --space of that study",
         )
     return job.space.reference.with_values(**advice.setting)

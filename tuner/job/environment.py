@@ -30,7 +30,7 @@ class Environment:
 
 
 def create(build: str, folder: Path, *, python: str | None, notify: Callable[[str], None]) -> Environment:
-    """Make a virtual environment in `folder` and install a build of TensorFlow there; `told` hears what happens.
+    """Make a virtual environment in `folder` and install a build of TensorFlow there; `notify` hears what happens.
 
     Raises BadInputError where the folder is in use or no fitting Python is found, and leaves no half environment
     behind.
@@ -39,20 +39,20 @@ def create(build: str, folder: Path, *, python: str | None, notify: Callable[[st
         raise unknown_name("build", build, BUILDS)
     folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInputError(f"{folder} is there already and not empty", "give --dir a new folder")
-    check_writable(folder, "give --dir a folder that can be")
+        raise BadInputError(f"{folder} already exists and is not empty", "choose a new folder with --dir")
+    check_writable(folder, "choose a folder that you can write to with --dir")
     base = _base(python)
     existed = folder.exists()
     try:
-        notify(f"making a virtual environment on {base}")
-        _run([base, "-m", "venv", str(folder)], "the virtual environment could not be made")
+        notify(f"creating a virtual environment with {base}")
+        _run([base, "-m", "venv", str(folder)], "cannot create the virtual environment")
         venv_python = folder.absolute() / "bin" / "python"
-        notify(f"installing {' '.join(BUILDS[build])}: 0.3 GB to download")
+        notify(f"installing {' '.join(BUILDS[build])} (downloads 0.3 GB)")
         _run(
             [str(venv_python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *BUILDS[build]],
-            "pip could not install it",
+            "pip failed",
         )
-        notify("asking it what it is")
+        notify("probing the new environment")
         return Environment(
             python=venv_python, build=FRAMEWORK.probe(venv_python, FRAMEWORK.catalogue.scrub(os.environ)[0])
         )
@@ -70,7 +70,7 @@ def _base(python: str | None) -> str:
         version = _version(python)
         if version not in PYTHONS:
             raise BadInputError(
-                f"{python} is {f'Python {version}' if version else 'no Python'}", f"expected {supported}"
+                f"{python} is {f'Python {version}' if version else 'not a Python interpreter'}", f"expected {supported}"
             )
         return python
     for candidate in _candidates():
@@ -105,5 +105,5 @@ def _run(command: list[str], problem: str) -> None:
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode:
-        last = (done.stdout.strip().splitlines() or ["it said nothing"])[-1]
-        raise TunerError(f"{problem}: {last}", f"try: {' '.join(command)}")
+        last = (done.stdout.strip().splitlines() or ["no output"])[-1]
+        raise TunerError(f"{problem}: {last}", f"run it yourself to see more: {' '.join(command)}")

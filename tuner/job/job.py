@@ -96,8 +96,8 @@ class Job:
             return
         size = min(sizes) if len(sizes) == 1 else 1
         if set(self.space.domains["batch_size"]) != {size}:
-            batch_note = f"have a batch size of their own, {size}" if sizes else "have no batch"
-            raise BadInputError(f"the inputs of {self.workload.path} {batch_note}", f"give --batch-size {size}")
+            batch_note = f"have the fixed batch size {size}" if sizes else "have no batch dimension"
+            raise BadInputError(f"the inputs of {self.workload.path} {batch_note}", f"use --batch-size {size}")
 
     def features(self) -> Features | None:
         """Return what is known of the graph of an exported model; None of a command, or where nothing is."""
@@ -214,16 +214,19 @@ def _check_placeholders(command: Command, space: Space) -> None:
     And for a batch size that has no place among them: nothing else would tell the command.
     """
     if space.passes_batch_size and "batch_size" not in command.placeholders:
-        raise BadInputError("the command has no place for a batch size", "write {batch_size} among its words")
+        raise BadInputError(
+            "the command has no {batch_size} placeholder", "put {batch_size} where the command expects the batch size"
+        )
     if "instances" in space.domains and "instances" not in command.placeholders:
         raise BadInputError(
-            "a command starts its own processes, and this one is told no number", "write {instances} among its words"
+            "the command has no {instances} placeholder",
+            "put {instances} where the command expects the number of processes",
         )
     knobs = space.catalogue.knobs
     for name in sorted(command.placeholders):
         if name in knobs and name not in space.domains:
             reason = space.inactive.get(name, f"it is not part of the search space '{space.name}'")
-            raise BadInputError(f"{{{name}}} in the command has no value: {reason}", "take it out")
+            raise BadInputError(f"cannot fill in {{{name}}} in the command: {reason}", "remove the placeholder")
         if name not in knobs and difflib.get_close_matches(name, knobs, n=1, cutoff=0.8):
             raise unknown_name("knob", name, knobs)
 

@@ -1,4 +1,4 @@
-"""Merging: the studies of other storages, so that a team pools its machines."""
+"""Import the studies of other storages, so that a team can pool its machines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from tuner.search.storage import IMPORTED, all_records, generation_name, open_st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A study of the other storage, and its name in this one; `what` is new, newer, known, or why it was left out."""
+    """A study of the other storage, and its name in this one; `outcome` is new, newer, known, or why it was left
+    out.
+    """
 
     source: str
     name: str
@@ -35,16 +37,16 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
     """
     url = source if "://" in source else f"sqlite:///{source}"
     if _absolute(url) == _absolute(into):
-        raise BadInputError(f"{source} is the storage itself", "give another one's file or URL")
+        raise BadInputError(f"{source} is the storage that you import into", "give the file or URL of another storage")
     source_storage = open_storage(url, create=False)
     if source_storage is None:
-        raise BadInputError(f"no studies in {source}", "give the file or the URL of another storage of tftune")
+        raise BadInputError(f"no studies in {source}", "give the file or URL of a tftune storage")
     source_records, unreadable = records(source_storage)
     if not source_records:
-        reasons = "; ".join(f"{len(names)} {reason}" for reason, names in unreadable.items()) or "none of tftune"
-        raise BadInputError(
-            f"no studies to import in {source}: {reasons}", "give the file or the URL of another storage of tftune"
+        reasons = "; ".join(f"{len(names)} {reason}" for reason, names in unreadable.items()) or (
+            "it has no tftune studies"
         )
+        raise BadInputError(f"no studies to import in {source}: {reasons}", "give the file or URL of a tftune storage")
     with import_lock(_absolute(into), waiting=waiting):
         target_storage = open_storage(into, create=True)
         assert target_storage is not None  # create=True
@@ -58,7 +60,7 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
         for record in source_records:
             yield _merge(record, target_storage, existing, used_names)
     for reason, names in unreadable.items():
-        yield from (Merged(source=name, name="", outcome=f"left out, {reason}") for name in names)
+        yield from (Merged(source=name, name="", outcome=f"skipped: {reason}") for name in names)
 
 
 def _absolute(url: str) -> str:
@@ -77,7 +79,7 @@ def _merge(
     complete_copy = next((r for r in copies if _contains(r, record)), None)
     if complete_copy is not None:
         for each in copies:
-            # Left by an import of ours that was killed when it had the newer copy already.
+            # Left behind by an earlier import on this host that was killed after it wrote the newer copy.
             if (
                 each is not complete_copy
                 and each.get(IMPORTED) == socket.gethostname()
@@ -90,7 +92,8 @@ def _merge(
     older_copy = next((r for r in copies if _contains(record, r)), None)
     name = _free_name(_stem(record), used_names) if older_copy is None else older_copy.name
     if older_copy is not None:
-        # What is here stays until all of the other is here too, and then there are two to take the new one from.
+        # Keep the old copy until the new one is complete under a temporary name; then either can be read if we are
+        # killed.
         temporary_name = _free_name(_stem(record), used_names)
         _copy(record, target_storage, temporary_name)
         optuna.delete_study(study_name=name, storage=target_storage)
@@ -113,7 +116,7 @@ def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
 
 
 def _contains(a: Record, b: Record) -> bool:
-    """Return whether a copy of a study has all that another copy has."""
+    """Return whether copy `a` of a study contains everything that copy `b` contains."""
     return _trials(b) <= _trials(a) and _state(b) <= _state(a)
 
 

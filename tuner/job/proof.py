@@ -1,4 +1,4 @@
-"""Proof of which knobs reach a build: what the probe saw, what processes show, and a measured control.
+"""Show which knobs take effect in a build: by the probe, by the audit of processes, and by a measurement.
 
 Each knob is set to two values far apart, everything else being held, in two fresh processes with the variable set in
 their environment as a user would. What a knob does that reaches nothing is the negative control: a ratio of 1.
@@ -70,15 +70,15 @@ class KnobProof:
         """Return what the pair says, in words."""
         if self.verdict is None:
             return self.failure
-        return {VerdictCode.NO_DIFFERENCE: "changes nothing", VerdictCode.UNDECIDED: "undecided"}.get(
-            self.verdict.code, "acts"
+        return {VerdictCode.NO_DIFFERENCE: "no effect", VerdictCode.UNDECIDED: "undecided"}.get(
+            self.verdict.code, "has an effect"
         )
 
 
 def prove(job: Job, *, notify: Callable[[str], None]) -> list[KnobProof]:
     """Prove every knob of the thread pools, and those that the job's space has beside them, one after another.
 
-    `told` is called with a line before each.
+    `notify` is called with a line before each.
     """
     contrasts = list(_contrasts(job))
     proofs = []
@@ -87,7 +87,7 @@ def prove(job: Job, *, notify: Callable[[str], None]) -> list[KnobProof]:
         # What does not take effect is to be seen here, not refused.
         launcher = FreshLauncher(target=replace(job.target(), audit_failure=lambda *_: None))
         for number, (name, low, high) in enumerate(contrasts, start=1):
-            notify(f"{number}/{len(contrasts)}: {name} {low} against {high}, in a pair")
+            notify(f"{number}/{len(contrasts)}: comparing {name}={low} with {name}={high}")
             proofs.append(_prove(job, launcher, name, (low, high)))
     return proofs
 
@@ -107,7 +107,7 @@ def _contrasts(job: Job) -> Iterator[tuple[str, Value, Value]]:
 
 
 def _prove(job: Job, launcher: FreshLauncher, name: str, values: tuple[Value, Value]) -> KnobProof:
-    # Two operators that share two CPUs by luck, for one, would hide what another knob does.
+    # For example, two operators that happen to share two CPUs would hide the effect of another knob.
     fixed = {n: v for n, v in job.framework.fixed_while_proving(name).items() if n in job.space.domains}
     quiet = job.space.reference.with_values(**fixed)
     settings = [quiet.with_values(**{name: value}) for value in values]

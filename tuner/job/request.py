@@ -60,7 +60,7 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedRequest:
-    """A request whose words are all understood; nothing was started or written for it."""
+    """A parsed and validated request. Nothing has been started or written for it."""
 
     machine: Machine
     device: Device
@@ -122,7 +122,7 @@ def find_device(spec: WorkloadSpec, framework: Framework) -> Device:
     device = devices.find(spec.device)
     if device.kind not in framework.devices:
         raise BadInputError(
-            f"{framework.title} does not compute on {device.name} here", f"expected {' or '.join(framework.devices)}"
+            f"{framework.title} cannot run on {device.name}", f"expected {' or '.join(framework.devices)}"
         )
     return device
 
@@ -144,7 +144,8 @@ def space_file(name: str, framework: Framework, machine: Machine, *, default_bat
 def _limits(request: SearchRequest, workload: Workload) -> Limits:
     if request.max_p99_ms is not None and workload.command is not None:
         raise BadInputError(
-            "--max-p99 of a command, whose steps cannot be seen", "let its number be the latency, --minimize"
+            "--max-p99 does not work for a command: tftune cannot see its steps",
+            "let the command print its latency, and add --minimize",
         )
     return Limits(
         p99_s=None if request.max_p99_ms is None else _positive(request.max_p99_ms, "--max-p99") / 1000,
@@ -159,7 +160,8 @@ def _objective(text: str, workload: Workload) -> Objective:
         return Objective(text)
     if text != Objective.THROUGHPUT:
         raise BadInputError(
-            f"--objective {text} of a command", "its number is the objective; --minimize if less is better"
+            f"--objective {text} does not apply to a command",
+            "the number that it prints is the objective; add --minimize if smaller is better",
         )
     return Objective.MINIMIZE if workload.command.minimize else Objective.MAXIMIZE
 
@@ -178,7 +180,7 @@ def parse_size(text: str, *, option: str = "--max-memory") -> int:
 
 def _positive(value: float, option: str) -> float:
     if not 0 < value < math.inf:
-        raise BadInputError(f"{option} is {value:g}", "expected a finite number of more than 0")
+        raise BadInputError(f"{option} is {value:g}", "expected a finite number above 0")
     return value
 
 
@@ -188,7 +190,7 @@ def _pins(texts: list[str], catalogue: Catalogue, machine: Machine) -> dict[str,
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
-            raise BadInputError(f"--set {text}", "expected KNOB=VALUE, e.g. --set intra_op=2")
+            raise BadInputError(f"--set {text} has no value", "expected KNOB=VALUE, e.g. --set intra_op=2")
         catalogue.knob(name).parse(value, machine)
         if name in pins and pins[name] != value:
             raise BadInputError(f"--set {name} is given twice, {pins[name]} and {value}", "keep one of them")
@@ -204,13 +206,13 @@ def _batch_sizes(text: str | None) -> list[int] | None:
     except ValueError:
         raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers, e.g. 1,2,4,8") from None
     if min(sizes) < 1:
-        raise BadInputError(f"--batch-size is '{text}'", "expected numbers of at least 1")
+        raise BadInputError(f"--batch-size is '{text}'", "expected whole numbers of at least 1")
     return sizes
 
 
 def _storage(url: str) -> str:
     """Return the storage's URL if it and the cache can be written."""
-    check_writable(cache_dir(), "set TFTUNE_CACHE to a folder that can be")
+    check_writable(cache_dir(), "set TFTUNE_CACHE to a folder that you can write to")
     return check_storage(url)
 
 

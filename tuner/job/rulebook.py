@@ -1,4 +1,4 @@
-"""The rulebook: rules distilled from a storage, kept in a file, and found again."""
+"""Learn rules from a storage, save them in a file, and load them again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOCAL_RULES = Path("results/tftune-rules.json")
 """Where a team's rules lie, beside its studies, below the folder that tftune is run in."""
 SHIPPED = "rules.json"
 THIS_MACHINE = "here"
-_NEVER = "search with a suite first: tftune suite"
+_NEVER = "run some searches first: tftune suite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def make(request: RulesRequest, *, notify: Callable[[str], None] = lambda _: Non
     """Distil the rules of a storage; raises BadInputError where there is nothing to learn from."""
     for name, text in request.filters.items():
         if not words(text):
-            raise BadInputError(f"--{name} is empty", "leave it out, or say which")
+            raise BadInputError(f"--{name} is empty", "omit it, or give a value")
     since = None if request.since is None else _since(request.since)
     storage = open_storage(request.storage, create=False)
     if storage is None:
@@ -58,7 +58,7 @@ def make(request: RulesRequest, *, notify: Callable[[str], None] = lambda _: Non
     notify(f"reading {request.storage}")
     study_records, unreadable = records(storage)
     if not study_records and not unreadable:
-        raise BadInputError(f"no studies of tftune in {request.storage}", _NEVER)
+        raise BadInputError(f"no tftune studies in {request.storage}", _NEVER)
     exclusion_reason = _filter(
         request, since, [record.attributes().subject for record in study_records] if request.filters else []
     )
@@ -69,10 +69,13 @@ def make(request: RulesRequest, *, notify: Callable[[str], None] = lambda _: Non
         n_studies = sum(map(len, left_out.values()))
         needed = "rules need finished searches of TensorFlow models: tftune suite"
         raise BadInputError(
-            f"none of {n_studies} studies can be learned from: {reasons}",
-            "ask for others, or search again" if request.filters else needed,
+            f"none of the {n_studies} studies can be used: {reasons}",
+            "change the filters, or run more searches" if request.filters else needed,
         )
-    notify(f"learning from {len(studies)} studies, workloads: {len({s.workload for s in studies})}; and holding out")
+    notify(
+        f"learning from {len(studies)} studies of {len({s.workload for s in studies})} workloads, and testing on "
+        "held-out ones"
+    )
     plan = LearnPlan()
     provenance = {
         "tftune": __version__,
@@ -106,15 +109,15 @@ def _filter(
     def wanted(stored: Attributes) -> str | None:
         subject = stored.subject
         if machine is not None and not _is_machine(subject.machine, machine):
-            return "not of that machine"
+            return "measured on another machine"
         if names and subject.workload.name not in names:
-            return "not of these workloads"
+            return "another workload"
         if since is None:
             return None
         began = _began(stored.created)
         if began is None:
-            return "it does not say when it was begun"
-        return f"begun before {since:%Y-%m-%d}" if began < since else None
+            return "its start time is unknown"
+        return f"started before {since:%Y-%m-%d}" if began < since else None
 
     return wanted
 
@@ -144,7 +147,7 @@ def _since(text: str) -> datetime:
     except (ValueError, OverflowError):
         raise BadInputError(f"--since is '{text}'", expected) from None
     if since >= now:
-        raise BadInputError(f"--since is '{text}', which has not begun", expected)
+        raise BadInputError(f"--since is '{text}', which is in the future", expected)
     return since
 
 
@@ -165,12 +168,12 @@ def load(path: Path | None = None) -> tuple[RuleSet, Path]:
     places = [path] if path is not None else _places()
     rules_file = next((place for place in places if place.is_file()), None)
     if rules_file is None:
-        raise BadInputError(f"no rules in {' or '.join(map(str, places))}", "make some: tftune rules --keep")
+        raise BadInputError(f"no rules file {' or '.join(map(str, places))}", "create one: tftune rules --keep")
     try:
         data = json.loads(rules_file.read_text(), parse_constant=_no_number)
     except (OSError, ValueError) as error:
         raise BadInputError(
-            f"{rules_file} cannot be read as JSON: {error}", "make it again: tftune rules --keep"
+            f"{rules_file} is not valid JSON: {error}", "create it again: tftune rules --keep"
         ) from error
     try:
         return RuleSet.from_dict(data), rules_file
@@ -179,7 +182,7 @@ def load(path: Path | None = None) -> tuple[RuleSet, Path]:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a valid JSON number")
 
 
 def save(rules: RuleSet, path: Path = LOCAL_RULES) -> None:

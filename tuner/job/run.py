@@ -75,7 +75,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                             max_pair_s=_max_pair_s(fresh),
                             limits=checked.limits,
                             n_parallel_starts=parallel,
-                            # A command starts anew for every slice, and of each pair every run has its price.
+                            # A command starts again for every slice, so blocks are expensive.
                             calibration_blocks=EvaluatorPlan().calibration_blocks if of_model else 2,
                             n_live=EvaluatorPlan().n_live if of_model else 0,
                             # Of a command nothing is resident between two slices.
@@ -100,7 +100,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
 
 
 def _max_pair_s(launcher: FreshLauncher | CommandLauncher) -> float:
-    """Return how long a pair may take: as many slices of a model as are worth it, but three quads of runs."""
+    """Return how long a pair may take: as many slices of a model as are worth it, but three blocks of runs."""
     usual_s = EvaluatorPlan().max_pair_s
     return usual_s if isinstance(launcher, FreshLauncher) else max(usual_s, 12 * launcher.typical_run.elapsed_s)
 

@@ -27,7 +27,7 @@ class Servers:
     """
 
     def __init__(self, job: Job, *, deadline_s: float, notify: Callable[[str], None]) -> None:
-        """`say` is called with one line when something has to be said: why there are none, a restart."""
+        """`notify` is called with one line when something has to be said: why there are none, a restart."""
         self._job = job
         self._deadline_s = deadline_s
         self._notify = notify
@@ -60,7 +60,7 @@ class Servers:
             return False
         refused = self._job.build.fork_refusal
         if refused is not None:
-            self._notify(f"trials start as fresh interpreters: {refused}")
+            self._notify(f"trials start fresh interpreters instead of forks: {refused}")
             return False
         return True
 

@@ -30,7 +30,7 @@ class SessionPlan:
 def make_sessions(n: int, every: str | None) -> SessionPlan:
     """Return the sessions of the two options; raises BadInputError."""
     if every is not None and n < 2:
-        raise BadInputError(f"--every {every} with one session", "give --sessions 2 or more")
+        raise BadInputError(f"--every {every} needs more than one session", "add --sessions 2 or more")
     return SessionPlan(n=n, every_s=parse_duration(every or DEFAULT_EVERY, option="--every"))
 
 

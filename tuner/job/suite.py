@@ -125,7 +125,7 @@ def plan(request: SuiteRequest) -> Suite:
     environment = timing_variables(env, framework)
     pythons = list(dict.fromkeys(interpreter(text) for text in request.pythons or (None,)))
     builds = {python: framework.probe(python, env) for python in pythons}
-    # What stands first varies slowest: a suite that is ended early has seen every workload somewhere.
+    # The first loop varies slowest, so that a suite that ends early has run every workload at least once.
     cases = [
         Case(spec=spec, workload=workload, shape=shape, python=python, build=builds[python])
         for mode in words(request.modes)
@@ -157,7 +157,7 @@ def _workloads(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload
     modes = words(request.modes)
     all_modes = ("inference", "training")
     if not modes:
-        raise BadInputError("--modes is empty", f"name one, or both: {','.join(all_modes)}")
+        raise BadInputError("--modes is empty", f"give one or both of: {','.join(all_modes)}")
     for mode in modes:
         if mode not in all_modes:
             raise unknown_name("mode", mode, all_modes)
@@ -174,7 +174,7 @@ def _workloads(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload
             except NoModeError as error:
                 absent.append(error.message)
     if not named_workloads:
-        raise BadInputError(f"nothing to run: {'; '.join(absent)}", "ask for another mode or workload")
+        raise BadInputError(f"nothing to run: {'; '.join(absent)}", "choose another mode or workload")
     return named_workloads, absent
 
 
@@ -184,14 +184,16 @@ def _shapes(request: SuiteRequest, machine: Machine) -> list[CpuShape]:
     topology = read_topology()
     for option, typed in (("--cpus", request.cpus), ("--cpu-quota", request.cpu_quotas)):
         if typed is not None and not words(typed):
-            raise BadInputError(f"{option} is empty", "leave it out for all CPUs, or give numbers, e.g. 1,2")
+            raise BadInputError(f"{option} is empty", "omit it to use all CPUs, or give numbers, e.g. 1,2")
     shapes = [CpuShape(cpus=choose_cpus(topology, mask, _number(n, int, "--cpus"))) for n in words(request.cpus or "")]
     for text in words(request.cpu_quotas or ""):
         quota = _number(text, float, "--cpu-quota")
         shape = CpuShape(cpus=mask, quota=quota)
         if machine.cpu_quota is not None and machine.cpu_quota <= quota:
-            raise BadInputError(f"--cpu-quota {text}", f"expected less than {machine.cpu_quota:g}, the quota here")
-        with confined(shape):  # refused here rather than in the middle of the night
+            raise BadInputError(
+                f"--cpu-quota {text} is not below the current quota", f"expected less than {machine.cpu_quota:g} CPUs"
+            )
+        with confined(shape):  # fail now rather than hours later
             shapes.append(shape)
     return list(dict.fromkeys(shapes)) or [CpuShape(cpus=mask)]
 
@@ -248,7 +250,8 @@ def _same_quota(a: float | None, b: float | None) -> bool:
 def run(
     suite: Suite, *, on_start: Callable[[int, float], None], on_end: Callable[[FinishedCase, float], None]
 ) -> list[FinishedCase]:
-    """Run what is missing, one after another; `begins` and `ends` are told, with about how long all will yet take (s).
+    """Run what is missing, one after another; `on_start` and `on_end` are told, with about how long all will yet take
+    (s).
 
     A case that fails is kept as one; the others go on. Ends early where it is interrupted, or its time is over.
     """
@@ -278,7 +281,7 @@ def _run(suite: Suite, number: int) -> FinishedCase:
     try:
         return _search(case, suite.request, number, began_s)
     except (BadInputError, OSError, subprocess.SubprocessError, ValueError) as error:
-        # Whatever it is, it is this one's: the next may run.
+        # The failure belongs to this case; the next one may still run.
         return FinishedCase(number=number, wall_s=time.monotonic() - began_s, failure=str(error))
 
 
@@ -307,9 +310,9 @@ def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> F
         return FinishedCase(number=number, wall_s=wall_s, interrupted=True, failure="interrupted")
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
-        return FinishedCase(number=number, wall_s=wall_s, failure=f"it was killed ({name}): is there memory enough?")
+        return FinishedCase(number=number, wall_s=wall_s, failure=f"killed by {name}; the machine may be out of memory")
     if child.returncode != 0:
-        last = (lines or [f"it ended with {child.returncode}"])[-1]
+        last = (lines or [f"exit code {child.returncode}"])[-1]
         return FinishedCase(number=number, wall_s=wall_s, failure=last.removeprefix("tftune: "))
     return FinishedCase(number=number, wall_s=wall_s, study=msgspec.json.decode(out, type=StudyResult))
 

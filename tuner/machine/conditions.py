@@ -1,4 +1,4 @@
-"""Conditions: what the machine did while something was measured, beside what we asked of it.
+"""Measurement conditions: what else the machine did while something was measured.
 
 A `Reading` is taken before and after; `between` says what happened in the meantime. Readers take a root, so that
 made `/proc` and `/sys` trees test them; what a kernel does not tell is None.

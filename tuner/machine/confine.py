@@ -41,8 +41,8 @@ class CpuShape:
 
     def __post_init__(self) -> None:
         if self.quota is not None and not MIN_QUOTA <= self.quota < len(self.cpus):
-            expected = f"expected CPUs, at least {MIN_QUOTA:g} and less than the {len(self.cpus)} that there are"
-            raise BadInputError(f"--cpu-quota {self.quota:g}", expected)
+            expected = f"expected at least {MIN_QUOTA:g} and less than {len(self.cpus)} CPUs"
+            raise BadInputError(f"--cpu-quota {self.quota:g} is out of range", expected)
 
     def __str__(self) -> str:
         n = len(self.cpus)
@@ -61,7 +61,9 @@ def choose_cpus(topology: Topology, mask: frozenset[int], n: int) -> frozenset[i
     Raises BadInputError where there are not so many.
     """
     if not 1 <= n <= len(mask):
-        raise BadInputError(f"--cpus {n}", f"expected 1 to {len(mask)}: the mask of this process has {len(mask)}")
+        raise BadInputError(
+            f"--cpus {n} is out of range", f"expected 1 to {len(mask)}, the CPUs in the affinity mask of tftune"
+        )
     package = {cpu: number for number, cpus in enumerate(topology.packages) for cpu in cpus}
     cores = sorted((sorted(core & mask) for core in topology.cores if core & mask), key=lambda c: (package[c[0]], c[0]))
     first, siblings = [core[0] for core in cores], [cpu for core in cores for cpu in core[1:]]
@@ -99,7 +101,7 @@ def _group(quota: float, root: Path) -> Iterator[Path]:
             try:
                 group.rmdir()
                 break
-            except OSError:  # what was killed a moment ago is still leaving
+            except OSError:  # a process that was just killed may not be gone yet
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.05)
@@ -122,7 +124,7 @@ def _make(quota: float, root: Path) -> Path:
         return group
     why = refused[0] if refused else "no cgroup with a CPU controller is mounted"
     raise BadInputError(
-        f"--cpu-quota {quota:g} cannot be laid on here ({why})",
+        f"cannot set --cpu-quota {quota:g} here ({why})",
         "run as root, under a delegated cgroup, or in a container with --cpus",
     )
 

@@ -1,4 +1,4 @@
-"""The right to do something alone: two searches on one machine would spoil each other's timings.
+"""Machine-wide locks: two searches at the same time would disturb each other's timings.
 
 A right is an abstract Unix socket: the kernel gives it to one process, tells a second one who that is
 (SO_PEERCRED), and takes it back the moment its owner dies, however it dies.
@@ -26,7 +26,7 @@ def machine_lock(
 ) -> Iterator[None]:
     """Hold the machine's right to measure; raises MachineBusyError if another holds it and `wait` is false.
 
-    `waiting` is called once with one line when there is somebody to wait for.
+    `on_wait` is called once with one line when there is somebody to wait for.
     """
     with _locked(address, "measuring on this machine", wait=wait, waiting=on_wait):
         yield
@@ -48,7 +48,7 @@ def _locked(address: str, doing: str, *, wait: bool, waiting: Callable[[str], No
         while not _take(right, address):
             line = f"another tftune is {doing}{_holder(address)}"
             if not wait:
-                raise MachineBusyError(line, "wait for it to end, or use --wait to queue behind it")
+                raise MachineBusyError(line, "wait until it ends, or use --wait")
             if not is_notified:
                 waiting(line)
                 is_notified = True

@@ -69,7 +69,9 @@ def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, cpus:
         )
         bound = json.loads(done.stdout.strip().splitlines()[-1])["cpus"]
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError, KeyError) as error:
-        raise TunerError(f"the OpenMP library {library} cannot be asked: {error}", "is it a library?") from error
+        raise TunerError(
+            f"cannot query the OpenMP library {library}: {error}", "check that the file is an OpenMP library"
+        ) from error
     return Binding(cpus=tuple(tuple(each) for each in bound), warnings=complaints(done.stderr))
 
 

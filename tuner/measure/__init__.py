@@ -1,1 +1,1 @@
-"""Pairs, statistics, finals and verdicts."""
+"""Paired measurement, noise, finals and verdicts."""

@@ -1,4 +1,4 @@
-"""Agreement: whether a setting computes what the reference computes.
+"""Output agreement: does a setting compute the same results as the reference?
 
 Thread counts change the order of additions and so the last digits; other libraries and compilers may change more. A
 setting that is fast because it computes something else has not won anything.
@@ -39,5 +39,5 @@ def deviation(reference: Sample | None, candidate: Sample | None) -> float | Non
 
 
 def outputs_differ(a: Sample | None, b: Sample | None) -> bool:
-    """Return whether the outputs of two processes of one setting differ by more than rounding does."""
+    """Return whether the outputs of two processes of one setting differ by more than rounding errors."""
     return (deviation(a, b) or 0.0) > _ROUNDING

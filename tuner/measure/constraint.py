@@ -1,4 +1,4 @@
-"""Constraints: what a setting must keep to besides being fast, `--max-p99` and `--max-memory`."""
+"""Limits that a setting must meet besides being fast: `--max-p99` and `--max-memory`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Limits:
         return LimitStatus.MET
 
     def closest_text(self, measurements: Sequence[tuple[Sequence[float], int | None]]) -> str:
-        """Return the least that was measured of each limited quantity; `seen` are steps (s) and peak memory."""
+        """Return the least that was measured of each limited quantity; `measurements` are steps (s) and peak memory."""
         parts = []
         if self.p99_s is not None:
             parts.append(f"a p99 of {1000 * min(p99(steps) for steps, _ in measurements):.3g} ms")

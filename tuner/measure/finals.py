@@ -1,10 +1,10 @@
 """Finals: the incumbent against the recommended settings, each in a new process every round.
 
 A round starts one process for each contender that runs in it. They start in a random order, a few at a time, and are
-stopped as they become ready; then they are timed one at a time in a random order and back (ABC CBA), so that
-each contender meets the round's weather alike. The process is the unit of replication: a round gives one mean
-log rate per contender, however many slices that is the mean of. A round in which the machine slept or the tuner stood
-still does not count, and a slice that stalled is measured again.
+stopped as they become ready; then they are timed one at a time in a random order and back (ABC CBA), so that drift
+within the round affects all contenders alike. The process is the unit of replication: a round gives one mean log rate
+per contender, however many slices that is the mean of. A round in which the machine slept or the tuner stood still does
+not count, and a slice that stalled is measured again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INCUMBENT = "incumbent"
 SIMPLER = "simpler"
 """The simplest of the settings that the search could not tell apart from the incumbent."""
 SAME_BATCH = "@same-batch"
-_MAX_REPEATS = 2  # of one slice: what stalls for ever is slow
+_MAX_REPEATS = 2  # of one slice; if it keeps stalling, it is simply slow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ def _run_group(
                 if name in live:
                     ran += _time(name, plan.slice_s, usual_s[name], live, result)
         still = interruption.idle(ran, "a round")
-        # A process that failed has kept the others waiting until its deadline.
+        # A failed process made the others wait until its deadline, which is not an interruption of the machine.
         if still is not None and len(result.failures) == n_failed:
             result.interruptions.append(still)
     finally:
@@ -224,9 +224,9 @@ def log_rates(
 
 
 def rates(names: Sequence[str], y: Array, incumbent: str) -> dict[str, float]:
-    """Return the mean log rate of each contender that ran beside the incumbent, as if in the incumbent's rounds.
+    """Return the mean log rate of each contender, adjusted to the rounds of the incumbent.
 
-    Rounds differ by the machine's weather, so that the rate of another is the incumbent's and their mean difference.
+    Rounds differ by the drift of the machine, so that the rate of another is the incumbent's and their mean difference.
     """
     if incumbent not in names:
         return {name: float(np.nanmean(y[:, j])) for j, name in enumerate(names)}

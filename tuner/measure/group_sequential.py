@@ -1,11 +1,11 @@
-"""A contest: the finals, in two stages, until every comparison is decided or the time is used up.
+"""The finals as a group-sequential test in two stages, until every comparison is decided or time is up.
 
     primary   the incumbent against the framework's default, alone, until it is decided or half of the time is spent
-    rivals    the incumbent against the other contenders that are still open, those first that have most to say;
+    rivals    the incumbent against the other contenders with an open comparison, the most promising first;
               the default runs on beside them where the primary comparison is open
 
 A process is the unit of replication, a round gives one difference for each pair that ran in it, and each comparison is
-a paired t-test on its own differences. It is looked at after each of its rounds, at group-sequential levels
+a paired t-test on its own differences. There is an interim analysis after each round, at group-sequential levels
 (`tuner.stats.sequential`).
 
 Multiplicity. The fallback procedure (Wiens 2003, Pharmaceutical Statistics 2; Maurer & Bretz 2013, Statistics in
@@ -45,11 +45,12 @@ MIN_ROUNDS = 2
 _ALPHA = 0.05
 _PRIMARY_SHARE = 0.9  # of α
 # Student's quantiles at the levels of a Brownian motion are a little too small where the variance is estimated from few
-# rounds: what is spent is exceeded by up to 20 % (200,000 simulated contests of 2 to 40 rounds). So less is spent.
+# rounds: the real error exceeds the spent one by up to 20 % (200,000 simulated tests of 2 to 40 rounds), so 15 % less
+# is spent.
 _STUDENT_ALPHA_FACTOR = 0.85
 _MAX_INTERRUPTED_ROUNDS = 3
 _RHO = 2.0  # how the error is spent over the looks
-_PLANNED_ROUNDS_FACTOR = 1.1  # rounds that are planned over those that there seems to be time for
+_PLANNED_ROUNDS_FACTOR = 1.1  # plan 10 % more rounds than there seems to be time for
 _MIN_RIVAL_ROUNDS = 8  # rounds: rivals for which there is no time for so many are not compared with
 _CHECK_ALPHA = 0.01  # the error of saying that forked processes differ from fresh ones
 _MIN_FORKED_ROUNDS = 4  # rounds of forked processes
@@ -59,8 +60,9 @@ _MIN_FORKED_ROUNDS = 4  # rounds of forked processes
 class PairwiseTest:
     """The incumbent against one rival: the level of its interval at the last look, and what it says.
 
-    `planned` is the number of rounds that there was time for at the first look; it and `level` are None before that.
-    `spent` tells that all the error is spent; `closed`, that the rival, or the incumbent, does not run.
+    `planned_rounds` is the number of rounds that there was time for at the first look; it and `level` are None before
+    that. `is_alpha_spent` tells that all the error is spent; `cannot_run`, that the rival, or the incumbent, does not
+    run.
     """
 
     rival: str
@@ -72,11 +74,11 @@ class PairwiseTest:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a further round could change anything."""
+        """Return whether another round could still change the verdict."""
         return not self.cannot_run and not self.is_alpha_spent and self.verdict.code is VerdictCode.UNDECIDED
 
     def analyse(self, estimate: Estimate, *, first: int, alpha: float, margin: float, last: bool) -> None:
-        """Judge what is known after one more round, from the `first` on; the `last` look spends the rest of `alpha`.
+        """Run the interim analysis after one more round; the `last` one spends the rest of `alpha`.
 
         What was planned stays: error that is spent is spent.
         """
@@ -89,7 +91,7 @@ class PairwiseTest:
         self.verdict = verdict_on(estimate, level=self.level, margin=margin)
 
     def reset(self) -> None:
-        """Begin anew: what was said rests on rounds that do not count."""
+        """Reset: the rounds behind the verdict were discarded."""
         self.planned_rounds, self.level, self.verdict, self.is_alpha_spent = None, None, UNMEASURED, False
 
 
@@ -99,8 +101,8 @@ class SequentialTest:
 
     The first contender is the incumbent, the second the framework's default: theirs is the primary comparison. The
     others are rivals, in the order in which they are to be compared with. Processes of the first round are fresh, from
-    `launcher`; those of the others come from the `replicas` in turn, where there are any, and their rounds do not count
-    where the fresh ones contradict them. `left_s` gives the time that is left (s, None without a limit).
+    `launcher`; those of the others come from the `fork_launchers` in turn, where there are any, and their rounds do not
+    count where the fresh ones contradict them. `left_s` gives the time that is left (s, None without a limit).
     """
 
     contenders: Sequence[Contender]
@@ -118,7 +120,9 @@ class SequentialTest:
     end_reason: str = ""
     """Why there are no more rounds: "decided", "time", "rounds" or "failed"."""
     _forks_suspected: bool = False
-    """Whether one fresh round contradicts the forked ones: weather may do that, so that the next is fresh too."""
+    """Whether one round of fresh interpreters contradicts the forked ones. Drift may cause that, so the next round uses
+    fresh interpreters too.
+    """
     _total_s: float | None = None
     _round_s: dict[int, float] = field(default_factory=dict)
     """How long (s) the longest round lasted, by its number of contenders."""
@@ -231,7 +235,7 @@ class SequentialTest:
                 return finals.run_round(contenders, replica, self.plan, self.rng, fresh=False)
             except TunerError as error:  # a fork server that is gone is no reason to end what fresh processes can do
                 self.fork_launchers = ()
-                self.notify(f"the finals go on with fresh processes: {error.message}")
+                self.notify(f"the finals continue with fresh interpreters: {error.message}")
         return finals.run_round(contenders, self.launcher, self.plan, self.rng)
 
     def _has_fresh_round(self) -> bool:
@@ -241,7 +245,7 @@ class SequentialTest:
     # ---- what they say ----------------------------------------------------------------------------------------
 
     def _interim_analysis(self) -> None:
-        """Look at every open comparison once more, and find whether this was the last round.
+        """Run the interim analysis of every open comparison, and decide whether this was the last round.
 
         Where forks are under suspicion there is a fresh round more, whatever the time.
         """
@@ -251,11 +255,11 @@ class SequentialTest:
             self.end_reason = "time"
         elif self._forks_suspected:
             return
-        standing = self.estimates()
+        finals_estimates = self.estimates()
         waiting = [each for each in self.pairwise.values() if each.is_open]
         left_s, round_s = self.left_s(), self._expected_round_s(len(waiting) + 1)
         more = self.plan.max_rounds if left_s is None else max(0, int(left_s / max(round_s, 1e-9)))
-        estimates = {each.rival: standing.log_ratio(each.rival, standing.incumbent) for each in waiting}
+        estimates = {each.rival: finals_estimates.log_ratio(each.rival, finals_estimates.incumbent) for each in waiting}
         n_seen = max(
             (known_estimate.n for known_estimate in estimates.values() if known_estimate is not None), default=0
         )
@@ -323,7 +327,9 @@ class SequentialTest:
         self._forks_suspected = differs and len(fresh) == 1
         if differs and not self._forks_suspected:
             self.fork_launchers = ()
-            self.notify(f"{FORKS_DIFFER.text}: they do not count, and the finals go on with fresh ones")
+            self.notify(
+                f"{FORKS_DIFFER.text}: their rounds are discarded, and the finals continue with fresh interpreters"
+            )
             for round_ in groups[1]:
                 round_.interruptions.append(FORKS_DIFFER)
             for match in self.pairwise.values():
@@ -341,7 +347,8 @@ class SequentialTest:
 
 
 def differ_significantly(fresh: Array, forked: Array) -> bool:
-    """Return whether log-ratios of fresh processes, shape (m,), lie apart from those of forked ones, shape (n,).
+    """Return whether the log-ratios of fresh interpreters, shape (m,), differ significantly from those of forks, shape
+    (n,).
 
     One fresh round, of which nothing scatters, is enough to ask.
     """

@@ -1,4 +1,4 @@
-"""Interruptions: what keeps slices that belong together from seeing one weather, so that they are measured again.
+"""Interruptions, such as a suspended machine or a stalled slice: the affected slices are measured again.
 
 Only clocks that never go back are read.
 """
@@ -16,7 +16,8 @@ from tuner.trial.outcome import Slice
 
 _ASLEEP_S = 1.0
 _IDLE_S = 5.0  # between two slices: a stopped tuner, or a machine that has come to a standstill
-_STALLED, _STALL_S = 5.0, 2.0  # a slice this many times slower than usual, and this long, is no weather
+# A slice this many times slower than usual, and at least this long (s), is a stall and not drift.
+_STALLED, _STALL_S = 5.0, 2.0
 
 
 class Kind(StrEnum):
@@ -43,18 +44,17 @@ class Interruption:
         """Return the interruption of a stored study; earlier ones kept the text alone."""
         if isinstance(data, dict):
             return cls(Kind(data["kind"]), data["text"])
-        if data == FORKS_DIFFER.text:
-            return FORKS_DIFFER
-        return cls(Kind.STALLED if data.startswith("a slice stalled") else Kind.SUSPENDED, data)
+        kind = Kind.FORKS_DIFFER if data.startswith("forked") else Kind.SUSPENDED
+        return cls(Kind.STALLED if data.startswith("a slice stalled") else kind, data)
 
 
-FORKS_DIFFER = Interruption(Kind.FORKS_DIFFER, "forked processes differ from fresh ones")
+FORKS_DIFFER = Interruption(Kind.FORKS_DIFFER, "forked processes differ from fresh interpreters")
 """Why a round of forked processes does not count."""
 
 
 def suspended(seconds: float) -> Interruption | None:
     """Return that the machine slept for so long meanwhile, None if it did not."""
-    text = f"the machine slept for {seconds:.0f} s"
+    text = f"the machine was suspended for {seconds:.0f} s"
     return Interruption(Kind.SUSPENDED, text) if seconds > _ASLEEP_S else None
 
 
@@ -63,7 +63,7 @@ def idle(slices: Sequence[Slice], where: str) -> Interruption | None:
     in_time = sorted(slices, key=lambda s: s.start_s)
     gaps_s = [after.start_s - before.start_s - before.elapsed_s for before, after in itertools.pairwise(in_time)]
     longest_s = max(gaps_s, default=0.0)
-    text = f"nothing ran for {longest_s:.0f} s in the middle of {where}"
+    text = f"nothing ran for {longest_s:.0f} s during {where}"
     return Interruption(Kind.SUSPENDED, text) if longest_s > _IDLE_S else None
 
 
@@ -75,7 +75,7 @@ def stalled(usual_s: Sequence[float], new: Sequence[Slice]) -> Interruption | No
     usual_step_s = statistics.median_low([*usual_s, *(step_s(s) for s in new)])
     slow = max(new, key=step_s)
     if step_s(slow) > _STALLED * usual_step_s and slow.elapsed_s > _STALL_S:
-        text = f"a slice stalled: {slow.elapsed_s:.1f} s where {slow.n_steps * usual_step_s:.1f} s are usual"
+        text = f"a slice stalled: it took {slow.elapsed_s:.1f} s instead of about {slow.n_steps * usual_step_s:.1f} s"
         return Interruption(Kind.STALLED, text)
     return None
 

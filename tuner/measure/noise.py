@@ -16,7 +16,7 @@ from tuner.stats.estimate import Array
 def estimate_noise(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) -> noise.Noise:
     """Return the noise that pairs of one setting with itself show, in the light of the prior.
 
-    Raises ValueError where no pair has a quad.
+    Raises ValueError where no pair has a block.
     """
     measured_pairs = [pair for pair in pairs if pair.n_blocks]
     x = [log_ratios(pair, objective, batch_sizes=(batch_size, batch_size)) for pair in measured_pairs]

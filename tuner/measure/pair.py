@@ -1,12 +1,11 @@
-"""The pair: two live processes that take turns in slices, so that both see the same weather.
+"""The pair: two live processes that take turns in slices, so that drift affects both alike.
 
 The order is ABBA (reference, candidate, candidate, reference), which cancels a drift that is linear over a
-quad, and BAAB in every other quad, so that both resume equally often: the first slice after a turn of the other is
+block, and BAAB in every other block, so that both resume equally often: the first slice after a turn of the other is
 a little slower than the second. The idle process is stopped, so that its spinning threads cannot interfere. One
-quad gives one log-ratio.
+block gives one log-ratio.
 
-A quad in which the machine slept, or in which one slice stalled, did not see one weather: it is measured again, and
-told of. Only clocks that never go back are read.
+A block in which the machine was suspended or a slice stalled is measured again and recorded. All clocks are monotonic.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tuner.stats.estimate import Array
 from tuner.trial.launcher import Process
 from tuner.trial.outcome import Slice, TrialFailure
 
-_MAX_SUSPENDED_BLOCKS = 20  # a machine that never stays awake is measured in the end, whatever that is worth
+_MAX_SUSPENDED_BLOCKS = 20  # accept the data in the end, even if the machine keeps suspending
 
 
 class ReferenceLost(Exception):  # noqa: N818  # as TrialFailure: a state of the study, not an error of the tool
@@ -39,9 +38,9 @@ class ReferenceLost(Exception):  # noqa: N818  # as TrialFailure: a state of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairPlan:
-    """How long a pair goes on: about `slice_s` a slice, and at least, at most so many quads.
+    """How long a pair goes on: about `slice_s` a slice, and at least, at most so many blocks.
 
-    At most `max_repeats` quads are measured again.
+    At most `max_repeated_blocks` blocks are measured again.
     """
 
     slice_s: float = 0.5
@@ -59,9 +58,9 @@ class PairPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The raw slices of a pair: 2 of the reference and 2 of the candidate a quad, each in order of time.
+    """The raw slices of a pair: 2 of the reference and 2 of the candidate a block, each in order of time.
 
-    `interruptions` says why quads were measured again.
+    `interruptions` says why blocks were measured again.
     """
 
     reference: list[Slice] = field(default_factory=list)
@@ -70,7 +69,7 @@ class Pair:
 
     @property
     def n_blocks(self) -> int:
-        """Return the number of complete quads."""
+        """Return the number of complete blocks."""
         return len(self.reference) // 2
 
     @property
@@ -79,7 +78,7 @@ class Pair:
         return sum(s.elapsed_s for s in self.reference) + sum(s.elapsed_s for s in self.candidate)
 
     def is_long(self, limit_s: float) -> bool:
-        """Return whether one more quad would make its slices last for more than `limit_s`."""
+        """Return whether one more block would make its slices last for more than `limit_s`."""
         return self.timed_s * (1 + 1 / max(self.n_blocks, 1)) > limit_s
 
     @classmethod
@@ -101,7 +100,7 @@ class Pair:
 
 
 def log_ratios(pair: Pair, objective: Objective, *, batch_sizes: tuple[int, int]) -> Array:
-    """Return the log-ratio candidate/reference of each quad, shape (n_quads,); `batch_sizes` in that order too."""
+    """Return the log-ratio candidate/reference of each block, shape (n_quads,); `batch_sizes` in that order too."""
     candidate_batch, reference_batch = batch_sizes
     a = np.array([objective.log_rate(s, reference_batch) for s in pair.reference]).reshape(-1, 2).mean(axis=1)
     b = np.array([objective.log_rate(s, candidate_batch) for s in pair.candidate]).reshape(-1, 2).mean(axis=1)
@@ -168,10 +167,10 @@ def _measure_block(
 
 
 def _interruption(pair: Pair, block: tuple[list[Slice], list[Slice]], slept_s: float) -> Interruption | None:
-    """Return why a quad does not count, None if it does."""
+    """Return why a block does not count, None if it does."""
     earlier_and_new = ((pair.reference, block[0]), (pair.candidate, block[1]))
     stalls = (interruption.stalled([interruption.step_s(s) for s in earlier], new) for earlier, new in earlier_and_new)
-    reasons = (interruption.suspended(slept_s), interruption.idle(block[0] + block[1], "a quad"), *stalls)
+    reasons = (interruption.suspended(slept_s), interruption.idle(block[0] + block[1], "a block"), *stalls)
     return next((reason for reason in reasons if reason is not None), None)
 
 

@@ -28,9 +28,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalsPlan:
-    """`laps` there and back a round, slices of `slice_s`.
+    """A round has `passes` passes, each in random order and back (A B C C B A), in slices of `slice_s`.
 
-    At most `parallel` processes start at once, and at most `resident` live at once.
+    At most `n_parallel_starts` processes start at once, and at most `max_resident` live at once.
     """
 
     slice_s: float = 0.5
@@ -58,12 +58,13 @@ class FinalsPlan:
 def choose_passes(
     plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, left_s: float | None, resident: int | None
 ) -> FinalsPlan:
-    """Return the plan with the laps that make the primary comparison's interval narrowest in the time it has.
+    """Return the plan with the number of passes that makes the interval of the primary comparison narrowest in the
+    available time.
 
-    n rounds of m slices of each give a half-width of t(n - 1) √(2 (σ_p² + σ_q²/m) / n): more slices a process cost
-    less time than more processes, and leave the luck of these. One lap alone is not enough where there is time for two:
-    weather that lasts for longer than a slice is in all slices of it. `costs` are those of the two that are compared;
-    `resident` is the number of processes that memory holds, None if that is not known.
+    n rounds of m slices of each give a half-width of t(n - 1) √(2 (σ_p² + σ_w²/m) / n): more slices a process cost less
+    time than more processes, and do not reduce the variance between these. One pass is not enough where there is time
+    for two: drift that lasts for longer than a slice is in all slices of it. `costs` are those of the two that are
+    compared; `resident` is the number of processes that memory holds, None if that is not known.
     """
     fitting = plan.max_resident if resident is None else max(1, min(plan.max_resident, resident))
     plan = replace(plan, max_resident=fitting)

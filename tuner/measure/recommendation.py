@@ -82,7 +82,7 @@ def all_verdicts(estimates: FinalsEstimates) -> dict[str, Verdict]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalsRecommendation:
-    """What to use: the contender's name; and those that cannot be told apart from the fastest, it among them.
+    """What to use: the contender's name; and those that are tied with the fastest, it among them.
 
     `gain` is the verdict on it against the framework's default; None for that default itself.
     """
@@ -119,7 +119,7 @@ def recommend(
 
     alike = [name for name in allowed if name == fastest or not is_slower(name)]
     good = [name for name in alike if default in broken or estimates.verdict(default, name).code is VerdictCode.BETTER]
-    # What is fast may be shown to be better where a simpler one is not.
+    # A fast setting may be shown to be better than the default while a simpler one is not.
     chosen = min(good, key=lambda name: simplicity(by_name[name].setting, reference, catalogue), default=default)
     return FinalsRecommendation(
         source=_name(by_name[chosen], catalogue.default),

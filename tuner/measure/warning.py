@@ -1,4 +1,4 @@
-"""Warnings: all that can make a figure less believable, in one place, each with what to do about it."""
+"""All warnings about the reliability of a figure, each with advice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _THROTTLED = 0.01
 
 
 class Code(StrEnum):
-    """What is the matter."""
+    """The kind of a warning; the values are part of the JSON contract."""
 
     BUSY = "busy"
     OVERSUBSCRIBED = "oversubscribed"
@@ -39,22 +39,22 @@ class Code(StrEnum):
 
 
 ADVICE = {
-    Code.BUSY: "end what else runs here, or give a longer --time-budget",
-    Code.OVERSUBSCRIBED: "end the other processes: threads that wait for a CPU measure the scheduler",
-    Code.STEAL: "the hypervisor gave the CPUs to others: measure at a quieter time or on another host",
-    Code.HEAT: "the CPU slowed itself down: mend the cooling, or lower the load before measuring",
-    Code.QUOTA: "the container's CPU quota held the threads back: fewer threads may be faster, or raise the quota",
-    Code.ASLEEP: "what was under way was measured again; keep the machine awake",
-    Code.STALLED: "it was measured again; see what else runs here, or whether the workload waits for something",
-    Code.NOT_STEADY: "it went on changing after its warm-up: a longer --time-budget, or a workload that settles",
-    Code.FORKS: "the finals went on with fresh interpreters, so fewer rounds counted: give a longer --time-budget",
+    Code.BUSY: "stop the other programs, or give a longer --time-budget",
+    Code.OVERSUBSCRIBED: "stop the other programs: threads that wait for a CPU make timings show the scheduler",
+    Code.STEAL: "other virtual machines used these CPUs: measure at a quieter time, or on another host",
+    Code.HEAT: "the CPU throttled itself: improve the cooling, or let it cool down before measuring",
+    Code.QUOTA: "the CPU quota of the container slowed the threads down: use fewer threads, or raise the quota",
+    Code.ASLEEP: "the affected part was measured again; prevent the machine from suspending",
+    Code.STALLED: "it was measured again; check for other programs, or for I/O in the workload",
+    Code.NOT_STEADY: "the speed still changed after the warm-up: give a longer --time-budget",
+    Code.FORKS: "the finals continued with fresh interpreters, so fewer rounds count: give a longer --time-budget",
     Code.FEW_SAMPLES: "give a longer --time-budget",
     Code.FEW_ROUNDS: "give a longer --time-budget",
-    Code.ALONE: "memory holds one process at a time, so drift is only partly taken out: free some memory",
-    Code.NOISY: "smaller differences are seldom decided: a quieter machine, or a longer --time-budget",
-    Code.ASSUMED_NOISE: "the noise floor is mostly what is usual, not what was seen: give a longer --time-budget",
-    Code.NO_SEARCH: "the finals needed the rest of the time: give a longer --time-budget",
-    Code.UNPROVEN_LIMIT: "give a longer --time-budget, so that there are more steps to judge by",
+    Code.ALONE: "there was memory for one process only, so drift is only partly corrected: free some memory",
+    Code.NOISY: "smaller differences will mostly stay undecided: use a quieter machine, or give a longer --time-budget",
+    Code.ASSUMED_NOISE: "the noise floor is mostly a typical value, not measured here: give a longer --time-budget",
+    Code.NO_SEARCH: "the finals needed all of the remaining time: give a longer --time-budget",
+    Code.UNPROVEN_LIMIT: "give a longer --time-budget to measure more steps",
 }
 
 
@@ -66,7 +66,7 @@ DISTURBING = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementWarning:  # the field's own word; the builtin is not used here
-    """One thing that makes a figure less believable; `found` says what was seen."""
+    """One thing that makes a figure less believable; `observation` says what was seen."""
 
     code: Code
     observation: str
@@ -86,17 +86,17 @@ def condition_warnings(conditions: Conditions) -> list[MeasurementWarning]:
         waited = (
             ""
             if conditions.pressure_share is None
-            else f"; something waited in {100 * conditions.pressure_share:.0f} % of it"
+            else f"; threads waited for a CPU {100 * conditions.pressure_share:.0f} % of the time"
         )
         add(Code.OVERSUBSCRIBED, load_text + waited)
     elif share >= _BUSY:
         add(Code.BUSY, load_text)
     if conditions.steal_share >= _STEAL:
-        add(Code.STEAL, f"{100 * conditions.steal_share:.0f} % of the CPU time was stolen")
+        add(Code.STEAL, f"{100 * conditions.steal_share:.0f} % of the CPU time was taken by the hypervisor (steal)")
     if conditions.throttled_share >= _THROTTLED:
-        add(Code.QUOTA, f"the CPU quota held processes back in {100 * conditions.throttled_share:.0f} % of the time")
+        add(Code.QUOTA, f"the CPU quota throttled the processes {100 * conditions.throttled_share:.0f} % of the time")
     if conditions.hot:
-        add(Code.HEAT, f"{conditions.hot} times slowed down by heat")
+        add(Code.HEAT, f"{conditions.hot} thermal throttling events")
     slept = interruption.suspended(conditions.asleep_s)
     if slept is not None:
         add(Code.ASLEEP, slept.text)

@@ -23,10 +23,10 @@ def page(result: RecommendationResult) -> Sequence[RenderableType]:
     return [
         Text(
             f"{result.workload} {result.mode} on {result.shape}, {result.runtime}: average width "
-            f"{features.width:.2f}, {features.flops / 1e9:.3g} GFLOPs an item{'' if features.known else ' or more'}"
+            f"{features.width:.2f}, {features.flops / 1e9:.3g} GFLOPs per item{'' if features.known else ' or more'}"
         ),
         Text(
-            f"rules of {_nearby(rules.file)}, {rules.created[:10]}, from {n_studies(rules.studies)}",
+            f"rules: {_nearby(rules.file)} ({rules.created[:10]}, from {n_studies(rules.studies)})",
             style="dim",
         ),
         "",
@@ -54,27 +54,30 @@ def _lines(result: RecommendationResult) -> Iterator[str]:
     counter_example = result.counter_example
     is_kept = result.advice.code is AdviceCode.KEEP_DEFAULT
     if counter_example is not None and not is_kept:
-        yield f"a study of this very workload found better, {kind_of(counter_example)}: {over_default(counter_example)}: search, {search}"
+        yield (
+            f"a study of this workload contradicts the rule ({kind_of(counter_example)}): "
+            f"{over_default(counter_example)}; to search instead: {search}"
+        )
     if is_kept:
-        yield f"expected over tf-default: 1.00, as it is the default; to find what this workload gains: {search}"
+        yield f"expected speed-up over tf-default: 1.00 (it is the default); to search for a gain: {search}"
     expected = result.expected
     if expected is not None and not is_kept:
         n, where = expected["workloads"], kind_of(expected)
-        yield f"expected over tf-default: {ratio_of(expected)}, the mean of {n} workloads that were held out, {where}"
+        yield f"expected speed-up over tf-default: {ratio_of(expected)}, mean over {n} held-out workloads ({where})"
         if expected["next"]:
             low, high = expected["next"]
-            yield f"one more workload lies between {low:.2f} and {high:.2f} (95 %)"
+            yield f"95 % prediction interval for a new workload: {low:.2f} to {high:.2f}"
     if not result.machine_known:
-        yield "this machine is not among those of the evidence"
+        yield "no study behind these rules was made on this machine"
     for text in result.outside:
-        yield f"outside of the evidence: {text}"
+        yield f"not covered by any study: {text}"
     if result.outside and not is_kept:
-        yield "so no gain is promised: measure it, tftune recommend … --verify"
+        yield "so the gain here is unknown; to measure it: tftune recommend … --verify"
 
 
 def verified(measured: ComparisonResult) -> str:
     """Return what the measurement said, in a line."""
     ratio = ratio_text(measured.speedup, measured.low, measured.high)
     how = f"{measured.code}; {rounds_text(measured)}"
-    warning = "; do not follow these rules here" if measured.code is VerdictCode.WORSE else ""
-    return f"measured here, over tf-default: {ratio} ({how}){warning}"
+    warning = "; do not use these rules here" if measured.code is VerdictCode.WORSE else ""
+    return f"measured speed-up over tf-default: {ratio} ({how}){warning}"

@@ -30,10 +30,12 @@ def comparison(result: ComparisonResult) -> RenderableType:
         figures = ["—" if value is None else f"{value:.3g}" for value in (side.p50, side.p90, side.p99)]
         rate = "—" if side.rate is None else rate_text(side.rate)
         rows.add_row(name, f"{setting_text(setting)}{_asked(side.asked)}", rate, *figures[: len(titles)])
-    verdict = Text.assemble("b against a: ", (result.code, VERDICT_STYLES[result.code]), f"  {speedup_text(result)}")
+    verdict = Text.assemble(
+        "b compared with a: ", (result.code, VERDICT_STYLES[result.code]), f"  {speedup_text(result)}"
+    )
     notes = [
-        f"{rounds_text(result)}, {duration_text(result.timed_s)} of slices; "
-        f"differences under {percent(result.margin)} are treated as equal"
+        f"{rounds_text(result)}, {duration_text(result.timed_s)} of measuring; differences under "
+        f"{percent(result.margin)} are treated as equal"
     ]
     if result.code is VerdictCode.UNDECIDED:
         notes.append(f"undecided: {result.reason}")
@@ -44,12 +46,12 @@ def comparison(result: ComparisonResult) -> RenderableType:
 
 def checked_text(result: CheckResult) -> str:
     """Return what a check says of a study's recommendation, by all of its sessions."""
-    answer = {True: "still helps", False: "no longer helps", None: "could not be decided on"}[result.helps]
+    answer = {True: "still helps", False: "no longer helps", None: "is undecided"}[result.helps]
     limits = f"; limits {result.limits['b']}" if result.limits else ""
     pooled = result.together
     return (
-        f"all sessions together: {pooled.code}  {speedup_text(pooled)}, {sessions_text(pooled, result.closest_s)}\n"
-        f"the recommendation of study {result.study} {answer}{limits}"
+        f"all sessions combined: {pooled.code}  {speedup_text(pooled)}, "
+        f"{sessions_text(pooled, result.closest_s)}\nthe recommendation of study {result.study} {answer}{limits}"
     )
 
 
@@ -60,34 +62,34 @@ def _asked(text: str) -> str:
 def noise(report: NoiseReport) -> RenderableType:
     """Return the noise of a machine: pairs, spreads, what they mean for finals, and what the machine did meanwhile."""
     sds = report.noise
-    rows = table("", ">", "", title="noise: the default against itself")
+    rows = table("", ">", "", title="noise: the default setting compared with itself")
     rows.show_header = False
     longest = max(report.pairs, key=lambda pair: pair.n_blocks)
     pair = ratio_text(longest.ratio, longest.low, longest.high)
-    luck = process_sd_text(sds.process_sd, 2, "±")
-    rows.add_row("a slice, nothing paired", f"±{percent(report.unpaired_sd, 2)}", "noise and drift together")
-    rows.add_row("a quad of a pair", f"±{percent(sds.block_sd, 2)}", f"{sds.n_blocks} quads, drift taken out")
-    rows.add_row("one pair of processes", pair, f"{longest.n_blocks} quads in one pair: its own 95 % interval")
-    rows.add_row("fresh pairs among themselves", f"±{percent(report.between_sd, 2)}", f"{sds.n_pairs} pairs")
-    rows.add_row("the luck of a process", luck, "no longer measurement takes this away")
-    rows.add_row("drift of the whole machine", f"±{percent(sds.drift, 2)}", "common to both of a pair")
-    finals = table("", ">", "", title=f"what {report.rounds} rounds of finals can say, as the default budget has")
+    between_processes = process_sd_text(sds.process_sd, 2, "±")
+    rows.add_row("one slice, unpaired", f"±{percent(report.unpaired_sd, 2)}", "noise and drift together")
+    rows.add_row("one ABBA block", f"±{percent(sds.block_sd, 2)}", f"{sds.n_blocks} blocks, drift removed")
+    rows.add_row("one pair of processes", pair, f"ratio with 95 % interval, from {longest.n_blocks} blocks")
+    rows.add_row("between pairs of new processes", f"±{percent(report.between_sd, 2)}", f"{sds.n_pairs} pairs")
+    rows.add_row("between processes", between_processes, "only more processes reduce this, not longer runs")
+    rows.add_row("drift of the machine", f"±{percent(sds.drift, 2)}", "common to both processes of a pair")
+    finals = table("", ">", "", title=f"what {report.rounds} rounds of finals can show (default time budget)")
     finals.show_header = False
-    finals.add_row("noise floor", percent(report.floor), "A against A stays below this in 95 % of finals")
-    finals.add_row("smallest gain found", percent(report.detectable), "called better in 90 % of finals")
+    finals.add_row("noise floor", percent(report.floor), "equal settings differ by less in 95 % of finals")
+    finals.add_row("smallest detectable gain", percent(report.detectable), "found in 90 % of finals if it is real")
     return Group(rows, Text(), finals, Text(), conditions(report.conditions), warnings(report.warnings))
 
 
 def conditions(seen: Conditions) -> RenderableType:
     """Return what the machine did while something was measured."""
-    unknown = "not told here"
+    unknown = "not available"
     pressure, mhz, hot = seen.pressure_share, seen.mhz, seen.hot
     parts = [
         f"steal {percent(seen.steal_share)}",
         f"other processes {seen.foreign_cpus:.2f} of {seen.n_cpus} CPUs",
         f"CPU pressure {unknown if pressure is None else percent(pressure)} (our own threads included)",
-        f"held back by the quota {percent(seen.throttled_share)}",
+        f"throttled by the CPU quota {percent(seen.throttled_share)}",
         f"frequency {unknown if mhz is None else f'{mhz:.0f} MHz'}",
-        f"slowed down by heat {unknown if hot is None else f'{hot} times'}",
+        f"thermal throttling {unknown if hot is None else f'{hot} times'}",
     ]
-    return Text(f"the machine meanwhile ({duration_text(seen.elapsed_s)}): {', '.join(parts)}", style="dim")
+    return Text(f"machine during the measurement ({duration_text(seen.elapsed_s)}): {', '.join(parts)}", style="dim")

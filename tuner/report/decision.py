@@ -1,4 +1,4 @@
-"""What a study recommends, and why: by its last finals, and by all sessions in which that setting was measured."""
+"""The recommendation of a study and its reason, from the last finals and from all sessions with that setting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SEVERAL = 2  # sessions that can say something together
 class StudyRecommendation:
     """What to use, `advice`, which is the contender `chosen`, and why.
 
-    `sessions` are those of `tried`, and `whole` is what they say together, None where there are none: of the contender
+    `sessions` are those of `tried`, and `pooled` is what they say together, None where there are none: of the contender
     that the last finals recommend, or of their incumbent where they leave open whether that is better and earlier
     sessions measured it too. `tried` is the default where there is nothing to measure again.
     """
@@ -110,8 +110,10 @@ def _after_sessions(
 def _of_sessions(advice: FinalsRecommendation, pooled: PooledVerdict, default: str) -> str:
     disagree = ", which disagree," if pooled.sessions_disagree else ""
     if advice.gain is not None:
-        return f"better than {default} by {plural(pooled.n, 'session')} together; the last finals alone leave it open"
-    return f"keep {default}: {plural(pooled.n, 'session')}{disagree} do not show together that anything is better"
+        return f"better than {default} in {plural(pooled.n, 'session')} combined; the last finals alone are undecided"
+    return (
+        f"keep {default}: {plural(pooled.n, 'session')} combined{disagree} do not show that another setting is better"
+    )
 
 
 def _reason(
@@ -123,21 +125,17 @@ def _reason(
 ) -> str:
     source, against = advice.source, verdicts.get(default)
     if _contender(estimates, source).names[0] in broken:
-        return f"no setting keeps to the limits: {source} is what there is"
+        return f"no setting meets the limits; {source} is recommended although it breaks one"
     if source == default:
         if against is None or against.speedup is None:
-            return f"keep {default}: the finals could not be held, or could decide nothing"
-        return f"keep {default}: nothing was shown to beat it by more than the margin"
+            return f"keep {default}: the finals did not run, or gave no result"
+        return f"keep {default}: no setting was shown to be faster by more than the margin"
     if source == default + SAME_BATCH:
-        return "the gain is the batch size's: the default threads do as well as the incumbent's"
+        return "the gain comes from the batch size: the default threads are as fast as the incumbent's"
     if any(default in c.names and c.names[0] in broken for c in estimates.contenders):
-        return f"{source} keeps to the limits, and {default} does not"
+        return f"{source} meets the limits, and {default} does not"
     tied_names = [name for name in advice.tied if name not in (source, default)]
-    simplest = (
-        f"; the simplest of those that cannot be told apart from the fastest ({', '.join(tied_names)})"
-        if tied_names
-        else ""
-    )
+    simplest = f"; the simplest of the settings tied with the fastest ({', '.join(tied_names)})" if tied_names else ""
     if source == INCUMBENT:
         return f"better than {default} in the finals{simplest}"
     name = "a simpler setting than the incumbent" if source == SIMPLER else source

@@ -1,4 +1,4 @@
-"""The one description of a study that every report is drawn from, derived from the record alone."""
+"""The JSON document of a study, built from its record; all reports are rendered from it."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ def _finals_verdicts(stored: Attributes) -> _FinalsVerdicts | None:
     held = stored.finals
     if held is None:
         return None
-    standing = held.estimates(stored.objective)
-    verdicts = all_verdicts(standing)
-    kept = evidence.limit_statuses(held.rounds, standing.names, stored.limits)
+    estimates = held.estimates(stored.objective)
+    verdicts = all_verdicts(estimates)
+    kept = evidence.limit_statuses(held.rounds, estimates.names, stored.limits)
     broken = [name for name, answer in kept.items() if answer is LimitStatus.BROKEN]
-    decision = recommend_study(stored, standing, verdicts, broken=broken)
+    decision = recommend_study(stored, estimates, verdicts, broken=broken)
     return _FinalsVerdicts(
         stored=held,
-        estimates=standing,
+        estimates=estimates,
         verdicts=verdicts,
         limit_statuses=kept if stored.limits else {},
         decision=decision,
@@ -148,8 +148,8 @@ def _count(trials: Sequence[Trial]) -> CountsResult:
 def _ratio(trial: Trial, process_sd: float) -> dict[str, float | None]:
     """Return a trial's ratio to its reference, with the interval of the setting rather than of these two processes.
 
-    Each of the two has its luck, which no more quads take away: of 213 pairs of the default with itself, 88 % of the
-    intervals without it held 1.
+    Each of the two has its process effect, which more blocks do not reduce: of 213 pairs of the default with itself, 88
+    % of the intervals without it held 1.
     """
     estimate = trial.estimate
     if estimate is None:
@@ -159,7 +159,7 @@ def _ratio(trial: Trial, process_sd: float) -> dict[str, float | None]:
 
 
 def trial_result(trial: Trial, process_sd: float) -> TrialResult:
-    """Return what is published of a trial; `luck` is what two processes of one setting differ by (σ_p, log)."""
+    """Return what is published of a trial; `process_sd` is σ_p (log scale)."""
     return TrialResult(
         number=trial.number,
         setting=trial.setting.to_dict(),
@@ -220,22 +220,22 @@ def _recommended(judged: _FinalsVerdicts, default: str) -> RecommendedResult:
 
 
 def _finals(judged: _FinalsVerdicts, objective: Objective, default: str) -> FinalsResult:
-    held, standing, decision = judged.stored, judged.estimates, judged.decision
-    contenders, names, first = standing.contenders, standing.names, standing.incumbent
-    rates = finals.rates(names, standing.y, first)
+    held, estimates, decision = judged.stored, judged.estimates, judged.decision
+    contenders, names, first = estimates.contenders, estimates.names, estimates.incumbent
+    rates = finals.rates(names, estimates.y, first)
     return FinalsResult(
         advice=AdviceResult(
             source=decision.tried_as,
             setting=decision.tried.setting.to_dict(),
             **applied(deployment_of(decision.tried_as, decision.tried, default=default)),
         ),
-        rounds=len(standing.y),
+        rounds=len(estimates.y),
         fresh_rounds=sum(r.fresh for r in held.rounds if not r.interruptions),
         ended=held.ended,
         incumbent=next(c for c in contenders if first in c.names).setting.to_dict(),
         default=next((c.setting.to_dict() for c in contenders if default in c.names), None),
-        margin=standing.margin,
-        levels=dict(standing.levels),
+        margin=estimates.margin,
+        levels=dict(estimates.levels),
         unit=objective.unit,
         rates={name: objective.shown(rate) for name, rate in rates.items()},
         tails={name: evidence.tail(held.rounds, name) for name in names},

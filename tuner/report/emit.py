@@ -58,7 +58,7 @@ def argument_note(name: str, value: int | str) -> str:
 
 def processes_note(n: int) -> str:
     """Return what to do about the number of processes."""
-    return f"Start {n} processes of the program beside each other, each with these settings."
+    return f"Run {n} processes of the program at the same time, each with these settings."
 
 
 def _notes(deployment: Deployment) -> list[str]:
@@ -72,7 +72,7 @@ def _notes(deployment: Deployment) -> list[str]:
 def _cpu_notes(deployment: Deployment, how: str) -> list[str]:
     """Return the note on how to keep the program to its CPUs, if it is to be; `{}` is their list."""
     cpus = deployment.cpus
-    return [] if cpus is None else [f"Keep the program to CPUs {cpus}: " + how.format(cpus)]
+    return [] if cpus is None else [f"Restrict the program to CPUs {cpus}: " + how.format(cpus)]
 
 
 def _commented(notes: list[str], lines: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What stands behind a study's figures: its noise, its tails, its warnings."""
+"""The context of a study's figures: noise, tail latency, warnings."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
     if forked_away:
         warnings.append(
             MeasurementWarning(
-                code=Code.FORKS, observation=f"{plural(forked_away, 'round')} of forked processes did not count"
+                code=Code.FORKS, observation=f"{plural(forked_away, 'round')} with forked processes discarded"
             )
         )
     paused = [each.text for r in rounds for each in r.interruptions if each != FORKS_DIFFER]
@@ -90,7 +90,9 @@ def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
         warnings.append(MeasurementWarning(code=Code.STALLED, observation=stalls[-1]))
     counted_rounds = [r for r in rounds if not r.interruptions]
     if rounds and len(counted_rounds) <= MIN_ROUNDS:
-        warnings.append(MeasurementWarning(code=Code.FEW_ROUNDS, observation=f"{len(counted_rounds)} rounds of finals"))
+        warnings.append(
+            MeasurementWarning(code=Code.FEW_ROUNDS, observation=f"only {len(counted_rounds)} rounds of finals")
+        )
     return warnings + _creeping([list(r.slices.values()) for r in counted_rounds], "round")
 
 
@@ -127,7 +129,7 @@ def noise_warnings(noise: Noise, floor: float) -> list[MeasurementWarning]:
     if noise.is_mostly_prior:
         warnings.append(
             MeasurementWarning(
-                code=Code.ASSUMED_NOISE, observation=f"only {noise.n_blocks} quads of A against A were measured"
+                code=Code.ASSUMED_NOISE, observation=f"only {noise.n_blocks} calibration blocks were measured"
             )
         )
     return warnings
@@ -139,7 +141,7 @@ def step_warnings(n_steps: int, objective: Objective, limits: Limits) -> list[Me
     if not missing or (objective is not Objective.LATENCY and limits.p99_s is None):
         return []
     needed = samples_needed(QUANTILES[missing[0]])
-    return [MeasurementWarning(code=Code.FEW_SAMPLES, observation=f"{n_steps} steps; {missing[0]} needs {needed}")]
+    return [MeasurementWarning(code=Code.FEW_SAMPLES, observation=f"only {n_steps} steps; {missing[0]} needs {needed}")]
 
 
 def limit_warnings(answer: LimitStatus, limits: Limits) -> list[MeasurementWarning]:

@@ -35,7 +35,7 @@ def describe_binding(value: str, library: Path, bound: Binding, machine: Machine
 
 def binding(result: BindingResult) -> RenderableType:
     """Return which thread sits on which CPU."""
-    title = f"KMP_AFFINITY={result.kmp_affinity}, as {Path(result.library).name} binds"
+    title = f"KMP_AFFINITY={result.kmp_affinity}: bound by {Path(result.library).name}"
     rendered = table(">thread", "CPUs", "NUMA node")
     for each in result.threads:
         rendered.add_row(str(each.thread), each.cpus, ", ".join(each.numa_nodes))
@@ -48,7 +48,7 @@ def binding(result: BindingResult) -> RenderableType:
 
 def reach(proofs: Sequence[ProofResult]) -> RenderableType:
     """Return which knobs reach the build, and how that is known."""
-    rendered = table("knob", "set by", "reaches", "evidence", title="which knobs reach this build")
+    rendered = table("knob", "set by", "reaches", "evidence", title="which knobs take effect in this build")
     styles = {True: "green", False: "red", None: "yellow"}
     for proof in proofs:
         answer = Text(_ANSWERS[proof.reaches], style=styles[proof.reaches])
@@ -59,7 +59,7 @@ def reach(proofs: Sequence[ProofResult]) -> RenderableType:
 def controls(proofs: Sequence[ProofResult]) -> RenderableType:
     """Return the measured control: each knob at two far values in a pair of fresh processes."""
     rendered = table(
-        "knob", "from", "to", ">ratio [95 %]", ">timed", "it", title="each knob at two far values, in a pair"
+        "knob", "from", "to", ">ratio [95 %]", ">timed", "it", title="each knob measured at two distant values"
     )
     for proof in proofs:
         measured = proof.measured

@@ -20,7 +20,7 @@ def table(*headers: str, title: str | None = None) -> Table:
 def left_out_text(reason: str, names: Sequence[str], *, most: int = 3) -> str:
     """Return which studies were left out, and why."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"left out, {reason}: {', '.join(names[:most])}{more}"
+    return f"skipped ({reason}): {', '.join(names[:most])}{more}"
 
 
 def plural(n: int, noun: str, nouns: str | None = None) -> str:

@@ -35,7 +35,9 @@ def speedups(document: Mapping[str, Any]) -> str | None:
         return None
     names = [name for name in _STYLES if name in proof["each"][0]["best_over"]]
     means = _means(proof["each"], "best_over", names)
-    return _dots(means, names, title="the best setting found, over each baseline", label="ratio of rates", at=1.0)
+    return _dots(
+        means, names, title="speed-up of the best setting found over each baseline", label="ratio of rates", at=1.0
+    )
 
 
 def losses(document: Mapping[str, Any]) -> str | None:
@@ -45,7 +47,7 @@ def losses(document: Mapping[str, Any]) -> str | None:
         return None
     names = [name for name in _STYLES if name in {row["name"] for row in proof["rows"]}]
     means = _means(proof["each"], "of_best", names)
-    title = "on workloads that were left out: share of the best rate found"
+    title = "held-out workloads: share of the best rate found"
     return _dots(means, names, title=title, label="share of the best found", at=1.0)
 
 

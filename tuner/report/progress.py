@@ -23,7 +23,7 @@ class Progress:
     """Writes the events of a study to a console; on a terminal, one line says what is being done."""
 
     def __init__(self, console: Console, settings: Sequence[Setting], fixed_knobs: Collection[str]) -> None:
-        """`settings` may come; knobs that are `held` at one value are not shown."""
+        """`settings` may come; knobs that are `fixed_knobs` at one value are not shown."""
         self._console = console
         self._fixed_knobs = fixed_knobs
         self._process_sd = PRIOR_NOISE.process_sd
@@ -50,7 +50,7 @@ class Progress:
         """Say which trials are under way, before anything of them is timed."""
         left = f", {duration_text(left_s)} left" if left_s is not None else ""
         settings = " | ".join(setting_text(trial.setting.to_dict(), self._fixed_knobs) for trial in trials)
-        self._doing(f"measuring beside the reference{left}: {settings} …")
+        self._doing(f"measuring{left}: {settings} …")
 
     def trial_ended(self, trial: Trial, best: Trial | None, left_s: float | None) -> None:
         """Print the trial's row: number, setting, ratio with its interval, time in slices, time left, notes."""
@@ -72,8 +72,8 @@ class Progress:
         failed = f", failed: {', '.join(round_.failures)}" if round_.failures else ""
         left = f", {duration_text(left_s)} left" if left_s is not None else ""
         self._clear()
-        self._print(Text(f"round {number}: {duration_text(round_.timed_s)} of slices{failed}{left}", style="dim"))
-        self._doing("the next round, or the verdicts …")
+        self._print(Text(f"round {number}: measured for {duration_text(round_.timed_s)}{failed}{left}", style="dim"))
+        self._doing("next round, or computing the verdicts …")
 
     def end(self) -> None:
         """Leave a clean line behind."""

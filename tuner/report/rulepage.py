@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 SPEEDUPS, LOSSES = "speedups", "losses"
-_PICTURES = {SPEEDUPS: "what tuning gains over each baseline", LOSSES: "what the rules reach where they were held out"}
+_PICTURES = {
+    SPEEDUPS: "Speed-up by tuning over each baseline",
+    LOSSES: "Performance of the rules on held-out workloads",
+}
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
     "table{border-collapse:collapse;font-size:.9em}"
@@ -73,7 +76,7 @@ def html(document: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
 def _lines(document: Mapping[str, Any], pictures: Mapping[str, str]) -> Iterator[str]:
     provenance = document["made"]
     yield from ("# Parallelism rules for TensorFlow", "")
-    yield f"{heading(document)}; distilled by tftune {provenance['tftune']} on {provenance['created'][:10]}."
+    yield f"{heading(document)}; learned by tftune {provenance['tftune']} on {provenance['created'][:10]}."
     yield ""
     for name, group in document["groups"].items():
         if group["headline"]:
@@ -83,19 +86,22 @@ def _lines(document: Mapping[str, Any], pictures: Mapping[str, str]) -> Iterator
     yield from ("## The rules", "", f"{FOLLOWED.capitalize()}.", "")
     for name in KEEP:
         yield from _group(document, name)
-    yield from ("## On what they have not seen", "")
-    yield "What was left out met the rules that the rest gave. Geometric means over workloads, with 95 % intervals."
-    yield "What was not measured itself is told by the study's other measurements."
-    yield "*rules* follows the rules in every stratum, *policy* only where what was not left out shows a gain:"
-    yield from ("where none of that is of such a build, the policy keeps the default.", "")
+    yield from ("## Held-out tests", "")
+    yield (
+        "Each row tests rules on workloads, machines or shapes that they were not learned from. Figures are geometric "
+        "means over workloads, with 95 % intervals."
+    )
+    yield "Where a study did not measure a setting, its rate is predicted from the study's other measurements."
+    yield "*rules* applies the rules everywhere; *policy* applies them only where the remaining studies show a gain."
+    yield from ("Where no remaining study has such a build, the policy keeps the default.", "")
     for title, proof in proofs(document):
         yield from _table(title, proof)
     yield from (f"{RECALLED}.", f"{PAPER}.", "")
     for name, file in pictures.items():
         yield from (f"![{_PICTURES[name]}]({quote(file)})", "")
-    yield from ("## What was covered", "")
+    yield from ("## Coverage", "")
     yield from (f"- {line}" for line in covered(document))
-    yield from ("", "## What was not", "")
+    yield from ("", "## Not covered", "")
     yield from (f"- {line}" for line in not_covered(document))
 
 

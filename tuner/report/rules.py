@@ -24,21 +24,21 @@ PAPER = (
     "Wang et al. (TACO 2021) report 1.30 over Intel's and 1.38 over TensorFlow's settings on large Xeons; "
     "how much there is to gain grows with the cores"
 )
-RECALLED = f"{WANG} is the setting by the formula of {WANG_SOURCE}"
+RECALLED = f"{WANG} applies the formula of {WANG_SOURCE}"
 CLASS_TITLES = {ONEDNN_OFF: "oneDNN off", QUOTA: "a CPU quota", REST: "the rest"}
-HEADLINE = "over tf-default, on workloads that the rules had not seen"
+HEADLINE = "speed-up over tf-default on held-out workloads"
 DO_NO_HARM = (
-    "A rule is followed where a gain is shown: the mean over workloads is above the margin of {margin}, its interval "
-    "above 1. Elsewhere the default is kept, and for a workload whose own study speaks against the rule. The policy is "
-    "the rules with that step, learned each time without what was left out"
+    "A rule is applied only where it shows a gain: its mean over workloads exceeds the margin of {margin}, and its "
+    "interval lies above 1. Elsewhere the default is kept, and also for a workload whose own study contradicts the "
+    "rule. The policy is the rules with this step, learned each time without the held-out data"
 )
 
 TITLES = {THREADS: "threads", BATCH: "batch size"}
 NOT_KNOWN = {
-    THREADS: "no study tells of threads: tftune suite --space threads",
-    BATCH: "no study tells of batch sizes: tftune suite --space batch",
+    THREADS: "no study covers threads; to add some: tftune suite --space threads",
+    BATCH: "no study covers batch sizes; to add some: tftune suite --space batch",
 }
-FOLLOWED = "of the rules on threads, and of those on the batch size, the first that applies is followed"
+FOLLOWED = "in each group, the first rule that applies is used"
 
 
 def ratio_of(data: Mapping[str, Any] | None) -> str:
@@ -49,7 +49,7 @@ def ratio_of(data: Mapping[str, Any] | None) -> str:
 def kind_of(data: Mapping[str, Any]) -> str:
     """Return a kind of machine and build in words; a build alone has no shape."""
     off = "" if data["onednn"] else f" {FEATURE['onednn'].words[1]}"
-    shape = data.get("shape", f"any cores{', a quota' if data['quota'] else ''}")
+    shape = data.get("shape", f"any number of cores{', a quota' if data['quota'] else ''}")
     return f"{shape} {FEATURE[OPENMP].words[data['pool'] != OPENMP]}{off}"
 
 
@@ -59,18 +59,18 @@ def reason(decision: RuleDecision) -> str:
     if row is None:
         return _NO_FIGURE[decision.advice]
     if decision.advice is AdviceReason.OWN_STUDY:
-        return f"a study of this very workload speaks against the rule, {kind_of(row)}: {over_default(row)}"
+        return f"a study of this workload contradicts the rule ({kind_of(row)}): {over_default(row)}"
     gained = row["gained"]
     return (
-        f"no gain by the rule is shown, {kind_of(row)}: {ratio_of(gained)} over the default, the mean of "
-        f"{plural(gained['workloads'], 'workload')} that were held out"
+        f"the rule shows no gain ({kind_of(row)}): {ratio_of(gained)} over the default, mean over "
+        f"{plural(gained['workloads'], 'held-out workload')}"
     )
 
 
 _NO_FIGURE = {
-    AdviceReason.NO_EVIDENCE: "no study is of such a build, and what the rule does there is not known",
+    AdviceReason.NO_EVIDENCE: "no study covers this build, so the effect of the rule is unknown",
     AdviceReason.NO_RULE: "no rule applies",
-    AdviceReason.BY_RULE: "the rule that applies says so",
+    AdviceReason.BY_RULE: "the rule that applies keeps the default",
 }
 
 
@@ -119,35 +119,35 @@ def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[Line]:
     if not evidence["studies"]:
         return
     yield Line(
-        f"seen in {n_studies(evidence['studies'])} of {plural(len(evidence['workloads']), 'workload')} on "
-        f"{plural(evidence['shapes'], 'machine shape')}; its setting was measured itself in {evidence['measured']}"
+        f"based on {n_studies(evidence['studies'])} of {plural(len(evidence['workloads']), 'workload')} on "
+        f"{plural(evidence['shapes'], 'machine shape')}; its setting was measured in {evidence['measured']} of them"
     )
     for name in CLASSES:
         gains = evidence["gain"].get(name, {})
         if gains:
             rates = ", ".join(f"{each} {ratio_of(gains[each])}" for each in SHOWN_BASELINES if each in gains)
-            yield Line(f"rate where it is followed everywhere, {CLASS_TITLES[name]}: over {rates}")
+            yield Line(f"speed-up if always applied, {CLASS_TITLES[name]}: over {rates}")
     expected = evidence.get("expected")
     if expected:
-        yield Line(f"held out, by what the other workloads say: {ratio_of(expected['of_best'])} of the best found")
+        yield Line(f"on held-out workloads: {ratio_of(expected['of_best'])} of the best found")
     loss, compared, detectable = evidence["loss"], evidence["compared"], evidence["told_apart"]
     yield Line(
-        f"loses {percent(loss['median'])} of the best found in the median, {percent(loss['worst'])} at worst "
-        f"({loss['worst_study']}); the best of {compared['median']:g} settings in the median study, of "
-        f"{compared['least']} in the least"
+        f"below the best found by {percent(loss['median'])} (median) and {percent(loss['worst'])} (worst: "
+        f"{loss['worst_study']}); the median study measured {compared['median']:g} settings, the smallest "
+        f"{compared['least']}"
     )
-    needed = "" if detectable is None else f"; {percent(detectable, 0)} would be told in the median study"
-    yield Line(f"not told apart from the best found in {evidence['right']} of {evidence['studies']}{needed}")
+    needed = "" if detectable is None else f"; the median study can detect a difference of {percent(detectable, 0)}"
+    yield Line(f"tied with the best found in {evidence['right']} of {evidence['studies']} studies{needed}")
     bad = evidence["counter_examples"]
     for each in bad[:_FEW]:
-        default_note = "; the default is kept for it there" if not is_gain(each["over_default"]) else ""
+        default_note = "; the default is kept there" if not is_gain(each["over_default"]) else ""
         what = f"{each['workload']} {each['mode']}, {kind_of(each)}"
         yield Line(f"counter-example: {what}: {over_default(each)}{default_note}", aside=True)
     if len(bad) > _FEW:
-        yield Line(f"and {len(bad) - _FEW} counter-examples more (--json has them)")
+        yield Line(f"and {len(bad) - _FEW} more counter-examples (see --json)")
     equivalents = evidence.get("same_there")
     if equivalents:
-        yield Line(f"on these machines the same as: {'; '.join(equivalents)}", aside=True)
+        yield Line(f"on these machines equal to: {'; '.join(equivalents)}", aside=True)
 
 
 def headline_rows(group: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -177,7 +177,7 @@ def stratum_rows(evidence: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         )
 
 
-HEADLINES = ("where", "studies", "workloads", "rules", "policy", "followed in")
+HEADLINES = ("where", "studies", "workloads", "rules", "policy", "applied in")
 STRATA = ("where", "studies", "workloads", "rule", "policy", "advised")
 
 
@@ -204,7 +204,7 @@ def _but_default(rule: Mapping[str, Any]) -> str:
     strata = rule["evidence"]["strata"] if rule["recipe"] else ()
     n_default = sum(each["advice"] != AdviceReason.FOLLOW for each in strata)
     total_text = plural(len(strata), "stratum", "strata")
-    return f"; in {n_default} of {total_text} no gain is shown: keep the default there" if n_default else ""
+    return f"; no gain in {n_default} of {total_text}: keep the default there" if n_default else ""
 
 
 def statements(name: str, group: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -226,10 +226,13 @@ def why_none(document: Mapping[str, Any], group: Mapping[str, Any]) -> str | Non
     n = len({name for each in names for name in each})
     fewest = provenance["fewest_workloads"]
     if n < fewest:
-        return f"{plural(n, 'workload')}: a few agree by chance too often, and fewer than {fewest} never make a rule"
+        return (
+            f"only {plural(n, 'workload')}: a rule needs at least {fewest}, because a few workloads agree by chance "
+            "too often"
+        )
     return (
-        f"nothing gains {percent(provenance['least_gain'], 0)} in several workloads so clearly that noise would look "
-        f"like it in less than 1 of {round(1 / provenance['level'])} cases"
+        f"no rule gains {percent(provenance['least_gain'], 0)} over several workloads clearly enough to rule out "
+        f"noise (error rate 1 in {round(1 / provenance['level'])})"
     )
 
 
@@ -255,10 +258,10 @@ def rule_lines(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 def left_out(proof: Mapping[str, Any]) -> str:
     """Return what was left out, in words."""
     how = "one by one" if proof["one_by_one"] else "a fifth at a time"
-    return f"each {proof['what']} left out, {how}: {proof['kinds']} of them, {n_studies(proof['studies'])}"
+    return f"each {proof['what']} held out, {how}: {proof['kinds']} in {n_studies(proof['studies'])}"
 
 
-HELD_OUT = ("settings of", "of the best found", "worst", "not told apart from it", "measured")
+HELD_OUT = ("settings of", "of the best found", "worst", "tied with it", "measured")
 
 
 def held_out_rows(proof: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -299,14 +302,14 @@ def proofs(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
             if proof is not None:
                 yield f"{TITLES[name]}, {scope}; {left_out(proof)}", proof
             elif what != "shape":
-                yield f"{TITLES[name]}: no {what} could be left out, there is only one", None
+                yield f"{TITLES[name]}: no test with a {what} held out, as there is only one", None
 
 
 def held_out(title: str, proof: Mapping[str, Any] | None) -> RenderableType:
     """Return a held-out table."""
     if proof is None:
         return Text(title, style="dim")
-    # Short, so that it fits 80 columns: right is what is not told apart from the best found.
+    # Short, so that it fits 80 columns: right is what is tied with the best found.
     rendered = _table(("settings of", "of best found", "worst", "right", "measured"), held_out_rows(proof))
     return Group(Text(title, style="bold"), rendered, _table(over_titles(proof), over_rows(proof)))
 

@@ -1,4 +1,4 @@
-"""The sessions of a study: each run's own finals, and each check of what it recommends, as evidence on one setting."""
+"""The sessions of a study: the finals of each run, and each `tftune check`, as estimates for one setting."""
 
 from __future__ import annotations
 

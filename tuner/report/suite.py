@@ -36,5 +36,5 @@ def plan(cases: Sequence[CaseResult]) -> RenderableType:
 def summary(cases: Sequence[CaseResult], wall_s: float) -> str:
     """Return how many searches are there, were made now, failed, and are missing."""
     n = {state: sum(case.state == state for case in cases) for state in ("known", "made", "failed", "missing")}
-    parts = [f"{n['known']} known", f"{n['made']} made now", f"{n['failed']} failed", f"{n['missing']} missing"]
+    parts = [f"{n['known']} already done", f"{n['made']} made now", f"{n['failed']} failed", f"{n['missing']} missing"]
     return f"{', '.join(parts)}; {duration_text(wall_s)}"

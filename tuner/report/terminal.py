@@ -60,7 +60,7 @@ def fixed_knobs(subject: Subject) -> list[str]:
 def host(subject: Subject) -> RenderableType:
     """Return the machine and the build."""
     machine = subject.machine
-    smt = f"{machine.threads_per_core} threads a core" if machine.threads_per_core > 1 else "no SMT"
+    smt = f"{machine.threads_per_core} threads per core" if machine.threads_per_core > 1 else "no SMT"
     nodes = len(machine.numa_nodes) or 1
     quota = "none" if machine.cpu_quota is None else f"{machine.cpu_quota:g} CPUs"
     limit = machine.memory_limit_bytes
@@ -93,12 +93,12 @@ def knobs(subject: Subject) -> RenderableType:
         elif not knob.active:
             off.setdefault(knob.reason, []).append(name)
     values = {name: subject.knobs[name].values[0] for name in fixed}
-    lines = [Text(f"held: {setting_text(values)}", style="dim")] if fixed else []
-    lines += [Text(f"off: {', '.join(names)}: {reason}", style="dim") for reason, names in off.items()]
+    lines = [Text(f"fixed: {setting_text(values)}", style="dim")] if fixed else []
+    lines += [Text(f"inactive: {', '.join(names)}: {reason}", style="dim") for reason, names in off.items()]
     lines += space_notes(subject)
     for name, knob in subject.knobs.items():
         if knob.dropped:
-            lines.append(Text(f"left out of {name}: {knob.dropped}", style="dim"))
+            lines.append(Text(f"{name}: values not available: {knob.dropped}", style="dim"))
     return Group(active, *lines)
 
 
@@ -109,7 +109,7 @@ def space_notes(subject: Subject) -> list[Text]:
 
 def baselines(subject: Subject) -> RenderableType:
     """Return the baselines as resolved here, each distinct setting once."""
-    rendered = table("baseline", "setting", "the same here", title="baselines")
+    rendered = table("baseline", "setting", "same as", title="baselines")
     shown_names: set[str] = set()
     for name, baseline in subject.baselines.items():
         if name not in shown_names:
@@ -121,7 +121,9 @@ def baselines(subject: Subject) -> RenderableType:
 def hint_line(name: str, setting: Mapping[str, Value], subject: Subject) -> Text:
     """Return what is tried right after the baselines, and what hints at it."""
     source = WANG_SOURCE if name == WANG else name
-    return Text(f"tried early: {setting_text(setting, fixed_knobs(subject))}  ({source})", style="dim")
+    return Text(
+        f"tried right after the baselines: {setting_text(setting, fixed_knobs(subject))}  ({source})", style="dim"
+    )
 
 
 def trials(study: StudyResult) -> RenderableType:
@@ -137,7 +139,7 @@ def trials(study: StudyResult) -> RenderableType:
 
 
 def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[str] = ()) -> tuple[str | Text, ...]:
-    """Return the cells of one trial; knobs that are `held` are left out of its setting."""
+    """Return the cells of one trial; knobs that are `fixed_knobs` are left out of its setting."""
     notes = [", ".join(trial.baselines)] if trial.baselines else []
     if trial.status is not Status.OK:
         return (
@@ -148,7 +150,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
             Text(" ".join([*notes, trial.message]), style="red"),
         )
     if trial.pruned:
-        notes.append("given up: hopeless")
+        notes.append("stopped early: clearly slower")
     if trial.over_limit:
         memory = trial.peak_memory_bytes
         figures = [f"p99 {trial.p99_ms:.3g} ms", *([f"{memory / _GIB:.2f} GiB"] if memory else [])]
@@ -156,7 +158,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
     if not trial.steady:
         notes.append("not steady")
     if trial.alone:
-        notes.append("measured alone")
+        notes.append("measured against a drift probe")
     if incumbent:
         notes.insert(0, "incumbent")
     return (
@@ -196,24 +198,30 @@ def verdicts(study: StudyResult) -> RenderableType:
     best = study.incumbent
     # Where the default is the best of the search, the best of the others stands against it.
     if best is not None and best.setting not in (final.incumbent, final.default):
-        notes.append(Text("the search has another incumbent since: continue it for new finals", style="yellow"))
+        notes.append(
+            Text(
+                "the search has found a better setting since these finals: run it again for new finals", style="yellow"
+            )
+        )
     return Group(rendered, *notes)
 
 
 def rounds_text(final: FinalsResult | ComparisonResult) -> str:
     """Return how many rounds there were, and of which processes."""
     n, fresh = final.rounds, final.fresh_rounds
-    processes = "fresh processes" if fresh == n else f"new processes, {fresh} of them fresh interpreters"
+    processes = (
+        "fresh interpreters" if fresh == n else (f"new processes ({fresh} with fresh interpreters, the others forked)")
+    )
     return f"{plural(n, 'round')} of {processes}"
 
 
 def sessions_text(gain: PooledResult, closest_s: float | None) -> str:
     """Return how many sessions a gain rests on, and whether they agree; `closest_s` (s) lie between the closest two."""
     if gain.sessions < 2:
-        return "from one session: what another day says, `tftune check` adds"
+        return "from one session; run `tftune check` on another day to confirm it"
     disagree = ", which disagree" if gain.sessions_disagree else ""
     is_close = closest_s is not None and closest_s < _MIN_SESSION_SPACING_S
-    spacing_note = f", two of them only {duration_text(closest_s)} apart: hours tell more" if is_close else ""
+    spacing_note = f", two of them only {duration_text(closest_s)} apart (better: several hours)" if is_close else ""
     return f"{gain.sessions} sessions{disagree}{spacing_note}"
 
 
@@ -229,7 +237,7 @@ def tails(study: StudyResult) -> RenderableType:
     final = study.finals
     if final is None or not final.tails or final.unit == METRIC:
         return Text()
-    rendered = table("", ">p50", ">p90", ">p99", ">steps seen", ">peak memory", "", title="steps in the finals (ms)")
+    rendered = table("", ">p50", ">p90", ">p99", ">steps", ">peak memory", "", title="steps in the finals (ms)")
     for name, tail in final.tails.items():
         answer, memory = final.kept.get(name), tail.peak_memory_bytes
         rendered.add_row(
@@ -240,7 +248,7 @@ def tails(study: StudyResult) -> RenderableType:
             Text("" if answer is None else f"limits {answer}", style="red" if answer is LimitStatus.BROKEN else "dim"),
         )
     needed = ", ".join(f"{name} from {samples_needed(p)}" for name, p in QUANTILES.items())
-    return Group(rendered, Text(f"shown where there are steps enough: {needed}", style="dim"))
+    return Group(rendered, Text(f"steps needed: {needed}", style="dim"))
 
 
 def warnings(observations: Sequence[WarningResult]) -> RenderableType:
@@ -255,23 +263,25 @@ def noise_line(study: StudyResult) -> RenderableType:
     if study.noise is not None:
         parts.append(noise_text(study.noise))
     if shrank is not None:
-        parts.append(f"against {study.default} the search said {shrank.search:.3f}, the finals {shrank.finals:.3f}")
+        parts.append(
+            f"speed-up over {study.default}: {shrank.search:.3f} in the search, {shrank.finals:.3f} in the finals"
+        )
     return Text("; ".join(parts), style="dim")
 
 
 def noise_text(noise: NoiseResult) -> str:
     """Return the noise in a line."""
     block_sd, process = percent(noise.block_sd), process_sd_text(noise.process_sd)
-    assumed = f" (mostly assumed: {noise.n_blocks} quads seen)" if noise.assumed else ""
+    assumed = f" (mostly assumed: only {noise.n_blocks} blocks measured)" if noise.assumed else ""
     return (
-        f"noise: a quad scatters by {block_sd}, processes of one setting by {process}; floor of the finals "
+        f"noise: {block_sd} per block, {process} between processes; noise floor of the finals "
         f"{percent(noise.floor)}{assumed}"
     )
 
 
 def process_sd_text(process_sd: float, digits: int = 1, sign: str = "") -> str:
-    """Return what processes scatter by, which may be hidden by what quads do."""
-    return "less than can be seen" if process_sd <= MIN_PROCESS_SD else f"{sign}{percent(process_sd, digits)}"
+    """Return the between-process standard deviation, which the noise of blocks may hide."""
+    return "too small to measure" if process_sd <= MIN_PROCESS_SD else f"{sign}{percent(process_sd, digits)}"
 
 
 def recommendation(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
@@ -291,7 +301,7 @@ def recommendation(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[R
         of = "all sessions" if advice.gain is None else f"speed-up over {study.default}"
         lines.append(Text(f"{of}: {speedup_text(together)}, {sessions_text(together, together.closest_s)}"))
     if len(advice.alike) > 1:
-        lines.append(Text(f"not told apart from the fastest: {', '.join(advice.alike)}", style="dim"))
+        lines.append(Text(f"tied with the fastest: {', '.join(advice.alike)}", style="dim"))
     format_ = usual(advice.deployment)
     again = f"tftune emit {study.study} --format {format_}"
     if storage != DEFAULT_STORAGE:
@@ -303,7 +313,7 @@ def recommendation(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[R
         Text(),
         Text(snippet.rstrip(), style="green"),
         Text(),
-        Text(f"again: {again}", style="dim"),
+        Text(f"print this again: {again}", style="dim"),
     ]
 
 
@@ -311,18 +321,20 @@ def incumbent_line(study: StudyResult) -> RenderableType:
     """Return the best of the search, with its own, not yet confirmed, figure."""
     best = study.incumbent
     if best is None:
-        return Text("no trial gave a number yet", style="yellow")
-    return Text(f"best in the search: {setting_text(best.setting)}  {ratio_text(best.ratio, best.low, best.high)}")
+        return Text("no trial has a result yet", style="yellow")
+    return Text(
+        f"best setting of the search: {setting_text(best.setting)}  {ratio_text(best.ratio, best.low, best.high)}"
+    )
 
 
 def summary(study: StudyResult) -> RenderableType:
     """Return how the last run went."""
     counted = study.trials
-    parts = [f"{counted.ok} trials ok, {counted.pruned} given up, {counted.failed} failed"]
+    parts = [f"{counted.ok} trials completed, {counted.pruned} stopped early, {counted.failed} failed"]
     if study.wall_s is not None:
-        parts.append(f"{duration_text(study.wall_s)}, {duration_text(study.measured_s)} of it measuring")
+        parts.append(f"{duration_text(study.wall_s)}, {duration_text(study.measured_s)} of it spent measuring")
     if study.search_timed_share is not None:
-        parts.append(f"{100 * study.search_timed_share:.0f} % of the search inside timed slices")
+        parts.append(f"{100 * study.search_timed_share:.0f} % of the search time spent measuring")
     if study.ended_because:
         parts.append(f"search ended: {study.ended_because}")
     return Text("; ".join(parts), style="dim")
@@ -330,7 +342,7 @@ def summary(study: StudyResult) -> RenderableType:
 
 def studies(rows: Sequence[StudyLine]) -> RenderableType:
     """Return the list of studies."""
-    rendered = table("study", ">trials", ">against the default", "verdict", "created (UTC)")
+    rendered = table("study", ">trials", ">speed-up over the default", "verdict", "created (UTC)")
     rendered.columns[0].no_wrap = True
     for row in rows:
         verdict = row.verdict

@@ -38,10 +38,10 @@ def describe(name: str, file: PythonFile) -> WorkloadLine:
 
 def catalogue(files: Mapping[str, PythonFile]) -> RenderableType:
     """Return the list of workload files."""
-    rows = table("workload", "what it computes; modes, parameters, items a step, source")
+    rows = table("workload", "what it computes; modes, parameters, items per step, source")
     rows.columns[0].no_wrap = True
     for name, file in files.items():
-        step = f"{plural(file.batch_size, file.item)} a step"
+        step = f"{plural(file.batch_size, file.item)} per step"
         params = " ".join(f"{key}={value}" for key, value in file.params.items())
         details = "; ".join(part for part in (" or ".join(file.modes), params, step, file.source) if part)
         rows.add_row(Text(name), Text.assemble(file.description, "\n", (details, "dim")))
@@ -64,20 +64,20 @@ def page(result: WorkloadResult) -> RenderableType:
         if text:
             rows.add_row(title, Text(text))
     if features is None:
-        return Group(rows, Text(), Text("what its graph computes is not known: it has parts that are not understood"))
+        return Group(rows, Text(), Text("its graph could not be analysed: it has unsupported parts"))
     return Group(rows, Text(), computes(features, workload.item), Text(), operators(features))
 
 
 def computes(features: Features, item: str) -> RenderableType:
     """Return what one item costs and how its graph looks."""
     rows = table(escape(f"one {item}"), ">", "")
-    least = "" if features.known else "at least: a loop does not tell how often it runs, or on what"
+    least = "" if features.known else "at least (the length of a loop, or a shape, is unknown)"
     rows.add_row("variables", quantity(features.parameters), f"{quantity(features.parameter_bytes)}B")
-    rows.add_row("operations", f"{quantity(features.flops)}FLOP", least or "a multiply-add is two")
-    rows.add_row("read and written", f"{quantity(features.moved_bytes)}B", f"{features.intensity:.1f} FLOP a byte")
+    rows.add_row("operations", f"{quantity(features.flops)}FLOP", least or "a multiply-add counts as two")
+    rows.add_row("read and written", f"{quantity(features.moved_bytes)}B", f"{features.intensity:.1f} FLOP per byte")
     rows.add_row("heavy operators", str(features.heavy_operators), "matrix products, convolutions, lookups")
     rows.add_row("layers", str(features.layers), "heavy operators on the longest path")
-    rows.add_row("average width", f"{features.width:.2f}", "heavy operators by layers (Wang et al., 2021)")
+    rows.add_row("average width", f"{features.width:.2f}", "heavy operators divided by layers (Wang et al., 2021)")
     rows.add_row("depth", str(features.depth), "operators on the longest path")
     return rows
 
@@ -99,7 +99,7 @@ def line(workload: WorkloadFacts, features: Features | None) -> RenderableType:
     if features is not None:
         text += (
             f": {quantity(features.parameters)}variables, {quantity(features.flops)}FLOP and "
-            f"{quantity(features.moved_bytes)}B an item, average width {features.width:.2f}"
+            f"{quantity(features.moved_bytes)}B per item, average width {features.width:.2f}"
         )
     return Text(text)
 
@@ -108,8 +108,8 @@ def precision(run_s: float) -> RenderableType:
     """Return what is to be expected of a command's figures."""
     return Text(
         f"a run takes {duration_text(run_s)}. Commands are run whole, in turns: two settings are compared by 12 runs "
-        f"at least, a search by some {_RUNS}, and\nwhat the machine does within a run stays in the figure. Whether a "
-        "variable took effect in them cannot be seen."
+        f"at least, a search by some {_RUNS}, and\ntftune cannot remove drift within a run, and cannot see whether a "
+        "variable took effect."
     )
 
 

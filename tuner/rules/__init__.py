@@ -1,1 +1,1 @@
-"""Guideline rules: learned from many studies, proven on what they have not seen, applied to the next workload."""
+"""Rules: learned from many studies, tested on held-out ones, applied to new workloads."""

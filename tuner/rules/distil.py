@@ -1,4 +1,4 @@
-"""Distilling: from the studies of a team to a few rules with their evidence."""
+"""Learn a few rules, with their evidence, from the studies of a team."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def rules_of(table: TrainingTable, policy: Policy, proof: Mapping[str, Any]) -> 
 
 
 def expected(studies: Sequence[StudyEvidence], proof: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what rules that had not seen the workload give in such studies.
+    """Return the held-out performance of the rules in such studies.
 
     Over TensorFlow's default, and, as `of_best`, of the best found; and, as `policy`, over the default again with the
-    step that does no harm. What was gained in the studies that a rule was chosen by is partly luck. None where nothing
-    could be left out.
+    step that does no harm. What was gained in the studies that a rule was chosen by is partly chance. None where
+    nothing could be left out.
     """
     held_out = proof.get("by_workload")
     if held_out is None or not studies:

@@ -36,7 +36,7 @@ from tuner.workload.workload import Execution
 
 COMPACT_BASELINE = "tf-guide-mkl"
 """It binds compactly: its spelling is the one to take."""
-_NOISE_DF = 8.0  # what a study's noise counts for in the scatter of a contender's rounds
+_NOISE_DF = 8.0  # weight (degrees of freedom) of the study's noise in the variance of a contender's rounds
 _MIN_SE = 0.002  # no setting is known better than to 0.2 %
 _POOLS = ("inter_op", "intra_op", "omp_num_threads")
 _BATCHES = 3  # from so many batch sizes on, a study tells of them
@@ -68,7 +68,9 @@ class _Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyEvidence:
-    """What a study says. `default` is TensorFlow's at the workload's own batch; `batches` are those of its space."""
+    """A study as input for learning. `default` is TensorFlow's default at the workload's batch size; `batches` are the
+    batch sizes of its search space.
+    """
 
     name: str
     created: str
@@ -140,8 +142,8 @@ def read(
 ) -> tuple[list[StudyEvidence], list[Excluded]]:
     """Return what can be learned from, the oldest first, and what cannot; measured studies unless `simulated`.
 
-    `wanted` says why a study, by its attributes, is not asked for. Of several versions of a workload the one with most
-    studies is learned from, the newest of equals.
+    `exclusion_reason` says why a study, by its attributes, is not asked for. Of several versions of a workload the one
+    with most studies is learned from, the newest of equals.
     """
     candidates: list[_Candidate] = []
     out: list[Excluded] = []
@@ -164,7 +166,7 @@ def read(
         if versions[what].most_common(1)[0][0] == each.subject.workload.fingerprint:
             selected.append(each)
         else:
-            out.append(Excluded(study=each.record.name, reason=f"of another version of {what} than most"))
+            out.append(Excluded(study=each.record.name, reason=f"it has another version of {what} than most studies"))
     studies = []
     for each, process_sd in zip(selected, _process_sds(selected), strict=True):
         try:
@@ -175,7 +177,9 @@ def read(
         if study.covers_threads or study.covers_batch:
             studies.append(study)
         else:
-            out.append(Excluded(study=each.record.name, reason="its space tells of neither threads nor batch sizes"))
+            out.append(
+                Excluded(study=each.record.name, reason="its search space varies neither threads nor batch sizes")
+            )
     return studies, out
 
 
@@ -195,7 +199,7 @@ def _candidate(record: Record, stored: Attributes) -> _Candidate:
 
 
 def _process_sds(studies: Sequence[_Candidate]) -> list[float]:
-    """Return the luck of processes in each study, in the light of the others of its machine and build."""
+    """Return σ_p of each study, estimated together with the others of its machine and build."""
     sds = [study.noise.process_sd for study in studies]
     alike: dict[tuple[str, str], list[int]] = defaultdict(list)
     for i, study in enumerate(studies):
@@ -234,12 +238,12 @@ def _exclusion_reason(stored: Attributes, *, simulated: bool) -> str | None:
     if subject.workload.execution is not Execution.GRAPH:
         return f"its workload ran {subject.workload.execution}, not as a graph"
     if subject.framework.name != registry.DEFAULT:
-        return f"of {subject.framework.title}, of which these rules tell nothing"
+        return f"it ran {subject.framework.title}, which these rules do not cover"
     if subject.device["name"] != devices.DEFAULT:
-        return f"measured on {subject.device['name']}, of which these rules tell nothing"
+        return f"it ran on {subject.device['name']}, which these rules do not cover"
     features = stored.get("features", Features)
     if features is None:
-        return "nothing is known of its workload's graph"
+        return "the graph of its workload is not known"
     if not features.heavy_operators:
         return "its workload's graph has no heavy operator"
     return None
@@ -249,7 +253,7 @@ def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
     subject = candidate.subject
     situation = of_study(subject, candidate.features)
     baseline_settings = {name: Setting.of(each.setting) for name, each in subject.baselines.items()}
-    # What a space did not ask about was off in all that was measured, and what it would do is unknown.
+    # A knob that the search space did not vary was off in all measurements, so its effect is unknown.
     unasked = (
         {ONEDNN: 0} if situation.scale.onednn_is_open and ONEDNN not in baseline_settings[DEFAULT].to_dict() else {}
     )
@@ -304,7 +308,7 @@ def _measured(
 ) -> list[Measured]:
     """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default.
 
-    Trials of one reference share the luck of its process; finals, as contrasts to it, what the default's mean is off.
+    Trials of one reference share its process effect; finals, as contrasts to it, what the default's mean is off.
     """
     measurements = [
         Measured(
@@ -328,7 +332,7 @@ def _measured(
 def _finals(stored: StoredFinals, noise: Noise) -> list[tuple[Setting, float, float]]:
     """Return (setting, log-ratio to the default, its standard error) of each contender that ran beside the default.
 
-    What few rounds scatter by may be small by luck, so it is moderated by the study's noise, which comes from other
+    The variance of few rounds may be small by chance, so it is moderated by the study's noise, which comes from other
     pairs than these. That would be no evidence for a verdict; for a weight it is.
     """
     contenders, rounds = stored.contenders, stored.rounds

@@ -1,4 +1,4 @@
-"""The account of following a setting: its gain over every baseline, its loss against the best found, by study."""
+"""The evidence for a setting: its gain over every baseline and its loss against the best setting found, by study."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def loss(study: StudyEvidence, setting: Setting, *, batch: bool = False) -> floa
 
 
 def is_tied_with_best(study: StudyEvidence, setting: Setting, *, batch: bool = False) -> bool:
-    """Return whether a setting cannot be told apart from the best found by its measurements, or not by 2 %.
+    """Return whether a setting is tied with the best one found, or shown to be within 2 % of it.
 
     One that was not measured has to be surely within 2 %: that nothing is known of it does not make it right.
     """
@@ -93,7 +93,7 @@ def _compared(studies: Sequence[StudyEvidence], *, batch: bool) -> dict[str, Any
 
 
 def _detectable_loss(pairs: Sequence[tuple[StudyEvidence, Setting]], *, batch: bool) -> float | None:
-    """Return what a setting has to lose against the best found for a study to tell them apart, in the median: a share.
+    """Return the smallest loss against the best setting found that the median study can detect, as a share.
 
     None where it is the best found itself.
     """

@@ -40,7 +40,7 @@ from tuner.stats.estimate import Array
 Mask = NDArray[np.bool_]
 Single = NDArray[np.float32]
 Index = NDArray[np.intp]
-_BLOCK = 20_000  # rules that are looked at together, for the memory's sake
+_BLOCK = 20_000  # rules processed at once, to limit memory
 _ROUNDING = 1e-3
 _MIN_SD = 1e-3  # no gain is known better
 
@@ -49,10 +49,11 @@ _MIN_SD = 1e-3  # no gain is known better
 class LearnPlan:
     """How rules are learned.
 
-    A rule needs `least_workloads`, and a gain of `least_gain` (log-ratio) where it holds. `level` is the probability of
-    a false rule beside the true ones, found from `flips` random signs, or from all where there are no more. `as_good`
-    (log-ratio) is what a simpler rule may add less in any case. What a rule sets has to have been measured itself in
-    `least_measured` of the studies in which it holds: the rest may be believed. There are `most_rules` at most.
+    A rule needs `min_workloads_per_rule`, and a gain of `min_gain` (log-ratio) where it holds. `level` is the
+    probability of a false rule beside the true ones, found from `n_sign_flips` random signs, or from all where there
+    are no more. `tie_tolerance` (log-ratio) is what a simpler rule may add less in any case. What a rule sets has to
+    have been measured itself in `min_measured_share` of the studies in which it holds: the rest may be believed. There
+    are `max_rules` at most.
     """
 
     min_workloads_per_rule: int = 3
@@ -184,7 +185,7 @@ def _next(problem: Problem, base: Array, plan: LearnPlan, rng: np.random.Generat
     tiers = [tier for tier in (enough & plain, enough & ~plain) if tier.any()]
     for tier in tiers:
         critical_t[tier] = _largest_t(gains, tier, problem.sd, replace(plan, level=plan.level / len(tiers)), rng)
-    # One world has the very signs that were seen: it is not beyond itself by a rounding.
+    # One of the sign patterns is the observed one; a rounding error must not put it beyond itself.
     significant = (t > critical_t + _ROUNDING) & (gains.mean >= plan.min_gain)
     if not significant.any():
         return None
@@ -209,7 +210,7 @@ def _largest_t(gains: _Gains, among: Mask, sd: float, plan: LearnPlan, rng: np.r
     """Return what the largest t of the rules `among` (K, R) stays below in 1 - `level` of the worlds."""
     rows = gains.g[among]
     counts = np.broadcast_to(gains.counts[:, None], among.shape)[among]
-    # Whatever the signs, these cannot gain what a rule has to.
+    # Skip rules that cannot reach the least gain under any signs.
     able = np.abs(rows).sum(axis=1) >= plan.min_gain * counts
     rows, counts = rows[able].astype(np.float32), counts[able].astype(np.float32)
     signs = _signs(gains.g.shape[2], plan.n_sign_flips, rng)

@@ -1,4 +1,4 @@
-"""A policy: rules with the step that does no harm, which keeps the default where no gain of theirs is shown.
+"""A policy: rules that are applied only where they are shown to help; elsewhere the default is kept.
 
 The step has to be learned as the rules are, and from the same studies: a table of what a policy gains in studies that
 were left out is honest only if their evidence had no part in the decision to follow or to keep. So inside what is left,
@@ -46,7 +46,8 @@ def do_no_harm_policy(
     learned: Callable[[StudyMask], Rules],
     fold: Mapping[str, int],
 ) -> Policy:
-    """Return the policy that rules, learned from the `kept` studies of a table, give with the evidence of these alone.
+    """Return the policy that rules, learned from the `study_mask` studies of a table, give with the evidence of these
+    alone.
 
     `learned` gives the rules of some studies; `fold` says which workloads are left out together.
     """

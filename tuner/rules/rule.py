@@ -11,7 +11,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.rules.condition import Condition
 from tuner.rules.recipe import BATCH, TERMS, Recipe
-from tuner.rules.schema import GROUPS, NEW_IN_SCHEMA, SCHEMA, THREADS, schema_error
+from tuner.rules.schema import GROUPS, SCHEMA, THREADS, schema_error
 from tuner.rules.situation import FEATURE, FEATURES, Situation
 from tuner.space.term import OPENMP
 
@@ -98,7 +98,7 @@ class Coverage:
 
     def outside(self, situation: Situation) -> list[str]:
         """Return in which respects a situation lies outside of the evidence, as sentences' parts."""
-        reasons = [] if self.n_studies else ["there is no evidence"]
+        reasons = [] if self.n_studies else ["there are no studies"]
         values = situation.values()
         for feature in FEATURES:
             value, ends = values[feature.name], self.ranges.get(feature.name)
@@ -106,10 +106,10 @@ class Coverage:
                 continue
             unit = f" {feature.unit}" if feature.unit else ""
             if feature.is_binary:
-                reasons.append(f"{feature.words[0 if value else 1]}: never seen")
+                reasons.append(f"{feature.words[0 if value else 1]}: no study")
             else:
                 span = f"{ends[0]:.3g}" if ends[0] == ends[1] else f"{ends[0]:.3g} to {ends[1]:.3g}"
-                reasons.append(f"{feature.words[0]}: {value:.3g}{unit}, the evidence has {span}")
+                reasons.append(f"{feature.words[0]}: {value:.3g}{unit}, the studies cover {span}")
         return reasons
 
 
@@ -171,22 +171,23 @@ class RuleSet:
     @classmethod
     def from_dict(cls, data: Any) -> RuleSet:
         """Return stored rules; raises BadInputError for what are none, or of another format."""
-        hint = "make them again: tftune rules --keep, or tftune rules --format json --out FILE"
+        hint = "create them again: tftune rules --keep, or tftune rules --format json --out FILE"
         if not isinstance(data, dict) or "groups" not in data or "made" not in data:
-            raise BadInputError("the file holds no rules", hint)
+            raise BadInputError("it is not a rules file", hint)
         if data.get("schema") != SCHEMA:
             raise BadInputError(
-                f"rules of format {data.get('schema')}, this tftune reads format {SCHEMA}{NEW_IN_SCHEMA}", hint
+                f"rules have format {data.get('schema')}, this version of tftune reads format {SCHEMA}",
+                hint,
             )
         wrong = schema_error(data)
         if wrong is not None:
-            raise BadInputError(f"rules that cannot be understood ({wrong})", hint)
+            raise BadInputError(f"the rules are invalid ({wrong})", hint)
         try:
             groups = {group: data["groups"][group] for group in GROUPS if group in data["groups"]}
             lists = {group: RuleList.from_dict(group, each) for group, each in groups.items()}
             return cls(lists=lists, provenance=data["made"])
         except (KeyError, ValueError) as error:  # a feature or a term that is not known
-            raise BadInputError(f"rules that cannot be understood ({error})", hint) from error
+            raise BadInputError(f"the rules are invalid ({error})", hint) from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rules as plain data: the contract of `tftune rules --json`."""

@@ -8,8 +8,6 @@ from tuner.rules.recipe import BATCH
 from tuner.rules.strata import CLASSES, AdviceReason
 
 SCHEMA = 2
-NEW_IN_SCHEMA = ", which says in which strata the default is kept"
-"""What a file of the format before lacks."""
 THREADS = "threads"
 GROUPS = (THREADS, BATCH)
 

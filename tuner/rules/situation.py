@@ -1,4 +1,4 @@
-"""A situation: what a rule may look at before anything is measured - the workload's graph, the machine, the build."""
+"""A situation: the facts that a rule may use before anything is measured (graph, machine, build)."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Situation:
 class Feature:
     """Something that a condition may ask about.
 
-    A `word` feature is 1 or 0 and is spoken of by `words` = (what 1 is called, what 0 is called); any other has a name
-    and a unit, and is compared on a log scale where it spans decades.
+    A `is_binary` feature is 1 or 0 and is spoken of by `words` = (what 1 is called, what 0 is called); any other has a
+    name and a unit, and is compared on a log scale where it spans decades.
     """
 
     name: str
@@ -94,11 +94,11 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(name="onednn", words=("with oneDNN on", "with oneDNN off"), value_of=lambda s: s.onednn, is_binary=True),
     Feature(name="cores", words=("usable cores", ""), value_of=lambda s: s.machine.usable_cores, log=True),
-    Feature(name="oversubscribed", words=("CPUs seen for each that the quota allows", ""), value_of=_oversubscribed),
+    Feature(name="oversubscribed", words=("visible CPUs per CPU of the quota", ""), value_of=_oversubscribed),
     Feature(name="width", words=("average width", ""), value_of=lambda s: s.features.width),
     Feature(
         name="mflops_operator",
-        words=("work of a step per operator", ""),
+        words=("work per operator and step", ""),
         value_of=_work(lambda s: s.features.flops * s.batch_size / max(1, sum(s.features.operators.values())) / 1e6),
         unit="MFLOPs",
         log=True,
@@ -112,7 +112,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         name="mflops_item",
-        words=("work an item", ""),
+        words=("work per item", ""),
         value_of=_work(lambda s: s.features.flops / 1e6),
         unit="MFLOPs",
         log=True,
@@ -121,12 +121,12 @@ FEATURES: tuple[Feature, ...] = (
         name="intensity",
         words=("arithmetic intensity", ""),
         value_of=_work(lambda s: s.features.intensity),
-        unit="FLOPs a byte",
+        unit="FLOPs per byte",
         log=True,
     ),
     Feature(
         name="mbytes_item",
-        words=("data an item", ""),
+        words=("data per item", ""),
         value_of=_work(lambda s: s.features.moved_bytes / 1e6),
         unit="MB",
         log=True,
@@ -137,12 +137,12 @@ FEATURES: tuple[Feature, ...] = (
     Feature(name="depth", words=("depth", ""), value_of=lambda s: s.features.depth, unit="operators", log=True),
     Feature(
         name="smt",
-        words=("with several hardware threads a core", "with one hardware thread a core"),
+        words=("with several hardware threads per core", "with one hardware thread per core"),
         value_of=lambda s: s.machine.threads_per_core > 1,
         is_binary=True,
     ),
     Feature(name="sockets", words=("sockets", ""), value_of=lambda s: s.machine.sockets),
-    Feature(name="cache", words=("cache a CPU", ""), value_of=_cache_a_cpu, unit="MiB", log=True),
+    Feature(name="cache", words=("cache per CPU", ""), value_of=_cache_a_cpu, unit="MiB", log=True),
 )
 FEATURE = {feature.name: feature for feature in FEATURES}
 

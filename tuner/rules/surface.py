@@ -1,4 +1,4 @@
-"""The surface of a study: what any setting gains there, from the few that were measured.
+"""The response surface of a study: the predicted gain of any setting, from the few that were measured.
 
 Notation
     z, z'   settings; z₀ is TensorFlow's default at the workload's own batch size

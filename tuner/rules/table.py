@@ -1,4 +1,4 @@
-"""The table that rules are learned from: what each recipe gains in each study, and where each condition holds."""
+"""The training table for rules: the gain of each recipe in each study, and where each condition holds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CUTS = 12  # thresholds a feature, at most
 class TrainingTable:
     """What is learned from, with the words: the problem's masks are of `conditions`, its columns of `recipes`.
 
-    `alike` are the recipes that mean the same as each in every study.
+    `equivalent` are the recipes that mean the same as each in every study.
     """
 
     group: str

@@ -1,1 +1,1 @@
-"""Which setting comes next, and the record of all that came before."""
+"""The search: proposing settings, evaluating them, and recording the study."""

@@ -16,7 +16,7 @@ from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.trial.launcher import StartResult
 from tuner.trial.outcome import TrialFailure
 
-_ROOMY_BYTES = 4 << 30  # with this much free, the first processes start together without a look at their size
+_ROOMY_BYTES = 4 << 30  # with this much free memory, the first processes start together, whatever their size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Calibration:
     noise: Noise = PRIOR_NOISE
     begun: tuple[LiveProcess, Pair] | None = None
     random: bool = False
-    """Whether processes of one setting compute different things, so that outputs tell nothing."""
+    """Whether the model is random, so that outputs cannot be compared."""
 
 
 def calibrate(
@@ -43,7 +43,7 @@ def calibrate(
     free = plan.free_memory_bytes()
     roomy = free is None or free > _ROOMY_BYTES
     started = processes.launch([default] * (2 if roomy else 1))
-    # Together they may have been too many: one that came up is enough.
+    # There may have been no memory for both: one that started is enough.
     first = next((each for each in started if each.facts is not None), started[0])
     others = [each for each in started if each is not first]
     try:
@@ -52,18 +52,18 @@ def calibrate(
             others = processes.launch([default])
         elif not roomy:
             processes.use_drift_probe(enough, PRIOR_NOISE.block_sd)
-        twin = next((each for each in others if each.facts is not None), None)
-        pair = None if twin is None else _pair(processes, twin, plan, enough)
+        second = next((each for each in others if each.facts is not None), None)
+        pair = None if second is None else _pair(processes, second, plan, enough)
     except BaseException:
         for other in others:
             other.process.close()
         raise
-    if twin is None or twin.facts is None or pair is None:
+    if second is None or second.facts is None or pair is None:
         return Calibration()
     return Calibration(
         noise=estimate_noise([pair], plan.objective, batch_size=default.batch_size),
-        begun=(processes.launch_new(twin.setting, twin.process, twin.facts), pair),
-        random=first.facts is not None and outputs_differ(first.facts.sample, twin.facts.sample),
+        begun=(processes.launch_new(second.setting, second.process, second.facts), pair),
+        random=first.facts is not None and outputs_differ(first.facts.sample, second.facts.sample),
     )
 
 

@@ -1,4 +1,4 @@
-"""The line-up: which settings the finals compare, and in which order."""
+"""Choose the contenders of the finals, and their order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def choose_contenders(
 def _best_other(trials: Sequence[Trial], space: Space, belief: Mapping[Setting, float]) -> Setting | None:
     """Return the best setting besides the default: if there is none that may be chosen, any that ran, or a baseline.
 
-    Somebody has to stand against the default, even where all others were given up or break a limit.
+    Somebody has to stand against the default, even where all others were stopped early or break a limit.
     """
     void = {trial.setting.without("batch_size") for trial in trials if trial.is_inapplicable}
     candidates = [t for t in trials if t.setting != space.reference and t.setting.without("batch_size") not in void]
@@ -79,7 +79,7 @@ def contenders(
     not tell apart from the best. The settings in `without` are left out, at another batch size too.
 
     The guides say nothing of batch sizes. Where the winner's differs from the default, the default, and a guide
-    that asks for it, stand again at the winner's, so that the gain of the batch and of the threads are told apart.
+    that asks for it, stand again at the winner's, so that the gain of the batch and of the threads are separated.
     """
     named = ({INCUMBENT: best} if best is not None else {}) | space.baselines
     if best is not None and best.batch_size != space.reference.batch_size:

@@ -1,4 +1,4 @@
-"""The bench: settings beside a live reference process, and what their pairs say."""
+"""The evaluator: measures trials in pairs with a live reference process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Evaluator:
         *,
         is_time_short: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`hurried` tells that time is short: pairs then end with their fewest quads."""
+        """`is_time_short` tells that time is short: pairs then end after their minimum of blocks."""
         self._space = space
         self._launcher = launcher
         self._plan = plan
@@ -62,9 +62,9 @@ class Evaluator:
         return start_s + _WARM_UP_STEPS * step_s + _USUAL_BLOCKS * 2 * (own_s + reference_s)
 
     def calibrate(self, finished: Sequence[Trial]) -> tuple[Noise, list[Pair]]:
-        """Measure the default against itself; return the noise, and the pairs that it was taken from.
+        """Calibrate: measure the default against itself, and return the noise and the pairs behind it.
 
-        `known` are the finished trials of earlier runs.
+        `finished` are the finished trials of earlier runs.
         """
         self.processes.count_from(finished)
         found = calibrate(self.processes, self._space.reference, self._plan, is_time_short=self._is_time_short)
@@ -74,9 +74,9 @@ class Evaluator:
     def measure(self, trials: Sequence[Trial], finished: Sequence[Trial]) -> Iterator[Trial]:
         """Yield each asked trial with its result, good or bad, in turn.
 
-        `asked` trials have a number and a setting; those that need a process are started together, then all are
-        measured one after another while the others are stopped. `known` are the finished trials; the caller adds each
-        yielded one to them.
+        `trials` trials have a number and a setting; those that need a process are started together, then all are
+        measured one after another while the others are stopped. `finished` are the finished trials; the caller adds
+        each yielded one to them.
         """
         began = self._launcher.now()
         failures = self._start([trial.setting for trial in trials])
@@ -160,7 +160,7 @@ class Evaluator:
                 if attempt == 2 or alone:
                     raise TunerError(
                         f"the reference process failed beside {trial.setting}: {lost}",
-                        "the machine may be short of memory; the end of its log:\n" + lost.failure.log[-2000:],
+                        "the machine may be out of memory; end of its log:\n" + lost.failure.log[-2000:],
                     ) from lost
                 continue
             peak = live.process.peak_memory_bytes
@@ -197,7 +197,8 @@ class Evaluator:
         def enough(pair: Pair) -> bool:
             return decision(pair) is not RaceDecision.CONTINUE or self._is_time_short() or pair.is_long(plan.max_pair_s)
 
-        # The default beside itself is 1 but for luck: what the noise was taken from tells as much as more would.
+        # The ratio of the default to itself is 1 apart from process effects, so the calibration pair is as informative
+        # as a longer one.
         if earlier_pair is not None and (earlier_pair.n_blocks >= plan.calibration_blocks or enough(earlier_pair)):
             pair = earlier_pair
         else:
@@ -232,11 +233,11 @@ class Evaluator:
         return deviation(reference.sample, facts.sample)
 
     def _block_sd(self, finished: Sequence[Trial]) -> float:
-        """Return what a quad's log-ratio scatters by in this study so far."""
+        """Return the standard deviation of a block in this study so far."""
         groups = [self._log_ratios(other, other.pair) for other in finished if other.pair]
         return pooled_sd(groups, prior_sd=self.noise.block_sd, prior_df=PRIOR_DF)
 
     def _log_ratios(self, trial: Trial, pair: Pair) -> Sequence[float]:
-        """Return the log-ratios of a pair's quads, up to a constant."""
+        """Return the log-ratios of a pair's blocks, up to a constant."""
         batch_sizes = (trial.setting.batch_size, self._space.reference.batch_size)
         return [float(x) for x in log_ratios(pair, self._plan.objective, batch_sizes=batch_sizes)]

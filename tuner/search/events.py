@@ -17,7 +17,7 @@ class Events(Protocol):
         """A new phase begins."""
 
     def calibrated(self, noise: Noise, floor: float) -> None:
-        """The noise floor is known; `floor` is the smallest gain that finals of the usual length can believe."""
+        """The calibration is done; `floor` is the noise floor of finals of the usual length."""
 
     def trials_started(self, trials: Sequence[Trial], left_s: float | None) -> None:
         """The processes of these trials are about to be started."""

@@ -68,21 +68,19 @@ class Finals:
             if self.plan.evaluation.limits and seen:
                 nearest = self.plan.evaluation.limits.closest_text(seen)
                 raise TunerError(
-                    f"none of {len(seen)} trials keeps to the limits; the nearest were {nearest}",
-                    "raise the limit, or give a longer --time-budget to find what keeps to it",
+                    f"none of {len(seen)} trials meets the limits; the closest had {nearest}",
+                    "raise the limit, or give a longer --time-budget",
                 )
-            raise TunerError("no trial gave a number", "`tftune show` has the reason of each")
+            raise TunerError("all trials failed", "`tftune show` gives the reason of each")
         contenders = self._contenders()
         if len(contenders) < 2:
-            raise TunerError(
-                "there is nothing to compare the default with", "give a --space or --set with more settings"
-            )
+            raise TunerError("the search space has only the default setting", "use a larger --space, or drop a --set")
         self.events.stage(
             f"finals: the incumbent against {contenders[1].names[0]}"
             + (f", then against {len(contenders) - 2} more" if len(contenders) > 2 else "")
             + f"; differences under {100 * self.plan.margin:g} % are treated as equal"
         )
-        contest = SequentialTest(
+        sequential_test = SequentialTest(
             contenders=contenders,
             launcher=self.launcher,
             fork_launchers=self.replicas(contenders),
@@ -99,17 +97,17 @@ class Finals:
             left_s=self.time.left_s,
             notify=self.events.stage,
         )
-        self.rounds, self.began, self.earlier = contest.rounds, now(), self.record.get("finals")
+        self.rounds, self.began, self.earlier = sequential_test.rounds, now(), self.record.get("finals")
 
         def after_round() -> None:
-            self._keep(contest)
-            self.events.round_ended(len(contest.rounds), contest.rounds[-1], self.time.left_s())
+            self._keep(sequential_test)
+            self.events.round_ended(len(sequential_test.rounds), sequential_test.rounds[-1], self.time.left_s())
 
-        contest.run(after_round)
+        sequential_test.run(after_round)
 
     def _costs(self, contenders: Sequence[Contender]) -> list[Cost]:
         """Return what each contender costs, as the trials of its batch size tell."""
-        # Where another batch size went on in a process, its trial tells nothing of a start.
+        # A trial that reused a process for another batch size says nothing about start times.
         starts_s = [
             trial.start_s for trial in self.history.trials if trial.facts is not None and trial.facts["load_s"] > 0
         ]

@@ -13,7 +13,7 @@ from tuner.stats.noise import PRIOR_NOISE, Noise
 
 
 def incumbent(trials: Sequence[Trial], belief: Mapping[Setting, float] | None = None) -> Trial | None:
-    """Return the best trial among those that were not given up as hopeless: the largest posterior mean.
+    """Return the best trial among those that were not stopped early: the largest posterior mean.
 
     `belief` is the posterior mean (log-ratio) of each setting, as `tuner.search.surrogate.believed` has it. The largest
     of many noisy means is too high on average; without a belief it is taken all the same. A baseline that a `--set`
@@ -27,9 +27,9 @@ def incumbent(trials: Sequence[Trial], belief: Mapping[Setting, float] | None = 
 def tied(
     trials: Sequence[Trial], *, process_sd: float, level: float = 0.95, belief: Mapping[Setting, float] | None = None
 ) -> list[Trial]:
-    """Return the trials that may be as good as the incumbent for all that the search can tell, it among them.
+    """Return the trials that are statistically tied with the incumbent, including itself.
 
-    `luck` is what two processes of one setting differ by; `belief` as for `incumbent`.
+    `process_sd` is σ_p (log scale); `belief` as for `incumbent`.
     """
     best = incumbent(trials, belief)
     if best is None or best.estimate is None:

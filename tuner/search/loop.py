@@ -23,7 +23,7 @@ from tuner.space.space import Space
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 
-_MIN_SUGGESTIONS = 13  # before the model's word that nothing better is to be expected counts
+_MIN_SUGGESTIONS = 13  # minimum number of proposals before the search may stop because the model expects no gain
 
 
 class Search:
@@ -47,7 +47,7 @@ class Search:
         """`began_s`, on the launcher's clock, is when the time budget began; now if not given.
 
         The fresh processes of the finals come from `finals_launcher`, from `launcher` if there is none; the others
-        from `replicas`.
+        from `fork_launchers`.
         """
         self._record = record
         self._space = space
@@ -146,7 +146,7 @@ class Search:
                 if done.baselines and done.status is not Status.OK and not done.is_inapplicable:
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
-                        "a recommended setting has to run before it can be compared with",
+                        "all baselines must run: fix the workload or the machine, then run the same command again",
                         log=done.log,
                     )
         finally:
@@ -172,12 +172,12 @@ class Search:
             self._end = EndReason.TRIALS, f"the study has {len(trials)} trials"
             return True
         if self._time.is_short_of((n_asked + 1) * self._trial_s() + self._finals.reserve_s()):
-            self._end = EndReason.TIME, "the rest of the time is for the finals"
+            self._end = EndReason.TIME, "the remaining time is reserved for the finals"
             return True
         suggested = sum(1 for trial in trials if not trial.baselines) + n_asked
         if suggested >= _MIN_SUGGESTIONS and proposal.expected_gain < self._plan.min_gain:
             gain = 100 * math.expm1(proposal.expected_gain)
-            self._end = EndReason.NO_GAIN, f"nothing better is to be expected: {gain:.2f} % at most"
+            self._end = EndReason.NO_GAIN, f"no further gain is expected (at most {gain:.2f} %)"
             return True
         return False
 

@@ -17,13 +17,13 @@ from tuner.stats.equivalence import MARGIN
 class EvaluatorPlan:
     """How a trial is measured.
 
-    A pair goes on until the race says otherwise, or until one more quad would make it longer than `max_pair_s`. At
-    most `parallel` processes start at once. The reference is renewed after `renew_every` trials: what luck it has, all
-    trials that it serves share. The noise is taken from a pair of `gauge_quads` quads; from fewer where it would take
-    longer than `gauge_s` seconds. The processes of `live` thread settings are kept for other batch sizes of these; none
-    where each batch size is to have a process of its own. A setting that breaks one of the `limits` is measured like
-    any other, and never the incumbent. `free_memory_bytes` tells how much memory is left for processes, None if that is
-    not known.
+    A pair goes on until the race says otherwise, or until one more block would make it longer than `max_pair_s`. At
+    most `n_parallel_starts` processes start at once. A new reference process starts after `max_trials_per_reference`
+    trials, because all trials paired with one reference share its process effect. The noise is taken from a pair of
+    `calibration_blocks` blocks; from fewer where it would take longer than `calibration_s` seconds. The processes of
+    `n_live` thread settings are kept for other batch sizes of these; none where each batch size is to have a process of
+    its own. A setting that breaks one of the `limits` is measured like any other, and never the incumbent.
+    `free_memory_bytes` tells how much memory is left for processes, None if that is not known.
     """
 
     objective: Objective = Objective.THROUGHPUT
@@ -43,8 +43,8 @@ class EvaluatorPlan:
 class Plan:
     """How a study is measured.
 
-    `margin` is the smallest difference that matters in practice (0.02 is 2 %); `together` trials are started at once;
-    a search ends when the next trial is expected to gain less than `least_gain` (log-ratio).
+    `margin` is the smallest difference that matters in practice (0.02 is 2 %); `n_together` trials are started at once;
+    a search ends when the next trial is expected to gain less than `min_gain` (log-ratio).
     """
 
     evaluation: EvaluatorPlan = field(default_factory=EvaluatorPlan)

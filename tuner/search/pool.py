@@ -1,4 +1,4 @@
-"""The pool: live processes of settings that were measured, kept for their other batch sizes.
+"""The process pool: live processes, kept to measure other batch sizes with the same threads.
 
 A change of the batch size needs no new process: a loaded model is given other inputs, warms up, and is timed. What
 starting and loading cost is paid once for all batch sizes of a thread setting.
@@ -62,7 +62,7 @@ class ProcessPool:
         return self._live.pop(self.key(setting), None)
 
     def put(self, *lives: LiveProcess, keep_for: Sequence[Setting] = ()) -> None:
-        """Keep processes, and end those that were used longest ago; those of the settings `beside` stay."""
+        """Keep processes, and end those that were used longest ago; those of the settings `keep_for` stay."""
         for live in lives:
             earlier = self._live.pop(self.key(live.setting), None)
             if earlier is not None and earlier is not live:

@@ -38,7 +38,7 @@ class Processes:
 
     @property
     def uses_drift_probe(self) -> bool:
-        """Return whether trials are compared by way of a canary, for want of memory."""
+        """Return whether trials are compared through the drift probe, for lack of memory."""
         return self.reference is not None and self.reference.probe_offset is not None
 
     def __contains__(self, setting: Setting) -> bool:
@@ -46,7 +46,7 @@ class Processes:
         return setting in self._pool
 
     def n_startable(self, n_wanted: int) -> int:
-        """Return how many trials may be started at once, of `together` wanted, by the memory that is left."""
+        """Return how many trials may be started at once, of `n_wanted` wanted, by the memory that is left."""
         free = self._plan.free_memory_bytes()
         if self.uses_drift_probe:
             return 1
@@ -125,7 +125,7 @@ class Processes:
         return self._pool.take(setting)
 
     def put(self, live: LiveProcess, *, keep_for: Sequence[Setting]) -> None:
-        """Keep a process, as long as there is room; those of the settings `beside` stay."""
+        """Keep a process, as long as there is room; those of the settings `keep_for` stay."""
         self._pool.put(live, keep_for=keep_for)
 
     def set_reference(self, start: StartResult) -> None:
@@ -137,7 +137,9 @@ class Processes:
         self._n_references += 1
 
     def use_drift_probe(self, enough: Callable[[Pair], bool], sd: float) -> None:
-        """Compare the reference with a canary, which takes its place; `sd` is what a quad scatters by."""
+        """Compare the reference with the drift probe, which takes its place; `sd` is the standard deviation of a
+        block.
+        """
         assert self.reference is not None
         self.reference = drift_probe_reference(
             self.reference,

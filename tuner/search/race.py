@@ -1,20 +1,21 @@
-"""The race: after each quad of a pair, whether more of it is worth its time.
+"""Racing: after each block of a pair, decide whether to continue the trial.
 
 Notation
     x, s     the trial's mean log-ratio so far, and its standard error
     b, s_b   the incumbent's
     σ_p      what two processes of one setting differ by, however long each is measured
     d = x - b,  s_d² = s² + s_b² + 2σ_p², or 4σ_p² where the two had different reference processes, which have their
-             luck too; its interval at look k is Student's at the nominal level α_k
+             effect too; its interval at look k is Student's at the nominal level α_k
 
-A pair is looked at after every quad, so its levels are group-sequential (`tuner.stats.sequential`): the probability
-that a setting which is as good as the incumbent looks is called hopeless at any look is at most α/2. The incumbent is
-the best of many, so it looks a little better than it is, and some that are as good are given up.
+A pair is analysed after every block, so its levels are group-sequential (`tuner.stats.sequential`): the probability
+that a setting which is as good as the incumbent looks is called clearly slower at any look is at most α/2. The
+incumbent is the best of many, so it looks a little better than it is, and some that are as good are stopped early.
 
 A race over several candidates by confidence intervals: Maron & Moore (1997), The Racing Algorithm, Artificial
 Intelligence Review 11.
 
-What was given up is not thrown away: it is an observation with a large standard error, and the model takes it as that.
+A trial that is stopped early is not thrown away: it is an observation with a large standard error, and the model takes
+it as that.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tuner.stats.sequential import AlphaSpending
 
 
 class RaceDecision(StrEnum):
-    """What is said of a pair after a quad."""
+    """The decision on a pair after a block."""
 
     CONTINUE = "go on"
     CLEARLY_SLOWER = "hopeless"
@@ -38,7 +39,7 @@ class RaceDecision(StrEnum):
     NO_GAIN = "no gain"
     """It is not better than the incumbent by what matters in practice."""
     PRECISE = "precise"
-    """More slices could not take away much: the luck of its process is a larger doubt, or finals decide the rest."""
+    """More slices would not help: between-process variance dominates, or the finals will decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,8 @@ def decide(
     plan: RacePlan,
     shared: bool = True,
 ) -> RaceDecision:
-    """Return what to do after `estimate.n` quads of at most `max_quads`; `best` is the incumbent, `luck` is σ_p.
+    """Return what to do after `estimate.n` blocks of at most `max_blocks`; `best` is the incumbent, `process_sd` is
+    σ_p.
 
     `shared` tells whether the two had the same reference process.
     """

@@ -34,11 +34,11 @@ _OWNER = f"{socket.gethostname()}:{os.getpid()}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A finished trial. `log_ratio` and `se` are there if the status is ok; `pruned` if it was given up as hopeless.
+    """A finished trial. `log_ratio` and `se` are there if the status is ok; `pruned` if it was stopped early.
 
     A trial that is not `eligible` is a baseline that a pin rules out: compared with, and not chosen. `reference` is
     the number of the reference process that it was paired with, `process` that of its own, 0 if it is not known: other
-    batch sizes of its threads may have run in it too; `alone` if by way of a canary; not `steady` if it
+    batch sizes of its threads may have run in it too; `alone` if through the drift probe; not `steady` if it
     went on changing after its warm-up; `over_limit` if it breaks a limit.
     """
 
@@ -108,7 +108,7 @@ class Trial:
     def is_inapplicable(self) -> bool:
         """Return whether its setting means nothing for this workload, so that there is nothing to compare with.
 
-        The workload overrides its variables, or computes something else under it. Any other failure may be mended.
+        The workload overrides its variables, or computes something else under it. Any other failure may be temporary.
         """
         return self.status is Status.UNAPPLIED or (self.status is Status.INVALID and self.deviation is not None)
 

@@ -1,9 +1,9 @@
-"""The reference: what every trial of a study is compared with.
+"""The reference: the live process that every trial is paired with.
 
-It is the framework's default at the default batch size, one live process, renewed every few trials: a process is
-luckier or unluckier than its like, and one for all would bias all alike. Where memory does not hold two processes, a
-canary stands in: a small process that multiplies matrices, on which drift can be seen. The default was compared with
-it once, and a trial is compared with the default by way of it.
+It is the framework's default at the default batch size, one live process, renewed every few trials: processes of one
+setting differ, and a single reference would bias all trials alike. Where memory does not hold two processes, the drift
+probe stands in: a small process that multiplies matrices, on which drift can be seen. The default was compared with it
+once, and a trial is compared with the default by way of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PRIOR_DF = 4.0
 class Reference:
     """A live reference. `step_s` is about how long a step of it takes, `sample` what it computes.
 
-    `level` is the log-ratio of the default to it: None where it is that default itself, and not a canary.
+    `probe_offset` is the log-ratio of the default to it: None where it is that default itself, and not the drift probe.
     """
 
     process: Process
@@ -42,7 +42,7 @@ class Reference:
     def estimate(self, pair: Pair, objective: Objective, *, batch_size: int, sd: float) -> Estimate:
         """Return a candidate's log-ratio to the default, from its pair with this reference.
 
-        Moderated by `sd`, what a quad scatters by in this study.
+        Moderated by `sd`, the standard deviation of a block in this study.
         """
         x = log_ratios(pair, objective, batch_sizes=(batch_size, self.batch_size))
         estimated = moderated_estimate(x, prior_sd=sd, prior_df=PRIOR_DF)
@@ -55,7 +55,7 @@ def reference_from(start: StartResult, number: int) -> Reference:
         assert start.failure is not None  # Started has one of the two
         raise BaselineError(
             f"the default setting {start.failure.status}: {start.failure.message}",
-            "the workload has to run with the framework's defaults",
+            "first make the workload run with the framework's defaults",
             log=start.failure.log,
         ) from start.failure
     return Reference(
@@ -77,26 +77,26 @@ def drift_probe_reference(
     enough: Enough,
     sd: float,
 ) -> Reference:
-    """Return a canary in the place of a reference that was compared with it, and is ended.
+    """Return the drift probe in the place of a reference that was compared with it, and is ended.
 
-    Raises TunerError where memory does not hold even one process beside the canary.
+    Raises TunerError where memory does not hold even one process beside the drift probe.
     """
-    canary = launcher.drift_probe()
+    probe = launcher.drift_probe()
     try:
-        facts = canary.ready()
-        canary.pause()
+        facts = probe.ready()
+        probe.pause()
         stand_in = Reference(
-            process=canary, number=reference.number, batch_size=1, step_s=facts.step_s, sample=reference.sample
+            process=probe, number=reference.number, batch_size=1, step_s=facts.step_s, sample=reference.sample
         )
         steps = stand_in.step_s, reference.step_s
-        pair = measure_pair(canary, reference.process, plan, step_s=steps, enough=enough)
+        pair = measure_pair(probe, reference.process, plan, step_s=steps, enough=enough)
     except (TrialFailure, ReferenceLost) as failure:
-        canary.close()
+        probe.close()
         raise TunerError(
-            f"the default failed beside a canary: {failure}", "memory holds not even one process of it: free some"
+            f"the default setting failed: {failure}", "there may be too little memory for one process: free some memory"
         ) from failure
     except BaseException:
-        canary.close()
+        probe.close()
         raise
     reference.process.close()
     stand_in.probe_offset = stand_in.estimate(pair, objective, batch_size=batch_size, sd=sd)

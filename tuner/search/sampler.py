@@ -1,4 +1,4 @@
-"""The sampler: which setting comes next. One small door, `LatticeSampler.propose`; behind it the mathematics.
+"""The sampler: proposes the next setting. `LatticeSampler.propose` is its only entry point.
 
 The baselines come first, then what is hinted at: by rules, and by the graph's width; then a small design that shows the
 model each regime. Then the setting of the lattice, not yet tried, whose expected improvement under Gaussian processes
@@ -114,7 +114,7 @@ class LatticeSampler(BaseSampler):
     def _propose(
         self, trials: Sequence[Trial], pending: Sequence[Setting], process_sd: float, cost_s: CostS | None
     ) -> Proposal | None:
-        # A baseline that failed stops the study, so where it is seen again its cause may have been mended.
+        # A failed baseline stops the study, so if the study continues, the cause may have been fixed.
         measured = {trial.setting for trial in trials if trial.status is Status.OK or trial.is_inapplicable} | set(
             pending
         )

@@ -56,7 +56,7 @@ def _check_file(url: str, path: Path, *, create: bool) -> None:
         if head and not head.startswith(b"SQLite format 3"):
             raise BadInputError(f"{path} is not an SQLite database", "give --storage another file")
         if create and not os.access(path, os.W_OK):
-            raise BadInputError(f"{path} cannot be written", "give --storage a file that can be")
+            raise BadInputError(f"{path} cannot be written", "choose a file that you can write to with --storage")
     if create:
         check_writable(path.parent, "run tftune elsewhere, or give --storage another file")
 
@@ -98,7 +98,7 @@ def storage_errors() -> Iterator[None]:
         yield
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         first = str(error.__cause__ or error).strip().splitlines()[0]
-        raise TunerError(f"the storage failed: {first}", "mend it, then run again to continue") from error
+        raise TunerError(f"storage error: {first}", "fix it, then run the same command again to continue") from error
 
 
 def _holds_studies(url: str, file: Path | None) -> bool:
@@ -128,8 +128,8 @@ def find(storage: optuna.storages.BaseStorage, study_name: str) -> Record:
         raise unknown_name("study", study_name, attributes_by_name)
     if len(matches) > 1:
         raise BadInputError(
-            f"'{study_name}' begins the names of {len(matches)} studies",
-            "give more of one: " + ", ".join(sorted(matches)),
+            f"'{study_name}' matches {len(matches)} studies",
+            "be more specific: " + ", ".join(sorted(matches)),
         )
     return _read(storage, matches[0])
 
@@ -164,7 +164,9 @@ def _tftune_studies(storage: optuna.storages.BaseStorage) -> dict[str, Attribute
     try:
         stored_studies = storage.get_all_studies()  # summaries would read every trial of every study
     except ValueError as error:
-        raise BadInputError(f"the storage is damaged: an attribute is no JSON ({error})", "restore a copy") from error
+        raise BadInputError(
+            f"the storage is damaged: an attribute is not valid JSON ({error})", "restore a backup"
+        ) from error
     ours = [each for each in stored_studies if "schema" in each.user_attrs]
     return {each.study_name: Attributes(each.study_name, each.user_attrs) for each in ours}
 
@@ -173,13 +175,13 @@ def _unreadable(stored: Attributes) -> str | None:
     """Return why a study cannot be read, None if it can."""
     schema = stored.raw.get("schema")
     if schema != SCHEMA:
-        return f"of format {schema}, this tftune reads {SCHEMA}"
+        return f"its format is {schema}, this version of tftune reads format {SCHEMA}"
     try:
         stored.subject  # noqa: B018  # by it studies are compared, filtered and merged
     except UnknownNameError as error:
         return error.message  # a framework that is not installed here
     except BadInputError:
-        return "damaged: it does not say what it is of"
+        return "damaged: its machine, build or workload is missing"
     return None
 
 
@@ -202,7 +204,10 @@ def create_or_continue(
     record = Record(study)
     schema = record.get("schema")
     if schema not in (None, SCHEMA):
-        raise TunerError(f"study {name} has format {schema}, this tftune writes {SCHEMA}", "use --fresh")
+        raise TunerError(
+            f"study {name} has format {schema}, this version of tftune writes format {SCHEMA}",
+            "start a new study with --fresh",
+        )
     return record
 
 

@@ -1,4 +1,6 @@
-"""The surrogate: Gaussian processes of a study's trials, in which each has its own noise and luck is shared."""
+"""The surrogate: Gaussian processes of a study's trials, in which each has its own noise and process effects are
+shared.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def fit(
 ) -> gp.Mixture | None:
     """Return the Gaussian processes of the trials that gave a number, or None if none did.
 
-    `luck` is what two processes of one setting differ by (σ_p, log scale): each trial shares that of its process with
+    `process_sd` is σ_p (log scale): each trial shares the effect of its process with
     those of other batch sizes in it, and that of its reference with all others that were compared with it.
     """
     estimated = [(t, estimate) for t in trials if (estimate := t.estimate) is not None]
@@ -37,8 +39,8 @@ def fit(
     # Where it is not known in which process a trial ran, it had one of its own.
     processes = np.array([t.process or -1 - i for i, (t, _) in enumerate(estimated)])
     N = np.diag([estimate.se**2 for _, estimate in estimated])
-    for lucky in (processes, references):
-        N = N + process_sd**2 * (lucky[:, None] == lucky[None, :])
+    for same_process in (processes, references):
+        N = N + process_sd**2 * (same_process[:, None] == same_process[None, :])
     X = encoding.encode(settings)
     return tuple(gp.fit(X, y, N, groups) for groups in _groupings(encoding))
 

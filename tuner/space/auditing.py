@@ -1,4 +1,4 @@
-"""Judging: did a knob take effect in a process? From what the process reports of itself (`tuner.child.effective`).
+"""Audit checks: did a knob take effect in a process, according to the process's own report (`tuner.child.effective`)?
 
 Where a process does not tell, the answer is unknown and never "yes".
 """
@@ -48,5 +48,5 @@ def malloc(case: AuditCase) -> AuditAnswer:
 
 
 def unobservable(_: AuditCase) -> AuditAnswer:
-    """Return that the process does not tell."""
-    return None, "the process does not tell"
+    """Return that the process does not report it."""
+    return None, "the process does not report it"

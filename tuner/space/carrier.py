@@ -1,4 +1,4 @@
-"""Carriers: how the value of a knob comes into a process.
+"""Carriers: how the value of a knob is applied to a process.
 
 There are six. A variable of the environment; a library that is loaded before all others; the CPUs that the process is
 kept to, which `taskset` does for a program that is started; an option that the framework is given when it loads a
@@ -101,7 +101,7 @@ class Processes:
     @property
     def title(self) -> str:
         """Return what it is called in a table."""
-        return "processes beside each other"
+        return "parallel processes"
 
     def deploy(self, value: Value, _: Libraries) -> Deployment:
         """Return so many processes."""

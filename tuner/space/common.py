@@ -33,7 +33,7 @@ CPUS = Knob(
 )
 INSTANCES = Knob(
     name="instances",
-    meaning="processes that run the workload beside each other, each with a model of its own",
+    meaning="processes that run the workload at the same time, each with its own model",
     values=Numbers(limit=64),
     carrier=Processes(),
     in_every_setting=False,

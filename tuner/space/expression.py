@@ -41,7 +41,9 @@ class Expression:
         """Parse `text`; raises BadInputError that quotes it."""
         self.text = text
         if len(text) > _MAX_LENGTH:
-            raise BadInputError(f"expression of {len(text)} characters", f"expected at most {_MAX_LENGTH}")
+            raise BadInputError(
+                f"the expression is too long: {len(text)} characters", f"expected at most {_MAX_LENGTH}"
+            )
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
@@ -86,7 +88,7 @@ class Expression:
     def _number(self, node: ast.expr, symbols: Mapping[str, Value]) -> int:
         value = self._walk(node, symbols)
         if isinstance(value, str):
-            raise BadInputError(f"'{ast.unparse(node)}' is a word in '{self.text}'", "expected a whole number there")
+            raise BadInputError(f"'{ast.unparse(node)}' in '{self.text}' is not a number", "expected a whole number")
         return value
 
     def _binary(self, op: type[ast.operator], left: ast.expr, right: ast.expr, symbols: Mapping[str, Value]) -> int:
@@ -104,7 +106,7 @@ class Expression:
                 raise BadInputError(f"comparison in '{self.text}' is not allowed", "expected == != < <= > >=")
             b = self._walk(right, symbols)
             if (isinstance(a, str) or isinstance(b, str)) and not isinstance(op, ast.Eq | ast.NotEq):
-                raise BadInputError(f"'{self.text}' orders words", "expected numbers on both sides, or == and !=")
+                raise BadInputError(f"'{self.text}' compares text with <, <=, > or >=", "use numbers, or == and !=")
             if not _COMPARE[type(op)](a, b):
                 return 0
             a = b

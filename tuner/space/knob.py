@@ -22,8 +22,8 @@ def _no_threads(_: Mapping[str, Value]) -> int:
 class Knob:
     """One tunable. What its functions are handed as a build is that of its own framework.
 
-    A `core` knob is part of every setting that it can act in; another only where a space or a `--set` names it.
-    `early` ones are read when the interpreter starts or while the framework is imported.
+    A `in_every_setting` knob is part of every setting that it can act in; another only where a space or a `--set` names
+    it. `read_at_start` ones are read when the interpreter starts or while the framework is imported.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Knob:
     inactive_reason: Callable[[Any], str | None] = lambda _: None
     """Why it cannot act on a build, None if it can."""
     has_effect: Callable[[Mapping[str, Value]], bool] = lambda _: True
-    """Whether it does anything in a setting with these values; where it does not, it is left alone."""
+    """Whether it has an effect together with these values; if not, it is not set."""
     overrides: tuple[str, ...] = ()
     """Knobs that it would make ineffective: where one of these is named, this one stays out."""
     experiment: Experiment | None = None
     """What the probe does to see whether it reaches the build; None where processes alone can show it."""
     contrast_values: Callable[[Machine], tuple[Value, Value]] | None = None
-    """Two values far apart, for a measured proof; None for the first and the last of its domain."""
+    """Two distant values for the measured proof; None for the first and last value of its domain."""
     n_threads: Callable[[Mapping[str, Value]], int] = _no_threads
     """How many threads a setting has by it: what makes settings simple or not."""
     vocabulary: Vocabulary | None = None
@@ -67,7 +67,7 @@ class Knob:
         """Return why it cannot act on `build`, or not beside the `inherited` variables; None if it can."""
         name = self.carrier.name
         if self.read_at_start and name in inherited:
-            return f"{name} is set in your environment, and so part of every trial; unset it to have it tuned"
+            return f"{name} is set in your environment and applies to every trial; unset it to tune it"
         return self.inactive_reason(build)
 
     def parse(self, text: str, machine: Machine) -> Value:

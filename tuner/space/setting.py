@@ -10,7 +10,7 @@ from tuner.space.values import Value
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """An immutable point of the search space, hashable. The order of the items is for people: it makes no other."""
+    """An immutable, hashable point of the search space. The order of the items does not matter for equality."""
 
     items: tuple[tuple[str, Value], ...]
 

@@ -31,10 +31,10 @@ Canonicalize = Callable[[str, Value], Value]
 class Space:
     """A resolved search space, of the knobs and baselines of a framework's catalogue.
 
-    `points` are the settings that may be suggested; `baselines` the named recommendations, which need not lie
-    on the lattice; `off` the knobs that stay out and `dropped` the values of others that do, each with its reason;
-    `pins` what the user holds; `libraries` the paths of what can be preloaded, by the value that asks for it. Where
-    it does not `tells_batch`, the workload has a batch size of its own and is told none.
+    `points` are the settings that may be suggested; `baselines` the named recommendations, which need not lie on the
+    lattice; `inactive` the knobs that stay out and `unavailable_values` the values of others that do, each with its
+    reason; `pins` what the user holds; `libraries` the paths of what can be preloaded, by the value that asks for it.
+    Where it does not `passes_batch_size`, the workload has a batch size of its own and is told none.
     """
 
     name: str
@@ -169,9 +169,7 @@ def resolve(
     default_batch = _default_batch(domains, workload, is_user_choice=bool(batch_sizes) or "batch_size" in pins)
     if fixed_batch:
         if batch_sizes and len(set(batch_sizes)) > 1:
-            raise BadInputError(
-                "several batch sizes for --objective latency", "give one: latency is compared at one batch size"
-            )
+            raise BadInputError("--objective latency with several batch sizes", "give one batch size")
         domains["batch_size"] = (default_batch,)
     baselines = {
         each.name: _baseline(each, catalogue, domains, machine, build, default_batch, spelling)
@@ -228,12 +226,12 @@ def _off(
         reason = each.why_inactive(build, inherited) if each.in_every_setting or name in named else None
         rivals = [rival for rival in each.overrides if rival in named]
         if reason is None and rivals:
-            reason = f"{rivals[0]} is another spelling of the same, which it would override"
+            reason = f"{rivals[0]} sets the same thing, and this knob would override it"
         if reason is not None:
             off[name] = reason
     for name in pins:
         if name in off:
-            raise BadInputError(f"{name}={pins[name]} would change nothing: {off[name]}", "leave it out")
+            raise BadInputError(f"{name}={pins[name]} would have no effect: {off[name]}", "remove it")
     return off
 
 
@@ -249,9 +247,9 @@ def _drop_what_is_missing(
     for name, carrier in preloads.items():
         missing = [value for value in domains[name] if carrier.is_missing(value, libraries)]
         if missing:
-            reason = f"{', '.join(map(str, missing))}: no such library is installed here"
+            reason = f"{', '.join(map(str, missing))}: this library is not installed"
             if name in pins:
-                raise BadInputError(f"{name}={pins[name]}: no such library is installed here", "install it first")
+                raise BadInputError(f"{name}={pins[name]}: this library is not installed", "install it first")
             domains[name] = tuple(value for value in domains[name] if value not in missing) or (carrier.usual,)
             dropped[name] = reason
     return dropped
@@ -272,7 +270,7 @@ def _lattice(
         size *= len(domain)
     if size > _MAX_LATTICE:
         raise BadInputError(
-            f"the search space has {size:,} points", f"expected at most {_MAX_LATTICE:,}: take values out"
+            f"the search space has {size:,} points", f"expected at most {_MAX_LATTICE:,}; remove some values"
         )
     symbol_values = {**file.symbols, **{default_of(name): value for name, value in default.items}}
     # A constraint on a knob that cannot act here does not bind.
@@ -289,7 +287,8 @@ def _lattice(
     ]
     if not points:
         raise BadInputError(
-            f"no setting of '{file.name}' satisfies its constraints on this machine", "loosen a constraint or a --set"
+            f"no setting of '{file.name}' satisfies its constraints on this machine",
+            "relax a constraint, or remove a --set",
         )
     return tuple(points)
 

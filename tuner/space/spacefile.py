@@ -60,7 +60,7 @@ def read(name: str, machine: Machine, *, catalogue: Catalogue, folder: Path, def
         if path.parent == folder:
             raise unknown_name("search space", name, names(folder))
         space_names = ", ".join(names(folder))
-        raise BadInputError(f"no space file {name}", f"give the path of a TOML file, or one of: {space_names}")
+        raise BadInputError(f"no search space file {name}", f"give the path of a TOML file, or one of: {space_names}")
     try:
         text = path.read_text()
         data = tomllib.loads(text)
@@ -70,7 +70,9 @@ def read(name: str, machine: Machine, *, catalogue: Catalogue, folder: Path, def
         raise BadInputError(f"{path} cannot be read: {error.strerror}", "give --space another file") from None
     except tomllib.TOMLDecodeError as error:
         end = f"at line {len(text.splitlines())}, the end of the file"
-        raise BadInputError(f"{path}: {str(error).replace('at end of document', end)}", "mend the TOML there") from None
+        raise BadInputError(
+            f"{path}: {str(error).replace('at end of document', end)}", "fix the TOML syntax there"
+        ) from None
     try:
         return _resolve(path.stem, data, machine, symbols(machine, default_batch), catalogue)
     except BadInputError as error:
@@ -102,7 +104,7 @@ def _resolve(
         raise BadInputError(f"schema is {data.get('schema')!r}", f"expected schema = {_SCHEMA}")
     knobs = data.get("knobs")
     if not isinstance(knobs, dict) or not knobs:
-        raise BadInputError("no knobs", "expected at least one table [knobs.NAME]")
+        raise BadInputError("the file has no knobs", "expected at least one table [knobs.NAME]")
     domains = {}
     for knob_name, table in knobs.items():
         if not isinstance(table, dict):
@@ -124,7 +126,7 @@ def _domain(knob: Knob, table: Mapping[str, Any], machine: Machine, symbol_value
                 expand(knob.name, knob.values.presets, _list(table, "presets"), machine) if "presets" in table else []
             )
             if not words:
-                raise BadInputError("no choices", 'give e.g. choices = ["none"]')
+                raise BadInputError("it has no choices", 'give e.g. choices = ["none"]')
             return tuple(dict.fromkeys(knob.parse(word, machine) for word in words))
         numbers = {knob.check(_number(v, symbol_values), machine) for v in _list(table, "values")}
         ends = [_number(v, symbol_values) for v in _list(table, "powers_of_2")]
@@ -146,7 +148,7 @@ def _constraints(data: Mapping[str, Any], symbol_values: Symbols, knobs: Collect
     constraints = []
     for row in rows:
         if not isinstance(row, dict) or not isinstance(row.get("require"), str):
-            raise BadInputError(f"constraint {row!r}", 'expected require = "…"')
+            raise BadInputError(f"invalid constraint {row!r}", 'expected require = "…"')
         _only(row, ("require",), "a constraint")
         expression = Expression(row["require"])
         allowed = symbol_values.keys() | set(knobs) | {default_of(name) for name in knobs}
@@ -163,7 +165,7 @@ def _number(value: object, symbol_values: Mapping[str, Value]) -> int:
         number = Expression(value).value(symbol_values)
         if isinstance(number, int):
             return number
-    raise BadInputError(f"value {value!r}", "expected a whole number or an expression such as 'physical_cores'")
+    raise BadInputError(f"invalid value {value!r}", "expected a whole number or an expression such as 'physical_cores'")
 
 
 def _list(table: Mapping[str, Any], key: str) -> list[object]:

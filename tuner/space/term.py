@@ -51,7 +51,7 @@ class Term:
 class Vocabulary:
     """How a rule speaks of a knob: its `label`, its `terms`, and the pool that it acts on, None if that is either.
 
-    `acts` tells whether it does anything at a scale.
+    `has_effect` tells whether it does anything at a scale.
     """
 
     label: str
@@ -81,6 +81,6 @@ SHARE = Term(
     words="the usable cores shared among the pools",
     value_at=lambda s, known: max(1, s.cores // int(known.get("inter_op", 1))),
 )
-SOCKETS = Term(name="sockets", words="one a socket", value_at=lambda s, _: s.sockets)
+SOCKETS = Term(name="sockets", words="one per socket", value_at=lambda s, _: s.sockets)
 WIDTH = Term(name="width", words="the graph's average width", value_at=lambda s, _: s.pools)
 COMPACTLY = Term(name=COMPACT, words="compact", value_at=lambda *_: COMPACT)

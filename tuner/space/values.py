@@ -14,7 +14,7 @@ Value = int | str
 Preset = Callable[[Machine], str | None]
 """Gives a word on a machine, or None where it would be another preset's word again."""
 
-_MAX_THREADS_PER_CPU = 8  # beyond this a thread count is a typing error, not an experiment
+_MAX_THREADS_PER_CPU = 8  # larger thread counts are taken for typing errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Words:
         """Return the word; raises BadInputError that names the knob."""
         if text in self.words or (self.pattern is not None and self.pattern.fullmatch(text)):
             return text
-        raise BadInputError(f"{name}={text} is none of its values", self.expected)
+        raise BadInputError(f"{name}={text} is not one of its values", self.expected)
 
     @property
     def expected(self) -> str:
@@ -99,7 +99,7 @@ Values = Numbers | Words | Cpus
 def expand(name: str, presets: Mapping[str, Preset], preset_names: list[object], machine: Machine) -> list[str]:
     """Return the words that the presets of a knob have on a machine; raises BadInputError for an unknown one."""
     if not presets:
-        raise BadInputError(f"{name} has no presets", "give its choices")
+        raise BadInputError(f"{name} has no presets", "use choices instead")
     for preset in preset_names:
         if preset not in presets:
             raise unknown_name("preset", str(preset), presets)

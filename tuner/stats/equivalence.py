@@ -13,7 +13,7 @@ from tuner.stats.estimate import Estimate
 MARGIN = 0.02
 """The smallest difference that matters in practice, unless the user says another: fixed, whatever the noise is."""
 _HOPELESSLY_WIDE = math.log(1.5)
-_MIN_DF = 2.0  # with one, an interval is narrow or wide by whether two numbers happen to agree
+_MIN_DF = 2.0  # with one degree of freedom, the width of an interval depends on whether two numbers happen to agree
 _Z = 1.96
 
 

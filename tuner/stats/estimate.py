@@ -1,7 +1,7 @@
 """Estimates of a mean log-ratio from few, noisy, paired observations.
 
 Notation
-    x   (n,)   log-ratios; one per quad of a pair, or one per round of the finals
+    x   (n,)   log-ratios; one per block of a pair, or one per round of the finals
     x̄, s       their mean and standard deviation
     y   (r, c) mean log rates of c contenders in r rounds of the finals, NaN where one did not run
 
@@ -87,8 +87,8 @@ def p_of_equal_means(a: Array, b: Array) -> float:
 def paired(y: Array, a: int, b: int) -> Estimate:
     """Return the log-ratio of contender `b` to contender `a`, from the rounds in which both ran.
 
-    `y` (r, c) holds mean log rates, NaN where a contender did not run. A round's weather, good or bad for all, drops
-    out of the difference: the paired t-test. Its variance is that of these differences alone. Pooled with that of
+    `y` (r, c) holds mean log rates, NaN where a contender did not run. What a round has in common for all contenders
+    drops out of the difference: the paired t-test. Its variance is that of these differences alone. Pooled with that of
     other contenders it would be known better, and wrongly where one of them scatters more than the others, as two
     operators at once do in an OpenMP build. No rounds have no estimate: raises ValueError.
     """

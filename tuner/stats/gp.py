@@ -3,8 +3,8 @@
 Notation
     X (n, d)   encoded settings of the observations, each coordinate in [0, 1]
     y (n,)     observed mean log-ratios, less the prior mean where there is one
-    N (n, n)   covariance of their noise: squared standard errors, and the luck of the processes, which observations
-               share that were compared with the same reference
+    N (n, n)   covariance of their noise: squared standard errors, and σ_p² for each two observations that share a
+               process
     Z (m, d)   encoded settings to predict at
     g          a group of coordinates; the process is a sum of one independent process for each group
     θ          log lengthscales ℓ (d,), shared by the groups, and log amplitudes σ_g, of which the prior is log-normal

@@ -1,6 +1,6 @@
 """Moderated variances: what few values scatter by, in the light of what others of their kind do.
 
-Few values may agree by luck. A prior, or the variances of the others, keeps their own from being taken at its word.
+Few values may agree by chance. A prior, or the variances of the others, keeps their own from being taken at its word.
 
 Notation
     d, s²     degrees of freedom of a variance, and the variance
@@ -21,12 +21,12 @@ from scipy.special import digamma, polygamma
 
 from tuner.stats.estimate import Array, Estimate
 
-_MIN_VARIANCE = 1e-8  # of log-ratios: no quads scatter by less than 0.01 %
+_MIN_VARIANCE = 1e-8  # of log-ratios: no block has a standard deviation of less than 0.01 %
 _LEAST_DF, _MOST_DF = 0.5, 200.0  # of what many variances say of one
 
 
 def moderated_estimate(x: Sequence[float] | Array, *, prior_sd: float, prior_df: float) -> Estimate:
-    """Return the mean of `x` with a standard error that few values cannot make accidentally small.
+    """Return the mean of `x` with a moderated standard error, which few values cannot make small by chance.
 
     s̃² = (d₀ s₀² + d s²) / (d₀ + d), with d = n - 1 and d₀ + d degrees of freedom: the moderated t-statistic of
     Smyth (2004), Linear models and empirical Bayes methods, eq. 7. s₀ is what the study's other pairs showed.
@@ -40,7 +40,7 @@ def moderated_estimate(x: Sequence[float] | Array, *, prior_sd: float, prior_df:
 
 
 def moderated_variances(sums: Array, df: Array) -> Array:
-    """Return many variances, each in the light of all, from sums of squares and their degrees of freedom, shape (n,).
+    """Return moderated variances (empirical Bayes), from sums of squares and their degrees of freedom, shape (n,).
 
     (d₀ s₀² + d_k s_k²) / (d₀ + d_k), with s₀² and d₀ from how the logarithms of the s_k² scatter: Smyth (2004), Linear
     models and empirical Bayes methods, section 6.2. One that is far larger than the others moves them little, which
@@ -48,7 +48,7 @@ def moderated_variances(sums: Array, df: Array) -> Array:
     """
     has_df = df > 0
     if not has_df.any():
-        raise ValueError("no degrees of freedom: no variance can be told")
+        raise ValueError("cannot estimate a variance without degrees of freedom")
     half = df[has_df] / 2
     e = np.log(np.maximum(sums[has_df] / df[has_df], _MIN_VARIANCE)) - digamma(half) + np.log(half)
     excess_variance = float(e.var(ddof=1) - polygamma(1, half).mean()) if len(e) > 1 else 0.0

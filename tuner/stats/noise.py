@@ -1,12 +1,12 @@
-"""The noise floor: what one setting looks like against itself, and so what can be told apart at all.
+"""The noise floor: how much equal settings appear to differ, and so which differences can be detected.
 
 Notation
-    x_ij   log-ratio of quad j of pair i, A against A: its mean is 0 but for luck and noise
-    σ_q    what a quad scatters by inside a pair; as two slices stand against two, also what one slice scatters by
-    σ_p    what two processes of one setting differ by, however long each is measured (the luck of a process)
-    n_i    quads of pair i;   x̄_i their mean:   E x̄_i² = 2σ_p² + σ_q²/n_i, as the true ratio is known to be 1
+    x_ij   log-ratio of block j of pair i, A against A: its expectation is 0
+    σ_w    standard deviation of a block within a pair; as a block compares two slices with two, also that of one slice
+    σ_p    between-process standard deviation: how processes of one setting differ, however long each is measured
+    n_i    blocks of pair i;   x̄_i their mean:   E x̄_i² = 2σ_p² + σ_w²/n_i, as the true ratio is known to be 1
     s_k²   what the studies other than k say of σ_p²
-    r, m   rounds of finals, and slices of a contender in each:   se² = 2 (σ_p² + σ_q²/m) / r
+    r, m   rounds of finals, and slices of a contender in each:   se² = 2 (σ_p² + σ_w²/m) / r
 
 Sources: Searle, Casella & McCulloch (1992), Variance Components, ch. 3 (estimates from mean squares); many variances of
 few degrees of freedom, each in the light of all: Smyth (2004), Linear models and empirical Bayes methods, Statistical
@@ -25,18 +25,18 @@ from scipy.special import ndtri, stdtrit
 from tuner.stats.estimate import Array
 from tuner.stats.moderation import moderated_variances
 
-# What is believed before anything is known of this machine, and how much that counts (degrees of freedom).
+# The prior before anything is measured on this machine, and its weight (degrees of freedom).
 PRIOR_BLOCK_SD, PRIOR_PROCESS_SD, PRIOR_DF = 0.035, 0.006, 4.0
-# Few pairs can look more alike than their quads allow; a tenth of the prior is as lucky as processes get.
+# A few pairs may agree better than their blocks explain; a tenth of the prior is the smallest credible value.
 MIN_PROCESS_SD = PRIOR_PROCESS_SD / 10
 _GRID = np.geomspace(MIN_PROCESS_SD, 1.0, 160) ** 2  # of σ_p², where it has to be integrated over
-_MIN_DF = 3  # of the quads; the prior counts for 4
+_MIN_DF = 3  # of the blocks; the prior counts for 4
 _POWER = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Standard deviations on the log scale (0.01 is 1 %), and how many pairs and quads they are from.
+    """Standard deviations on the log scale (0.01 is 1 %), and how many pairs and blocks they are from.
 
     `drift` is what the machine's speed, common to both processes of a pair, went up and down by.
     """
@@ -55,7 +55,7 @@ class Noise:
 
     @property
     def is_mostly_prior(self) -> bool:
-        """Return whether it is more what is usual than what was seen."""
+        """Return whether the prior weighs more than the measurements."""
         return self.n_blocks - self.n_pairs < _MIN_DF
 
     def finals_se(self, *, rounds: int, slices: int) -> float:
@@ -63,7 +63,7 @@ class Noise:
         return math.sqrt(2 * (self.process_sd**2 + self.block_sd**2 / slices) / rounds)
 
     def floor(self, *, rounds: int, slices: int) -> float:
-        """Return what A against A stays below in 95 % of finals, as a ratio minus 1: half the interval's width."""
+        """Return the ratio (minus 1) that equal settings stay below in 95 % of finals: half the interval's width."""
         return math.expm1(_critical(rounds) * self.finals_se(rounds=rounds, slices=slices))
 
     def detectable_gain(self, *, rounds: int, slices: int, margin: float) -> float:
@@ -76,7 +76,7 @@ class Noise:
 
 
 PRIOR_NOISE = Noise(block_sd=PRIOR_BLOCK_SD, process_sd=PRIOR_PROCESS_SD, drift=0.0, n_pairs=0, n_blocks=0)
-"""What is believed before anything was measured."""
+"""The prior: used until something has been measured."""
 
 
 def _critical(rounds: int) -> float:
@@ -87,18 +87,18 @@ def _critical(rounds: int) -> float:
 def components(x: Sequence[Array], common: Sequence[float]) -> Noise:
     """Return the noise that pairs of one setting with itself show, in the light of the prior.
 
-    `x` are the log-ratios of each pair's quads, shapes (n_i,), `common` the log rates that both processes of a quad had
-    together, one for each quad. Raises ValueError where there is no pair.
+    `x` are the log-ratios of each pair's blocks, shapes (n_i,), `common` the log rates that both processes of a block
+    had together, one for each block. Raises ValueError where there is no pair.
     """
     if not x:
-        raise ValueError("no pair of A with A to take the noise from")
+        raise ValueError("no calibration pair has a complete block")
     df = sum(len(each) - 1 for each in x)
     inside = sum(float(((each - each.mean()) ** 2).sum()) for each in x)
-    quad = (PRIOR_DF * PRIOR_BLOCK_SD**2 + inside) / (PRIOR_DF + df)
-    between = [(float(each.mean()) ** 2 - quad / len(each)) / 2 for each in x]
+    block_variance = (PRIOR_DF * PRIOR_BLOCK_SD**2 + inside) / (PRIOR_DF + df)
+    between = [(float(each.mean()) ** 2 - block_variance / len(each)) / 2 for each in x]
     process = (PRIOR_DF * PRIOR_PROCESS_SD**2 + sum(between)) / (PRIOR_DF + len(x))
     return Noise(
-        block_sd=math.sqrt(quad),
+        block_sd=math.sqrt(block_variance),
         process_sd=math.sqrt(max(process, MIN_PROCESS_SD**2)),
         drift=float(np.std(common, ddof=1)) if len(common) > 1 else 0.0,
         n_pairs=len(x),
@@ -107,23 +107,23 @@ def components(x: Sequence[Array], common: Sequence[float]) -> Noise:
 
 
 def process_sds(x: Sequence[Sequence[Array]]) -> list[float]:
-    """Return σ_p in studies of one machine and build, of each in the light of all, from the quads of each one's pairs.
+    """Return σ_p in studies of one machine and build, of each estimated together, from the blocks of each one's pairs.
 
-    Two or three pairs of a study tell little of it, and may look more alike than processes are. So
+    Two or three pairs of a study say little about it, and may agree by chance. So
 
-    p(σ_p² | study k) ∝ Π_i N(x̄_i; 0, 2σ_p² + σ_q²/n_i) · scaled inverse χ²(σ_p²; d₀, of mean s_k²)
+    p(σ_p² | study k) ∝ Π_i N(x̄_i; 0, 2σ_p² + σ_w²/n_i) · scaled inverse χ²(σ_p²; d₀, of mean s_k²)
 
     with s_k² from the other studies, in the same way from the prior; and of it E[σ_p²], which would be
-    ((d₀ - 2) s_k² + Σ_i x̄_i²/2) / (d₀ - 2 + pairs) if quads had no noise. Where they have much, pairs count for
-    little. σ_q² is a study's own in the light of all: an error of one sign in all of them would not become smaller with
+    ((d₀ - 2) s_k² + Σ_i x̄_i²/2) / (d₀ - 2 + pairs) if blocks had no noise. Where they have much, pairs count for
+    little. σ_w² is a study's own in the light of all: an error of one sign in all of them would not become smaller with
     their number.
     """
     df = np.array([sum(len(each) - 1 for each in pairs) for pairs in x])
     inside = np.array([sum(float(((each - each.mean()) ** 2).sum()) for each in pairs) for pairs in x])
-    quad = moderated_variances(inside, df) if df.any() else np.full(len(x), PRIOR_BLOCK_SD**2)
-    told = np.array([_log_likelihood(pairs, q) for pairs, q in zip(x, quad, strict=True)])
-    others = _mean(told.sum(axis=0) - told, np.full(len(told), PRIOR_PROCESS_SD**2))
-    return [float(each) for each in np.sqrt(_mean(told, others))]
+    block_variance = moderated_variances(inside, df) if df.any() else np.full(len(x), PRIOR_BLOCK_SD**2)
+    log_likelihoods = np.array([_log_likelihood(pairs, q) for pairs, q in zip(x, block_variance, strict=True)])
+    others = _mean(log_likelihoods.sum(axis=0) - log_likelihoods, np.full(len(log_likelihoods), PRIOR_PROCESS_SD**2))
+    return [float(each) for each in np.sqrt(_mean(log_likelihoods, others))]
 
 
 def _log_likelihood(x: Sequence[Array], block_variance: float) -> Array:

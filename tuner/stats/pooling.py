@@ -1,4 +1,4 @@
-"""Sessions: what several runs, hours or days apart, say together of one setting against the default.
+"""Pool sessions (runs hours or days apart) into one estimate of a setting against the default.
 
 A setting's gain can depend on the state that the machine is in, for minutes or for days: what else is in its caches,
 where its pages lie, what the neighbours of a virtual machine do. One run's interval knows nothing of that. With two
@@ -39,8 +39,8 @@ _DISAGREE = 0.05  # the error of saying that sessions disagree which do not
 class PooledVerdict:
     """What `n` sessions say together.
 
-    `disagree` where they differ by more than their own noise, and not all on one side of the margin: then there is no
-    verdict, and `words` has that of each session.
+    `sessions_disagree` where they differ by more than their own noise, and not all on one side of the margin: then
+    there is no verdict, and `codes` has that of each session.
     """
 
     verdict: Verdict
@@ -79,7 +79,7 @@ def pool(sessions: Sequence[Estimate]) -> Estimate:
 
 
 def _standard_errors(sessions: Sequence[Estimate]) -> Array:
-    """Return s_i, shape (n,): two rounds that agree by luck are no precise session."""
+    """Return s_i, shape (n,): two rounds that agree by chance do not make a precise session."""
     se, df = np.array([max(each.se, 1e-6) for each in sessions]), np.array([each.df for each in sessions])
     return np.asarray(se * stdtrit(df, 0.975) / _Z)
 

@@ -1,4 +1,4 @@
-"""Group-sequential levels: how to look many times without being wrong more often.
+"""Group-sequential levels: how to analyse the data several times without a higher error rate.
 
 Whoever tests at 5 % after each of ten rounds, and stops at the first success, is wrong far more often than in 5 %. So
 each look gets a share of the whole error, and its own, smaller, nominal level.
@@ -52,7 +52,7 @@ def _levels(fractions: tuple[float, ...], alpha: float, rho: float) -> tuple[flo
     t = fractions[-1]
     before = fractions[:-1]
     if not 0.0 < t <= 1.0 or (before and t <= before[-1]):
-        raise ValueError(f"looks at {fractions}: expected increasing shares of the information, up to 1")
+        raise ValueError(f"information fractions {fractions}: expected increasing values above 0 and at most 1")
     spent_alpha = alpha * before[-1] ** rho if before else 0.0
     levels = _levels(before, alpha, rho)
     z = _boundary(alpha * t**rho - spent_alpha, t, before, tuple(float(-ndtri(level / 2)) for level in levels))
@@ -93,7 +93,9 @@ def _normal(x: Array) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlphaSpending:
-    """After which observations it is looked: from the `first` on after each, up to the `planned` last."""
+    """An alpha-spending plan: interim analyses after each observation from the `first_look` to the `planned_looks` last
+    one.
+    """
 
     first_look: int
     planned_looks: int
@@ -103,7 +105,7 @@ class AlphaSpending:
     def level(self, n: int, *, last: bool = False) -> float:
         """Return the level of the interval after `n` observations, 1 - α_k; the `last` look spends all that is left.
 
-        That a look is the last may hang on the clock, not on what was seen.
+        Whether a look is the last may depend on the clock, but not on the data.
         """
         total = max(self.planned_looks, n)
         earlier = [k / total for k in range(self.first_look, n)]

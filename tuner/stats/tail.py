@@ -1,4 +1,4 @@
-"""Tail latency: quantiles of the step, where there are samples enough for them, and whether a limit on p99 holds.
+"""Tail latency: quantiles of the step time, given enough samples, and the test of a limit on p99.
 
 Notation
     n  steps seen;  k  of them longer than a limit

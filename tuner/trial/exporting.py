@@ -127,8 +127,8 @@ def _write(
         reason = failure.message.replace(str(folder / _MODEL), str(workload.path))
         silent = failure.status in (Status.CRASHED, Status.TIMEOUT, Status.OOM)  # it had no word of its own
         raise BadInputError(
-            f"workload '{workload.name}' cannot be used: {reason}",
-            failure.hint or f"mend {workload.path}",
+            f"cannot use workload '{workload.name}': {reason}",
+            failure.hint or f"fix {workload.path}",
             log=failure.log[-_LOG_CHARS:] if silent else failure.frames,
         ) from failure
     finally:

@@ -42,7 +42,7 @@ class ForkLauncher:
     """Forks trials from one server for each set of early variables; falls back to fresh interpreters, saying so."""
 
     def __init__(self, target: Target, *, notify: Callable[[str], None]) -> None:
-        """`told` is called with one line when something has to be said: a fallback, a restart."""
+        """`notify` is called with one line when something has to be said: a fallback, a restart."""
         self._target = target
         self._notify = notify
         self._fresh = FreshLauncher(target=target)
@@ -71,7 +71,7 @@ class ForkLauncher:
                 self._remove_dead(early, server)
 
     def drift_probe(self) -> ChildProcess:
-        """Start the canary, in an interpreter of its own."""
+        """Start the drift probe, in an interpreter of its own."""
         return self._fresh.drift_probe()
 
     def now(self) -> float:
@@ -133,10 +133,10 @@ class ForkLauncher:
         log = server.close()
         if early in self._restarted:
             raise TunerError(
-                "the fork server died twice", "run with --launcher fresh; the end of its log:\n" + log[-2000:]
+                "the fork server crashed twice", "run with --launcher fresh; end of its log:\n" + log[-2000:]
             )
         self._restarted.add(early)
-        self._notify(f"the fork server died ({server.end()}) and is started again")
+        self._notify(f"the fork server crashed ({server.end()}); starting it again")
 
     def _notify_once(self, line: str) -> None:
         if line not in self._refusals:
@@ -164,7 +164,9 @@ class Server:
             )
         except OSError as error:
             self._channel.close()
-            raise TunerError(f"cannot start a fork server: {error}", "free memory or processes") from error
+            raise TunerError(
+                f"cannot start a fork server: {error}", "free some memory, or stop other processes"
+            ) from error
         finally:
             theirs.close()
         self.pid = self._process.pid
@@ -174,7 +176,7 @@ class Server:
         """Ask for a fork; raises ServerLost where nobody is there to ask."""
         message = json.dumps(request).encode()
         if len(message) > _MAX_MESSAGE_BYTES:
-            raise TunerError(f"a request of {len(message)} bytes is too long", "shorten the variables of the setting")
+            raise TunerError(f"the setting is too long ({len(message)} bytes)", "use shorter values")
         try:
             socket.send_fds(self._channel, [message], list(ends))
         except (BrokenPipeError, ConnectionError) as error:
@@ -223,8 +225,8 @@ class Server:
         if not message and ready and self.ended() and (self._process.returncode or 0) < 0:
             raise ServerLost
         if not message:
-            last = (self.close().strip().splitlines() or ["it said nothing"])[-1]
-            return f"the fork server did not come up: {last[:200]}"
+            last = (self.close().strip().splitlines() or ["no output"])[-1]
+            return f"the fork server did not start: {last[:200]}"
         hello = json.loads(message)
         refused: str | None = hello["refused"]
         return refused

@@ -53,7 +53,7 @@ class FreshLauncher:
         )
 
     def drift_probe(self) -> ChildProcess:
-        """Start the canary in a fresh interpreter."""
+        """Start the drift probe in a fresh interpreter."""
         target = self.target
         spec = {"do": "drift_probe", "workload": "", "device": str(target.device)}
         return ChildProcess(interpreter(target.python, target.base_env, spec), target.deadline_s)

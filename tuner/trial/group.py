@@ -41,7 +41,7 @@ def launch(start: Callable[[], Member], n: int) -> Process:
     members: list[Member] = []
     try:
         for _ in range(n):
-            members.append(start())  # noqa: PERF401  # what has started has to be known when the next one fails
+            members.append(start())  # noqa: PERF401  # started processes must be known if the next start fails
     except BaseException:
         for member in members:
             member.close()

@@ -59,9 +59,9 @@ class Launcher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What every process of a study has in common.
+    """The properties that all processes of a study share.
 
-    `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `applied` tells why a
+    `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `audit_failure` tells why a
     setting, deployed so, does not hold in a process that is ready, None if it does. `framework` is the folder of the
     framework's own part, `device` the file of the device's, and `is_early` tells which variables a process has to begin
     with.
@@ -115,7 +115,10 @@ def start_together(
     try:
         for at in range(0, len(requests), parallel):
             group = requests[at : at + parallel]
-            for setting, deployment in group:  # one by one: what is launched has to be known when the next one fails
+            for (
+                setting,
+                deployment,
+            ) in group:  # one by one, so that launched processes can be closed if the next launch fails
                 launched.append(launcher.launch(setting, deployment))
             started += [_await(setting, process) for (setting, _), process in zip(group, launched[at:], strict=True)]
     except BaseException:

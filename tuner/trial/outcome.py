@@ -52,7 +52,7 @@ class Slice:
 
     @property
     def latency_samples_s(self) -> tuple[float, ...]:
-        """Return the steps that did not follow a pause: all but the first, where there are enough to do without it.
+        """Return the step times without the first step after a pause, if there are enough steps.
 
         The process was stopped before its turn, and what waking up costs is no latency of the model.
         """
@@ -84,7 +84,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyReport:
-    """What a process told when it was ready: the cost of each phase (s), its warm-up, its effective state."""
+    """The `ready` report of a process: the duration of each phase (s), its warm-up, and its effective state."""
 
     import_s: float
     context_s: float

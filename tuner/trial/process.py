@@ -57,7 +57,9 @@ def guarded(
     inherited_fds: Sequence[int] = (),
     folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a guard that starts `command` in `folder`; of the ends the command gets `told`, besides its log."""
+    """Start a guard that starts `command` in `folder`; of the ends the command gets `inherited_fds`, besides its
+    log.
+    """
     guard = [sys.executable, "-I", "-S", *boot_arguments(CHILD, "guard"), str(ends.lifeline), str(ends.status)]
     return subprocess.Popen(
         [*guard, *command],
@@ -120,7 +122,7 @@ class ChildProcess:
         except TrialFailure as failure:
             self._close_ends(self._lifeline)
             raise GuardLost(
-                f"cannot start a process: {failure.message}", "the limit on processes or on memory may be reached"
+                f"cannot start a process: {failure.message}", "a limit on processes or memory may have been reached"
             ) from failure
         except BaseException:
             self._close_ends(self._lifeline)
@@ -184,19 +186,19 @@ class ChildProcess:
             report: dict[str, Any] = json.loads(line)
             actual_kind = report["report"]
         except (ValueError, KeyError, TypeError):
-            raise self._failure(Status.FAILED, f"the process reported {line[:80]!r}, which is no report") from None
+            raise self._failure(Status.FAILED, f"the process sent an invalid report: {line[:80]!r}") from None
         if actual_kind == "failure":
             details = {"frames": report.get("frames", ""), "hint": report.get("advice", "")}
             raise self._failure(Status(report["kind"]), report["message"], **details)
         if actual_kind != kind:
-            raise self._failure(Status.FAILED, f"the process reported '{actual_kind}' where '{kind}' was due")
+            raise self._failure(Status.FAILED, f"the process reported '{actual_kind}' instead of '{kind}'")
         return report
 
     def finish(self) -> ExitStatus:
         """Wait until the process ends by itself, before its deadline; raises TrialFailure where it fails."""
         left_s = self._launched_s + self._deadline_s - time.monotonic()
         if not select.select([self._status], [], [], max(0.0, left_s))[0]:
-            raise self._failure(Status.TIMEOUT, f"it did not end within {self._deadline_s:g} s")
+            raise self._failure(Status.TIMEOUT, f"still running after {self._deadline_s:g} s")
         ended = self.close()
         if ended.returncode != 0:
             raise self._ended()
@@ -273,7 +275,7 @@ class ChildProcess:
                 os.kill(self.guard_pid, signal.SIGKILL)
             byte = os.read(self._status, 1) if ready else b""
             if not byte:
-                raise TrialFailure(Status.CRASHED, "the guard of the process is gone")
+                raise TrialFailure(Status.CRASHED, "the guard process ended unexpectedly")
             line += byte
         status: dict[str, Any] = json.loads(line)
         return status

@@ -1,4 +1,4 @@
-"""Runs of a command: every slice is one whole run, or as many as fill its time, and what it printed.
+"""Run a command as a trial: each slice is one run of it, or as many runs as fit, and the numbers that it prints.
 
 Nothing of a command lives between two slices, so that a pair of commands is runs in turn. Drift is taken out as far as
 it is slower than a run.
@@ -41,8 +41,10 @@ class CommandLauncher:
             self.typical_run = process.slice(0.0)
         except TrialFailure as failure:
             raise BadInputError(
-                f"the command cannot be measured: {failure.message}",
-                "give a longer --trial-timeout" if failure.status is Status.TIMEOUT else "mend it, or --metric-regex",
+                f"cannot measure the command: {failure.message}",
+                "give a longer --trial-timeout"
+                if failure.status is Status.TIMEOUT
+                else "fix the command, or --metric-regex",
                 log=failure.log[-2000:],
             ) from failure
         finally:
@@ -57,8 +59,8 @@ class CommandLauncher:
         return CommandProcess(self, words, self.base_env | dict(deployment.env))
 
     def drift_probe(self) -> CommandProcess:
-        """Raise TunerError: what does not live between slices needs no memory then."""
-        raise TunerError("a command has no canary", "this is a defect of tftune")
+        """Raise TunerError: a command uses no memory between slices, so it never needs a drift probe."""
+        raise TunerError("a command has no canary", "this is a bug in tftune, please report it")
 
     def now(self) -> float:
         """Return the monotonic clock."""
@@ -88,7 +90,9 @@ class CommandProcess:
 
     def set_batch_size(self, batch_size: int) -> ReadyReport:
         """Raise TunerError: a command gets its batch size among its words, when it starts."""
-        raise TunerError(f"a command cannot go on with batch size {batch_size}", "this is a defect of tftune")
+        raise TunerError(
+            f"a command cannot go on with batch size {batch_size}", "this is a bug in tftune, please report it"
+        )
 
     @property
     def peak_memory_bytes(self) -> int | None:

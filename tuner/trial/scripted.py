@@ -1,4 +1,4 @@
-"""A machine that is a formula: processes without TensorFlow and time without waiting.
+"""A simulated machine for tests and demonstrations: no framework, no waiting.
 
 It stands in for a real launcher where the logic around trials is tested or shown; real runs never touch it.
 """
@@ -20,9 +20,9 @@ from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFai
 class ScriptedLauncher:
     """Processes whose rate is `rate(setting)` items/s, times lognormal noise of standard deviation `noise`.
 
-    Besides its slices' noise each process is luckier or unluckier than its like (`process_noise`), and the whole
-    machine drifts by a sine of amplitude `drift` and period `drift_period_s`. `failures` says how a setting ends,
-    `outputs` what it computes, `scatter` by how much more than others its processes differ.
+    Besides the noise of slices, processes of one setting differ by `process_noise`, and the whole machine drifts by a
+    sine of amplitude `drift` and period `drift_period_s`. `failures` says how a setting ends, `outputs` what it
+    computes, `scatter` by how much more than others its processes differ.
     """
 
     rate: Callable[[Setting], float]

@@ -47,15 +47,15 @@ class Command:
         """Return the numbers that the pattern finds, in their order; raises NoNumberError."""
         matches = re.findall(self.pattern, output, re.MULTILINE)
         if not matches:
-            raise NoNumberError(f"nothing that it printed matches '{self.pattern}'")
+            raise NoNumberError(f"no line of its output matches '{self.pattern}'")
         numbers = []
         for text in matches:
             try:
                 number = float(text)
             except ValueError:
-                raise NoNumberError(f"'{self.pattern}' found '{text[:80]}', which is no number") from None
+                raise NoNumberError(f"'{self.pattern}' matched '{text[:80]}', which is not a number") from None
             if not 0 < number < math.inf:
-                raise NoNumberError(f"'{self.pattern}' found {text}; expected finite numbers above 0")
+                raise NoNumberError(f"'{self.pattern}' matched {text}; expected finite numbers above 0")
             numbers.append(number)
         return tuple(numbers)
 
@@ -76,19 +76,22 @@ def command(words: Sequence[str], pattern: str | None, *, minimize: bool) -> Com
     """Return the command of the words after `--`; raises BadInputError where the pattern is none."""
     if pattern is None:
         raise BadInputError(
-            f"several words ({shlex.join(words)}) without --metric-regex",
-            "give one workload; of a command say where its number stands, e.g. --metric-regex 'images/sec: ([0-9.]+)'",
+            f"more than one workload given: {shlex.join(words)}",
+            "give one; to measure a command, add a pattern for its number, e.g. --metric-regex 'images/sec: ([0-9.]+)'",
         )
     if not words:
         raise BadInputError("--metric-regex without a command", "put the command last, after --")
     if shutil.which(words[0]) is None:
-        raise BadInputError(f"no command '{words[0]}' that can be run", "check its spelling, its x bit, or the PATH")
+        raise BadInputError(
+            f"command '{words[0]}' not found, or not executable", "check its spelling, its permissions and PATH"
+        )
     try:
         n_groups = re.compile(pattern).groups
     except re.error as error:
         raise BadInputError(f"--metric-regex '{pattern}': {error}", "expected a regular expression") from None
     if n_groups > 1:
         raise BadInputError(
-            f"--metric-regex '{pattern}' has {n_groups} groups", "expected one, around the number; (?:…) is no group"
+            f"--metric-regex '{pattern}' has {n_groups} groups",
+            "expected one group around the number; write other parentheses as (?:…)",
         )
     return Command(words=tuple(words), pattern=pattern, minimize=minimize)

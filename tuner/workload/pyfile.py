@@ -72,9 +72,9 @@ def read(path: Path) -> PythonFile:
             raise BadInputError(f"{path}: no function takes the parameter {name} of PARAMS", form)
     modes = _modes(path, constants.get("MODES", (INFERENCE,)))
     if TRAINING in modes and not {"training", "LOSS"} & bound:
-        raise BadInputError(f"{path} names the mode training and has neither LOSS nor training()", form)
+        raise BadInputError(f"{path} lists the mode training, but defines neither LOSS nor training()", form)
     if TRAINING in modes and "targets" not in bound:
-        raise BadInputError(f"{path} names the mode training and defines no function targets()", form)
+        raise BadInputError(f"{path} lists the mode training, but defines no function targets()", form)
     batch_size = constants.get("BATCH_SIZE", 1)
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
         raise BadInputError(f"{path}: BATCH_SIZE is {batch_size!r}, expected a whole number of at least 1")
@@ -94,15 +94,15 @@ def _parse(path: Path) -> ast.Module:
         return ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
         line = f", line {error.lineno}" if error.lineno else ""
-        raise BadInputError(f"{path}{line}: {error.msg}", "a workload file is valid Python") from error
+        raise BadInputError(f"{path}{line}: {error.msg}", "a workload file must be valid Python") from error
     except (OSError, ValueError, MemoryError, RecursionError) as error:
-        raise BadInputError(f"{path} cannot be read: {error}", "a workload file is Python source") from error
+        raise BadInputError(f"{path} cannot be read: {error}", "a workload file must be Python source") from error
 
 
 def _params(path: Path, value: object) -> dict[str, Any]:
     kinds = (bool, int, float, str)
     if not isinstance(value, dict) or not all(isinstance(k, str) and isinstance(v, kinds) for k, v in value.items()):
-        raise BadInputError(f"{path}: PARAMS is {value!r}", "expected names with numbers, texts or truth values")
+        raise BadInputError(f"{path}: PARAMS is {value!r}", "expected a dict of names to numbers, strings or booleans")
     return value
 
 

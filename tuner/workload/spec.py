@@ -1,4 +1,4 @@
-"""How a workload is asked for: the texts of the options as they were typed, and what each of them means."""
+"""The workload specification: the options that name a workload, as typed, and their parsing."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
         if not separator or not name:
             raise BadInputError(f"{option} {text}", f"expected NAME=VALUE, e.g. {option} {example}")
         if name in pairs:
-            raise BadInputError(f"{option} {name} is given twice, {pairs[name]} and {value}", "keep one of them")
+            raise BadInputError(
+                f"{option} {name} has no value is given twice, {pairs[name]} and {value}", "keep one of them"
+            )
         pairs[name] = value
     return pairs
 
@@ -109,5 +111,5 @@ def _range(name: str, text: str) -> list[int]:
     except ValueError:
         bounds = [0, 0]
     if bounds[0] >= bounds[1]:
-        raise BadInputError(f"--input-range {name} is '{text}'", "expected e.g. 0:30522, the end left out")
+        raise BadInputError(f"--input-range {name} is '{text}'", "expected LOW:HIGH with HIGH excluded, e.g. 0:30522")
     return bounds

@@ -108,7 +108,7 @@ def find(spec: WorkloadSpec, suffixes: Mapping[str, str] = MappingProxyType({}))
         raise unknown_name("execution", spec.execution, list(Execution)) from None
     if spec.metric_regex is not None or len(spec.words) != 1:
         return _command(spec, execution)
-    spec.reject_options("--minimize", kind="a model, whose rate is measured")
+    spec.reject_options("--minimize", kind="a model")
     name, path = spec.words[0], Path(spec.words[0])
     if name not in names() and os.path.isdir(path):  # noqa: PTH112  # pathlib's raises where a folder may not be entered
         return _saved_model(path, spec, execution)
@@ -129,7 +129,9 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
     if path.name == _MODEL:
         raise BadInputError(f"{name} is part of a SavedModel", f"give its folder, {path.parent}")
     if path.suffix != ".py":
-        raise BadInputError(f"{name} is no Python file", "if it is a command, put it after -- and give --metric-regex")
+        raise BadInputError(
+            f"{name} is not a Python file", "to measure a command, put it after -- and give --metric-regex"
+        )
     file = pyfile.read(path)
     if spec.mode not in file.modes:
         raise NoModeError(f"{path.stem} has no mode '{spec.mode}'", f"known: {', '.join(file.modes)}")
@@ -165,7 +167,7 @@ def _saved_model(path: Path, spec: WorkloadSpec, execution: Execution) -> Worklo
         suggestion = f", such as {near[-1].parent}" if near else ""
         raise BadInputError(f"{path} is a folder without {_MODEL}", f"give the folder of a SavedModel{suggestion}")
     if execution is Execution.EAGER:
-        raise BadInputError("--execution eager of a SavedModel, which is a graph", "use graph or xla")
+        raise BadInputError("--execution eager does not work for a SavedModel, which is a graph", "use graph or xla")
     files = sorted(file for file in path.rglob("*") if file.is_file())
     return _model_workload(path, Kind.SAVED_MODEL, spec, execution, files, "a SavedModel")
 
@@ -176,7 +178,9 @@ def _model_workload(
     """Return the workload of a model that was found, not written for this."""
     spec.reject_options("--param", kind=description)
     if spec.mode != INFERENCE:
-        raise NoModeError(f"{path} has no mode '{spec.mode}'", f"known: {INFERENCE}; a Python file can train it")
+        raise NoModeError(
+            f"{path} has no mode '{spec.mode}'", f"known: {INFERENCE}; to train, write a Python workload file"
+        )
     shapes, ranges = options.shapes(spec.input_shapes), options.ranges(spec.input_ranges)
     return Workload(
         name=spec.name or path.resolve().name.removesuffix(path.suffix),
@@ -226,6 +230,6 @@ def _contents(files: Iterable[Path], folder: Path) -> str:
             with file.open("rb") as content:
                 mark.update(hashlib.file_digest(content, "sha256").digest())
         except OSError as error:
-            raise BadInputError(f"{file} cannot be read: {error.strerror}", "a workload has to be readable") from error
+            raise BadInputError(f"{file} cannot be read: {error.strerror}", "check its permissions") from error
         mark.update(os.path.relpath(file, folder).encode())
     return mark.hexdigest()

@@ -66,7 +66,7 @@ class CommandBuild:
     id: str = "command"
     title: str = "a command"
     version: str = ""
-    fork_refusal: str | None = "a command is executed"
+    fork_refusal: str | None = "commands are not forked"
 
     @property
     def observations(self) -> list[Observation]:
@@ -89,7 +89,7 @@ class CommandFramework(framework.Framework):
         Baseline(name="command-default", source="the program as it is: nothing is set", rule=lambda _: {}),
         Baseline(
             name="openmp-cores",
-            source="common advice for OpenMP programs: a thread for each core that can be used, neighbours together",
+            source="common advice for OpenMP programs: one thread per usable core, neighbours next to each other",
             rule=lambda machine: {"openmp_threads": machine.usable_cores, "openmp_binding": _CLOSE},
         ),
     )
@@ -104,14 +104,14 @@ class CommandFramework(framework.Framework):
 
     def build_lines(self, build: Mapping[str, Any]) -> list[str]:
         """Return that nothing is known."""
-        return ["a command: whether a variable takes effect in it cannot be seen"]
+        return ["command: tftune cannot see whether a variable takes effect"]
 
     def check_workload(self, workload: Workload) -> None:
         """Raise BadInputError for anything but a command."""
         if workload.command is None:
             raise BadInputError(
-                f"--framework command with {workload.name}, which is a model",
-                "give a command after -- and --metric-regex, or leave --framework out",
+                f"--framework command cannot run the model {workload.name}",
+                "give a command after -- and --metric-regex, or omit --framework",
             )
 
     def initial_design(self, space: Space) -> list[Setting]:

@@ -31,6 +31,6 @@ def pool(name: str) -> Audit:
         expected_threads = int(case.values["intra_op_num_threads"]) - 1
         if case.values["execution_mode"] == "parallel":
             expected_threads += int(case.values["inter_op_num_threads"]) - 1
-        return created == expected_threads, f"{evidence}, and it started {created} threads"
+        return created == expected_threads, f"{evidence}; it started {created} threads"
 
     return judge

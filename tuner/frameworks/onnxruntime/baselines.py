@@ -18,12 +18,12 @@ def _parallel(machine: Machine) -> dict[str, Value]:
 BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name="ort-default",
-        source="ONNX Runtime documentation, Thread management: one thread a physical core, each bound to its own",
+        source="ONNX Runtime documentation, Thread management: one thread per physical core, each bound to its core",
         rule=lambda _: {},
     ),
     Baseline(
         name="ort-explicit",
-        source="ONNX Runtime documentation, Thread management: as many threads as cores can be used, set outright",
+        source="ONNX Runtime documentation, Thread management: one thread per usable core, set explicitly",
         rule=lambda machine: {"intra_op_num_threads": machine.usable_cores},
         at_best_batch=True,
     ),

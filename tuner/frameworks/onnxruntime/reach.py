@@ -14,7 +14,7 @@ _SPUN_S = 0.01
 
 
 def _threads(value: str, low: Observation, high: Observation) -> Reach:
-    created = f"2 and {value}: a session starts {low['created']} and {high['created']} threads"
+    created = f"with 2 and {value}, a session starts {low['created']} and {high['created']} threads"
     return Reach(answer=high["created"] - low["created"] == int(value) - 2, evidence=created)
 
 
@@ -25,7 +25,7 @@ def _mode(value: str, low: Observation, high: Observation) -> Reach:
 
 def _spinning(_: str, low: Observation, high: Observation) -> Reach:
     asleep, awake = low["idle_cpu_s"], high["idle_cpu_s"]
-    evidence = f"off and on: idle threads took {1000 * asleep:.0f} and {1000 * awake:.0f} ms of CPU time"
+    evidence = f"with spinning off and on, idle threads used {1000 * asleep:.0f} and {1000 * awake:.0f} ms of CPU time"
     # On a machine that is busy otherwise, threads may not have come to it.
     return Reach(answer=True if asleep < _SPUN_S < awake else None, evidence=evidence)
 

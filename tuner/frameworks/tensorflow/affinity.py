@@ -106,7 +106,7 @@ def why_unbindable(build: TensorFlowBuild) -> str | None:
     if library is None:
         return None
     refused = rejections(bind(Path(library), {"KMP_AFFINITY": "granularity=fine,compact"}, n_threads=1).warnings)
-    return f"the OpenMP library binds no threads here: {refused[0]}" if refused else None
+    return f"the OpenMP library cannot bind threads here: {refused[0]}" if refused else None
 
 
 def check(build: TensorFlowBuild, settings: Sequence[Setting]) -> None:
@@ -118,7 +118,7 @@ def check(build: TensorFlowBuild, settings: Sequence[Setting]) -> None:
         candidates = [values for setting in settings if name in (values := setting.to_dict())]
         for value, cpus in dict.fromkeys((str(values[name]), values.get("cpus")) for values in candidates):
             bound = bind(Path(library), {name.upper(): value}, n_threads=2, cpus=None if cpus is None else str(cpus))
-            _raise_if_rejected(bound, name, f"{name}={value} is refused by {library}")
+            _raise_if_rejected(bound, name, f"{library} rejects {name}={value}")
 
 
 def _raise_if_rejected(bound: Binding, name: str, problem: str) -> None:
@@ -136,7 +136,9 @@ def thread_binding(value: str, machine: Machine, *, n_threads: int) -> tuple[Pat
     AFFINITY.parse("kmp_affinity", value, machine)
     library = intel_openmp()
     if library is None:
-        raise BadInputError("the intel-openmp package is not installed", "it is there for x86-64 only")
+        raise BadInputError(
+            "the intel-openmp package is not installed", "pip install intel-openmp (available for x86-64 only)"
+        )
     bound = bind(library, {"KMP_AFFINITY": value}, n_threads=n_threads)
     _raise_if_rejected(bound, "kmp_affinity", f"KMP_AFFINITY={value} is refused by {library.name}")
     return library, bound

@@ -23,15 +23,15 @@ def pool(name: str, variable: str) -> Audit:
     def judge(case: AuditCase) -> AuditAnswer:
         set_by_workload, shape = case.effective["getters"][name], case.build.pools
         if set_by_workload and set_by_workload != case.values[name]:
-            return False, f"the workload itself sets {set_by_workload} threads, so that {variable} has no effect"
+            return False, f"the workload itself sets {set_by_workload} threads, so {variable} has no effect"
         if shape is None:
-            return None, "the threads of this TensorFlow's pools cannot be told apart"
+            return None, "tftune cannot distinguish the thread pools of this TensorFlow"
         created = case.effective["context"]["created"]
         if shape.inter_name is not None and name == "inter_op":
             inter = _threads(case).get(shape.inter_name, 0)
             return inter == case.values[name], f"{inter} threads named {shape.inter_name}"
         if created is None:
-            return None, "the workload starts threads of its own"
+            return None, "the workload starts threads of its own, so the pool cannot be counted"
         if shape.inter_name is not None:
             intra = created - shape.others - _threads(case).get(shape.inter_name, 0)
             return intra == case.values[name], f"{intra} threads in the pool"
@@ -49,7 +49,7 @@ def openmp_number(name: str, variable: str) -> Audit:
             return False, "no OpenMP library is loaded"
         printed = case.effective["openmp"]["settings"].get(variable)
         if printed is None:
-            return None, "the OpenMP library does not tell"
+            return None, "the OpenMP library does not report it"
         number = re.match(r"\d+", printed)
         applied = number is not None and int(number[0]) == case.values[name]
         return applied, f"the OpenMP library says {variable}={printed}"
@@ -90,7 +90,7 @@ def onednn(case: AuditCase) -> AuditAnswer:
     """Judge oneDNN by what TensorFlow says."""
     is_on = case.effective["onednn"]
     if is_on is None:
-        return None, "this TensorFlow does not tell"
+        return None, "this TensorFlow does not report it"
     return is_on == bool(case.values["onednn"]), f"TensorFlow says oneDNN is {'on' if is_on else 'off'}"
 
 
@@ -98,7 +98,7 @@ def xla(case: AuditCase) -> AuditAnswer:
     """Judge XLA by its own log."""
     if case.effective["xla"]:
         return True, "XLA compiled a cluster"
-    return None, "XLA compiled nothing, or did not tell"
+    return None, "XLA compiled nothing, or did not log it"
 
 
 def _places(places: frozenset[tuple[int, ...]] | set[tuple[int, ...]]) -> str:

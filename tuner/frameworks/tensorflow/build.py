@@ -132,7 +132,7 @@ class TensorFlowBuild:
     @property
     def fork_refusal(self) -> str | None:
         """Return why its processes cannot be forked from one that has imported it, None if they can."""
-        return "GNU's OpenMP library reads its variables when loaded" if self.gnu_openmp else None
+        return "GNU's OpenMP library reads its variables only when it is loaded" if self.gnu_openmp else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the build as plain data."""
@@ -237,5 +237,5 @@ def _why(runtime: str, enabled: bool | None, switches: Mapping[str, str], flags:
     if onednn_flags and runtime:
         return Reason.FLAG, f"on by default on a CPU with {onednn_flags[0]}"
     if onednn_flags:
-        return Reason.UNUSED, f"{onednn_flags[0]} would turn it on, but no operator used it"
+        return Reason.UNUSED, f"{onednn_flags[0]} should turn it on, but no operator used it"
     return (Reason.BUILD, "on in this build") if runtime else (Reason.NO_FLAG, _OFF_BY_DEFAULT)

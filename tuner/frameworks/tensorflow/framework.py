@@ -74,7 +74,7 @@ class TensorFlow(framework.Framework):
         """Return that oneDNN is off and could be on, where the space does not ask about it: it may decide most."""
         if "onednn" in knobs or not is_off_by_default(build):
             return []
-        return ["oneDNN is off by default here, and this space does not ask about it: --space threads does"]
+        return ["oneDNN is off by default on this CPU, and this search space does not tune it (--space threads does)"]
 
     def export_key(self, workload: Workload, build: framework.Build) -> list[object]:
         """Return what an export depends on: of a SavedModel it is a link, so that a copy elsewhere is another one."""
@@ -104,7 +104,7 @@ class TensorFlow(framework.Framework):
         return design.design(space)
 
     def fixed_while_proving(self, knob: str) -> dict[str, Value]:
-        """Return one operator at a time: two that share two CPUs by luck would hide what another knob does."""
+        """Return one operator at a time: two that happen to share two CPUs would hide what another knob does."""
         return {} if knob == "inter_op" else {"inter_op": 1}
 
 

@@ -40,7 +40,7 @@ def _no_kmp(build: TensorFlowBuild) -> str | None:
     """Return why a KMP variable does nothing: only the OpenMP libraries of Intel and LLVM read them."""
     reason = _no_openmp(build)
     if reason is None and build.gnu_openmp:
-        return f"{build.openmp_library} is GNU's OpenMP library, which reads no KMP variable"
+        return f"{build.openmp_library} is GNU's OpenMP library, which does not read KMP variables"
     return reason
 
 
@@ -50,7 +50,7 @@ def _no_onednn(build: TensorFlowBuild) -> str | None:
 
 def _onednn_is_fixed(build: TensorFlowBuild) -> str | None:
     if build.onednn_runtime == "openmp":
-        return "without oneDNN the OpenMP knobs of this build would do nothing"
+        return "without oneDNN, the OpenMP knobs of this build would have no effect"
     return None
 
 
@@ -141,7 +141,7 @@ _ALL = (
     Knob(
         name="kmp_blocktime",
         meaning="milliseconds an OpenMP thread spins before it sleeps",
-        values=Numbers(minimum=0, octaves=4.0),  # 0, 1, 30 and 200 ms are about one step apart
+        values=Numbers(minimum=0, octaves=4.0),  # 0, 1, 30 and 200 ms are about one step apart on this scale
         carrier=Variable(reach.KMP_BLOCKTIME.name),
         inactive_reason=_no_kmp,
         default=lambda machine, build, _: _own("kmp_blocktime", machine, build),

@@ -63,7 +63,7 @@ def _on_openmp(observation: Observation) -> bool:
 
 def _pool(value: str, low: Observation, high: Observation) -> Reach:
     more = high["created"] - low["created"]
-    evidence = f"1 and {value}: TensorFlow's context starts {low['created']} and {high['created']} threads"
+    evidence = f"with 1 and {value}, TensorFlow's context starts {low['created']} and {high['created']} threads"
     return Reach(answer=None if more not in (0, _CONTRAST) else more == _CONTRAST, evidence=evidence)
 
 

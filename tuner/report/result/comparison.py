@@ -26,7 +26,7 @@ class SideResult(Applied, frozen=True, kw_only=True):
 
 
 class ComparisonResult(Document, frozen=True, kw_only=True):
-    """Setting b against setting a; `word` is the JSON's `verdict`, `reason` why it is undecided, if it is."""
+    """Setting b against setting a; `code` is the JSON's `verdict`, `reason` why it is undecided, if it is."""
 
     a: Values
     b: Values

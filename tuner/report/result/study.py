@@ -33,7 +33,7 @@ class WarningResult(Struct, frozen=True, kw_only=True):
 
 
 class VerdictResult(Struct, frozen=True, kw_only=True):
-    """A speed-up with its interval, null where nothing can be said; `word` is the JSON's `verdict`."""
+    """A speed-up with its interval, null where nothing can be said; `code` is the JSON's `verdict`."""
 
     speedup: float | None
     low: float | None
@@ -110,7 +110,7 @@ class TrialResult(Struct, frozen=True, kw_only=True):
     baselines: tuple[str, ...]
     status: Status
     pruned: bool
-    """Whether it was given up as hopeless."""
+    """Whether it was stopped early because it is clearly slower."""
     message: str
     ratio: float | None
     low: float | None
@@ -131,7 +131,9 @@ class TrialResult(Struct, frozen=True, kw_only=True):
 
 
 class CountsResult(Struct, frozen=True, kw_only=True):
-    """How many trials ended how: `ok` went to their end, `pruned` were given up; `kinds` are those of the failed."""
+    """How many trials ended how: `ok` went to their end, `pruned` were stopped early; `kinds` are those of the
+    failed.
+    """
 
     ok: int
     failed: int
@@ -169,7 +171,7 @@ class AdviceResult(Applied, frozen=True, kw_only=True):
 
 
 class RecommendedResult(AdviceResult, frozen=True, kw_only=True):
-    """What to use, and why; `alike` are those that cannot be told apart from the fastest.
+    """What to use, and why; `alike` are those that are tied with the fastest.
 
     `gain` is null for the default; `together` is what all sessions of what was tried say, the gain among them.
     """

@@ -24,9 +24,7 @@ def load() -> Any:
 def refusal() -> Optional[str]:
     """Return why forked workers would not be what fresh ones are, or None if they are."""
     created = fork.in_a_fork(lambda: session.observe({"intra_op_num_threads": str(N_THREADS)})["created"])
-    return (
-        None if created == N_THREADS - 1 else "a session of a forked process does not start the threads that it is to"
-    )
+    return None if created == N_THREADS - 1 else "in a forked process, a session does not start all of its threads"
 
 
 def export(spec: Report) -> None:

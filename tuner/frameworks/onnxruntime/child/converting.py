@@ -20,7 +20,7 @@ def convert(spec: Dict[str, Any], path: str) -> None:
         import tf2onnx
     except ImportError as error:
         raise WorkloadError(
-            "it has to be converted by tf2onnx, which cannot be imported (%s)" % error,
+            "it must be converted with tf2onnx, which cannot be imported (%s)" % error,
             "install it in that environment: python -m pip install tf2onnx",
         ) from error
     import tensorflow as tf

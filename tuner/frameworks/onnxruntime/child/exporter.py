@@ -43,7 +43,7 @@ def loaded(path: str) -> Any:
     except Exception as error:
         unknown = UNKNOWN_OPERATOR.search(str(error))
         if unknown:
-            message = "it has the operator %s, which ONNX Runtime cannot run on the CPU" % (unknown[1] or unknown[2])
+            message = "ONNX Runtime cannot run its operator %s on the CPU" % (unknown[1] or unknown[2])
         else:
             message = "ONNX Runtime cannot load it: %s" % str(error).split(" : ")[-1]  # after its codes
         raise WorkloadError(message, "use another model, or a framework that runs it") from error
@@ -56,7 +56,8 @@ def inputs_of(loaded_session: Any) -> List[Report]:
         kind = each.type.partition("(")[2].rstrip(")")
         if kind not in DTYPES:
             raise WorkloadError(
-                "its input '%s' is %s" % (each.name, each.type), "expected tensors of %s" % ", ".join(sorted(DTYPES))
+                "its input '%s' has the unsupported type %s" % (each.name, each.type),
+                "expected tensors of %s" % ", ".join(sorted(DTYPES)),
             )
         shape = [n if isinstance(n, int) else None for n in each.shape]
         described.append({"name": each.name, "dtype": DTYPES[kind], "shape": shape})

@@ -24,7 +24,7 @@ def refusal() -> Optional[str]:
     """
     reason = facts.fork_refusal()
     if reason is None and not fork.in_a_fork(threads_of_a_context):
-        reason = "a forked process creates no context of its own"
+        reason = "a forked process cannot create its own context"
     return reason
 
 

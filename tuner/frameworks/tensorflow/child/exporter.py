@@ -56,7 +56,7 @@ def save(spec: Report, described: list[Report], call: Callable[..., Any], owner:
             tf.saved_model.save(module, spec["folder"], signatures={spec["mode"]: function})
         except AssertionError:
             raise WorkloadError(
-                "the model uses a table or the like that cannot be saved with it",
+                "the model uses an object that cannot be saved with it, such as a lookup table",
                 "make it an attribute of the model, or of a tf.Module that build() returns",
             ) from None
     return function

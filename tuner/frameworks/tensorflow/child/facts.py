@@ -15,9 +15,9 @@ def fork_refusal() -> Optional[str]:
 
         current = context._context
     except (ImportError, AttributeError) as error:
-        return "this TensorFlow does not tell whether its context is live (%s)" % error
+        return "cannot tell whether this TensorFlow has created its context (%s)" % error
     if current is not None and getattr(current, "_initialized", True):
-        return "importing TensorFlow there already creates its context"
+        return "importing this TensorFlow already creates its context"
     if any("/libcuda.so" in path for path in effective.mapped()):
         return "importing TensorFlow there already loads the CUDA driver"
     for descriptor in os.listdir("/proc/self/fd"):

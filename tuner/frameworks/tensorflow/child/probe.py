@@ -89,7 +89,7 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     for changes in experiments["changes"] if refused is None else []:
         observation = fork.in_a_fork(functools.partial(observe, experiments["low"], changes), TIMEOUT_S)
         if observation is None:
-            refused = "a process that is forked after TensorFlow's import does not come to an end there"
+            refused = "a process that is forked after importing this TensorFlow hangs"
             break
         observations.append(observation)
     convolve(lambda: None)

@@ -47,14 +47,12 @@ def check_outputs(model: Any, inputs: Any, targets: Any) -> None:
     import tensorflow as tf
 
     if not isinstance(model, tf.keras.Model):
-        raise WorkloadError(
-            "LOSS with a build() that returns no Keras model", "define training(model) for anything else"
-        )
+        raise WorkloadError("LOSS needs a build() that returns a Keras model", "define training(model) instead")
     outputs = tf.nest.flatten(model(*arrangement(model)([tf.constant(array) for array in inputs]), training=False))
     if len(outputs) != len(targets):
         raise WorkloadError(
             "the model has %d outputs, and targets() returns %d arrays" % (len(outputs), len(targets)),
-            "give one for each, those of a dictionary in the order of its sorted keys",
+            "return one array per output; for dictionary outputs in the order of the sorted keys",
         )
 
 
