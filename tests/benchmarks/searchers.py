@@ -101,7 +101,8 @@ def tftune(trials: Trials, seed: int) -> None:
         gain = trials.observe(proposal.setting, judged=False)
         study.add_trial(observed(space, proposal.setting, gain))
         done = trials_of(study)
-        best = incumbent(done, posterior_means(done, space.choices(), process_sd=_NOISE.process_sd))
+        means = posterior_means(done, space.choices(), process_sd=_NOISE.process_sd, additive=space.additive())
+        best = incumbent(done, means)
         assert best is not None
         trials.judge(best.setting)
 

@@ -34,6 +34,7 @@ from tuner.search.attributes import Attributes, StoredFinals
 from tuner.search.history import incumbent
 from tuner.search.record import Record, Trial
 from tuner.search.surrogate import posterior_means
+from tuner.space.catalogue import Catalogue
 from tuner.space.values import Value
 from tuner.stats.equivalence import Verdict
 from tuner.stats.tail import LimitStatus, p99
@@ -72,7 +73,7 @@ def describe_study(record: Record) -> StudyResult:
         hints=stored.hints,
         noise=None if noise is None else evidence.noise_result(noise, noise_floor(noise, FinalsPlan())),
         conditions=stored.conditions[-1] if stored.conditions else None,
-        incumbent=_incumbent(trials, process_sd, record.choices()),
+        incumbent=_incumbent(trials, process_sd, record.choices(), subject.framework.catalogue),
         verdicts=None if judged is None else {name: VerdictResult.of(each) for name, each in judged.verdicts.items()},
         recommended=None if judged is None else _recommended(judged, subject.default),
         shrinkage=shrank,
@@ -183,10 +184,11 @@ def trial_result(trial: Trial, process_sd: float) -> TrialResult:
 
 
 def _incumbent(
-    trials: Sequence[Trial], process_sd: float, choices: Mapping[str, Sequence[Value]]
+    trials: Sequence[Trial], process_sd: float, choices: Mapping[str, Sequence[Value]], catalogue: Catalogue
 ) -> IncumbentResult | None:
     """Return the incumbent as the search itself chose it: by the posterior mean."""
-    best = incumbent(trials, posterior_means(trials, choices, process_sd=process_sd))
+    additive = catalogue.additive(choices)
+    best = incumbent(trials, posterior_means(trials, choices, process_sd=process_sd, additive=additive))
     return None if best is None else IncumbentResult(setting=best.setting.to_dict(), **_ratio(best, process_sd))
 
 

@@ -178,7 +178,9 @@ class Evaluator:
         earlier_pair: Pair | None,
     ) -> Trial:
         """Return the trial with its pair, and what that says."""
-        belief = posterior_means(finished, self._space.choices(), process_sd=self.noise.process_sd)
+        belief = posterior_means(
+            finished, self._space.choices(), process_sd=self.noise.process_sd, additive=self._space.additive()
+        )
         plan, sd, best = self._plan, self._block_sd(finished), incumbent(finished, belief)
 
         def estimate(pair: Pair) -> Estimate:

@@ -66,7 +66,12 @@ class History:
         """Return the posterior mean (log-ratio) of each setting that was measured; found anew where more is known."""
         knowledge = (len(self.trials), self.noise().process_sd)
         if self._believed is None or self._believed[0] != knowledge:
-            self._believed = knowledge, posterior_means(self.trials, self._space.choices(), process_sd=knowledge[1])
+            self._believed = (
+                knowledge,
+                posterior_means(
+                    self.trials, self._space.choices(), process_sd=knowledge[1], additive=self._space.additive()
+                ),
+            )
         return self._believed[1]
 
     def incumbent(self) -> Trial | None:

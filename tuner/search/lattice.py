@@ -26,10 +26,11 @@ class Encoding:
 
     A numeric knob is one coordinate, log2(value) scaled to [0, 1], where 0 counts as a half: the step from 1 to 2
     threads matters as much as that from 8 to 16. A word is one coordinate per choice, 1/√2 or 0, so that two words are
-    1 apart.
+    1 apart. The `additive` knobs may have effects that do not depend on the others.
     """
 
-    def __init__(self, choices: Mapping[str, Sequence[Value]]) -> None:
+    def __init__(self, choices: Mapping[str, Sequence[Value]], *, additive: Sequence[str] = ()) -> None:
+        self.additive = tuple(additive)
         self._ranks = {name: {value: i for i, value in enumerate(values)} for name, values in choices.items()}
         self._tables = {name: _table(values) for name, values in choices.items()}
 

@@ -74,7 +74,7 @@ class LatticeSampler(BaseSampler):
         self._initial_design = distinct([*hints, *space.catalogue.regimes(space)])
         self._limits = limits or Limits()
         self._seed = seed
-        self._encoding = Encoding(space.choices())
+        self._encoding = Encoding(space.choices(), additive=space.additive())
         self._prior_mean = prior_mean
         self._lattice: Lattice | None = None
         self._last: tuple[tuple[int, ...], Proposal | None] | None = None

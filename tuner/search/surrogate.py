@@ -1,6 +1,4 @@
-"""The surrogate: Gaussian processes of a study's trials, in which each has its own noise and process effects are
-shared.
-"""
+"""The surrogate: Gaussian processes of a study's trials, with the noise of each and the process effects they share."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ def fit(
 ) -> gp.Mixture | None:
     """Return the Gaussian processes of the trials that gave a number, or None if none did.
 
-    `process_sd` is σ_p (log scale): each trial shares the effect of its process with
-    those of other batch sizes in it, and that of its reference with all others that were compared with it.
+    `process_sd` is σ_p (log scale): each trial shares the effect of its process with those of other batch sizes in it,
+    and that of its reference with all others that were compared with it.
     """
     estimated = [(t, estimate) for t in trials if (estimate := t.estimate) is not None]
     if not estimated:
@@ -80,18 +78,19 @@ def posterior_means(
     choices: Mapping[str, Sequence[Value]],
     *,
     process_sd: float,
+    additive: Sequence[str] = (),
     prior_mean: PriorMean | None = None,
 ) -> dict[Setting, float]:
     """Return the posterior mean (log-ratio) of each setting that gave a number: what `incumbent` chooses by.
 
     `choices` are the values of each knob, as `Space.choices` has them; what an older space had beside them is added.
-    The same trials give the same belief.
+    `additive` are knobs as `Space.additive` has them. The same trials give the same means.
     """
     values = {name: dict.fromkeys(knob_values) for name, knob_values in choices.items()}
     for trial in trials:
         for name, value in trial.setting.items:
             values.setdefault(name, {}).setdefault(value)
-    encoding = Encoding({name: tuple(knob_values) for name, knob_values in values.items()})
+    encoding = Encoding({name: tuple(known) for name, known in values.items()}, additive=additive)
     posterior = fit(trials, encoding, process_sd, prior_mean=prior_mean)
     if posterior is None:
         return {}
@@ -105,12 +104,12 @@ def posterior_means(
 def _groupings(encoding: Encoding) -> list[gp.Groups]:
     """Return the ways to group the coordinates that the model is averaged over.
 
-    In the first every knob acts together with all others. In the second the batch size, the spinning and the Eigen pool
-    of an OpenMP build each have a curve that all settings share, the threads and their binding have one together, and
-    what is left acts together: fewer trials tell more, where the truth is near that. Neither is best on all machines.
+    In the first every knob interacts with all others. In the second each additive knob, such as the batch size, has a
+    curve that all settings share, and the others interact: fewer trials show more, where the truth is near that.
+    Neither is best on all machines.
     """
     every = encoding.coordinates(*encoding.knobs)
-    alone = [["batch_size"], ["kmp_blocktime"], ["intra_op"] if "omp_num_threads" in encoding.knobs else []]
-    other_knobs = [knob for knob in encoding.knobs if not any(knob in knobs for knobs in alone)]
-    groups = [group for knobs in (*alone, other_knobs) if len(group := encoding.coordinates(*knobs))]
+    additive = [[name] for name in encoding.additive if name in encoding.knobs]
+    interacting = [name for name in encoding.knobs if name not in encoding.additive]
+    groups = [group for names in (*additive, interacting) if len(group := encoding.coordinates(*names))]
     return [[every], [*groups, every]] if len(groups) > 1 else [[every]]

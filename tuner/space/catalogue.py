@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -56,6 +56,10 @@ class Catalogue:
                 f"{name} is a knob of {owner}, not of {self.framework}", f"expected one of {', '.join(self.knobs)}"
             )
         raise unknown_name("knob", name, self.knobs)
+
+    def additive(self, names: Collection[str]) -> list[str]:
+        """Return which of the knobs of a space have a curve that all its settings share, the last first."""
+        return [name for name in reversed(self.knobs) if name in names and self.knobs[name].is_additive(names)]
 
     def deploy(self, values: Mapping[str, Value], libraries: Mapping[str, str] = MappingProxyType({})) -> Deployment:
         """Return what applies all of these values; see `tuner.space.carrier` for the `libraries`."""

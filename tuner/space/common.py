@@ -21,6 +21,7 @@ BATCH_SIZE = Knob(
     carrier=Argument("batch_size"),
     default=lambda _machine, _build, batch_size: batch_size,
     audit=None,
+    is_additive=lambda _: True,
 )
 CPUS = Knob(
     name="cpus",

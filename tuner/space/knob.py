@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,8 @@ class Knob:
     """Two distant values for the measured proof; None for the first and last value of its domain."""
     n_threads: Callable[[Mapping[str, Value]], int] = _no_threads
     """How many threads a setting has by it: what makes settings simple or not."""
+    is_additive: Callable[[Collection[str]], bool] = lambda _: False
+    """Whether, among the knobs of a space, its effect may be a curve that all settings share; see `tuner.search`."""
     vocabulary: Vocabulary | None = None
     """How a rule speaks of it; None where rules do not."""
 

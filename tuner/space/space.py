@@ -113,6 +113,10 @@ class Space:
         is_default = (each.read_at_start or isinstance(each.carrier, Mask)) and values[name] == self.reference[name]
         return is_default or not each.has_effect(values)
 
+    def additive(self) -> list[str]:
+        """Return the knobs that may have a curve which all settings share."""
+        return self.catalogue.additive(self.choices())
+
     def choices(self) -> dict[str, tuple[Value, ...]]:
         """Return every value that a knob takes on the lattice or in a baseline, in order."""
         return {

@@ -42,7 +42,7 @@ class OnnxRuntime(framework.Framework):
         """Return what to tell of a build."""
         return [
             f"ONNX Runtime {build['onnxruntime']}, Python {build['python']}",
-            f"execution providers: {', '.join(build['providers'])}(the CPU provider is used)",
+            f"execution providers: {', '.join(build['providers'])} (the CPU provider is used)",
         ]
 
     def export_source(self, workload: Workload) -> framework.Framework | None:

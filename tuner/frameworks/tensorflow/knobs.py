@@ -110,6 +110,7 @@ _ALL = (
         experiment=reach.INTRA_OP,
         contrast_values=_one_or_all,
         n_threads=lambda values: int(values["intra_op"]),
+        is_additive=lambda knobs: "omp_num_threads" in knobs,  # its pool is beside the one that oneDNN's operators use
         vocabulary=term.on_either("intra_op", term.CORES, term.SHARE, term.number(1)),
     ),
     Knob(
@@ -148,6 +149,7 @@ _ALL = (
         audit=auditing.openmp_number("kmp_blocktime", reach.KMP_BLOCKTIME.name),
         experiment=reach.KMP_BLOCKTIME,
         contrast_values=lambda _: (0, 200),
+        is_additive=lambda _: True,
         vocabulary=term.on_openmp("KMP_BLOCKTIME", *(term.number(ms, f"{ms} ms") for ms in (0, 1, 30, 200))),
     ),
     BATCH_SIZE,

@@ -1,6 +1,6 @@
 """Look at NumPy from inside the target interpreter; see `tuner.frameworks.probing.ask`."""
 
-from tftune.child import looking
+from tftune.child import probe_result
 
 
 def describe(_):
@@ -12,4 +12,4 @@ def describe(_):
 
 def main(arguments):
     """Look, and write."""
-    looking.write(arguments, describe)
+    probe_result.write(arguments, describe)
