@@ -59,7 +59,7 @@ class Catalogue:
 
     def additive(self, names: Collection[str]) -> list[str]:
         """Return which of the knobs of a space have a curve that all its settings share, the last first."""
-        return [name for name in reversed(self.knobs) if name in names and self.knobs[name].is_additive(names)]
+        return [name for name in reversed(list(self.knobs)) if name in names and self.knobs[name].is_additive(names)]
 
     def deploy(self, values: Mapping[str, Value], libraries: Mapping[str, str] = MappingProxyType({})) -> Deployment:
         """Return what applies all of these values; see `tuner.space.carrier` for the `libraries`."""

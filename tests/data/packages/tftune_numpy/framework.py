@@ -27,7 +27,7 @@ class Build:
     id: str
     python: str
     version: str
-    no_forks: str = "OpenBLAS starts its threads while NumPy is imported"
+    fork_refusal: str = "OpenBLAS starts its threads while NumPy is imported"
     observations: tuple[Any, ...] = ()
 
     @property
