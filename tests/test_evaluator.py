@@ -348,7 +348,7 @@ def test_no_more_processes_live_at_once_than_memory_holds(
     assert document.verdicts["tf-default"].code == "better"
 
 
-def test_by_way_of_a_canary_ratios_are_still_to_the_default(space: Space) -> None:
+def test_through_the_drift_probe_ratios_are_still_to_the_default(space: Space) -> None:
     launcher = Small(1)
     bench = Evaluator(space, launcher, EvaluatorPlan(free_memory_bytes=launcher.free))
     bench.calibrate([])
@@ -416,7 +416,7 @@ def test_a_pinned_search_is_not_held_up_by_what_the_pin_rules_out(
     assert len(free) >= 6
 
 
-def test_two_references_are_two_more_lucks() -> None:
+def test_two_references_are_two_more_process_effects() -> None:
     estimate_so_far = estimate(0.05, 0.007, n=4, df=40)
     assert decide(estimate_so_far, BEST, process_sd=0.015, max_blocks=8, plan=RACE) is RaceDecision.CLEARLY_SLOWER
     assert (

@@ -17,6 +17,7 @@ from tuner.errors import BadInputError
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.report.emit import Format, emit
+from tuner.report.result.study import Applied, applied
 from tuner.space.deployment import Deployment
 from tuner.trial import group
 from tuner.trial.forking import ForkLauncher
@@ -148,6 +149,11 @@ def test_snippets_say_how_many_to_start() -> None:
         assert "# Run 2 processes of the program at the same time" in emit(deployment, format_, title="t")
     assert '"processes": 2' in emit(deployment, Format.JSON, title="t")
     assert "processes" not in emit(Deployment(env={"A": "1"}), Format.JSON, title="t")
+
+
+def test_how_many_to_start_is_published_and_read_back() -> None:
+    for deployment in (Deployment(env={"A": "1"}, cpus="0", processes=2), Deployment(env={"A": "1"})):
+        assert Applied(**applied(deployment)).deployment == deployment
 
 
 def test_a_command_starts_its_own_processes() -> None:

@@ -388,7 +388,7 @@ target = Target(
     workload=load({str(target.workload.path)!r}),
     folder=Path({str(target.folder)!r}),
 )
-launcher = ForkLauncher(target, told=print)
+launcher = ForkLauncher(target, notify=print)
 one = Setting.of({ONE.to_dict()!r})
 running, paused = (launcher.launch(one, deployed(one)) for _ in range(2))
 running.ready(), paused.ready(), paused.pause()

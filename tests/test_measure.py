@@ -11,12 +11,14 @@ import pytest
 from tests.conftest import setting
 from tests.frameworks import CATALOGUE
 from tuner.measure.agreement import deviation
-from tuner.measure.finals import INCUMBENT, Contender, log_rates, rates, run_round
+from tuner.measure.finals import INCUMBENT, Contender, Round, log_rates, rates, run_round
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.planning import FinalsPlan
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts, recommend, simplicity
+from tuner.measure.warning import Code
+from tuner.report import evidence
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
@@ -34,7 +36,7 @@ def pair_on(launcher: ScriptedLauncher, plan: PairPlan) -> Pair:
     return measure_pair(reference, candidate, plan, enough=lambda _: False)
 
 
-def test_a_pair_has_two_slices_of_each_a_quad_in_the_order_abba_and_back() -> None:
+def test_a_pair_has_two_slices_of_each_per_block_in_the_order_abba_and_back() -> None:
     pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), PairPlan(max_blocks=3))
     order = sorted([(s.start_s, "A") for s in pair.reference] + [(s.start_s, "B") for s in pair.candidate])
     assert "".join(name for _, name in order) == "ABBABAABABBA"
@@ -76,7 +78,7 @@ def test_a_slice_is_the_whole_number_of_steps_nearest_to_its_length() -> None:
         assert math.ceil(plan.request_s(step_s) / step_s) == n_steps
 
 
-def test_a_quad_in_which_the_machine_slept_is_measured_again() -> None:
+def test_a_block_in_which_the_machine_slept_is_measured_again() -> None:
     launcher = ScriptedLauncher(rate=RATES.__getitem__)
     naps = iter([0.0, 0.0, 0.0, 30.0, 30.0, 30.0, 30.0, 30.0])
     pair = measure_pair(
@@ -113,7 +115,7 @@ class Stalling:
 @pytest.mark.parametrize(
     ("pause", "reason"), [({"idle_s": 40.0}, "nothing ran for 40 s"), ({"slow": 30.0}, "a slice stalled")]
 )
-def test_a_quad_that_did_not_see_one_weather_is_measured_again(pause: dict[str, float], reason: str) -> None:
+def test_a_block_that_did_not_see_the_same_drift_is_measured_again(pause: dict[str, float], reason: str) -> None:
     launcher = ScriptedLauncher(rate=RATES.__getitem__)
     stalling = Stalling(launcher, at=4, **pause)
     pair = measure_pair(stalling, launcher.launch(B, Deployment()), PairPlan(max_blocks=4), enough=lambda _: False)
@@ -202,7 +204,7 @@ def test_one_bad_start_costs_a_round_and_not_the_contender() -> None:
     assert np.isnan(y).sum() == np.isnan(y[1, 0]) == 1
 
 
-def test_rates_are_compared_in_the_same_weather() -> None:
+def test_rates_are_compared_in_the_same_drift() -> None:
     y = np.array([[1.0, 0.5, np.nan], [3.0, 2.5, np.nan], [2.0, np.nan, 2.5]])
     shown_rates = rates(["incumbent", "tf-default", "intel"], y, "incumbent")
     assert shown_rates == pytest.approx({"incumbent": 2.0, "tf-default": 1.5, "intel": 2.5})
@@ -408,3 +410,5 @@ def test_interruptions_of_earlier_studies_are_read(text: str, kind: Kind) -> Non
     read = Interruption.from_dict(text)
     assert (read.kind, read.text) == (kind, text)
     assert Interruption.from_dict(read.to_dict()) == read
+    expected = Code.FORKS if kind is Kind.FORKS_DIFFER else Code.ASLEEP
+    assert expected in {each.code for each in evidence.round_warnings([Round(slices={}, interruptions=[read])])}

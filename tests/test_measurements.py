@@ -136,7 +136,7 @@ def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path, sear
     assert document["limits"] == {"p99_s": 5.0, "memory_bytes": 4 << 30}
     assert document["recommended"]["limits"] in ("kept", "not known")
     assert document["noise"]["n_pairs"] >= 1
-    assert 0 < document["noise"]["quad_sd"] < 0.5
+    assert 0 < document["noise"]["block_sd"] < 0.5
     assert document["conditions"]["elapsed_s"] > 5
     assert all(row["first_step_s"] > 0 for row in document["history"] if row["status"] == "ok")
     # A setting stands under the first of its names: the incumbent may be the default.
@@ -211,7 +211,7 @@ def test_a_process_tells_of_its_warm_up_and_its_memory(job: Job) -> None:
     assert facts.memory_bytes > 100 << 20
 
 
-def test_with_memory_for_one_process_trials_go_by_way_of_a_canary(job: Job) -> None:
+def test_with_memory_for_one_process_trials_go_through_the_drift_probe(job: Job) -> None:
     """The canary and the trial are real; only the free memory is made up."""
     bench = Evaluator(job.space, FreshLauncher(target=job.target()), EvaluatorPlan(free_memory_bytes=lambda: 1 << 20))
     _, pairs = bench.calibrate([])

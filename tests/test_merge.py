@@ -210,7 +210,7 @@ def test_what_cannot_be_read_is_named(lost: str, small: str, call: Call, tmp_pat
         record.put("schema", 99)
     code, _, error = call("import", small, "--storage", into)
     assert code == 2
-    assert "3 its format is 99, this version of tftune reads format 3" in error
+    assert "its format is 99, this version of tftune reads format 3 (3)" in error
 
 
 def test_import_says_what_it_did(small: str, call: Call, tmp_path: Path) -> None:

@@ -29,14 +29,14 @@ from tuner.trial.scripted import ScriptedLauncher
 A = setting(inter_op=2, intra_op=2, batch_size=8)
 
 
-def pairs(n: int, n_quads: int, **noise: float) -> list[Pair]:
+def pairs(n: int, n_blocks: int, **noise: float) -> list[Pair]:
     """Return pairs of fresh scripted processes of one setting."""
     launcher = ScriptedLauncher(rate=lambda _: 20.0, **noise)
     return [
         measure_pair(
             launcher.launch(A, Deployment()),
             launcher.launch(A, Deployment()),
-            PairPlan(max_blocks=n_quads),
+            PairPlan(max_blocks=n_blocks),
             enough=lambda _: False,
         )
         for _ in range(n)
@@ -50,7 +50,7 @@ def test_the_spreads_are_found_again() -> None:
     assert (found.n_pairs, found.n_blocks) == (150, 900)
 
 
-def test_drift_is_in_the_slices_and_not_in_the_quads() -> None:
+def test_drift_is_in_the_slices_and_not_in_the_blocks() -> None:
     made = pairs(20, 6, drift=0.1, drift_period_s=90.0)
     found = estimate_noise(made, Objective.THROUGHPUT, batch_size=8)
     assert found.drift == pytest.approx(0.1 / math.sqrt(2), rel=0.2)
@@ -65,7 +65,7 @@ def test_little_data_does_not_move_the_prior_far() -> None:
         estimate_noise([Pair()], Objective.THROUGHPUT, batch_size=8)
 
 
-def test_the_luck_of_processes_is_known_better_from_many_studies() -> None:
+def test_the_spread_of_processes_is_known_better_from_many_studies() -> None:
     made = pairs(120, 2, noise=0.015, process_noise=0.05)
     alone = [estimate_noise(made[i : i + 3], Objective.THROUGHPUT, batch_size=8) for i in range(0, 120, 3)]
     found = process_sds([made[i : i + 3] for i in range(0, 120, 3)], Objective.THROUGHPUT)
@@ -76,7 +76,7 @@ def test_the_luck_of_processes_is_known_better_from_many_studies() -> None:
 
 
 @pytest.mark.parametrize(("noise", "process_sd", "within"), [(0.08, 0.0, 0.02), (0.005, 0.01, 0.0015)])
-def test_the_noise_of_quads_is_not_taken_for_the_luck_of_processes(
+def test_the_noise_of_blocks_is_not_taken_for_the_spread_of_processes(
     noise: float, process_sd: float, within: float
 ) -> None:
     """Far more and far less than the prior has it; of the first, 300 pairs tell no luck below 1.5 % from none."""
@@ -85,7 +85,7 @@ def test_the_noise_of_quads_is_not_taken_for_the_luck_of_processes(
     assert np.median(found) == pytest.approx(process_sd, abs=within)
 
 
-def test_studies_with_one_quad_a_pair_learn_what_quads_scatter_by_from_others() -> None:
+def test_studies_with_one_block_a_pair_learn_what_blocks_scatter_by_from_others() -> None:
     many, few = pairs(90, 4, noise=0.04), pairs(90, 1, noise=0.04)
     groups = [each[i : i + 3] for each in (many, few) for i in range(0, 90, 3)]
     found = process_sds([*groups, []], Objective.THROUGHPUT)
@@ -171,6 +171,6 @@ def test_noise_is_stored_and_read() -> None:
         ([0.2, 0.0], True),
     ],
 )
-def test_a_first_quad_apart_from_the_others_is_not_steady(x: list[float], restless: bool) -> None:
+def test_a_first_block_apart_from_the_others_is_not_steady(x: list[float], restless: bool) -> None:
     assert first_block_deviates(x, 0.01) is restless
     assert not first_block_deviates(x, 0.2)  # nothing stands out of so much noise

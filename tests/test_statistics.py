@@ -54,7 +54,7 @@ def test_moderation_keeps_two_values_from_being_sure() -> None:
     assert found.df == 5
 
 
-def test_what_quads_do_not_show_has_to_be_added_for_an_interval_to_cover() -> None:
+def test_what_blocks_do_not_show_has_to_be_added_for_an_interval_to_cover() -> None:
     rng, sd, luck = np.random.default_rng(3), 0.02, 0.02
     covered = np.zeros(2)
     for _ in range(2000):

@@ -107,7 +107,7 @@ def test_a_shipped_name_wins_over_a_folder_of_that_name(tmp_path: Path, monkeypa
         ({"input_shapes": ("x=a",)}, "expected sizes without the batch"),
         ({"input_shapes": ("x=1", "x=2")}, "is given twice"),
         ({"input_ranges": ("x=3:3",)}, "expected LOW:HIGH with HIGH excluded, e.g. 0:30522"),
-        ({"input_ranges": ("x",)}, "expected NAME=VALUE"),
+        ({"input_ranges": ("x",)}, "is not of the form NAME=VALUE"),
         ({"params": ("n=1",)}, "--param does not apply"),
         ({"signature": "serve"}, "--signature does not apply"),
         ({"mode": "training"}, "has no mode 'training'"),

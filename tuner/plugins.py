@@ -43,11 +43,16 @@ class Plugins(Generic[T]):
         module, _, attribute = self._places[name].partition(":")
         try:
             return cast("T", getattr(importlib.import_module(module), attribute))
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # the module is not ours, and may raise anything
             raise TunerError(
                 f"cannot load the {self._kind} '{name}': {error}", "reinstall or remove the package that provides it"
             ) from error
 
     def __iter__(self) -> Iterator[T]:
-        """Iterate over all of them, each imported when it is its turn."""
-        return (self.find(name) for name in self._places)
+        """Iterate over all that can be loaded, each imported when it is its turn; `find` says why one cannot."""
+        for name in self._places:
+            try:
+                yield self.find(name)
+            except TunerError:
+                if name in self._shipped:
+                    raise

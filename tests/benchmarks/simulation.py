@@ -363,9 +363,7 @@ def _of_trace(name: str, pool: ProcessPoolExecutor) -> Iterator[Figure]:
 
     for interaction in INTERACTIONS:
         outcomes = run(partial(finals_study, name, (0.0, 0.0, 0.0, 0.0), interaction), N_NULL)
-        condition_text = (
-            "" if not interaction else f", where weather changes each setting's speed by {100 * interaction:g} %"
-        )
+        condition_text = "" if not interaction else f", with session effects of {100 * interaction:g} %"
         wrong = float(np.mean([outcome.claims for outcome in outcomes]))
         yield Figure(
             f"{name}: a false better or worse in {N_NULL} finals of equal settings{condition_text}",

@@ -9,7 +9,7 @@ and stderr belong to the framework and are kept by the parent as evidence.
     {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
         {"slice_s": s}       runs whole steps for at least s seconds, reports "slice"
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
-    {"do": "drift_probe"}         the same with a small step of the device's own
+    {"do": "drift_probe"}    the same with a small step of the device's own
     any failure              reports "failure" with its kind: failed, oom or invalid
 """
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -101,7 +102,10 @@ def suite(
             trial_timeout=trial_timeout,
         )
     )
-    done = [] if dry_run else suites.run(planned, **_group_advice(planned))
+    done: list[FinishedCase] = []
+    if not dry_run:
+        on_start, on_end = _progress(planned)
+        done = suites.run(planned, on_start=on_start, on_end=on_end)
     cases = _cases(planned, done, outcomes=dry_run or json_)
     if json_:
         show_json(SuiteResult(cases=tuple(cases), absent=tuple(planned.unavailable)))
@@ -115,7 +119,7 @@ def suite(
         raise typer.Exit(1)
 
 
-def _group_advice(planned: Suite) -> dict[str, Any]:
+def _progress(planned: Suite) -> tuple[Callable[[int, float], None], Callable[[FinishedCase, float], None]]:
     """Return callbacks that print progress on stderr: the running search, and one line for each finished one."""
     from tuner.report.layout import duration_text
     from tuner.report.suite import outcome
@@ -142,7 +146,7 @@ def _group_advice(planned: Suite) -> dict[str, Any]:
         times = f"{duration_text(done.wall_s)}, about {duration_text(left_s)} left"
         out.print(f"{title(done.number)}  {outcome_text}  ({times})", soft_wrap=True, markup=False)
 
-    return {"begins": on_start, "ends": on_end}
+    return on_start, on_end
 
 
 def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[CaseResult]:

@@ -44,6 +44,8 @@ def for_build(build: Mapping[str, Any]) -> Framework:
 
 def reader_of(path: Path) -> Framework | None:
     """Return the first framework that reads a file of such a name as a model, None if none does."""
+    if not path.suffix:
+        return None
     return next((each for each in _FRAMEWORKS if path.suffix in each.suffixes), None)
 
 

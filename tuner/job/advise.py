@@ -65,7 +65,7 @@ def situation_of(job: Job, features: Features) -> Situation | None:
 def hints(job: Job, features: Features | None, *, notify: Callable[[str], None]) -> dict[str, Setting]:
     """Return the settings of the space that a search should try first, by the source of the hint.
 
-    Rules that cannot be read are `notify`, and stop no search.
+    Where rules cannot be read, `notify` is called with the reason, and the search goes on without.
     """
     situation = situation_of(job, features) if features is not None and features.heavy_operators else None
     if situation is None or features is None:

@@ -53,7 +53,10 @@ def _values(text: str, job: Job) -> dict[str, Value]:
         if name in job.space.inactive:
             raise BadInputError(f"{name}={value} would have no effect: {job.space.inactive[name]}", "remove it")
         if name not in job.space.domains:
-            raise BadInputError(f"{name} is not part of the search space '{job.space.name}'", "try --space extended")
+            raise BadInputError(
+                f"{name} is not part of the search space '{job.space.name}'",
+                "choose a --space that has it, or add it to a space file",
+            )
         if values.get(name, parsed) != parsed:
             raise BadInputError(f"{name} is given twice in '{text}'", "keep one of them")
         values[name] = parsed

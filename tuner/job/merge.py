@@ -43,7 +43,7 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
         raise BadInputError(f"no studies in {source}", "give the file or URL of a tftune storage")
     source_records, unreadable = records(source_storage)
     if not source_records:
-        reasons = "; ".join(f"{len(names)} {reason}" for reason, names in unreadable.items()) or (
+        reasons = "; ".join(f"{reason} ({len(names)})" for reason, names in unreadable.items()) or (
             "it has no tftune studies"
         )
         raise BadInputError(f"no studies to import in {source}: {reasons}", "give the file or URL of a tftune storage")

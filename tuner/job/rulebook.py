@@ -65,7 +65,7 @@ def make(request: RulesRequest, *, notify: Callable[[str], None] = lambda _: Non
     studies, excluded = read(study_records, exclusion_reason=exclusion_reason)
     left_out = unreadable | by_reason(excluded)
     if not studies:
-        reasons = "; ".join(f"{len(names)} {reason}" for reason, names in left_out.items())
+        reasons = "; ".join(f"{reason} ({len(names)})" for reason, names in left_out.items())
         n_studies = sum(map(len, left_out.values()))
         needed = "rules need finished searches of TensorFlow models: tftune suite"
         raise BadInputError(
@@ -171,7 +171,9 @@ def load(path: Path | None = None) -> tuple[RuleSet, Path]:
         raise BadInputError(f"no rules file {' or '.join(map(str, places))}", "create one: tftune rules --keep")
     try:
         data = json.loads(rules_file.read_text(), parse_constant=_no_number)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise BadInputError(f"{rules_file} cannot be read: {error.strerror}", "check its permissions") from error
+    except ValueError as error:
         raise BadInputError(
             f"{rules_file} is not valid JSON: {error}", "create it again: tftune rules --keep"
         ) from error

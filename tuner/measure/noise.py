@@ -41,7 +41,7 @@ def slice_sd(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) ->
 
 
 def _log_rates(pair: Pair, objective: Objective, batch_size: int) -> tuple[Array, Array]:
-    """Return the log rates of the slices of the reference and of the candidate, shapes (2 n_quads,)."""
+    """Return the log rates of the slices of the reference and of the candidate, shapes (2 n_blocks,)."""
     reference, candidate = (
         np.array([objective.log_rate(s, batch_size) for s in side]) for side in (pair.reference, pair.candidate)
     )

@@ -100,7 +100,7 @@ class Pair:
 
 
 def log_ratios(pair: Pair, objective: Objective, *, batch_sizes: tuple[int, int]) -> Array:
-    """Return the log-ratio candidate/reference of each block, shape (n_quads,); `batch_sizes` in that order too."""
+    """Return the log-ratio candidate/reference of each block, shape (n_blocks,); `batch_sizes` in that order too."""
     candidate_batch, reference_batch = batch_sizes
     a = np.array([objective.log_rate(s, reference_batch) for s in pair.reference]).reshape(-1, 2).mean(axis=1)
     b = np.array([objective.log_rate(s, candidate_batch) for s in pair.candidate]).reshape(-1, 2).mean(axis=1)
@@ -120,7 +120,7 @@ def measure_pair(
     """Return the slices of a warm pair, after those of an earlier `pair` of the two if one is given.
 
     Both processes are paused before and after. `step_s` is about how long a step of the reference and of the candidate
-    takes, if that is known; `slept` tells for how long the machine has slept. After `min_quads` the pair ends as soon
+    takes, if that is known; `slept` tells for how long the machine has slept. After `min_blocks` the pair ends as soon
     as `enough` says so. Raises TrialFailure for the candidate's failure, ReferenceLost for the reference's.
     """
     pair = pair or Pair()

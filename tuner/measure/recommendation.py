@@ -19,7 +19,7 @@ _MIN_SESSIONS = 4  # rounds of two rivals, below which they are compared by way 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalsEstimates:
-    """What finals say: their contenders, the mean log rates (see `tuner.measure.finals.table`), the levels of claims.
+    """What finals say: contenders, mean log rates (see `tuner.measure.finals.log_rates`) and levels of claims.
 
     `levels` are those of the intervals of the incumbent against each rival, by the rival's first name.
     """

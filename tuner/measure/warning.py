@@ -96,7 +96,7 @@ def condition_warnings(conditions: Conditions) -> list[MeasurementWarning]:
     if conditions.throttled_share >= _THROTTLED:
         add(Code.QUOTA, f"the CPU quota throttled the processes {100 * conditions.throttled_share:.0f} % of the time")
     if conditions.hot:
-        add(Code.HEAT, f"{conditions.hot} thermal throttling events")
+        add(Code.HEAT, f"{conditions.hot} thermal throttling event{'' if conditions.hot == 1 else 's'}")
     slept = interruption.suspended(conditions.asleep_s)
     if slept is not None:
         add(Code.ASLEEP, slept.text)

@@ -111,7 +111,7 @@ class Graph:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Graph:
-        """Return the graph that a child wrote (`tuner.child.graph`)."""
+        """Return the graph that a child wrote (`tuner.frameworks.tensorflow.child.graph`)."""
         return cls(
             nodes=tuple(
                 Node(

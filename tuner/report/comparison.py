@@ -46,7 +46,9 @@ def comparison(result: ComparisonResult) -> RenderableType:
 
 def checked_text(result: CheckResult) -> str:
     """Return what a check says of a study's recommendation, by all of its sessions."""
-    answer = {True: "still helps", False: "no longer helps", None: "is undecided"}[result.helps]
+    answer = {True: "still helps", False: "no longer helps", None: "could not be shown to help or not to help"}[
+        result.helps
+    ]
     limits = f"; limits {result.limits['b']}" if result.limits else ""
     pooled = result.together
     return (

@@ -10,7 +10,7 @@ from tuner.measure import interruption
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import INCUMBENT, Round
 from tuner.measure.group_sequential import MIN_ROUNDS
-from tuner.measure.interruption import FORKS_DIFFER, Interruption, Kind
+from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.planning import FinalsPlan, noise_floor
@@ -75,14 +75,14 @@ def study_warnings(stored: Attributes, trials: Sequence[Trial], rounds: Sequence
 def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
     """Return what is wrong with finals."""
     warnings = []
-    forked_away = sum(FORKS_DIFFER in r.interruptions for r in rounds)
+    forked_away = sum(any(each.kind is Kind.FORKS_DIFFER for each in r.interruptions) for r in rounds)
     if forked_away:
         warnings.append(
             MeasurementWarning(
                 code=Code.FORKS, observation=f"{plural(forked_away, 'round')} with forked processes discarded"
             )
         )
-    paused = [each.text for r in rounds for each in r.interruptions if each != FORKS_DIFFER]
+    paused = [each.text for r in rounds for each in r.interruptions if each.kind is not Kind.FORKS_DIFFER]
     if paused:
         warnings.append(MeasurementWarning(code=Code.ASLEEP, observation=paused[-1]))
     stalls = [each.text for r in rounds for each in r.repeated]
@@ -91,7 +91,9 @@ def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
     counted_rounds = [r for r in rounds if not r.interruptions]
     if rounds and len(counted_rounds) <= MIN_ROUNDS:
         warnings.append(
-            MeasurementWarning(code=Code.FEW_ROUNDS, observation=f"only {len(counted_rounds)} rounds of finals")
+            MeasurementWarning(
+                code=Code.FEW_ROUNDS, observation=f"only {plural(len(counted_rounds), 'round')} of finals"
+            )
         )
     return warnings + _creeping([list(r.slices.values()) for r in counted_rounds], "round")
 

@@ -23,7 +23,7 @@ class Progress:
     """Writes the events of a study to a console; on a terminal, one line says what is being done."""
 
     def __init__(self, console: Console, settings: Sequence[Setting], fixed_knobs: Collection[str]) -> None:
-        """`settings` may come; knobs that are `fixed_knobs` at one value are not shown."""
+        """`settings` may come; `fixed_knobs` are not shown."""
         self._console = console
         self._fixed_knobs = fixed_knobs
         self._process_sd = PRIOR_NOISE.process_sd

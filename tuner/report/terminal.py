@@ -139,7 +139,7 @@ def trials(study: StudyResult) -> RenderableType:
 
 
 def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[str] = ()) -> tuple[str | Text, ...]:
-    """Return the cells of one trial; knobs that are `fixed_knobs` are left out of its setting."""
+    """Return the cells of one trial; `fixed_knobs` are left out of its setting."""
     notes = [", ".join(trial.baselines)] if trial.baselines else []
     if trial.status is not Status.OK:
         return (
@@ -158,7 +158,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
     if not trial.steady:
         notes.append("not steady")
     if trial.alone:
-        notes.append("measured against a drift probe")
+        notes.append("measured against the drift probe")
     if incumbent:
         notes.insert(0, "incumbent")
     return (
@@ -209,9 +209,7 @@ def verdicts(study: StudyResult) -> RenderableType:
 def rounds_text(final: FinalsResult | ComparisonResult) -> str:
     """Return how many rounds there were, and of which processes."""
     n, fresh = final.rounds, final.fresh_rounds
-    processes = (
-        "fresh interpreters" if fresh == n else (f"new processes ({fresh} with fresh interpreters, the others forked)")
-    )
+    processes = "fresh interpreters" if fresh == n else f"new processes, {fresh} of them with fresh interpreters"
     return f"{plural(n, 'round')} of {processes}"
 
 

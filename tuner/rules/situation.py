@@ -53,8 +53,8 @@ class Situation:
 class Feature:
     """Something that a condition may ask about.
 
-    A `is_binary` feature is 1 or 0 and is spoken of by `words` = (what 1 is called, what 0 is called); any other has a
-    name and a unit, and is compared on a log scale where it spans decades.
+    A feature that `is_binary` is 1 or 0 and is spoken of by `words` = (what 1 is called, what 0 is called); any other
+    has a name and a unit, and is compared on a log scale where it spans decades.
     """
 
     name: str

@@ -72,9 +72,9 @@ class Evaluator:
         return self.noise, [] if found.begun is None else [found.begun[1]]
 
     def measure(self, trials: Sequence[Trial], finished: Sequence[Trial]) -> Iterator[Trial]:
-        """Yield each asked trial with its result, good or bad, in turn.
+        """Yield each trial with its result, good or bad, in turn.
 
-        `trials` trials have a number and a setting; those that need a process are started together, then all are
+        `trials` have a number and a setting; those that need a process are started together, then all are
         measured one after another while the others are stopped. `finished` are the finished trials; the caller adds
         each yielded one to them.
         """

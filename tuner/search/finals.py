@@ -74,7 +74,10 @@ class Finals:
             raise TunerError("all trials failed", "`tftune show` gives the reason of each")
         contenders = self._contenders()
         if len(contenders) < 2:
-            raise TunerError("the search space has only the default setting", "use a larger --space, or drop a --set")
+            raise TunerError(
+                "there is no other setting to compare the default with",
+                "use a larger --space, or drop a --set; `tftune show` says why trials failed",
+            )
         self.events.stage(
             f"finals: the incumbent against {contenders[1].names[0]}"
             + (f", then against {len(contenders) - 2} more" if len(contenders) > 2 else "")

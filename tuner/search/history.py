@@ -15,9 +15,9 @@ from tuner.stats.noise import PRIOR_NOISE, Noise
 def incumbent(trials: Sequence[Trial], belief: Mapping[Setting, float] | None = None) -> Trial | None:
     """Return the best trial among those that were not stopped early: the largest posterior mean.
 
-    `belief` is the posterior mean (log-ratio) of each setting, as `tuner.search.surrogate.believed` has it. The largest
-    of many noisy means is too high on average; without a belief it is taken all the same. A baseline that a `--set`
-    rules out is compared with and not chosen, nor is what breaks a limit.
+    `belief` is the posterior mean (log-ratio) of each setting, as `tuner.search.surrogate.posterior_means` has it. The
+    largest of many noisy means is too high on average; without a belief it is taken all the same. A baseline that a
+    `--set` rules out is compared with and not chosen, nor is what breaks a limit.
     """
     candidates = [t for t in trials if t.estimate is not None and not t.pruned and t.eligible and not t.over_limit]
     means = belief or {}

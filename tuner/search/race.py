@@ -34,7 +34,7 @@ class RaceDecision(StrEnum):
     """The decision on a pair after a block."""
 
     CONTINUE = "go on"
-    CLEARLY_SLOWER = "hopeless"
+    CLEARLY_SLOWER = "clearly slower"
     """It is worse than the incumbent."""
     NO_GAIN = "no gain"
     """It is not better than the incumbent by what matters in practice."""

@@ -22,8 +22,8 @@ def _no_threads(_: Mapping[str, Value]) -> int:
 class Knob:
     """One tunable. What its functions are handed as a build is that of its own framework.
 
-    A `in_every_setting` knob is part of every setting that it can act in; another only where a space or a `--set` names
-    it. `read_at_start` ones are read when the interpreter starts or while the framework is imported.
+    A knob that is `in_every_setting` is part of every setting that it can act in; another only where a space or a
+    `--set` names it. Knobs that are `read_at_start` are read when the interpreter starts or the framework is imported.
     """
 
     name: str

@@ -124,7 +124,8 @@ def _write(
     try:
         process.report("exported")
     except TrialFailure as failure:
-        reason = failure.message.replace(str(folder / _MODEL), str(workload.path))
+        exported = re.escape(str(folder / _MODEL)) + r"(\.onnx)?"
+        reason = re.sub(exported, lambda _: str(workload.path), failure.message)
         silent = failure.status in (Status.CRASHED, Status.TIMEOUT, Status.OOM)  # it had no word of its own
         raise BadInputError(
             f"cannot use workload '{workload.name}': {reason}",

@@ -64,7 +64,7 @@ class ForkLauncher:
             try:
                 refused = server.refused
                 if refused is not None:
-                    self._notify_once(f"trials start as fresh interpreters: {refused}")
+                    self._notify_once(f"trials start fresh interpreters instead of forks: {refused}")
                     return self._fresh.launch_one(setting, deployment)
                 return self._fork(server, setting, deployment)
             except ServerLost:

@@ -60,7 +60,7 @@ class CommandLauncher:
 
     def drift_probe(self) -> CommandProcess:
         """Raise TunerError: a command uses no memory between slices, so it never needs a drift probe."""
-        raise TunerError("a command has no canary", "this is a bug in tftune, please report it")
+        raise TunerError("a command has no drift probe", "this is a bug in tftune, please report it")
 
     def now(self) -> float:
         """Return the monotonic clock."""

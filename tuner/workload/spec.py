@@ -85,11 +85,9 @@ def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise BadInputError(f"{option} {text}", f"expected NAME=VALUE, e.g. {option} {example}")
+            raise BadInputError(f"{option} {text} is not of the form NAME=VALUE", f"e.g. {option} {example}")
         if name in pairs:
-            raise BadInputError(
-                f"{option} {name} has no value is given twice, {pairs[name]} and {value}", "keep one of them"
-            )
+            raise BadInputError(f"{option} {name} is given twice, {pairs[name]} and {value}", "keep one of them")
         pairs[name] = value
     return pairs
 

@@ -73,7 +73,7 @@ class OnnxRuntime(framework.Framework):
 
     def fixed_while_proving(self, knob: str) -> dict[str, Value]:
         """Return the mode in which several operators may run at once: without it, that pool has no threads."""
-        return {"execution_mode": PARALLEL} if knob == "inter_op_num_threads" else {}
+        return {"execution_mode": PARALLEL} if knob in ("inter_op_num_threads", "inter_op_spinning") else {}
 
 
 FRAMEWORK = OnnxRuntime()

@@ -76,6 +76,7 @@ class AppliedParts(TypedDict):
     arguments: dict[str, Value]
     cpus: str | None
     options: dict[str, Value] | UnsetType
+    processes: int | UnsetType
 
 
 def applied(deployment: Deployment) -> AppliedParts:
@@ -85,21 +86,32 @@ def applied(deployment: Deployment) -> AppliedParts:
         "arguments": dict(deployment.arguments),
         "cpus": deployment.cpus,
         "options": dict(deployment.options) or UNSET,
+        "processes": deployment.processes if deployment.processes > 1 else UNSET,
     }
 
 
 class Applied(Struct, frozen=True, kw_only=True):
-    """What applies a setting, see `tuner.space.deployment`; `options` are there where a session has some."""
+    """What applies a setting, see `tuner.space.deployment`.
+
+    `options` are there where a session has some, `processes` where there are several.
+    """
 
     env: dict[str, str]
     arguments: dict[str, Value]
     cpus: str | None
     options: dict[str, Value] | UnsetType = UNSET
+    processes: int | UnsetType = UNSET
 
     @property
     def deployment(self) -> Deployment:
         """Return what applies the setting."""
-        return Deployment(env=self.env, options=self.options or {}, arguments=self.arguments, cpus=self.cpus)
+        return Deployment(
+            env=self.env,
+            options=self.options or {},
+            arguments=self.arguments,
+            cpus=self.cpus,
+            processes=self.processes or 1,
+        )
 
 
 class TrialResult(Struct, frozen=True, kw_only=True):

@@ -62,7 +62,7 @@ class Model:
 
         input_names = {each.name for each in self.session.get_inputs()}  # a converter leaves out what no output needs
         feed = {
-            each["name"]: np.ascontiguousarray(array)
+            each["name"]: np.asarray(array, order="C")
             for each, array in zip(self.described, arrays)
             if each["name"] in input_names
         }

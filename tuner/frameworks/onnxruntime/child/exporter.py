@@ -13,7 +13,10 @@ from . import converting, session
 
 MODEL = "model.onnx"
 Report = Dict[str, Any]
-UNKNOWN_OPERATOR = re.compile(r"No Op registered for (\w+)|Could not find an implementation for (\w+)")
+UNKNOWN_OPERATOR = re.compile(
+    r"No Op registered for (\w+)|Could not find an implementation for (\w+)"
+    r"|Fatal error: ([\w.:]+?)(?:\(-?\d+\))? is not a registered"
+)
 # ONNX's names of types, as a session tells them, and NumPy's.
 DTYPES = {"float": "float32", "double": "float64", "string": "string", "bool": "bool", "float16": "float16"}
 DTYPES.update({"%sint%d" % (sign, bits): "%sint%d" % (sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)})
@@ -43,7 +46,7 @@ def loaded(path: str) -> Any:
     except Exception as error:
         unknown = UNKNOWN_OPERATOR.search(str(error))
         if unknown:
-            message = "ONNX Runtime cannot run its operator %s on the CPU" % (unknown[1] or unknown[2])
+            message = "ONNX Runtime cannot run its operator %s on the CPU" % next(filter(None, unknown.groups()))
         else:
             message = "ONNX Runtime cannot load it: %s" % str(error).split(" : ")[-1]  # after its codes
         raise WorkloadError(message, "use another model, or a framework that runs it") from error
