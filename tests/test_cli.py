@@ -148,7 +148,7 @@ BAD = [
     (["search", "resnet50", "--launcher", "clone"], "unknown launcher 'clone'"),
     (["search", "resnet50", "--set", "malloc=mimalloc"], "malloc=mimalloc is not one of its values"),
     (["search", "resnet50", "--set", "cpus=4095"], "cpus=4095 is not a list of CPUs of this process"),
-    (["inspect", "--affinity", "tight"], "KMP_AFFINITY=tight is refused by libiomp5.so"),
+    (["inspect", "--affinity", "tight"], "libiomp5.so rejects KMP_AFFINITY=tight"),
     (["env", "create", "stock", "--dir", "x"], "unknown build 'stock'; known: openmp"),
     (["env", "create", "openmp", "--dir", "/proc"], "already exists and is not empty"),
     (["env", "create", "openmp", "--dir", "/proc/x"], "cannot be written"),

@@ -368,7 +368,7 @@ def test_a_server_that_does_not_come_up_leaves_it_to_fresh_interpreters(target: 
         process = launch(launcher)
         process.ready()
         process.close()
-    assert lines == ["trials start fresh interpreters instead of forks: the fork server did not come up: no licence"]
+    assert lines == ["trials start fresh interpreters instead of forks: the fork server did not start: no licence"]
 
 
 def test_nothing_is_left_when_the_tuner_is_killed(target: Target) -> None:

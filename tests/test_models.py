@@ -138,19 +138,22 @@ def test_what_is_found_is_made_inputs_for(folder: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["two.keras"], "input 'ids' has the shape (?, ?); give it without the batch, e.g. --input-shape ids=128"),
+        (
+            ["two.keras"],
+            "input 'ids' has the shape (?, ?); give its shape without the batch, e.g. --input-shape ids=128",
+        ),
         (
             ["served", "--input-shape", "ids=2,3"],
             "--input-shape ids=2,3 does not fit: input 'ids' has the shape (?, ?)",
         ),
         (["two.keras", "--input-shape", "ids=2", "--input-range", "ids=0:9999999999"], "does not fit int32; expected"),
-        (["served", "--input-shape", "words=2"], "--input-shape words: it has no such input; known: extra, ids"),
+        (["served", "--input-shape", "words=2"], "--input-shape words: the model has no such input; known: extra, ids"),
         (["served", "--signature", "x"], "it has no signature 'x'; give --signature; known: serve, serving_default"),
         (["more [1]"], "it has no signature 'serving_default'; give --signature; known: look, product"),
-        (["scalar"], "have no batch; use --batch-size 1"),
+        (["scalar"], "have no batch dimension; use --batch-size 1"),
         (["more [1]/saved_model.pb"], "is part of a SavedModel; give its folder, more [1]"),
         (["."], "is a folder without saved_model.pb; give the folder of a SavedModel, such as served"),
-        (["fixed.keras"], "have the fixed batch size 4; give --batch-size 4"),
+        (["fixed.keras"], "have the fixed batch size 4; use --batch-size 4"),
     ],
 )
 def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], message: str) -> None:
@@ -163,7 +166,7 @@ def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], mes
 @pytest.mark.parametrize(
     ("text", "frame", "message"),
     [
-        ("raise OSError('no licence')\n" + MINE, "", "cannot be used: OSError: no licence (line 1 of bad.py)"),
+        ("raise OSError('no licence')\n" + MINE, "", "'bad': OSError: no licence (line 1 of bad.py)"),
         ("import nowhere\n" + MINE, "import nowhere", "No module named 'nowhere' (line 1 of bad.py)"),
         (MINE.replace("dense(1)]", "dense(1 / 0)]"), "dense(1 / 0)", "ZeroDivisionError: division by zero (line 10"),
         (MINE.replace("dense(1)]", "dense(-1)]"), "Dense(n, activation", "(line 3 of layers_of_mine.py)"),
@@ -188,7 +191,7 @@ def test_a_file_that_fails_says_where(folder: Path, text: str, frame: str, messa
     ("text", "message"),
     [
         (MINE.replace("return np.ones((batch_size, 1), np.float32)", "return [np.ones((batch_size, 1))] * 2"),
-         "the model has 1 outputs, and targets() returns 2 arrays; give one for each"),
+         "the model has 1 outputs, and targets() returns 2 arrays; return one array per output"),
         (MINE.replace("return tf.keras", "return lambda x: x\n    return tf.keras"), "define training(model)"),
     ],
 )  # fmt: skip
@@ -205,7 +208,7 @@ def test_training_that_moves_no_loss_is_no_training(folder: Path) -> None:
     (folder / "still.py").write_text(f"{MINE}def training(model):\n    {still}")
     done = tftune("search", "still.py", "--mode", "training", "--batch-size", "4", *SHORT, cwd=folder)
     assert done.returncode == 1
-    assert "invalid: InvalidOutputError: the loss has not moved since the first step" in done.stderr
+    assert "invalid: InvalidOutputError: the loss did not change after the first step" in done.stderr
 
 
 FORMS = {
@@ -275,7 +278,7 @@ def test_a_function_may_look_things_up_in_a_table(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("print('steps/sec: fast')", "'fast', which is no number"),
+        ("print('steps/sec: fast')", "'fast', which is not a number"),
         ("print('done')", "no line of its output matches '"),
         ("raise SystemExit('no device')", "the process ended with exit code 1: no device"),
     ],

@@ -130,7 +130,7 @@ def test_an_operator_that_onnx_lacks_is_named_and_nothing_is_written(tmp_path: P
     ended = tftune("search", name, "--framework", "onnxruntime", cwd=tmp_path)
     assert ended.returncode == 2
     last = ended.stderr.strip().splitlines()[-1]
-    assert "it has the operator Betainc, which ONNX Runtime cannot run on the CPU" in last
+    assert "ONNX Runtime cannot run its operator Betainc on the CPU" in last
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net.py"]
 
 
@@ -166,10 +166,10 @@ def test_an_onnx_file_is_used_where_it_lies(tmp_path: Path) -> None:
     assert document["workload"]["kind"] == "onnx"
     wrong = tftune("search", "model.onnx", "--input-shape", "nothing=3", cwd=tmp_path)
     assert wrong.returncode == 2
-    assert "--input-shape nothing: it has no such input; known: x" in wrong.stderr
+    assert "--input-shape nothing: the model has no such input; known: x" in wrong.stderr
     fixed = tftune("search", "model.onnx", cwd=tmp_path)
     assert fixed.returncode == 2
-    assert "have the fixed batch size 3; give --batch-size 3" in fixed.stderr
+    assert "have the fixed batch size 3; use --batch-size 3" in fixed.stderr
     (tmp_path / "bad.onnx").write_text("no model")
     bad = tftune("search", "bad.onnx", cwd=tmp_path)
     assert bad.returncode == 2

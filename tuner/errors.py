@@ -15,8 +15,9 @@ from collections.abc import Iterable
 
 
 class TunerError(Exception):
-    """The tool cannot continue: `message` says what is wrong, `hint` what to do, `log` is related output of other
-    processes.
+    """The tool cannot continue: `message` says what is wrong, `hint` what to do.
+
+    `log` is related output of other processes.
     """
 
     exit_code = 1

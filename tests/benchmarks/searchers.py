@@ -299,7 +299,7 @@ def proposal_s() -> float:
     study = optuna.create_study(sampler=sampler, direction="maximize")
     study.set_user_attr("noise", stored_noise(_NOISE))
     drawn = [space.points[i] for i in rng.integers(len(space.points), size=MOST_TRIALS)]
-    for setting in distinct([*space.baselines.values(), *space.catalogue.regimes(space), *drawn]):
+    for setting in distinct([*space.baselines.values(), *space.catalogue.initial_design(space), *drawn]):
         study.add_trial(observed(space, setting, math.log(_LARGEST.rate(setting) / _LARGEST.rate(space.reference))))
     sampler.propose(study)
     began_s = time.process_time()

@@ -82,7 +82,7 @@ class SearchShown(VerificationShown):
     def study_started(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Progress:
         subject, space = job.subject, job.space
         done = len(record.trials())
-        verb = f"continuing with {plural(done, 'trial')}" if done else "beginning"
+        verb = f"continuing with {plural(done, 'trial')}" if done else "new"
         progress = Progress(self._console, [*space.points, *space.baselines.values()], terminal.fixed_knobs(subject))
         progress.stage(
             f"study {record.name}: {verb}; ratios are relative to {space.default} at batch size "

@@ -51,8 +51,9 @@ def inspect(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show the machine, the framework build, the knobs (active, or why not) and the baselines. Measures nothing without
-    --audit.
+    """Show the machine, the framework build, the knobs (active, or why not) and the baselines.
+
+    Measures nothing without --audit.
     """
     from tuner.job.job import prepare
     from tuner.job.request import SearchRequest, parse_request

@@ -19,9 +19,7 @@ from tuner.search.storage import IMPORTED, all_records, generation_name, open_st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A study of the other storage, and its name in this one; `outcome` is new, newer, known, or why it was left
-    out.
-    """
+    """A study of the other storage, and its name in this one; `outcome` is new, newer, known, or why it was skipped."""
 
     source: str
     name: str
@@ -133,8 +131,8 @@ def _finished(record: Record) -> list[FrozenTrial]:
 def _state(record: Record) -> tuple[int, int, str]:
     """Return how far a study is, beside its trials: runs, rounds of finals, and when it was last touched."""
     stored = record.attributes()
-    held = stored.finals
-    return len(stored.runs), 0 if held is None else len(held.rounds), stored.updated or ""
+    stored_finals = stored.finals
+    return len(stored.runs), 0 if stored_finals is None else len(stored_finals.rounds), stored.updated or ""
 
 
 def _stem(record: Record) -> str:

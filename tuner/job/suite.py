@@ -161,10 +161,10 @@ def _workloads(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload
     for mode in modes:
         if mode not in all_modes:
             raise unknown_name("mode", mode, all_modes)
-    asked_for = words(request.workloads)
-    if not asked_for:
+    requested_names = words(request.workloads)
+    if not requested_names:
         raise BadInputError("--workloads is empty", f"name some, or '{ALL}'")
-    named = dict.fromkeys(name for word in asked_for for name in (workloads.names() if word == ALL else [word]))
+    named = dict.fromkeys(name for word in requested_names for name in (workloads.names() if word == ALL else [word]))
     named_workloads, absent = [], []
     for word in named:
         for mode in modes:
@@ -250,10 +250,9 @@ def _same_quota(a: float | None, b: float | None) -> bool:
 def run(
     suite: Suite, *, on_start: Callable[[int, float], None], on_end: Callable[[FinishedCase, float], None]
 ) -> list[FinishedCase]:
-    """Run what is missing, one after another; `on_start` and `on_end` are told, with about how long all will yet take
-    (s).
+    """Run what is missing, one after another; the callbacks are given about how long (s) all will yet take.
 
-    A case that fails is kept as one; the others go on. Ends early where it is interrupted, or its time is over.
+    A case that fails is kept as one; the others continue. Ends early where it is interrupted, or its time is over.
     """
     began_s = time.monotonic()
     done: list[FinishedCase] = []

@@ -3,8 +3,8 @@
 A round starts one process for each contender that runs in it. They start in a random order, a few at a time, and are
 stopped as they become ready; then they are timed one at a time in a random order and back (ABC CBA), so that drift
 within the round affects all contenders alike. The process is the unit of replication: a round gives one mean log rate
-per contender, however many slices that is the mean of. A round in which the machine slept or the tuner stood still does
-not count, and a slice that stalled is measured again.
+per contender, however many slices that is the mean of. A round in which the machine was suspended or the tuner stood
+still does not count, and a slice that stalled is measured again.
 """
 
 from __future__ import annotations

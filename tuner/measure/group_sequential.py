@@ -347,8 +347,7 @@ class SequentialTest:
 
 
 def differ_significantly(fresh: Array, forked: Array) -> bool:
-    """Return whether the log-ratios of fresh interpreters, shape (m,), differ significantly from those of forks, shape
-    (n,).
+    """Return whether log-ratios of fresh interpreters (m,) and of forks (n,) differ significantly.
 
     One fresh round, of which nothing scatters, is enough to ask.
     """

@@ -58,8 +58,7 @@ class FinalsPlan:
 def choose_passes(
     plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, left_s: float | None, resident: int | None
 ) -> FinalsPlan:
-    """Return the plan with the number of passes that makes the interval of the primary comparison narrowest in the
-    available time.
+    """Return the plan with the number of passes that makes the primary comparison's interval narrowest.
 
     n rounds of m slices of each give a half-width of t(n - 1) √(2 (σ_p² + σ_w²/m) / n): more slices a process cost less
     time than more processes, and do not reduce the variance between these. One pass is not enough where there is time

@@ -82,16 +82,18 @@ def noise(report: NoiseReport) -> RenderableType:
     return Group(rows, Text(), finals, Text(), conditions(report.conditions), warnings(report.warnings))
 
 
-def conditions(seen: Conditions) -> RenderableType:
+def conditions(measured: Conditions) -> RenderableType:
     """Return what the machine did while something was measured."""
     unknown = "not available"
-    pressure, mhz, hot = seen.pressure_share, seen.mhz, seen.hot
+    pressure, mhz, hot = measured.pressure_share, measured.mhz, measured.hot
     parts = [
-        f"steal {percent(seen.steal_share)}",
-        f"other processes {seen.foreign_cpus:.2f} of {seen.n_cpus} CPUs",
+        f"steal {percent(measured.steal_share)}",
+        f"other processes {measured.foreign_cpus:.2f} of {measured.n_cpus} CPUs",
         f"CPU pressure {unknown if pressure is None else percent(pressure)} (our own threads included)",
-        f"throttled by the CPU quota {percent(seen.throttled_share)}",
+        f"throttled by the CPU quota {percent(measured.throttled_share)}",
         f"frequency {unknown if mhz is None else f'{mhz:.0f} MHz'}",
         f"thermal throttling {unknown if hot is None else f'{hot} times'}",
     ]
-    return Text(f"machine during the measurement ({duration_text(seen.elapsed_s)}): {', '.join(parts)}", style="dim")
+    return Text(
+        f"machine during the measurement ({duration_text(measured.elapsed_s)}): {', '.join(parts)}", style="dim"
+    )

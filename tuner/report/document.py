@@ -56,10 +56,10 @@ def describe_study(record: Record) -> StudyResult:
     """Return all that is published of a study; raises BadInputError where it cannot be read."""
     stored, trials = record.attributes(), record.trials()
     subject, objective, noise, process_sd = stored.subject, stored.objective, stored.noise, stored.process_sd
-    judged = _finals_verdicts(stored)
-    shrank = None
-    if judged is not None:
-        shrank = evidence.shrinkage(trials, judged.estimates, judged.verdicts, subject.default)
+    finals_verdicts = _finals_verdicts(stored)
+    shrinkage = None
+    if finals_verdicts is not None:
+        shrinkage = evidence.shrinkage(trials, finals_verdicts.estimates, finals_verdicts.verdicts, subject.default)
     last = stored.runs[-1] if stored.runs else None
     return StudyResult(
         **structs.asdict(subject),
@@ -74,12 +74,14 @@ def describe_study(record: Record) -> StudyResult:
         noise=None if noise is None else evidence.noise_result(noise, noise_floor(noise, FinalsPlan())),
         conditions=stored.conditions[-1] if stored.conditions else None,
         incumbent=_incumbent(trials, process_sd, record.choices(), subject.framework.catalogue),
-        verdicts=None if judged is None else {name: VerdictResult.of(each) for name, each in judged.verdicts.items()},
-        recommended=None if judged is None else _recommended(judged, subject.default),
-        shrinkage=shrank,
-        warnings=_warnings(stored, trials, judged),
+        verdicts=None
+        if finals_verdicts is None
+        else {name: VerdictResult.of(each) for name, each in finals_verdicts.verdicts.items()},
+        recommended=None if finals_verdicts is None else _recommended(finals_verdicts, subject.default),
+        shrinkage=shrinkage,
+        warnings=_warnings(stored, trials, finals_verdicts),
         limits=stored.limits,
-        finals=None if judged is None else _finals(judged, objective, subject.default),
+        finals=None if finals_verdicts is None else _finals(finals_verdicts, objective, subject.default),
         ended_because=None if last is None else last.ended_because,
         search_timed_share=None if last is None else last.search_timed_share,
         wall_s=None if last is None else last.wall_s,
@@ -102,11 +104,11 @@ def no_finals(study: str) -> BadInputError:
 def describe_line(record: Record) -> StudyLine:
     """Return the little that a list of studies shows of one."""
     stored = record.attributes()
-    subject, judged = stored.subject, _finals_verdicts(stored)
+    subject, finals_verdicts = stored.subject, _finals_verdicts(stored)
     verdict: VerdictResult | None = None
-    if judged is not None:
-        against = judged.verdicts.get(subject.default)
-        verdict = judged.decision.gain or (None if against is None else VerdictResult.of(against))
+    if finals_verdicts is not None:
+        against = finals_verdicts.verdicts.get(subject.default)
+        verdict = finals_verdicts.decision.gain or (None if against is None else VerdictResult.of(against))
     return StudyLine(
         study=record.name,
         workload=subject.workload.name,
@@ -120,19 +122,19 @@ def describe_line(record: Record) -> StudyLine:
 
 def _finals_verdicts(stored: Attributes) -> _FinalsVerdicts | None:
     """Return the finals with what they say, None where there are none yet."""
-    held = stored.finals
-    if held is None:
+    stored_finals = stored.finals
+    if stored_finals is None:
         return None
-    estimates = held.estimates(stored.objective)
+    estimates = stored_finals.estimates(stored.objective)
     verdicts = all_verdicts(estimates)
-    kept = evidence.limit_statuses(held.rounds, estimates.names, stored.limits)
-    broken = [name for name, answer in kept.items() if answer is LimitStatus.BROKEN]
+    limit_statuses = evidence.limit_statuses(stored_finals.rounds, estimates.names, stored.limits)
+    broken = [name for name, answer in limit_statuses.items() if answer is LimitStatus.BROKEN]
     decision = recommend_study(stored, estimates, verdicts, broken=broken)
     return _FinalsVerdicts(
-        stored=held,
+        stored=stored_finals,
         estimates=estimates,
         verdicts=verdicts,
-        limit_statuses=kept if stored.limits else {},
+        limit_statuses=limit_statuses if stored.limits else {},
         decision=decision,
     )
 
@@ -149,8 +151,8 @@ def _count(trials: Sequence[Trial]) -> CountsResult:
 def _ratio(trial: Trial, process_sd: float) -> dict[str, float | None]:
     """Return a trial's ratio to its reference, with the interval of the setting rather than of these two processes.
 
-    Each of the two has its process effect, which more blocks do not reduce: of 213 pairs of the default with itself, 88
-    % of the intervals without it held 1.
+    Each of the two has its process effect, which more blocks do not reduce: of the intervals of 213 pairs of the
+    default with itself, 88 % included 1 without it.
     """
     estimate = trial.estimate
     if estimate is None:
@@ -192,21 +194,21 @@ def _incumbent(
     return None if best is None else IncumbentResult(setting=best.setting.to_dict(), **_ratio(best, process_sd))
 
 
-def _warnings(stored: Attributes, trials: Sequence[Trial], judged: _FinalsVerdicts | None) -> tuple[WarningResult, ...]:
-    rounds = [] if judged is None else judged.stored.rounds
+def _warnings(stored: Attributes, trials: Sequence[Trial], finals: _FinalsVerdicts | None) -> tuple[WarningResult, ...]:
+    rounds = [] if finals is None else finals.stored.rounds
     warnings = evidence.study_warnings(stored, trials, rounds)
-    if judged is not None:
-        chosen, limits = judged.decision.chosen.names[0], stored.limits
+    if finals is not None:
+        chosen, limits = finals.decision.chosen.names[0], stored.limits
         warnings = merge(
             warnings,
             evidence.step_warnings(len(evidence.steps_of(rounds, chosen)), stored.objective, limits),
-            evidence.limit_warnings(judged.limit_statuses.get(chosen, LimitStatus.UNKNOWN), limits) if limits else [],
+            evidence.limit_warnings(finals.limit_statuses.get(chosen, LimitStatus.UNKNOWN), limits) if limits else [],
         )
     return tuple(WarningResult.of(warning) for warning in warnings)
 
 
-def _recommended(judged: _FinalsVerdicts, default: str) -> RecommendedResult:
-    decision = judged.decision
+def _recommended(finals: _FinalsVerdicts, default: str) -> RecommendedResult:
+    decision = finals.decision
     chosen, advice = decision.chosen, decision.advice
     return RecommendedResult(
         source=advice.source,
@@ -217,12 +219,12 @@ def _recommended(judged: _FinalsVerdicts, default: str) -> RecommendedResult:
         gain=None if advice.gain is None else decision.gain,
         together=decision.gain,
         sessions=tuple(session.result() for session in decision.sessions),
-        limits=judged.limit_statuses.get(chosen.names[0]),
+        limits=finals.limit_statuses.get(chosen.names[0]),
     )
 
 
-def _finals(judged: _FinalsVerdicts, objective: Objective, default: str) -> FinalsResult:
-    held, estimates, decision = judged.stored, judged.estimates, judged.decision
+def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> FinalsResult:
+    held, estimates, decision = verdicts.stored, verdicts.estimates, verdicts.decision
     contenders, names, first = estimates.contenders, estimates.names, estimates.incumbent
     rates = finals.rates(names, estimates.y, first)
     return FinalsResult(
@@ -241,7 +243,7 @@ def _finals(judged: _FinalsVerdicts, objective: Objective, default: str) -> Fina
         unit=objective.unit,
         rates={name: objective.shown(rate) for name, rate in rates.items()},
         tails={name: evidence.tail(held.rounds, name) for name in names},
-        kept=dict(judged.limit_statuses),
+        kept=dict(verdicts.limit_statuses),
         names={c.names[0]: c.names for c in contenders},
         failures=finals.failures(held.rounds),
         timed_s=round(sum(r.timed_s for r in held.rounds), 3),

@@ -168,13 +168,13 @@ def shrinkage(
 ) -> ShrinkageResult | None:
     """Return the finals' incumbent against the default: its figure in the search beside that of the finals (ratios)."""
 
-    def found(name: str) -> float | None:
+    def log_ratio_of(name: str) -> float | None:
         setting = next((c.setting for c in estimates.contenders if name in c.names), None)
         return next((t.log_ratio for t in trials if t.setting == setting and t.log_ratio is not None), None)
 
     if any({INCUMBENT, default_name} <= set(c.names) for c in estimates.contenders):
         return None
-    best, default, verdict = found(INCUMBENT), found(default_name), verdicts.get(default_name)
+    best, default, verdict = log_ratio_of(INCUMBENT), log_ratio_of(default_name), verdicts.get(default_name)
     if best is None or default is None or verdict is None or verdict.speedup is None:
         return None
     return ShrinkageResult(search=math.exp(best - default), finals=verdict.speedup)

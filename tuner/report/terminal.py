@@ -257,12 +257,12 @@ def warnings(observations: Sequence[WarningResult]) -> RenderableType:
 
 def noise_line(study: StudyResult) -> RenderableType:
     """Return what the search found of the noise, and how much its figure shrank in the finals."""
-    parts, shrank = [], study.shrinkage
+    parts, shrinkage = [], study.shrinkage
     if study.noise is not None:
         parts.append(noise_text(study.noise))
-    if shrank is not None:
+    if shrinkage is not None:
         parts.append(
-            f"speed-up over {study.default}: {shrank.search:.3f} in the search, {shrank.finals:.3f} in the finals"
+            f"speed-up over {study.default}: {shrinkage.search:.3f} in the search, {shrinkage.finals:.3f} in the finals"
         )
     return Text("; ".join(parts), style="dim")
 

@@ -184,14 +184,14 @@ def read(
 
 
 def _candidate(record: Record, stored: Attributes) -> _Candidate:
-    features, held = stored.get("features", Features), stored.finals
+    features, stored_finals = stored.get("features", Features), stored.finals
     assert features is not None  # or it is unfit
-    assert held is not None
+    assert stored_finals is not None
     return _Candidate(
         record=record,
         subject=stored.subject,
         features=features,
-        finals=held,
+        finals=stored_finals,
         noise=stored.noise or PRIOR_NOISE,
         pairs=stored.noise_pairs,
         created=str(stored.created),

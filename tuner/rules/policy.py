@@ -46,8 +46,7 @@ def do_no_harm_policy(
     learned: Callable[[StudyMask], Rules],
     fold: Mapping[str, int],
 ) -> Policy:
-    """Return the policy that rules, learned from the `study_mask` studies of a table, give with the evidence of these
-    alone.
+    """Return the policy that rules give which were learned from the studies in `study_mask`, and from these alone.
 
     `learned` gives the rules of some studies; `fold` says which workloads are left out together.
     """

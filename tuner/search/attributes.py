@@ -174,7 +174,7 @@ class Attributes:
 
     @property
     def process_sd(self) -> float:
-        """Return what two processes of one setting differ by (σ_p, log), as measured or else as believed."""
+        """Return what two processes of one setting differ by (σ_p, log), as measured, or else the prior."""
         return (self.noise or PRIOR_NOISE).process_sd
 
     @property

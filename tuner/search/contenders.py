@@ -22,39 +22,39 @@ def choose_contenders(
     plan: FinalsPlan,
     *,
     margin: float,
-    belief: Mapping[Setting, float],
+    posterior: Mapping[Setting, float],
 ) -> list[Contender]:
     """Return the contenders: the incumbent, the framework's default, and rivals in the order of what they could say.
 
     Where the default itself is the best so far, the best of the others stands against it. A simpler setting that may be
     recommended in the incumbent's place is the first rival; of the others those come first of which a verdict is
-    likely, by `belief`, the posterior mean of each setting that was measured (log-ratio).
+    likely, by `posterior`, the posterior mean of each setting that was measured (log-ratio).
     """
     void = [trial.setting for trial in trials if trial.is_inapplicable]
-    best = _best_other(trials, space, belief)
+    best = _best_other(trials, space, posterior)
     if best is None:
         return contenders(None, space, without=void)
-    settings = [trial.setting for trial in tied(trials, process_sd=noise.process_sd, belief=belief)]
+    settings = [trial.setting for trial in tied(trials, process_sd=noise.process_sd, posterior=posterior)]
     simpler = min(settings, key=lambda setting: simplicity(setting, space.reference, space.catalogue), default=None)
     first, second, *rivals = contenders(best, space, without=void, simpler=simpler)
     se = noise.finals_se(rounds=TYPICAL_ROUNDS, slices=plan.slices_per_round)
 
     def urgency(rival: Contender) -> tuple[bool, float]:
-        gain = belief.get(rival.setting)
-        chance = 0.0 if gain is None else verdict_probability(belief.get(best, 0.0) - gain, se, margin=margin)
+        gain = posterior.get(rival.setting)
+        chance = 0.0 if gain is None else verdict_probability(posterior.get(best, 0.0) - gain, se, margin=margin)
         return SIMPLER not in rival.names, -chance
 
     return [first, second, *sorted(rivals, key=urgency)]
 
 
-def _best_other(trials: Sequence[Trial], space: Space, belief: Mapping[Setting, float]) -> Setting | None:
+def _best_other(trials: Sequence[Trial], space: Space, posterior: Mapping[Setting, float]) -> Setting | None:
     """Return the best setting besides the default: if there is none that may be chosen, any that ran, or a baseline.
 
     Somebody has to stand against the default, even where all others were stopped early or break a limit.
     """
     void = {trial.setting.without("batch_size") for trial in trials if trial.is_inapplicable}
     candidates = [t for t in trials if t.setting != space.reference and t.setting.without("batch_size") not in void]
-    best = incumbent(candidates, belief)
+    best = incumbent(candidates, posterior)
     if best is None:
         measured = [trial for trial in candidates if trial.estimate is not None]
         best = max(measured, key=lambda trial: trial.log_ratio or 0.0, default=None)

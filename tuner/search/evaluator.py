@@ -67,9 +67,13 @@ class Evaluator:
         `finished` are the finished trials of earlier runs.
         """
         self.processes.count_from(finished)
-        found = calibrate(self.processes, self._space.reference, self._plan, is_time_short=self._is_time_short)
-        self.noise, self._unfinished, self._outputs_are_random = found.noise, found.begun, found.random
-        return self.noise, [] if found.begun is None else [found.begun[1]]
+        calibration = calibrate(self.processes, self._space.reference, self._plan, is_time_short=self._is_time_short)
+        self.noise, self._unfinished, self._outputs_are_random = (
+            calibration.noise,
+            calibration.begun,
+            calibration.random,
+        )
+        return self.noise, [] if calibration.begun is None else [calibration.begun[1]]
 
     def measure(self, trials: Sequence[Trial], finished: Sequence[Trial]) -> Iterator[Trial]:
         """Yield each trial with its result, good or bad, in turn.
@@ -178,10 +182,10 @@ class Evaluator:
         earlier_pair: Pair | None,
     ) -> Trial:
         """Return the trial with its pair, and what that says."""
-        belief = posterior_means(
+        posterior = posterior_means(
             finished, self._space.choices(), process_sd=self.noise.process_sd, additive=self._space.additive()
         )
-        plan, sd, best = self._plan, self._block_sd(finished), incumbent(finished, belief)
+        plan, sd, best = self._plan, self._block_sd(finished), incumbent(finished, posterior)
 
         def estimate(pair: Pair) -> Estimate:
             return reference.estimate(pair, plan.objective, batch_size=trial.setting.batch_size, sd=sd)

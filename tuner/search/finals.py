@@ -62,13 +62,13 @@ class Finals:
     def hold(self) -> None:
         """Hold rounds until every comparison is decided or the time is used up."""
         if self.history.incumbent() is None:
-            seen = [
+            measurements = [
                 (trial.step_s, trial.peak_memory_bytes) for trial in self.history.trials if trial.estimate is not None
             ]
-            if self.plan.evaluation.limits and seen:
-                nearest = self.plan.evaluation.limits.closest_text(seen)
+            if self.plan.evaluation.limits and measurements:
+                nearest = self.plan.evaluation.limits.closest_text(measurements)
                 raise TunerError(
-                    f"none of {len(seen)} trials meets the limits; the closest had {nearest}",
+                    f"none of {len(measurements)} trials meets the limits; the closest had {nearest}",
                     "raise the limit, or give a longer --time-budget",
                 )
             raise TunerError("all trials failed", "`tftune show` gives the reason of each")
@@ -131,7 +131,7 @@ class Finals:
             self.history.noise(),
             self.plan.finals,
             margin=self.plan.margin,
-            belief=self.history.belief(),
+            posterior=self.history.posterior_means(),
         )
 
     def _resident(self) -> int | None:

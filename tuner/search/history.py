@@ -12,26 +12,26 @@ from tuner.space.space import Space
 from tuner.stats.noise import PRIOR_NOISE, Noise
 
 
-def incumbent(trials: Sequence[Trial], belief: Mapping[Setting, float] | None = None) -> Trial | None:
+def incumbent(trials: Sequence[Trial], posterior: Mapping[Setting, float] | None = None) -> Trial | None:
     """Return the best trial among those that were not stopped early: the largest posterior mean.
 
-    `belief` is the posterior mean (log-ratio) of each setting, as `tuner.search.surrogate.posterior_means` has it. The
-    largest of many noisy means is too high on average; without a belief it is taken all the same. A baseline that a
-    `--set` rules out is compared with and not chosen, nor is what breaks a limit.
+    `posterior` is the posterior mean (log-ratio) of each setting, as `tuner.search.surrogate.posterior_means` has it.
+    The largest of many noisy means is too high on average; without them the largest estimate is taken all the same. A
+    baseline that a `--set` rules out is compared with and not chosen, nor is what breaks a limit.
     """
     candidates = [t for t in trials if t.estimate is not None and not t.pruned and t.eligible and not t.over_limit]
-    means = belief or {}
+    means = posterior or {}
     return max(candidates, key=lambda t: means.get(t.setting, t.log_ratio or 0.0), default=None)
 
 
 def tied(
-    trials: Sequence[Trial], *, process_sd: float, level: float = 0.95, belief: Mapping[Setting, float] | None = None
+    trials: Sequence[Trial], *, process_sd: float, level: float = 0.95, posterior: Mapping[Setting, float] | None = None
 ) -> list[Trial]:
     """Return the trials that are statistically tied with the incumbent, including itself.
 
-    `process_sd` is σ_p (log scale); `belief` as for `incumbent`.
+    `process_sd` is σ_p (log scale); `posterior` as for `incumbent`.
     """
-    best = incumbent(trials, belief)
+    best = incumbent(trials, posterior)
     if best is None or best.estimate is None:
         return []
     tied_trials = []
@@ -51,7 +51,7 @@ class History:
     def __init__(self, record: Record, space: Space) -> None:
         self._record = record
         self._space = space
-        self._believed: tuple[tuple[int, float], dict[Setting, float]] | None = None
+        self._posterior_means: tuple[tuple[int, float], dict[Setting, float]] | None = None
         self.trials: list[Trial] = []
 
     def read(self) -> None:
@@ -62,18 +62,18 @@ class History:
         """Return the noise as it was measured last, in an earlier run if not in this one."""
         return self._record.attributes().noise or PRIOR_NOISE
 
-    def belief(self) -> dict[Setting, float]:
+    def posterior_means(self) -> dict[Setting, float]:
         """Return the posterior mean (log-ratio) of each setting that was measured; found anew where more is known."""
         knowledge = (len(self.trials), self.noise().process_sd)
-        if self._believed is None or self._believed[0] != knowledge:
-            self._believed = (
+        if self._posterior_means is None or self._posterior_means[0] != knowledge:
+            self._posterior_means = (
                 knowledge,
                 posterior_means(
                     self.trials, self._space.choices(), process_sd=knowledge[1], additive=self._space.additive()
                 ),
             )
-        return self._believed[1]
+        return self._posterior_means[1]
 
     def incumbent(self) -> Trial | None:
         """Return the best trial so far."""
-        return incumbent(self.trials, self.belief())
+        return incumbent(self.trials, self.posterior_means())

@@ -68,8 +68,8 @@ class Processes:
     def launch(self, settings: Sequence[Setting]) -> list[StartResult]:
         """Start a process of each setting, and wait until all are warm."""
         began = self._launcher.now()
-        wanted = [(setting, self._space.deployment(setting)) for setting in settings]
-        started = start_together(self._launcher, wanted, parallel=self._plan.n_parallel_starts)
+        requests = [(setting, self._space.deployment(setting)) for setting in settings]
+        started = start_together(self._launcher, requests, parallel=self._plan.n_parallel_starts)
         self.start_s = (self._launcher.now() - began) / math.ceil(len(settings) / self._plan.n_parallel_starts)
         for start in started:
             self.record_memory(None if start.facts is None else start.facts.memory_bytes)
@@ -137,9 +137,7 @@ class Processes:
         self._n_references += 1
 
     def use_drift_probe(self, enough: Callable[[Pair], bool], sd: float) -> None:
-        """Compare the reference with the drift probe, which takes its place; `sd` is the standard deviation of a
-        block.
-        """
+        """Compare the reference with the drift probe, which takes its place; `sd` is that of a block."""
         assert self.reference is not None
         self.reference = drift_probe_reference(
             self.reference,

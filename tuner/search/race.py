@@ -67,8 +67,7 @@ def decide(
     plan: RacePlan,
     shared: bool = True,
 ) -> RaceDecision:
-    """Return what to do after `estimate.n` blocks of at most `max_blocks`; `best` is the incumbent, `process_sd` is
-    σ_p.
+    """Return what to do after `estimate.n` blocks of at most `max_blocks`; `best` is the incumbent.
 
     `shared` tells whether the two had the same reference process.
     """

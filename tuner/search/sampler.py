@@ -26,7 +26,7 @@ from tuner.measure.constraint import Limits
 from tuner.search.attributes import Attributes
 from tuner.search.lattice import Encoding, Indices, Lattice
 from tuner.search.record import Trial, distributions, pending_of, trials_of
-from tuner.search.surrogate import PriorMean, believe
+from tuner.search.surrogate import PriorMean, fit_with_pending
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats import gp
@@ -71,7 +71,7 @@ class LatticeSampler(BaseSampler):
         The model is of what `prior_mean` leaves over; without one, of the log-ratios themselves.
         """
         self._space = space
-        self._initial_design = distinct([*hints, *space.catalogue.regimes(space)])
+        self._initial_design = distinct([*hints, *space.catalogue.initial_design(space)])
         self._limits = limits or Limits()
         self._seed = seed
         self._encoding = Encoding(space.choices(), additive=space.additive())
@@ -134,7 +134,7 @@ class LatticeSampler(BaseSampler):
         if not len(left):
             return None
         rng = np.random.default_rng([self._seed, len(trials), len(pending)])
-        posterior = believe(trials, pending, self._encoding, process_sd, prior_mean=self._prior_mean)
+        posterior = fit_with_pending(trials, pending, self._encoding, process_sd, prior_mean=self._prior_mean)
         if posterior is None:
             return Proposal(setting=points[left[rng.integers(len(left))]], expected_gain=math.inf)
         allowed = [t.setting for t in trials if t.estimate is not None and t.eligible and not t.over_limit]

@@ -43,7 +43,7 @@ def fit(
     return tuple(gp.fit(X, y, N, groups) for groups in _groupings(encoding))
 
 
-def believe(
+def fit_with_pending(
     trials: Sequence[Trial],
     pending: Sequence[Setting],
     encoding: Encoding,
@@ -90,7 +90,7 @@ def posterior_means(
     for trial in trials:
         for name, value in trial.setting.items:
             values.setdefault(name, {}).setdefault(value)
-    encoding = Encoding({name: tuple(known) for name, known in values.items()}, additive=additive)
+    encoding = Encoding({name: tuple(knob_values) for name, knob_values in values.items()}, additive=additive)
     posterior = fit(trials, encoding, process_sd, prior_mean=prior_mean)
     if posterior is None:
         return {}

@@ -20,7 +20,7 @@ AuditAnswer = tuple[bool | None, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCase:
-    """What a knob is judged by: the setting's values, what deploys them, what the process reports, and where it is.
+    """What a knob is audited by: the setting's values, what deploys them, what the process reports, and where it is.
 
     `build` is the framework's own, and `libraries` what can be preloaded, by the value that asks for it.
     """
@@ -37,12 +37,12 @@ Audit = Callable[[AuditCase], AuditAnswer]
 
 
 def mask(case: AuditCase) -> AuditAnswer:
-    """Judge the CPUs that the process may use."""
+    """Audit the CPUs that the process may use."""
     return case.effective["mask"] == case.values["cpus"], f"the process may use CPUs {case.effective['mask']}"
 
 
 def malloc(case: AuditCase) -> AuditAnswer:
-    """Judge the allocator by the files that are mapped into the process."""
+    """Audit the allocator by the files that are mapped into the process."""
     loaded = case.effective["malloc"]
     return any(str(case.values["malloc"]) in path for path in loaded), f"loaded: {', '.join(loaded) or 'none'}"
 

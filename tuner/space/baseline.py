@@ -11,8 +11,7 @@ from tuner.space.values import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A recommended setting with its source. `rule` returns the knobs that it sets; all others keep the framework's
-    default.
+    """A recommended setting with its source; `rule` returns the knobs that it sets, all others keep their defaults.
 
     Guides say nothing of batch sizes. One that stands `at_best_batch` is compared with again at the winner's batch
     size, so that what the batch gains and what the threads gain are separated.

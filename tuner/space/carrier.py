@@ -94,7 +94,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """How many processes run the workload beside each other."""
+    """How many processes run the workload at the same time."""
 
     name: str = "processes"
 

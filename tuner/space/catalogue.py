@@ -24,9 +24,9 @@ class Catalogue:
     """What a search is over: `knobs` by name, in the order that settings are shown in, and the baselines.
 
     The first baseline is the default of the framework: it sets nothing. `foreign` is how variables begin that act on
-    the same as the knobs do, or slow a step down, and so would falsify a trial. `owner` tells which other framework
-    has a knob of a name, None if none has. `regimes` are a few points of a space that a search tries before its model
-    speaks, each in another regime.
+    the same as the knobs do, or slow a step down, and so would falsify a trial. `owner` tells which other framework has
+    a knob of a name, None if none has. `initial_design` are a few points of a space that a search tries before its
+    model speaks, each in another regime.
     """
 
     framework: str
@@ -34,7 +34,7 @@ class Catalogue:
     baselines: tuple[Baseline, ...]
     foreign: tuple[str, ...] = ()
     owner: Callable[[str], str | None] = lambda _: None
-    regimes: Callable[[Space], list[Setting]] = lambda _: []
+    initial_design: Callable[[Space], list[Setting]] = lambda _: []
 
     @property
     def default(self) -> str:

@@ -15,7 +15,7 @@ class Deployment:
 
     `env` are the variables of the program's environment, `options` those of the session that it loads its model into,
     `arguments` what its own code has to be given, such as the batch size, `cpus` the list of the CPUs that it is kept
-    to, None for all that it may use anyway, and `processes` how many of it run beside each other.
+    to, None for all that it may use anyway, and `processes` how many of it run at the same time.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)

@@ -24,8 +24,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """What carries a knob, by `name`, at its `low` value, moved to `contrast`, which may depend on the CPUs of the
-    mask.
+    """What carries a knob, by `name`: `low` is moved to `contrast`, which may depend on the CPUs of the mask.
 
     `interpret` is handed `contrast` as it was, and the observations with the low value and with that one.
     """

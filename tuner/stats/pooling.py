@@ -55,17 +55,17 @@ def pooled_verdict(sessions: Sequence[Estimate], *, level: float = 0.95, margin:
     Of several the interval is at 95 %: what looks and choices cost is small beside what sessions differ by, and the
     first, which chose the setting, cannot make the claim without the others.
     """
-    known = [each for each in sessions if each.df > 0 and math.isfinite(each.se)]
-    if len(known) <= 1:
-        verdict = verdict_on(known[0], level=level, margin=margin) if known else UNMEASURED
-        return PooledVerdict(verdict=verdict, n=len(known), codes=(verdict.code,) if known else ())
-    words = tuple(verdict_on(each, margin=margin).code for each in known)
-    pooled = pool(known)
+    usable = [each for each in sessions if each.df > 0 and math.isfinite(each.se)]
+    if len(usable) <= 1:
+        verdict = verdict_on(usable[0], level=level, margin=margin) if usable else UNMEASURED
+        return PooledVerdict(verdict=verdict, n=len(usable), codes=(verdict.code,) if usable else ())
+    words = tuple(verdict_on(each, margin=margin).code for each in usable)
+    pooled = pool(usable)
     verdict = verdict_on(pooled, margin=margin)
-    if not _disagree(known, margin):
-        return PooledVerdict(verdict=verdict, n=len(known), codes=words)
+    if not _disagree(usable, margin):
+        return PooledVerdict(verdict=verdict, n=len(usable), codes=words)
     open_verdict = Verdict(speedup=verdict.speedup, low=verdict.low, high=verdict.high, code=VerdictCode.UNDECIDED)
-    return PooledVerdict(verdict=open_verdict, n=len(known), sessions_disagree=True, codes=words)
+    return PooledVerdict(verdict=open_verdict, n=len(usable), sessions_disagree=True, codes=words)
 
 
 def pool(sessions: Sequence[Estimate]) -> Estimate:

@@ -93,9 +93,7 @@ def _normal(x: Array) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlphaSpending:
-    """An alpha-spending plan: interim analyses after each observation from the `first_look` to the `planned_looks` last
-    one.
-    """
+    """A plan of interim analyses: after each observation from `first_look` to `planned_looks`."""
 
     first_look: int
     planned_looks: int

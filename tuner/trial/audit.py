@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auditor:
-    """What processes are compared with: the catalogue's judges, on a build and a machine, with these libraries."""
+    """What processes are compared with: the catalogue's audits, on a build and a machine, with these libraries."""
 
     catalogue: Catalogue
     build: Any

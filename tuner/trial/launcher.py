@@ -115,10 +115,8 @@ def start_together(
     try:
         for at in range(0, len(requests), parallel):
             group = requests[at : at + parallel]
-            for (
-                setting,
-                deployment,
-            ) in group:  # one by one, so that launched processes can be closed if the next launch fails
+            # One by one, so that launched processes can be closed if the next launch fails.
+            for setting, deployment in group:
                 launched.append(launcher.launch(setting, deployment))
             started += [_await(setting, process) for (setting, _), process in zip(group, launched[at:], strict=True)]
     except BaseException:

@@ -57,9 +57,7 @@ def guarded(
     inherited_fds: Sequence[int] = (),
     folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a guard that starts `command` in `folder`; of the ends the command gets `inherited_fds`, besides its
-    log.
-    """
+    """Start a guard that starts `command` in `folder`; the command gets `inherited_fds`, besides its log."""
     guard = [sys.executable, "-I", "-S", *boot_arguments(CHILD, "guard"), str(ends.lifeline), str(ends.status)]
     return subprocess.Popen(
         [*guard, *command],
@@ -86,7 +84,7 @@ class ChildProcess:
     ) -> None:
         """Start it; raises TunerError where no process can be started at all.
 
-        `applied` judges a process that says it is ready: None, or why its setting does not hold there. Of what it
+        `audit_failure` audits a process that says it is ready: None, or why its setting does not hold there. Of what it
         prints the last `log_bytes` are kept.
         """
         self._log_bytes = log_bytes

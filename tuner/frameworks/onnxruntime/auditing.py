@@ -1,4 +1,4 @@
-"""How ONNX Runtime's knobs are judged: by the options that its session tells, and by the threads that it started."""
+"""How ONNX Runtime's knobs are audited: by the options that its session tells, and by the threads that it started."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 
 
 def option(knob: str, name: str) -> Audit:
-    """Return the judge of an option that starts no threads, by what the session tells of it."""
+    """Return the audit of an option that starts no threads, by what the session tells of it."""
 
-    def judge(case: AuditCase) -> AuditAnswer:
+    def audit(case: AuditCase) -> AuditAnswer:
         reported = case.effective["options"].get(name)
         return reported == str(case.values[knob]), f"the session says {name}={reported}"
 
-    return judge
+    return audit
 
 
 def pool(name: str) -> Audit:
-    """Return the judge of a pool's size: by what the session tells, and by the threads that came with it.
+    """Return the audit of a pool's size: by what the session tells, and by the threads that came with it.
 
     A session starts one thread less than a pool has, for the caller is one of them; the second pool is there only
     where operators may run at once.
     """
     audit_option = option(name, name)
 
-    def judge(case: AuditCase) -> AuditAnswer:
+    def audit(case: AuditCase) -> AuditAnswer:
         created = case.effective["context"]["created"]
         right, evidence = audit_option(case)
         if not right or created is None:
@@ -33,4 +33,4 @@ def pool(name: str) -> Audit:
             expected_threads += int(case.values["inter_op_num_threads"]) - 1
         return created == expected_threads, f"{evidence}; it started {created} threads"
 
-    return judge
+    return audit

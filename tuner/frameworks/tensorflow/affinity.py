@@ -140,5 +140,5 @@ def thread_binding(value: str, machine: Machine, *, n_threads: int) -> tuple[Pat
             "the intel-openmp package is not installed", "pip install intel-openmp (available for x86-64 only)"
         )
     bound = bind(library, {"KMP_AFFINITY": value}, n_threads=n_threads)
-    _raise_if_rejected(bound, "kmp_affinity", f"KMP_AFFINITY={value} is refused by {library.name}")
+    _raise_if_rejected(bound, "kmp_affinity", f"{library.name} rejects KMP_AFFINITY={value}")
     return library, bound

@@ -1,4 +1,4 @@
-"""How TensorFlow's knobs are judged, by what its processes report of themselves."""
+"""How TensorFlow's knobs are audited, by what its processes report of themselves."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def _threads(case: AuditCase) -> dict[str, int]:
 
 
 def pool(name: str, variable: str) -> Audit:
-    """Return the judge of a pool's size, by the threads that the creation of the context started."""
+    """Return the audit of a pool's size, by the threads that the creation of the context started."""
 
-    def judge(case: AuditCase) -> AuditAnswer:
+    def audit(case: AuditCase) -> AuditAnswer:
         set_by_workload, shape = case.effective["getters"][name], case.build.pools
         if set_by_workload and set_by_workload != case.values[name]:
             return False, f"the workload itself sets {set_by_workload} threads, so {variable} has no effect"
@@ -38,13 +38,13 @@ def pool(name: str, variable: str) -> Audit:
         both = int(case.values["inter_op"]) + int(case.values["intra_op"])
         return created - shape.others == both, f"{created - shape.others} threads in both pools together"
 
-    return judge
+    return audit
 
 
 def openmp_number(name: str, variable: str) -> Audit:
-    """Return the judge of a number by what the OpenMP library prints of its settings."""
+    """Return the audit of a number by what the OpenMP library prints of its settings."""
 
-    def judge(case: AuditCase) -> AuditAnswer:
+    def audit(case: AuditCase) -> AuditAnswer:
         if not case.effective["openmp"]["libraries"]:
             return False, "no OpenMP library is loaded"
         printed = case.effective["openmp"]["settings"].get(variable)
@@ -54,11 +54,11 @@ def openmp_number(name: str, variable: str) -> Audit:
         applied = number is not None and int(number[0]) == case.values[name]
         return applied, f"the OpenMP library says {variable}={printed}"
 
-    return judge
+    return audit
 
 
 def openmp_binding(case: AuditCase) -> AuditAnswer:
-    """Judge where threads are bound by their masks: those that operators run on, and those that came with them."""
+    """Audit where threads are bound by their masks: those that operators run on, and those that came with them."""
     refused = rejections(case.effective["openmp"]["warnings"])
     if refused:
         return False, f"the OpenMP library says: {refused[0]}"
@@ -80,14 +80,14 @@ def openmp_binding(case: AuditCase) -> AuditAnswer:
 
 
 def openmp_library(case: AuditCase) -> AuditAnswer:
-    """Judge the OpenMP library by the files that are mapped into the process."""
+    """Audit the OpenMP library by the files that are mapped into the process."""
     loaded = case.effective["openmp"]["libraries"]
     expected_library = case.libraries[str(case.values["openmp_library"])]
     return expected_library in loaded, f"loaded: {', '.join(loaded) or 'none'}"
 
 
 def onednn(case: AuditCase) -> AuditAnswer:
-    """Judge oneDNN by what TensorFlow says."""
+    """Audit oneDNN by what TensorFlow says."""
     is_on = case.effective["onednn"]
     if is_on is None:
         return None, "this TensorFlow does not report it"
@@ -95,7 +95,7 @@ def onednn(case: AuditCase) -> AuditAnswer:
 
 
 def xla(case: AuditCase) -> AuditAnswer:
-    """Judge XLA by its own log."""
+    """Audit XLA by its own log."""
     if case.effective["xla"]:
         return True, "XLA compiled a cluster"
     return None, "XLA compiled nothing, or did not log it"

@@ -143,9 +143,7 @@ class TrialResult(Struct, frozen=True, kw_only=True):
 
 
 class CountsResult(Struct, frozen=True, kw_only=True):
-    """How many trials ended how: `ok` went to their end, `pruned` were stopped early; `kinds` are those of the
-    failed.
-    """
+    """How many trials ended how: `ok` were completed, `pruned` stopped early; `kinds` are those of the failed."""
 
     ok: int
     failed: int
