@@ -725,7 +725,7 @@ def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     page = tftune(*words, "--verify", "--time-budget", "15s", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
     assert "not covered by any study: usable cores" in page.stdout
-    assert re.search(r"measured here, over tf-default: .*rounds of new processes, 1 of them with fresh", page.stdout)
+    assert re.search(r"measured speed-up over tf-default: .*rounds of new processes, 1 of them with fresh", page.stdout)
     assert "export TF_NUM_INTEROP_THREADS=1" in page.stdout
     snippet = tftune(*words, "--format", "dotenv", cwd=tmp_path)
     assert "TF_NUM_INTEROP_THREADS=1" in snippet.stdout

@@ -14,6 +14,7 @@ from scipy import stats
 from tuner.errors import BadInputError
 from tuner.job.request import parse_size
 from tuner.measure.constraint import Limits
+from tuner.report.layout import ms_text
 from tuner.stats.tail import LimitStatus, p99_within, quantiles, samples_needed
 
 
@@ -73,3 +74,7 @@ def test_sizes(text: str, n: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(BadInputError, match="--max-memory"):
         parse_size(text)
+
+
+def test_a_step_time_has_three_digits_and_no_exponent() -> None:
+    assert [ms_text(ms) for ms in (None, 1384.2, 180.4, 12.34, 0.01234)] == ["—", "1384", "180", "12.3", "0.0123"]

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from tuner.machine.conditions import Conditions
 from tuner.measure.objective import METRIC
-from tuner.report.layout import duration_text, percent, rate_text, ratio_text, table
+from tuner.report.layout import duration_text, ms_text, percent, rate_text, ratio_text, table
 from tuner.report.result.comparison import CheckResult, ComparisonResult, NoiseReport
 from tuner.report.terminal import (
     VERDICT_STYLES,
@@ -27,7 +27,7 @@ def comparison(result: ComparisonResult) -> RenderableType:
     rows = table("", "setting", f">{result.unit}", *titles)
     for name, setting in (("a", result.a), ("b", result.b)):
         side = result.sides[name]
-        figures = ["—" if value is None else f"{value:.3g}" for value in (side.p50, side.p90, side.p99)]
+        figures = [ms_text(value) for value in (side.p50, side.p90, side.p99)]
         rate = "—" if side.rate is None else rate_text(side.rate)
         rows.add_row(name, f"{setting_text(setting)}{_asked(side.asked)}", rate, *figures[: len(titles)])
     verdict = Text.assemble(

@@ -48,6 +48,11 @@ def rate_text(rate: float) -> str:
     return f"{rate:.1f}" if rate >= 10 else f"{rate:.3g}"
 
 
+def ms_text(ms: float | None) -> str:
+    """Return a step time in ms with three digits at least."""
+    return "—" if ms is None else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
 def duration_text(seconds: float | None) -> str:
     """Return a duration as people say it."""
     if seconds is None:

@@ -13,7 +13,7 @@ from tuner.measure.finals import INCUMBENT
 from tuner.measure.objective import METRIC
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report.emit import emit, usual
-from tuner.report.layout import duration_text, percent, plural, rate_text, ratio_text, table
+from tuner.report.layout import duration_text, ms_text, percent, plural, rate_text, ratio_text, table
 from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.study import (
     FinalsResult,
@@ -153,7 +153,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
         notes.append("stopped early: clearly slower")
     if trial.over_limit:
         memory = trial.peak_memory_bytes
-        figures = [f"p99 {trial.p99_ms:.3g} ms", *([f"{memory / _GIB:.2f} GiB"] if memory else [])]
+        figures = [f"p99 {ms_text(trial.p99_ms)} ms", *([f"{memory / _GIB:.2f} GiB"] if memory else [])]
         notes.append(f"over the limit: {', '.join(figures)}")
     if not trial.steady:
         notes.append("not steady")
@@ -240,7 +240,7 @@ def tails(study: StudyResult) -> RenderableType:
         answer, memory = final.kept.get(name), tail.peak_memory_bytes
         rendered.add_row(
             name,
-            *("—" if value is None else f"{value:.3g}" for value in (tail.p50, tail.p90, tail.p99)),
+            *(ms_text(value) for value in (tail.p50, tail.p90, tail.p99)),
             str(tail.n_steps),
             "—" if memory is None else f"{memory / _GIB:.2f} GiB",
             Text("" if answer is None else f"limits {answer}", style="red" if answer is LimitStatus.BROKEN else "dim"),
