@@ -56,7 +56,7 @@ def load(name: str) -> Trace:
         process_effects |= dict(zip(map(int, np.unique(process[in_session])), means - means.mean(), strict=True))
         between.append(float(means.var(ddof=1)))
         explained.append(noise)
-    # Of the scatter of the means, what the slices' own noise explains is not luck.
+    # Of the scatter of the means, what the slices' own noise explains is no process effect.
     shrink = math.sqrt(max(0.0, 1 - float(np.mean(explained)) / float(np.mean(between))))
     # A process was measured beside the mean of its session, of which it is itself a part.
     shrink *= math.sqrt(N_PROCESSES / (N_PROCESSES - 1))

@@ -17,7 +17,7 @@ import numpy as np
 
 from tuner.machine.conditions import suspended_s
 from tuner.measure import interruption
-from tuner.measure.interruption import Interruption
+from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
 from tuner.space.deployment import Deployment
@@ -79,6 +79,11 @@ class Round:
     """Why slices were measured again."""
     fresh: bool = True
     """Whether its processes were fresh interpreters, and not forks."""
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Return whether it does not count because forked processes differ from fresh interpreters."""
+        return any(each.kind is Kind.FORKS_DIFFER for each in self.interruptions)
 
     @property
     def timed_s(self) -> float:

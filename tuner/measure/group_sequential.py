@@ -29,7 +29,7 @@ import numpy as np
 from tuner.errors import TunerError
 from tuner.measure import finals
 from tuner.measure.finals import Contender, Round
-from tuner.measure.interruption import FORKS_DIFFER, Kind
+from tuner.measure.interruption import FORKS_DIFFER
 from tuner.measure.objective import Objective
 from tuner.measure.planning import PRIMARY_TIME, FinalsPlan
 from tuner.measure.recommendation import FinalsEstimates
@@ -343,7 +343,7 @@ class SequentialTest:
         return np.asarray(x[~np.isnan(x)])
 
     def _n_discarded_forked_rounds(self) -> int:
-        return sum(any(each.kind is Kind.FORKS_DIFFER for each in round_.interruptions) for round_ in self.rounds)
+        return sum(round_.is_contradicted for round_ in self.rounds)
 
 
 def differ_significantly(fresh: Array, forked: Array) -> bool:

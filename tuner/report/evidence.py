@@ -75,7 +75,7 @@ def study_warnings(stored: Attributes, trials: Sequence[Trial], rounds: Sequence
 def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
     """Return what is wrong with finals."""
     warnings = []
-    forked_away = sum(any(each.kind is Kind.FORKS_DIFFER for each in r.interruptions) for r in rounds)
+    forked_away = sum(r.is_contradicted for r in rounds)
     if forked_away:
         warnings.append(
             MeasurementWarning(
