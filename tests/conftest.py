@@ -78,14 +78,15 @@ def openmp(stock: Build) -> Build:
 def onnx() -> OnnxRuntimeBuild:
     """ONNX Runtime's wheel, as the probe saw it on two CPUs."""
     low = {"intra_op_num_threads": "2", "inter_op_num_threads": "2", "execution_mode": "parallel"}
-    observations: list[tuple[dict[str, str] | None, int, float]] = [
-        (None, 1, 0.025),
-        ({}, 2, 0.0003),
-        ({"intra_op_num_threads": "4"}, 4, 0.0004),
-        ({"inter_op_num_threads": "4"}, 4, 0.0003),
-        ({"execution_mode": "sequential"}, 1, 0.0002),
-        ({"session.intra_op.allow_spinning": "1"}, 2, 0.03),
-        ({"session.inter_op.allow_spinning": "1"}, 2, 0.04),
+    observations: list[tuple[dict[str, str] | None, int, int, float]] = [
+        (None, 1, 1, 0.029),
+        ({}, 2, 0, 0.0001),
+        ({"intra_op_num_threads": "4"}, 4, 0, 0.0001),
+        ({"inter_op_num_threads": "4"}, 4, 0, 0.0001),
+        ({"execution_mode": "sequential"}, 1, 0, 0.0001),
+        ({"session.intra_op_thread_affinities": "cores"}, 2, 1, 0.0001),
+        ({"session.intra_op.allow_spinning": "1"}, 2, 0, 0.028),
+        ({"session.inter_op.allow_spinning": "1"}, 2, 0, 0.028),
     ]
     return OnnxRuntimeBuild(
         id="onnx",
@@ -95,8 +96,8 @@ def onnx() -> OnnxRuntimeBuild:
         converters={"tensorflow": "2.21.0", "keras": "3.12.0", "tf2onnx": "1.17.0"},
         cpus=2,
         observations=[
-            {"changes": changes, "created": n, "idle_cpu_s": idle_s, "options": low}
-            for changes, n, idle_s in observations
+            {"changes": changes, "created": n, "bound": n_bound, "idle_cpu_s": idle_s, "options": low}
+            for changes, n, n_bound, idle_s in observations
         ],
     )
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from onnxruntime import datasets
 
 from tests.command_line import tftune
 from tests.conftest import Call
@@ -21,6 +26,7 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
+BOUND = {"intra_op_num_threads": 2, "intra_op_affinity": "cores", "execution_mode": "sequential"}
 OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.intra_op.allow_spinning": 0}
 
 
@@ -67,12 +73,42 @@ def test_a_recommendation_is_code_that_makes_the_session() -> None:
     assert "options.intra_op_num_threads = 2" in lines
     assert "options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL" in lines
     assert 'options.add_session_config_entry("session.intra_op.allow_spinning", "0")' in lines
-    deployment = FRAMEWORK.catalogue.deploy({"intra_op_num_threads": 2, "batch_size": 8})
+    deployment = FRAMEWORK.catalogue.deploy({"intra_op_num_threads": 2, "intra_op_affinity": "none", "batch_size": 8})
+    assert deployment.options == {"intra_op_num_threads": 2}
     for format_ in set(Format) - {Format.PYTHON, Format.JSON}:  # no variable carries an option
         text = emit(deployment, format_, title="t", session=FRAMEWORK.session_code)
         assert "# Set the session option intra_op_num_threads in your own code: 2" in text
+        assert "use --format python" in text
     nothing = FRAMEWORK.catalogue.deploy({"batch_size": 8})
     assert "onnxruntime" not in emit(nothing, Format.PYTHON, title="t", session=FRAMEWORK.session_code)
+
+
+def test_the_code_of_a_recommendation_makes_the_session_that_was_measured(tmp_path: Path) -> None:
+    """The emitted lines, run as they stand: the second thread is bound to a core, and the caller is not."""
+    text = emit(FRAMEWORK.catalogue.deploy(BOUND), Format.PYTHON, title="t", session=FRAMEWORK.session_code)
+    shutil.copy(datasets.get_example("sigmoid.onnx"), tmp_path / "model.onnx")
+    masks = "print([sorted(os.sched_getaffinity(int(task))) for task in os.listdir('/proc/self/task')])"
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{text}\n{masks}"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    cpus = sorted(os.sched_getaffinity(0))
+    caller, *others = json.loads(ended.stdout)
+    assert caller == cpus
+    assert len([mask for mask in others if set(mask) < set(cpus)]) == 1  # NumPy's threads are not bound
+
+
+def test_a_bound_thread_is_no_point_where_there_is_no_core_for_it(
+    machine: Machine, onnx: OnnxRuntimeBuild, resnet50: Workload
+) -> None:
+    file = space_file("threads", FRAMEWORK, machine)
+    space = resolve(file, catalogue=FRAMEWORK.catalogue, machine=machine, build=onnx, workload=resnet50)
+    assert space.reference["intra_op_affinity"] == "cores"
+    assert space.baselines["ort-explicit"]["intra_op_affinity"] == "none"
+    bound = [point for point in space.points if point["intra_op_affinity"] == "cores"]
+    assert {str(point["execution_mode"]) for point in bound} == {"sequential"}
+    assert {int(point["intra_op_num_threads"]) for point in bound} == set(range(2, machine.physical_cores + 1)) & {
+        int(point["intra_op_num_threads"]) for point in space.points
+    }
 
 
 # ---- real processes -------------------------------------------------------------------------------------------

@@ -38,7 +38,10 @@ def emit(deployment: Deployment, format_: Format, *, title: str, session: Sessio
     notes = [title, *_notes(deployment)]
     if format_ is Format.PYTHON:
         return _python(deployment, notes, session(deployment.options) if deployment.options else [])
-    return _WRITERS[format_](deployment, notes + [option_note(n, v) for n, v in deployment.options.items()])
+    options = [option_note(name, value) for name, value in deployment.options.items()]
+    if options:
+        options.append("For the code that makes such a session, use --format python.")
+    return _WRITERS[format_](deployment, notes + options)
 
 
 def usual(deployment: Deployment) -> Format:

@@ -78,9 +78,10 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of the session that a framework makes of a model."""
+    """An option of the session that a framework makes of a model; the value `without` is none at all."""
 
     name: str
+    without: Value | None = None
 
     @property
     def title(self) -> str:
@@ -89,7 +90,7 @@ class Option:
 
     def deploy(self, value: Value, _: Libraries) -> Deployment:
         """Return the option with this value."""
-        return Deployment(options={self.name: value})
+        return Deployment() if value == self.without else Deployment(options={self.name: value})
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,18 @@ def option(knob: str, name: str) -> Audit:
     return audit
 
 
+def affinity(case: AuditCase) -> AuditAnswer:
+    """Audit whether threads are bound, by the CPUs that those of the session may use."""
+    own_mask, masks = case.effective["mask"], case.effective["pools"]["framework"]
+    evidence = ", ".join(f"{n} on CPUs {mask}" for mask, n in masks.items()) or "none"
+    if own_mask.isdigit() or not masks:
+        return None, f"threads of the session: {evidence}; the process may use CPUs {own_mask}"
+    is_bound = own_mask not in masks
+    is_mixed = not is_bound and len(masks) > 1
+    expected = case.values["intra_op_affinity"] == "cores"
+    return is_bound == expected and not is_mixed, f"threads of the session: {evidence}"
+
+
 def pool(name: str) -> Audit:
     """Return the audit of a pool's size: by what the session tells, and by the threads that came with it.
 

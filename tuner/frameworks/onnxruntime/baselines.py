@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.frameworks.onnxruntime.knobs import PARALLEL
+from tuner.frameworks.onnxruntime.knobs import PARALLEL, UNBOUND
 from tuner.machine.host import Machine
 from tuner.space.baseline import Baseline
 from tuner.space.values import Value
@@ -12,7 +12,7 @@ def _parallel(machine: Machine) -> dict[str, Value]:
     """Return parallel execution; with a single core ONNX Runtime itself falls back to the sequential one."""
     if machine.usable_cores == 1:
         return {}
-    return {"execution_mode": PARALLEL, "inter_op_num_threads": machine.usable_cores}
+    return {"execution_mode": PARALLEL, "inter_op_num_threads": machine.usable_cores, "intra_op_affinity": UNBOUND}
 
 
 BASELINES: tuple[Baseline, ...] = (
@@ -23,8 +23,8 @@ BASELINES: tuple[Baseline, ...] = (
     ),
     Baseline(
         name="ort-explicit",
-        source="ONNX Runtime documentation, Thread management: one thread per usable core, set explicitly",
-        rule=lambda machine: {"intra_op_num_threads": machine.usable_cores},
+        source="ONNX Runtime documentation, Thread management: one thread per usable core, set explicitly, none bound",
+        rule=lambda machine: {"intra_op_num_threads": machine.usable_cores, "intra_op_affinity": UNBOUND},
         at_best_batch=True,
     ),
     Baseline(

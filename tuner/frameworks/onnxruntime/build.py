@@ -41,6 +41,12 @@ class OnnxRuntimeBuild:
         return None if unset is None else 1 + int(unset["created"])
 
     @property
+    def binds_by_default(self) -> bool:
+        """Return whether a session binds its threads when nothing is set, as the probe saw it."""
+        unset = observed(self.observations, None)
+        return unset is not None and bool(unset["bound"])
+
+    @property
     def title(self) -> str:
         """Return what it is called in a line."""
         return f"ONNX Runtime {self.onnxruntime}"

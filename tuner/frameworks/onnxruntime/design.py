@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.frameworks.onnxruntime.knobs import PARALLEL, SEQUENTIAL
+from tuner.frameworks.onnxruntime.knobs import PARALLEL, SEQUENTIAL, UNBOUND
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
@@ -16,8 +16,13 @@ def design(space: Space) -> list[Setting]:
     share = max(1, threads // 2)
     candidates: list[dict[str, Value]] = [
         {"execution_mode": SEQUENTIAL, "intra_op_spinning": 0},
-        {"execution_mode": PARALLEL, "inter_op_num_threads": 2, "intra_op_num_threads": share},
-        {"execution_mode": SEQUENTIAL, "intra_op_num_threads": 1},
+        {
+            "execution_mode": PARALLEL,
+            "inter_op_num_threads": 2,
+            "intra_op_num_threads": share,
+            "intra_op_affinity": UNBOUND,
+        },
+        {"execution_mode": SEQUENTIAL, "intra_op_num_threads": 1, "intra_op_affinity": UNBOUND},
     ]
     settings = [Setting.of(values | {k: v for k, v in each.items() if k in values}) for each in candidates]
     baseline_settings = set(space.baselines.values())

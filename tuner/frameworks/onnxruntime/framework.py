@@ -10,7 +10,7 @@ from tuner.frameworks import framework
 from tuner.frameworks.onnxruntime import build, design
 from tuner.frameworks.onnxruntime.baselines import BASELINES
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
-from tuner.frameworks.onnxruntime.knobs import CONFIG, KNOBS, MODES, PARALLEL
+from tuner.frameworks.onnxruntime.knobs import AFFINITIES, CONFIG, KNOBS, MODES, PARALLEL
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -18,6 +18,15 @@ from tuner.space.values import Value
 from tuner.workload.workload import Workload
 
 _ONNX = "onnx"
+# It is told by the CPUs of the process in which it runs: their numbers differ from one container to the next.
+_AFFINITY_LINES = """
+cores = {}
+for cpu in sorted(os.sched_getaffinity(0)):
+    with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as siblings:
+        cores.setdefault(siblings.read(), []).append(str(cpu + 1))  # ONNX Runtime counts CPUs from 1
+threads = [",".join(cpus) for cpus in cores.values()][1:{n}]  # the first core is for the calling thread
+options.add_session_config_entry("session.intra_op_thread_affinities", ";".join(threads))
+""".strip().splitlines()
 _CONVERSION = 2  # raise it when the conversion makes another file
 
 
@@ -61,9 +70,13 @@ class OnnxRuntime(framework.Framework):
 
     def session_code(self, options: Mapping[str, int | str]) -> list[str]:
         """Return the lines of Python that make a session with these options."""
-        lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
+        lines = ["import os", ""] if AFFINITIES in options else []
+        lines += ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
         for name, value in options.items():
-            if name.startswith(CONFIG):
+            if name == AFFINITIES:
+                n_threads = str(options.get("intra_op_num_threads", ""))
+                lines += [line.replace("{n}", n_threads) for line in _AFFINITY_LINES]
+            elif name.startswith(CONFIG):
                 lines.append(f'options.add_session_config_entry("{name}", "{value}")')
             elif name == "execution_mode":
                 lines.append(f"options.{name} = onnxruntime.ExecutionMode.{MODES[value]}")

@@ -1,7 +1,8 @@
 """The knobs of ONNX Runtime: options of the session that a model is loaded into.
 
 Semantics and sources: ONNX Runtime's documentation, Thread management; `onnxruntime_session_options_config_keys.h`
-(spinning); `inference_session.cc` (a pool of one is none, and a parallel session without a second pool is sequential).
+(spinning, affinities); `inference_session.cc` (a pool of one is none, a parallel session without a second pool is
+sequential, and a sequential one binds its threads to cores where no count is set).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ CONFIG = "session."
 """How the names of options begin that a session takes as entries of its configuration, by name and text."""
 SEQUENTIAL, PARALLEL = "sequential", "parallel"
 MODES: Mapping[Value, str] = {SEQUENTIAL: "ORT_SEQUENTIAL", PARALLEL: "ORT_PARALLEL"}
+CORES, UNBOUND = "cores", "none"
+AFFINITIES = reach.INTRA_OP_AFFINITY.name
 _THREADS = Numbers(counts_threads=True)
 _SWITCH = Numbers(minimum=0, limit=1)
 
@@ -30,6 +33,11 @@ def _own(machine: Machine, build: OnnxRuntimeBuild, _: int) -> Value:
     return probed_threads if probed_threads is not None else machine.physical_cores
 
 
+def _own_affinity(machine: Machine, build: OnnxRuntimeBuild, default_batch: int) -> Value:
+    """Return whether threads are bound when nothing is set; a pool of one has none to bind."""
+    return CORES if build.binds_by_default and int(_own(machine, build, default_batch)) > 1 else UNBOUND
+
+
 def _one_or_all(machine: Machine) -> tuple[Value, Value]:
     return 1, max(2, machine.physical_cores)
 
@@ -37,6 +45,11 @@ def _one_or_all(machine: Machine) -> tuple[Value, Value]:
 def _is_parallel(values: Mapping[str, Value]) -> bool:
     """Return whether there is a second pool."""
     return values["execution_mode"] == PARALLEL
+
+
+def _binds(values: Mapping[str, Value]) -> bool:
+    """Return whether there are threads to bind: as by default, only where one operator runs at a time."""
+    return not _is_parallel(values) and int(values["intra_op_num_threads"]) > 1
 
 
 _ALL = (
@@ -72,6 +85,17 @@ _ALL = (
         audit=auditing.option("execution_mode", reach.EXECUTION_MODE.name),
         experiment=reach.EXECUTION_MODE,
         contrast_values=lambda _: (SEQUENTIAL, PARALLEL),
+    ),
+    Knob(
+        name="intra_op_affinity",
+        meaning="whether each thread of the first pool is bound to a physical core (cores) or none is (none)",
+        values=Words(words=(CORES, UNBOUND)),
+        carrier=Option(AFFINITIES, without=UNBOUND),
+        default=_own_affinity,
+        has_effect=_binds,
+        audit=auditing.affinity,
+        experiment=reach.INTRA_OP_AFFINITY,
+        contrast_values=lambda _: (UNBOUND, CORES),
     ),
     Knob(
         name="intra_op_spinning",

@@ -1,8 +1,8 @@
 """What the experiments on an ONNX Runtime build say: which session options reach it.
 
 Each is made in a fork of the target interpreter. Its observation holds the threads that the creation of a session
-started, and the CPU time that they took while nothing was asked of them: a thread that waits for work spins for a while
-before it sleeps, unless it is told not to.
+started, how many of them are bound to some of the process's CPUs, and the CPU time that they took while nothing was
+asked of them: a thread that waits for work spins for a while before it sleeps, unless it is told not to.
 """
 
 from __future__ import annotations
@@ -30,9 +30,17 @@ def _spinning(_: str, low: Observation, high: Observation) -> Reach:
     return Reach(answer=True if asleep < _SPUN_S < awake else None, evidence=evidence)
 
 
+def _affinity(value: str, low: Observation, high: Observation) -> Reach:
+    evidence = f"without and with {value}, {low['bound']} and {high['bound']} of its threads are bound to CPUs"
+    return Reach(answer=low["bound"] == 0 < high["bound"], evidence=evidence)
+
+
 INTRA_OP = Experiment(name="intra_op_num_threads", low="2", contrast=lambda _: "4", interpret=_threads)
 INTER_OP = Experiment(name="inter_op_num_threads", low="2", contrast=lambda _: "4", interpret=_threads)
 EXECUTION_MODE = Experiment(name="execution_mode", low="parallel", contrast=lambda _: "sequential", interpret=_mode)
+INTRA_OP_AFFINITY = Experiment(
+    name="session.intra_op_thread_affinities", low="none", contrast=lambda _: "cores", interpret=_affinity
+)
 INTRA_OP_SPINNING = Experiment(
     name="session.intra_op.allow_spinning", low="0", contrast=lambda _: "1", interpret=_spinning
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from typing import Any, Dict, Mapping, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Union
 
 from ....child import effective
 
@@ -12,25 +13,47 @@ CONFIG = "session."
 MODE = "execution_mode"
 MODES = {"sequential": "ORT_SEQUENTIAL", "parallel": "ORT_PARALLEL"}
 REPORTED = ("intra_op_num_threads", "inter_op_num_threads")
-ENTRIES = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
+AFFINITIES = "session.intra_op_thread_affinities"
+CORES = "cores"
+ENTRIES = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning", AFFINITIES)
 PROVIDERS = ["CPUExecutionProvider"]
 IDLE_S = 0.2
 Options = Mapping[str, Union[int, str]]
 
 
 def make_session(path: str, options: Options) -> Any:
-    """Return a session of a model on the CPU, made with these options and the defaults of all others."""
+    """Return a session of a model on the CPU, made with these options and the defaults of all others.
+
+    As affinities the word "cores" stands for a physical core for each thread; any other word for none.
+    """
     import onnxruntime
 
     session_options = onnxruntime.SessionOptions()
     for name, value in options.items():
-        if name.startswith(CONFIG):
+        if name == AFFINITIES:
+            if value == CORES:
+                groups = affinities(int(options["intra_op_num_threads"]))
+                session_options.add_session_config_entry(name, groups)
+        elif name.startswith(CONFIG):
             session_options.add_session_config_entry(name, str(value))
         elif name == MODE:
             session_options.execution_mode = getattr(onnxruntime.ExecutionMode, MODES[str(value)])
         else:
             setattr(session_options, name, int(value))
     return onnxruntime.InferenceSession(path, session_options, providers=PROVIDERS)
+
+
+def affinities(n_threads: int) -> str:
+    """Return the CPUs of each thread of a pool but the caller's, as a session takes them: a physical core each.
+
+    ONNX Runtime counts CPUs from 1. The caller is left where it is, and the first core with it, as by default.
+    """
+    cores: Dict[str, List[str]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        with open("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % cpu) as siblings:
+            cores.setdefault(siblings.read(), []).append(str(cpu + 1))
+    groups = [",".join(cpus) for cpus in cores.values()]
+    return ";".join(groups[thread % len(groups)] for thread in range(1, n_threads))
 
 
 def reported_options(session: Any) -> Dict[str, str]:
@@ -51,7 +74,10 @@ def translated(error: Exception) -> BaseException:
 
 
 def observe(options: Optional[Options]) -> Dict[str, Any]:
-    """Return what a session of a small model does: the threads that it starts, and the CPU time of idle ones."""
+    """Return what a session of a small model does: the threads that it starts, and the CPU time of idle ones.
+
+    Of the threads, `bound` are those that may not use all CPUs of the process.
+    """
     from onnxruntime import datasets
 
     before = effective.threads()
@@ -59,5 +85,12 @@ def observe(options: Optional[Options]) -> Dict[str, Any]:
     before_s = time.process_time()
     time.sleep(IDLE_S)
     idle_s = time.process_time() - before_s
-    created = len(effective.threads().keys() - before.keys())
-    return {"created": created, "idle_cpu_s": idle_s, "options": reported_options(session)}
+    now = effective.threads()
+    created = now.keys() - before.keys()
+    own_mask = before[str(os.getpid())][1]
+    return {
+        "created": len(created),
+        "bound": sum(now[task][1] != own_mask for task in created),
+        "idle_cpu_s": idle_s,
+        "options": reported_options(session),
+    }
