@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from jsonschema import Draft202012Validator
 
-from tuner.report.result.schema import PUBLISHED, RULES, schema_of
+from tuner.report.result.schema import PUBLISHED, schema_of
 
 
 @functools.cache
@@ -23,7 +23,7 @@ def command_of(words: Sequence[str]) -> str | None:
     """Return the command that prints a document for these words, None where they ask for none."""
     if "--json" not in words:
         return None
-    return next((name for name in (" ".join(words[:2]), words[0]) if name in {*PUBLISHED, RULES}), None)
+    return next((name for name in (" ".join(words[:2]), words[0]) if name in PUBLISHED), None)
 
 
 def validate(words: Sequence[str], out: str) -> None:

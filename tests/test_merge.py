@@ -50,7 +50,7 @@ def test_merging_copies_what_is_new_and_nothing_twice(small: str, tmp_path: Path
     assert {each.outcome for each in merge(url, into)} == {"new"}
     assert {each.outcome for each in merge(url, into)} == {"known"}
     source, target = (rulebook.make(RulesRequest(storage=each)) for each in (url, into))
-    assert source.lists["threads"] == target.lists["threads"]
+    assert source.groups["threads"] == target.groups["threads"]
 
 
 def test_another_study_of_the_same_name_gets_a_name_of_its_own(small: str, tmp_path: Path) -> None:
@@ -196,10 +196,10 @@ def test_what_cannot_be_read_is_named(lost: str, small: str, call: Call, tmp_pat
     assert code == 0
     assert "made-0: skipped: its format is 99, this version of tftune reads format 3" in out
     assert out.splitlines()[-1] == "2 new, 0 updated, 0 already here, 2 skipped"
-    excluded = rulebook.make(RulesRequest(storage=small)).provenance["excluded"]
+    excluded = rulebook.make(RulesRequest(storage=small)).provenance.excluded
     assert excluded == {
-        "its format is 99, this version of tftune reads format 3": ["made-0"],
-        "damaged: its machine, build or workload is missing": ["made-1"],
+        "its format is 99, this version of tftune reads format 3": ("made-0",),
+        "damaged: its machine, build or workload is missing": ("made-1",),
     }
     for words in (("export",), ("list",)):
         assert (

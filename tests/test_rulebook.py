@@ -12,6 +12,7 @@ import numpy as np
 import optuna
 import pandas as pd
 import pytest
+from msgspec import structs, to_builtins
 
 from tests.command_line import ROOT, tftune
 from tests.conftest import DATA, Call
@@ -30,11 +31,14 @@ from tuner.measure.objective import Objective
 from tuner.model.graph import Features
 from tuner.report import frame, picture, rulepage, terminal
 from tuner.report.emit import Format, emit
+from tuner.rules.advice import AdviceReason, counter_example, decide
 from tuner.rules.evidence import by_reason, read
-from tuner.rules.gains import situation_document
-from tuner.rules.recipe import Recipe
-from tuner.rules.rule import RuleSet
-from tuner.rules.strata import AdviceReason
+from tuner.rules.gains import CounterExample
+from tuner.rules.kind import Kind, SituationKind
+from tuner.rules.proof import Proof
+from tuner.rules.recipe import BATCH, THREADS, Recipe
+from tuner.rules.rule import Rule, RuleSet
+from tuner.rules.situation import Situation
 from tuner.search.storage import all_records, open_storage
 from tuner.space.deployment import Deployment
 from tuner.space.term import EIGEN, OPENMP
@@ -57,11 +61,22 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def document(url: str) -> dict[str, Any]:
+def rules(url: str) -> RuleSet:
     """The rules of that storage, made at a fixed time."""
-    found = rulebook.make(RulesRequest(storage=url)).to_dict()
-    found["made"] |= {"created": "2026-11-21T00:00:00+00:00", "tftune": "0.0.0"}
-    return dict(found)
+    rules = rulebook.make(RulesRequest(storage=url))
+    provenance = structs.replace(rules.provenance, created="2026-11-21T00:00:00+00:00", tftune="0.0.0")
+    return structs.replace(rules, provenance=provenance)
+
+
+@pytest.fixture(scope="module")
+def document(rules: RuleSet) -> dict[str, Any]:
+    """The same as plain data."""
+    return dict(to_builtins(rules))
+
+
+def threads_changed(rule_set: RuleSet, **changes: Any) -> RuleSet:
+    """Return the rules with something else among those on threads."""
+    return structs.replace(rule_set, groups={THREADS: structs.replace(rule_set.groups[THREADS], **changes)})
 
 
 # ---- golden pages ---------------------------------------------------------------------------------------------------
@@ -77,22 +92,22 @@ def _rounded(data: Any) -> Any:
 
 
 def test_the_json_is_as_it_was(document: dict[str, Any], write_golden: bool) -> None:
-    found = json.loads(json.dumps(_rounded(document)))
+    rounded = json.loads(json.dumps(_rounded(document)))
     if write_golden:
-        (GOLDEN / "rules.json").write_text(json.dumps(found, indent=1) + "\n")
-    assert found == json.loads((GOLDEN / "rules.json").read_text())
+        (GOLDEN / "rules.json").write_text(json.dumps(rounded, indent=1) + "\n")
+    assert rounded == json.loads((GOLDEN / "rules.json").read_text())
 
 
-def test_the_markdown_is_as_it_was(document: dict[str, Any], write_golden: bool) -> None:
-    page = rulepage.markdown(document, PICTURES)
+def test_the_markdown_is_as_it_was(rules: RuleSet, write_golden: bool) -> None:
+    page = rulepage.markdown(rules, PICTURES)
     if write_golden:
         (GOLDEN / "rules.md").write_text(page)
     assert page == (GOLDEN / "rules.md").read_text()
 
 
-def test_the_page_is_one_file_with_its_pictures_inside(document: dict[str, Any]) -> None:
-    drawn = {rulepage.SPEEDUPS: picture.speedups(document), rulepage.LOSSES: picture.losses(document)}
-    page = rulepage.html(document, {name: svg for name, svg in drawn.items() if svg})
+def test_the_page_is_one_file_with_its_pictures_inside(rules: RuleSet) -> None:
+    drawn = {rulepage.SPEEDUPS: picture.speedups(rules), rulepage.LOSSES: picture.losses(rules)}
+    page = rulepage.html(rules, {name: svg for name, svg in drawn.items() if svg})
     assert page.count("<svg") == 2
     assert "<img" not in page
     # The headline, one of each of two rules, and two of what was left out: workloads, and machines.
@@ -100,34 +115,32 @@ def test_the_page_is_one_file_with_its_pictures_inside(document: dict[str, Any])
     assert not re.search(r"(src|href)=\"http", page)
 
 
-def test_the_same_figures_draw_the_same_picture(document: dict[str, Any]) -> None:
-    assert picture.losses(document) == picture.losses(document)
-    assert "made11" in str(picture.losses(document))
+def test_the_same_figures_draw_the_same_picture(rules: RuleSet) -> None:
+    assert picture.losses(rules) == picture.losses(rules)
+    assert "made11" in str(picture.losses(rules))
 
 
-def test_nothing_held_out_draws_nothing(document: dict[str, Any]) -> None:
-    threads = document["groups"]["threads"] | {"proof": {"by_workload": None, "by_machine": None}}
-    empty = document | {"groups": {"threads": threads}}
+def test_nothing_held_out_draws_nothing(rules: RuleSet) -> None:
+    empty = threads_changed(rules, proof=Proof(by_workload=None, by_machine=None, by_shape=None))
     assert picture.speedups(empty) is None
     page = rulepage.markdown(empty, {})
     assert "there is only one" in page
     assert "No study covers batch sizes" in page
 
 
-def test_a_page_without_a_rule_says_what_holds_and_why(document: dict[str, Any]) -> None:
-    threads = document["groups"]["threads"]
-    none = document | {"groups": {"threads": threads | {"rules": [], "otherwise": threads["rules"][0]["evidence"]}}}
+def test_a_page_without_a_rule_says_what_holds_and_why(rules: RuleSet) -> None:
+    none = threads_changed(rules, rules=(), default_evidence=rules.groups[THREADS].rules[0].evidence)
     page = rulepage.markdown(none, {})
     assert "**No rule: keep TensorFlow's defaults**" in page
     assert "No rule gains 2 %" in page
 
 
-def test_a_page_of_batches_alone_does_not_speak_of_threads(document: dict[str, Any]) -> None:
-    batches = json.loads(json.dumps(document["groups"]["threads"]))
-    batches["rules"] = [
-        batches["rules"][0] | {"condition": [], "if": "everywhere", "then": "batch_size 4 times the workload's own"}
-    ]
-    page = rulepage.markdown(document | {"groups": {"batch_size": batches}}, {})
+def test_a_page_of_batches_alone_does_not_speak_of_threads(rules: RuleSet) -> None:
+    threads = rules.groups[THREADS]
+    words = "batch_size 4 times the workload's own"
+    rule = structs.replace(threads.rules[0], literals=(), if_="everywhere", then=words)
+    batches = structs.replace(rules, groups={BATCH: structs.replace(threads, rules=(rule,))})
+    page = rulepage.markdown(batches, {})
     assert "No study covers threads" in page
     assert "**1. Everywhere: batch_size 4 times" in page
     assert "TensorFlow's defaults" not in page
@@ -136,11 +149,10 @@ def test_a_page_of_batches_alone_does_not_speak_of_threads(document: dict[str, A
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def test_rules_come_back_from_their_file(document: dict[str, Any], tmp_path: Path) -> None:
-    rules = RuleSet.from_dict(document)
+def test_rules_come_back_from_their_file(rules: RuleSet, tmp_path: Path) -> None:
     rulebook.save(rules, tmp_path / "deep" / "rules.json")
     again, place = rulebook.load(tmp_path / "deep" / "rules.json")
-    assert again.to_dict() == rules.to_dict()
+    assert again == rules
     assert place == tmp_path / "deep" / "rules.json"
 
 
@@ -148,14 +160,11 @@ def test_rules_come_back_from_their_file(document: dict[str, Any], tmp_path: Pat
     ("text", "message"),
     [
         ("not json", "is not valid JSON:"),
-        ('{"schema": NaN}', "NaN is not a valid JSON number"),
+        ('{"schema": NaN}', "is not valid JSON: JSON is malformed: invalid character"),
         ("[]", "it is not a rules file"),
-        ('{"groups": {}, "made": {}}', "format None"),
-        (
-            '{"groups": {}, "made": {}, "schema": 1}',
-            "rules have format 1, this version of tftune reads format 2",
-        ),
-        ('{"groups": {}, "made": {}, "schema": 2}', "the rules are invalid"),
+        ('{"groups": {}}', "format None"),
+        ('{"groups": {}, "schema": 2}', "rules have format 2, this version of tftune reads format 3"),
+        ('{"groups": {}, "schema": 3}', "the rules are invalid .Object missing required field `provenance`"),
     ],
 )
 def test_a_file_that_holds_no_rules_is_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -184,17 +193,20 @@ def _broken(document: dict[str, Any], path: str, value: object) -> dict[str, Any
         ("rules/0/condition", [{"feature": "weather", "threshold": 1, "below": True}]),
         ("rules/0/condition", [{"feature": "width", "threshold": "wide", "below": True}]),
         ("rules/0/evidence", {}),
-        ("otherwise", {}),
+        ("rules/0/evidence/n_studies", 0),
+        ("default_evidence", {}),
         ("coverage", {"ranges": []}),
         ("rules", None),
         ("coverage/ranges", {"cores": ["a", "b"]}),
         ("coverage/hosts", None),
-        ("otherwise/gain", None),
-        ("otherwise/counter_examples", [{"a": 1}]),
+        ("coverage/names", []),
+        ("rules/0/evidence/gains", None),
+        ("rules/0/evidence/gains", {"all": {}}),
+        ("rules/0/evidence/counter_examples", [{"a": 1}]),
         ("rules/0/evidence/expected", {"ratio": 1}),
-        ("rules/0/evidence/strata", None),
-        ("rules/0/evidence/strata/0/advice", "maybe"),
-        ("rules/0/evidence/builds/0/gained", {"ratio": 1}),
+        ("rules/0/advice/strata", None),
+        ("rules/0/advice/strata/0/is_advised", "maybe"),
+        ("rules/0/advice/builds/0/gained", {"ratio": 1}),
         ("headline", [{"class": "all"}]),
         ("rules/0/evidence/loss", None),
         ("rules/0/evidence/workloads", 3),
@@ -204,18 +216,23 @@ def _broken(document: dict[str, Any], path: str, value: object) -> dict[str, Any
 def test_rules_that_make_no_sense_are_refused_before_anything_is_done(
     document: dict[str, Any], path: str, value: object
 ) -> None:
-    assert RuleSet.from_dict(document)
-    with pytest.raises(BadInputError, match="the rules are invalid"):
-        RuleSet.from_dict(_broken(document, path, value))
+    assert RuleSet.from_document(document)
+    with pytest.raises(BadInputError, match=r"the rules are invalid .* `\$\.groups"):
+        RuleSet.from_document(_broken(document, path, value))
+
+
+def test_rules_about_something_unknown_are_refused(document: dict[str, Any]) -> None:
+    with pytest.raises(BadInputError, match="unknown group weather"):
+        RuleSet.from_document(document | {"groups": {"weather": document["groups"]["threads"]}})
 
 
 def test_the_rules_that_are_kept_here_come_before_the_shipped(
-    document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rules: RuleSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInputError, match=r"no rules file missing\.json"):
         rulebook.load(Path("missing.json"))
-    rulebook.save(RuleSet.from_dict(document))
+    rulebook.save(rules)
     assert rulebook.load()[1] == rulebook.LOCAL_RULES
 
 
@@ -331,15 +348,15 @@ def test_what_cannot_be_asked_is_said(url: str, options: dict[str, str], message
 
 
 def test_filters_choose_studies(url: str) -> None:
-    found = rulebook.make(RulesRequest(storage=url, machine="made16", workloads="made1,made2"))
-    assert found.lists["threads"].coverage.n_studies == 2
-    assert list(found.lists["threads"].coverage.shapes) == ["made16"]
+    filtered = rulebook.make(RulesRequest(storage=url, machine="made16", workloads="made1,made2"))
+    assert filtered.groups["threads"].coverage.n_studies == 2
+    assert list(filtered.groups["threads"].coverage.shapes) == ["made16"]
 
 
 def test_too_few_workloads_are_said_to_be_that(url: str, call: Call) -> None:
     out = call("rules", "--storage", url, "--workloads", "made1,made2")[1]
     assert "only 2 workloads: a rule needs at least 6, because a few workloads agree by chance too often" in out
-    assert "--keep" not in out
+    assert "--save" not in out
 
 
 @pytest.mark.parametrize(("key", "value"), [("finals", {"rounds": 3}), ("noise", {"quads": 2}), ("noise", [0.1])])
@@ -354,8 +371,8 @@ def test_a_study_of_unknown_age_is_left_out_where_the_age_matters(tmp_path: Path
     url = f"sqlite:///{tmp_path}/s.db"
     storage = studies_in(url, workloads=2, cores=(8,))
     all_records(storage)[0].put("created", None)
-    planted = rulebook.make(RulesRequest(storage=url, since="2026-01-01")).provenance
-    assert planted["excluded"] == {"its start time is unknown": ["made-0"]}
+    provenance = rulebook.make(RulesRequest(storage=url, since="2026-01-01")).provenance
+    assert provenance.excluded == {"its start time is unknown": ("made-0",)}
 
 
 def test_a_foreign_database_has_no_rules(tmp_path: Path) -> None:
@@ -406,17 +423,17 @@ def test_rules_are_kept_where_they_are_looked_for(
     url: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = call("rules", "--storage", url, "--keep")
+    code, _, err = call("rules", "--storage", url, "--save")
     assert code == 0
     assert ": recommend and search in this folder now use these rules (from" in " ".join(err.split())
-    assert RuleSet.from_dict(json.loads(rulebook.LOCAL_RULES.read_text())).lists
+    assert RuleSet.from_document(json.loads(rulebook.LOCAL_RULES.read_text())).groups
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("rules", "--keep", "--since", "3d"), "--keep cannot be combined with --since, --machine or --workloads"),
-        (("rules", "--keep", "--workloads", ""), "--keep cannot be combined with --since, --machine or --workloads"),
+        (("rules", "--save", "--since", "3d"), "--save cannot be combined with --since, --machine or --workloads"),
+        (("rules", "--save", "--workloads", ""), "--save cannot be combined with --since, --machine or --workloads"),
         (("rules", "--format", "pdf"), "unknown format 'pdf'"),
         (("rules", "--out", "."), "is a folder"),
         (("rules", "--out", "missing/rules.md"), "folder missing does not exist"),
@@ -450,44 +467,42 @@ def test_a_space_that_did_not_ask_about_onednn_says_nothing_of_it(tmp_path: Path
     assert study.setting(ONE_THREAD) in study.surface.measured
 
 
-def test_what_is_expected_is_of_such_a_machine_and_build(document: dict[str, Any]) -> None:
-    rule = RuleSet.from_dict(document).lists["threads"].rules[0]
+def test_what_is_expected_is_of_such_a_machine_and_build(rules: RuleSet) -> None:
+    rule = rules.groups[THREADS].rules[0]
     there = next(make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,))).situation
-    decision = advise.decision_on(rule, replace(there, workload="another"))
+    decision = decide(rule, replace(there, workload="another"))
     assert decision.advice is AdviceReason.FOLLOW
-    assert decision.row is not None
-    assert (decision.row["shape"], decision.row["pool"]) == ("8 cores", "eigen")
-    unseen = advise.decision_on(rule, replace(there, machine=replace(there.machine, physical_cores=4)))
-    assert unseen.row is not None
-    assert "shape" not in unseen.row
-    assert advise.decision_on(rule, replace(there, onednn=False)).advice is AdviceReason.NO_EVIDENCE
-    assert advise.decision_on(None, there).advice is AdviceReason.NO_RULE
-    assert advise.decision_on(replace(rule, recipe=Recipe()), there).advice is AdviceReason.BY_RULE
+    assert decision.stratum is not None
+    assert (decision.stratum.kind.shape, decision.stratum.kind.pool) == ("8 cores", "eigen")
+    unseen = decide(rule, replace(there, machine=replace(there.machine, physical_cores=4)))
+    assert unseen.stratum is not None
+    assert unseen.stratum.kind.shape is None
+    assert decide(rule, replace(there, onednn=False)).advice is AdviceReason.NO_EVIDENCE
+    assert decide(None, there).advice is AdviceReason.NO_RULE
+    assert decide(structs.replace(rule, terms={}), there).advice is AdviceReason.BY_RULE
 
 
-def test_a_workload_that_speaks_against_its_own_rule_keeps_the_default(document: dict[str, Any]) -> None:
+def test_a_workload_that_speaks_against_its_own_rule_keeps_the_default(rules: RuleSet) -> None:
     situation = next(make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(8,))).situation
-    own_study = {
-        **situation_document(situation),
-        "study": "s",
-        "over_default": 0.6,
-        "low": 0.5,
-        "high": 0.7,
-        "of_best": 0.6,
-    }
-    other_studies = [own_study | {"workload": "other"}, own_study | {"onednn": False}, own_study | {"shape": "9 cores"}]
-    assert advise.counter_example({"counter_examples": [*other_studies, own_study]}, situation) == own_study
-    assert advise.counter_example({"counter_examples": other_studies}, situation) is None
-    rule = RuleSet.from_dict(document).lists["threads"].rules[0]
+    kind = SituationKind.of(situation)
+    own_study = CounterExample(study="s", situation=kind, over_default=0.6, low=0.5, high=0.7, of_best=0.6)
+    other_studies = tuple(
+        structs.replace(own_study, situation=structs.replace(kind, **change))
+        for change in ({"workload": "other"}, {"onednn": False}, {"shape": "9 cores"})
+    )
+    rule = rules.groups[THREADS].rules[0]
 
-    def advice(*against: dict[str, Any]) -> AdviceReason:
-        changed = replace(rule, evidence={**rule.evidence, "counter_examples": list(against)})
-        return advise.decision_on(changed, situation).advice
+    def against(*studies: CounterExample) -> Rule:
+        return structs.replace(rule, evidence=structs.replace(rule.evidence, counter_examples=studies))
 
-    assert advice(*other_studies, own_study) is AdviceReason.OWN_STUDY
-    assert advice(*other_studies) is AdviceReason.FOLLOW
+    both = against(*other_studies, own_study)
+    assert counter_example(both.evidence, situation) == own_study
+    assert counter_example(against(*other_studies).evidence, situation) is None
+    assert decide(both, situation).advice is AdviceReason.OWN_STUDY
+    assert decide(against(*other_studies), situation).advice is AdviceReason.FOLLOW
     # It could have more, but what the rule gives is more than the default already.
-    assert advice(own_study | {"over_default": 1.2, "low": 1.1, "high": 1.3, "of_best": 0.85}) is AdviceReason.FOLLOW
+    better = structs.replace(own_study, over_default=1.2, low=1.1, high=1.3, of_best=0.85)
+    assert decide(against(better), situation).advice is AdviceReason.FOLLOW
 
 
 # ---- the shipped rules ----------------------------------------------------------------------------------------------
@@ -499,57 +514,49 @@ def shipped() -> RuleSet:
     return rulebook.load(ROOT / "results/rules.json")[0]
 
 
-def _machine_of(row: dict[str, Any]) -> Machine:
-    """Return a machine of a stratum."""
-    cores, _, quota = str(row["shape"]).partition(", quota ")
+def _situation_of(kind: Kind) -> Situation:
+    """Return a situation of a stratum."""
+    cores, _, quota = str(kind.shape).partition(", quota ")
     n = int(cores.split()[0])
     [planted] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(n,))
-    return replace(planted.situation.machine, cpu_quota=float(quota) if quota else None)
+    machine = replace(planted.situation.machine, cpu_quota=float(quota) if quota else None)
+    return replace(planted.situation, machine=machine, pool=kind.pool, onednn=kind.onednn)
 
 
 def test_the_shipped_rules_advise_nothing_that_gains_nothing(shipped: RuleSet) -> None:
     """Whatever the stratum: where the evidence is 1.02 or below, or may be a loss, the default is kept."""
-    [planted] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(2,))
     advised = set()
-    for rules in shipped.lists.values():
-        for rule in rules.rules:
-            rows = rule.evidence["strata"]
-            assert rows
-            for row in (*rows, *rule.evidence["builds"]):
-                is_shown = row["gained"]["ratio"] > 1.02 and row["gained"]["low"] > 1
-                assert (row["advice"] == AdviceReason.FOLLOW) == is_shown
-            for row in rows:
-                if row["advice"] != AdviceReason.FOLLOW:
-                    assert row["policy"]["ratio"] == pytest.approx(1, abs=0.01)
-                there = replace(planted.situation, machine=_machine_of(row), pool=row["pool"], onednn=row["onednn"])
-                decision = advise.decision_on(rule, there)
-                assert decision.row == row
-                assert (decision.advice is AdviceReason.FOLLOW) == (row["gained"]["ratio"] > 1.02)
+    for group in shipped.groups.values():
+        for rule in group.rules:
+            strata = rule.advice.strata
+            assert strata
+            for row in (*strata, *rule.advice.builds):
+                assert row.gained.low is not None
+                assert row.is_advised == (row.gained.ratio > 1.02 and row.gained.low > 1)
+            for row in strata:
+                if not row.is_advised:
+                    assert row.expected is not None
+                    assert row.expected.policy.ratio == pytest.approx(1, abs=0.01)
+                decision = decide(rule, _situation_of(row.kind))
+                assert decision.stratum == row
+                assert (decision.advice is AdviceReason.FOLLOW) == (row.gained.ratio > 1.02)
                 advised.add(decision.advice)
     assert advised == {AdviceReason.FOLLOW, AdviceReason.NO_GAIN}
 
 
 def test_the_shipped_rules_give_way_to_what_a_workload_says_itself(shipped: RuleSet) -> None:
-    [planted] = make(np.random.default_rng(0), truth=Truth(), workloads=1, cores=(2,))
-    for rules in shipped.lists.values():
-        for rule in rules.rules:
-            for each in rule.evidence["counter_examples"]:
-                there = replace(
-                    planted.situation,
-                    workload=each["workload"],
-                    mode=each["mode"],
-                    machine=_machine_of(each),
-                    pool=each["pool"],
-                    onednn=each["onednn"],
-                )
-                if each["over_default"] <= 1.02:
-                    assert advise.decision_on(rule, there).advice is AdviceReason.OWN_STUDY
+    for group in shipped.groups.values():
+        for rule in group.rules:
+            for each in rule.evidence.counter_examples:
+                kind = each.situation
+                there = replace(_situation_of(kind), workload=kind.workload, mode=kind.mode)
+                if each.over_default <= 1.02:
+                    assert decide(rule, there).advice is AdviceReason.OWN_STUDY
 
 
 def test_the_shipped_page_is_by_stratum(shipped: RuleSet) -> None:
-    document = shipped.to_dict()
     page = (ROOT / "results/rules.md").read_text()
-    made_of_it = rulepage.markdown(document, PICTURES)
+    made_of_it = rulepage.markdown(shipped, PICTURES)
     assert page.splitlines()[3:] == made_of_it.splitlines()[3:]  # the date is above
     for title in ("| oneDNN off |", "| a CPU quota |", "| the rest |", "as recalled, not verified"):
         assert title in page
@@ -624,8 +631,8 @@ def test_where_no_gain_is_shown_recommend_keeps_the_default(call_on: Call, call:
     assert "export" not in out
     document = json.loads(call("recommend", "resnet50", *RULES, "--json")[1])
     assert (document["advice"]["code"], document["advice"]["reason"]) == ("keep-default", "no-gain")
-    assert document["advice"]["evidence"]["gained"]["ratio"] <= 1.02
-    assert document["expected"] == {"ratio": 1.0, "low": 1.0, "high": 1.0}
+    assert document["advice"]["stratum"]["gained"]["ratio"] <= 1.02
+    assert {name: document["expected"][name] for name in ("ratio", "low", "high")} == {"ratio": 1, "low": 1, "high": 1}
     assert (document["env"], document["setting"]) == ({}, job.space.reference.to_dict())
 
 
@@ -661,7 +668,7 @@ def test_a_workload_whose_own_study_speaks_against_the_rule_keeps_the_default(ca
     call_on(name="inceptionv3")
     document = json.loads(call("recommend", "inceptionv3", *RULES, "--json")[1])
     assert (document["advice"]["code"], document["advice"]["reason"]) == ("keep-default", "own-study")
-    assert document["advice"]["evidence"]["over_default"] == pytest.approx(0.87, abs=0.01)
+    assert document["advice"]["own_study"]["over_default"] == pytest.approx(0.87, abs=0.01)
 
 
 def test_hints_of_a_search_leave_out_what_gains_nothing(call_on: Call) -> None:
@@ -678,22 +685,22 @@ def test_rules_of_the_old_format_are_refused_with_what_to_do(call: Call, tmp_pat
     (tmp_path / "old.json").write_text(json.dumps(old))
     code, out, error = call("recommend", "resnet50", "--rules", str(tmp_path / "old.json"))
     assert (code, out) == (2, "")
-    assert "rules have format 1, this version of tftune reads format 2" in error
-    assert "tftune rules --keep" in error
+    assert "rules have format 1, this version of tftune reads format 3" in error
+    assert "tftune rules --save" in error
 
 
 def test_what_no_study_is_of_is_kept_by_recommend_and_tried_by_a_search(
-    document: dict[str, Any], call_on: Call, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rules: RuleSet, call_on: Call, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rules are of the Eigen pool alone."""
     path = tmp_path / "rules.json"
-    rulebook.save(RuleSet.from_dict(document), path)
+    rulebook.save(rules, path)
     job = call_on(OPENMP)
-    told = json.loads(call("recommend", "resnet50", "--rules", str(path), "--json")[1])
-    assert (told["advice"]["code"], told["advice"]["reason"]) == ("keep-default", "no-evidence")
+    recommendation = json.loads(call("recommend", "resnet50", "--rules", str(path), "--json")[1])
+    assert (recommendation["advice"]["code"], recommendation["advice"]["reason"]) == ("keep-default", "no-evidence")
     monkeypatch.setattr(rulebook, "LOCAL_RULES", path)
-    rule = rulebook.load()[0].lists["threads"].rules[-1]
-    assert advise.decision_on(rule, advise.situation_of(job, job.features())).advice is AdviceReason.NO_EVIDENCE
+    rule = rulebook.load()[0].groups[THREADS].rules[-1]
+    assert decide(rule, advise.situation_of(job, job.features())).advice is AdviceReason.NO_EVIDENCE
     assert advise.RULES in advise.hints(job, job.features(), notify=lambda _: None)
 
 
@@ -708,20 +715,22 @@ def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     """The rules are of made machines of 8 and 16 cores, so that this one lies outside of their evidence."""
     data = json.loads((GOLDEN / "rules.json").read_text())
     for rule in data["groups"]["threads"]["rules"]:  # whatever the CPU has oneDNN do
-        rows = rule["evidence"]["builds"]
-        rule["evidence"]["builds"] = [
-            row | {"onednn": call_on, "quota": quota} for row in rows for call_on in BOTH for quota in BOTH
+        rule["advice"]["builds"] = [
+            row | {"kind": row["kind"] | {"onednn": onednn, "quota": quota}}
+            for row in rule["advice"]["builds"]
+            for onednn in BOTH
+            for quota in BOTH
         ]
     (tmp_path / "rules.json").write_text(json.dumps(data))
     words = ["recommend", "lenet5", "--rules", "rules.json"]
     done = tftune(*words, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert [rule["then"] for rule in told["followed"]] == ["inter_op 1, intra_op 1"]
-    assert told["env"] == {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
-    assert any("usable cores" in text for text in told["outside"])
-    assert told["expected"] is None
-    assert not told["machine_known"]
+    recommendation = json.loads(done.stdout)
+    assert [rule["then"] for rule in recommendation["followed"]] == ["inter_op 1, intra_op 1"]
+    assert recommendation["env"] == {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
+    assert any("usable cores" in text for text in recommendation["outside"])
+    assert recommendation["expected"] is None
+    assert not recommendation["machine_known"]
     page = tftune(*words, "--verify", "--time-budget", "15s", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
     assert "not covered by any study: usable cores" in page.stdout

@@ -18,18 +18,18 @@ from tests.conftest import setting
 from tests.planted import BY_WIDTH, NOTHING, ONE_POOL, ONE_THREAD, Truth, attributes, make, studies
 from tuner.frameworks.tensorflow.baselines import BASELINES, INTEL, wang_width
 from tuner.machine.host import Machine
-from tuner.rules.average import next_one, over_workloads
+from tuner.rules.average import over_workloads, prediction_interval
 from tuner.rules.condition import Condition, Literal, roundest, thresholds
 from tuner.rules.distil import coverage, distil
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import evidence_for, is_tied_with_best, loss
+from tuner.rules.kind import Kind, SituationKind, StratumClass
 from tuner.rules.learn import LearnPlan, Problem, RuleIndex, first_matching, learn
 from tuner.rules.policy import Policy, do_no_harm_policy
 from tuner.rules.proof import POLICY, RULES, RecipesOf, folds, left_out
-from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
-from tuner.rules.schema import THREADS
+from tuner.rules.recipe import BATCH, THREADS, Recipe, batch_recipes, thread_recipes
 from tuner.rules.situation import FEATURES, Situation, of_study
-from tuner.rules.strata import ONEDNN_OFF, QUOTA, REST, AdviceReason, Gain, advice_by_stratum, class_of, decide
+from tuner.rules.strata import Gain, advice_by_stratum
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.rules.table import TrainingTable, follow, thread_table
 from tuner.search.attributes import Attributes
@@ -85,7 +85,6 @@ def test_conditions_read_as_one_would_say_them() -> None:
     assert str(both) == "on the Eigen pool and average width below 1.5"
     assert str(Condition((Literal("mflops_operator", 4.0, False),))) == "work per operator and step of 4 MFLOPs or more"
     assert str(Condition()) == "everywhere"
-    assert Condition.from_list(both.to_list()) == both
 
 
 # ---- recipes --------------------------------------------------------------------------------------------------------
@@ -195,9 +194,9 @@ def test_what_larger_batches_gain_says_nothing_of_threads() -> None:
         Measured(setting=DEFAULT.with_values(batch_size=size), log_ratio=gain, variance=1e-4)
         for size, gain in ((16, 0.3), (32, 0.5))
     ]
-    made = ResponseSurface(DEFAULT, batches)
-    assert made.gains([OTHER])[0][0] == pytest.approx(0, abs=1e-9)
-    assert made.gains([DEFAULT.with_values(batch_size=64)])[0][0] > 0.2
+    surface = ResponseSurface(DEFAULT, batches)
+    assert surface.gains([OTHER])[0][0] == pytest.approx(0, abs=1e-9)
+    assert surface.gains([DEFAULT.with_values(batch_size=64)])[0][0] > 0.2
 
 
 def test_a_surface_of_nothing_knows_nothing() -> None:
@@ -230,15 +229,15 @@ def test_a_difference_knows_what_its_two_have_in_common() -> None:
 )
 def test_whether_onednn_is_on_is_a_feature(runtime: str | None, enabled: bool | None, on: int) -> None:
     made_one = next(make(np.random.default_rng(0), truth=NOTHING, workloads=1))
-    known = Attributes("made", attributes(0, made_one))
+    stored = Attributes("made", attributes(0, made_one))
     subject = structs.replace(
-        known.subject, runtime=known.subject.runtime | {"onednn_runtime": runtime, "onednn_enabled": enabled}
+        stored.subject, runtime=stored.subject.runtime | {"onednn_runtime": runtime, "onednn_enabled": enabled}
     )
     assert of_study(subject, made_one.situation.features).values()["onednn"] == on
 
 
 def test_many_contrasts_to_one_default_do_not_know_it_better() -> None:
-    """Five settings that look faster: it may be the default's bad luck, once and not five times."""
+    """Five settings that look faster: the default's process may have been slow once, and not five times."""
     settings = [DEFAULT.with_values(inter_op=1, intra_op=n) for n in (8, 4, 2, 1, 16)]
 
     def of(reference: int) -> ResponseSurface:
@@ -373,6 +372,14 @@ def test_shuffled_gains_make_no_rule(seed: int) -> None:
     assert shuffled_gives_nothing(Truth(), seed)
 
 
+def on_cores(n: int, **changes: Any) -> Kind:
+    """Return a kind of machine and build with so many cores: the Eigen pool, oneDNN on, no quota."""
+    return structs.replace(Kind(shape=f"{n} cores", pool=EIGEN, onednn=True, quota=False), **changes)
+
+
+TWO_CORES, FOUR_CORES = on_cores(2), on_cores(4)
+
+
 # ---- evidence of rules, and proof -----------------------------------------------------------------------------------
 
 
@@ -383,51 +390,59 @@ def known() -> list[StudyEvidence]:
 
 
 def test_a_rule_carries_its_evidence(known: list[StudyEvidence]) -> None:
-    rule_list = distil(known, PLAN, provenance={}).lists[THREADS]
+    rule_list = distil(known, PLAN)[THREADS]
     rules = rule_list.rules
     assert [rule.recipe for rule in rules] == [ONE_THREAD, Recipe.of({"inter_op": "1"})]
     small = rules[0].evidence
     assert str(rules[0].condition).startswith("work per operator and step below")
-    assert small["studies"] == 2 * len(small["workloads"])
-    assert small["shapes"] == 2
-    gain = small["gain"][REST]["tf-default"]
-    assert gain["low"] < math.exp(0.15) * 1.02 and gain["ratio"] == pytest.approx(math.exp(0.15), rel=0.02)
-    assert small["loss"]["median"] < 0.01
-    assert small["right"] >= 0.9 * small["studies"]
+    assert small.n_studies == 2 * len(small.workloads)
+    assert small.n_shapes == 2
+    gain = small.gains[StratumClass.REST]["tf-default"]
+    assert gain.low is not None and gain.low < math.exp(0.15) * 1.02
+    assert gain.ratio == pytest.approx(math.exp(0.15), rel=0.02)
+    assert small.loss.median < 0.01
+    assert small.n_tied >= 0.9 * small.n_studies
     # What the rules of the others gain there, and what one workload more lies between.
-    assert small["expected"]["ratio"] <= gain["ratio"] * 1.001
-    assert small["expected"]["next"][0] < small["expected"]["ratio"] < small["expected"]["next"][1]
-    kinds = {(each["shape"], each["pool"], each["onednn"], each["quota"]): each for each in small["strata"]}
-    assert set(kinds) == {("8 cores", "eigen", True, False), ("16 cores", "eigen", True, False)}
-    assert all(each["advice"] == AdviceReason.FOLLOW for each in kinds.values())
+    assert small.expected is not None and small.expected.prediction_interval is not None
+    low, high = small.expected.prediction_interval
+    assert low < small.expected.over_default.ratio < high
+    assert small.expected.over_default.ratio <= gain.ratio * 1.001
+    strata = {each.kind: each.expected for each in rules[0].advice.strata}
+    assert set(strata) == {on_cores(8), on_cores(16)}
+    assert all(each.is_advised for each in rules[0].advice.strata)
     # On threads, what is kept without the rule is TensorFlow's default.
-    assert all(each["gained"]["ratio"] == pytest.approx(each["ratio"]) for each in kinds.values())
-    (build,) = small["builds"]
-    assert (build["pool"], build["studies"]) == ("eigen", small["studies"])
-    assert small["expected"]["ratio"] == pytest.approx(np.mean([each["ratio"] for each in kinds.values()]), rel=0.02)
-    assert small["example"]["env"] == {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
+    for each in rules[0].advice.strata:
+        assert each.expected is not None
+        assert each.gained.ratio == pytest.approx(each.expected.over_default.ratio)
+    (build,) = rules[0].advice.builds
+    assert (build.kind, build.n_studies) == (Kind(shape=None, pool=EIGEN, onednn=True, quota=False), small.n_studies)
+    mean = np.mean([each.over_default.ratio for each in strata.values() if each is not None])
+    assert small.expected.over_default.ratio == pytest.approx(mean, rel=0.02)
+    assert rules[0].example is not None
+    assert rules[0].example.env == {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
     # Everything has a rule, so the defaults have no studies left.
-    assert rule_list.default_evidence["studies"] == 0
+    assert rule_list.default_evidence is None
 
 
 def test_counter_examples_are_named(known: list[StudyEvidence]) -> None:
-    rule_list = evidence_for(known, [study.setting(ONE_THREAD) for study in known])
-    bad = rule_list["counter_examples"]
+    evidence = evidence_for(known, [study.setting(ONE_THREAD) for study in known])
+    bad = evidence.counter_examples
     large = [study for study in known if Truth().recipe(study.situation) == ONE_POOL]
-    assert {each["study"] for each in bad} <= {study.name for study in large}
+    assert {each.study for each in bad} <= {study.name for study in large}
     assert len(bad) > len(large) / 2
-    assert bad[0]["of_best"] == min(each["of_best"] for each in bad)
-    assert rule_list["loss"]["worst"] == pytest.approx(1 - bad[0]["of_best"])
+    assert bad[0].of_best == min(each.of_best for each in bad)
+    assert evidence.loss.worst == pytest.approx(1 - bad[0].of_best)
 
 
 def test_a_held_out_workload_is_met_by_the_rules_of_the_others(known: list[StudyEvidence]) -> None:
-    rule_list = distil(known, replace(PLAN, n_sign_flips=100), provenance={}).lists[THREADS].proof
-    for kind in ("by_workload", "by_machine"):
-        rows = {row["name"]: row for row in rule_list[kind]["rows"]}
-        assert rows[RULES]["of_best"]["ratio"] > 0.97
-        assert all(rule_list[kind]["over"][name][REST]["low"] > 1 for name in ("tf-default", "tf-guide", "wang-width"))
-    assert rule_list["by_workload"]["kinds"] == 30
-    assert rule_list["by_machine"]["kinds"] == 2
+    proof = distil(known, replace(PLAN, n_sign_flips=100))[THREADS].proof
+    for held_out, n_units in ((proof.by_workload, 30), (proof.by_machine, 2)):
+        assert held_out is not None
+        assert held_out.n_units == n_units
+        assert {row.name: row for row in held_out.rows}[RULES].of_best.ratio > 0.97
+        for name in ("tf-default", "tf-guide", "wang-width"):
+            low = held_out.over[name][StratumClass.REST].low
+            assert low is not None and low > 1
 
 
 def test_what_is_held_out_is_not_learned_from() -> None:
@@ -453,19 +468,21 @@ def test_what_is_held_out_is_not_learned_from() -> None:
 
 
 def test_one_machine_cannot_be_left_out() -> None:
-    proof = distil(made(cores=(8,), workloads=6), PLAN, provenance={}).lists[THREADS].proof
-    assert proof["by_machine"] is None
-    assert proof["by_workload"]["kinds"] == 6
+    proof = distil(made(cores=(8,), workloads=6), PLAN)[THREADS].proof
+    assert proof.by_machine is None
+    assert proof.by_workload is not None and proof.by_workload.n_units == 6
 
 
 def test_shapes_are_left_out_where_machines_do_not_tell_of_them() -> None:
-    known = made(workloads=6)
-    assert distil(known, PLAN, provenance={}).lists[THREADS].proof["by_shape"] is None
-    proof = distil([replace(study, host="one") for study in known], PLAN, provenance={}).lists[THREADS].proof
-    assert proof["by_machine"] is None
-    assert (proof["by_shape"]["what"], proof["by_shape"]["kinds"]) == ("shape of a machine", 2)
-    both = [replace(study, host=host) for study in known for host in ("one", "another")]
-    assert distil(both, PLAN, provenance={}).lists[THREADS].proof["by_shape"]["kinds"] == 2
+    planted = made(workloads=6)
+    assert distil(planted, PLAN)[THREADS].proof.by_shape is None
+    proof = distil([replace(study, host="one") for study in planted], PLAN)[THREADS].proof
+    assert proof.by_machine is None
+    assert proof.by_shape is not None
+    assert (proof.by_shape.unit, proof.by_shape.n_units) == ("shape of a machine", 2)
+    both = [replace(study, host=host) for study in planted for host in ("one", "another")]
+    by_shape = distil(both, PLAN)[THREADS].proof.by_shape
+    assert by_shape is not None and by_shape.n_units == 2
 
 
 def test_what_was_not_measured_is_not_right_for_want_of_knowledge(known: list[StudyEvidence]) -> None:
@@ -499,18 +516,20 @@ def test_rules_on_batches_come_from_studies_that_have_several() -> None:
             study, batches=(own_mask, 2 * own_mask, 4 * own_mask), surface=ResponseSurface(study.default, more)
         )
 
-    lists = distil([with_batches(study) for study in made(NOTHING, workloads=12)], PLAN, provenance={}).lists
-    assert lists[THREADS].rules == []
+    lists = distil([with_batches(study) for study in made(NOTHING, workloads=12)], PLAN)
+    assert lists[THREADS].rules == ()
     assert [rule.recipe.to_dict() for rule in lists[BATCH].rules] == [{"batch_size": "4"}]
-    held_out = {row["name"]: row["of_best"]["ratio"] for row in lists[BATCH].proof["by_workload"]["rows"]}
+    by_workload = lists[BATCH].proof.by_workload
+    assert by_workload is not None
+    held_out = {row.name: row.of_best.ratio for row in by_workload.rows}
     assert held_out[RULES] == pytest.approx(1, abs=0.01)
     assert held_out[POLICY] == pytest.approx(1, abs=0.01)
-    assert {row["advice"] for row in lists[BATCH].rules[0].evidence["strata"]} == {AdviceReason.FOLLOW}
+    assert all(row.is_advised for row in lists[BATCH].rules[0].advice.strata)
 
 
 def test_studies_of_batches_alone_say_nothing_of_threads() -> None:
     alone = [replace(study, covers_threads=False, batches=(1, 2, 4)) for study in made(workloads=4)]
-    assert list(distil(alone, PLAN, provenance={}).lists) == [BATCH]
+    assert list(distil(alone, PLAN)) == [BATCH]
 
 
 def test_what_the_evidence_covers_and_what_lies_outside(known: list[StudyEvidence]) -> None:
@@ -523,11 +542,11 @@ def test_what_the_evidence_covers_and_what_lies_outside(known: list[StudyEvidenc
     assert "on an OpenMP build: no study" in covered.outside(far)
     assert "usable cores: 64, the studies cover 8 to 16" in covered.outside(far)
     assert set(covered.ranges) <= {feature.name for feature in FEATURES}
-    assert sum(machine["studies"] for machine in covered.shapes.values()) == 60
+    assert sum(shape.n_studies for shape in covered.shapes.values()) == 60
 
 
 def test_what_a_rule_asks_and_is_not_known_is_said(known: list[StudyEvidence]) -> None:
-    rules = distil(known, PLAN, provenance={}).lists[THREADS]
+    rules = distil(known, PLAN)[THREADS]
     situation = known[0].situation
     open_ended = replace(situation, features=replace(situation.features, known=False))
     assert rules.outside(situation) == []
@@ -536,20 +555,19 @@ def test_what_a_rule_asks_and_is_not_known_is_said(known: list[StudyEvidence]) -
 
 def test_the_build_says_more_than_what_goes_with_it() -> None:
     """Small machines have one build and large ones the other: the condition names the build."""
-    known = made(cores=(4,), workloads=6) + made(cores=(16,), pools=(OPENMP,), workloads=6)
-    said = {str(condition) for condition in thread_table(known).conditions}
+    planted = made(cores=(4,), workloads=6) + made(cores=(16,), pools=(OPENMP,), workloads=6)
+    said = {str(condition) for condition in thread_table(planted).conditions}
     assert {"on an OpenMP build", "on the Eigen pool"} <= said
     assert not any("usable cores" in text for text in said)
 
 
 def test_the_workload_is_the_unit_of_an_average() -> None:
-    learned = over_workloads([("a", 0.1)] * 9 + [("b", 0.3)])
-    assert learned is not None
-    assert (learned.mean, learned.n) == (pytest.approx(0.2), 2)
-    assert over_workloads([]) is None
-    alone = over_workloads([("a", 0.1)])
-    assert alone is not None and next_one(alone) is None
-    low, high = next_one(over_workloads([("a", 0.1), ("b", 0.2), ("c", 0.3)])) or (0.0, 0.0)
+    average = over_workloads([("a", 0.1)] * 9 + [("b", 0.3)])
+    assert (average.mean, average.n) == (pytest.approx(0.2), 2)
+    with pytest.raises(ValueError, match="no values"):
+        over_workloads([])
+    assert prediction_interval(over_workloads([("a", 0.1)])) is None
+    low, high = prediction_interval(over_workloads([("a", 0.1), ("b", 0.2), ("c", 0.3)])) or (0.0, 0.0)
     assert low < math.exp(0.1) and high > math.exp(0.3)
 
 
@@ -559,61 +577,66 @@ def test_following_no_rule_keeps_what_is_there(known: list[StudyEvidence]) -> No
 
 # ---- doing no harm --------------------------------------------------------------------------------------------------
 
-TWO_CORES: dict[str, Any] = {"shape": "2 cores", "pool": EIGEN, "onednn": True, "quota": False}
-FOUR_CORES = TWO_CORES | {"shape": "4 cores"}
 
-
-def gains_of(ratios: list[float], kind: dict[str, Any] = TWO_CORES) -> list[Gain]:
-    return [Gain(kind=kind, workload=f"w{i}", log_ratio=math.log(ratio)) for i, ratio in enumerate(ratios)]
+def gains_of(ratios: list[float], kind: Kind = TWO_CORES) -> list[Gain]:
+    return [
+        Gain(
+            situation=SituationKind(workload=f"w{i}", mode="inference", **structs.asdict(kind)),
+            log_ratio=math.log(ratio),
+        )
+        for i, ratio in enumerate(ratios)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("ratios", "advice"),
+    ("ratios", "is_advised"),
     [
-        ([1.09, 1.10, 1.11], AdviceReason.FOLLOW),
-        ([1.021, 1.022, 1.023, 1.024], AdviceReason.FOLLOW),
-        ([0.98, 0.97, 0.99, 0.98], AdviceReason.NO_GAIN),
-        ([1.0, 1.0, 1.0], AdviceReason.NO_GAIN),  # there it is the default itself
-        ([1.011, 1.012, 1.013], AdviceReason.NO_GAIN),  # above 1 for sure, but within the margin
-        ([1.018, 1.020, 1.022], AdviceReason.NO_GAIN),
-        ([1.5, 0.8, 1.1, 0.9, 1.2], AdviceReason.NO_GAIN),  # 1.07 in the mean, but it may be a loss
+        ([1.09, 1.10, 1.11], True),
+        ([1.021, 1.022, 1.023, 1.024], True),
+        ([0.98, 0.97, 0.99, 0.98], False),
+        ([1.0, 1.0, 1.0], False),  # there it is the default itself
+        ([1.011, 1.012, 1.013], False),  # above 1 for sure, but within the margin
+        ([1.018, 1.020, 1.022], False),
+        ([1.5, 0.8, 1.1, 0.9, 1.2], False),  # 1.07 in the mean, but it may be a loss
     ],
 )
-def test_a_rule_is_advised_where_a_gain_that_matters_is_shown(ratios: list[float], advice: AdviceReason) -> None:
-    evidence = advice_by_stratum(gains_of(ratios))
-    decision = decide(evidence, TWO_CORES)
-    assert decision.advice is advice
-    assert decision.row is not None
-    assert decision.row["gained"]["ratio"] == pytest.approx(math.exp(np.mean(np.log(ratios))))
+def test_a_rule_is_advised_where_a_gain_that_matters_is_shown(ratios: list[float], is_advised: bool) -> None:
+    row = advice_by_stratum(gains_of(ratios)).row(TWO_CORES)
+    assert row is not None
+    assert row.is_advised is is_advised
+    assert row.gained.ratio == pytest.approx(math.exp(np.mean(np.log(ratios))))
+
+
+def is_advised(gains: list[Gain], kind: Kind) -> bool | None:
+    """Return whether gains advise a rule on a machine and build; None where they say nothing of it."""
+    row = advice_by_stratum(gains).row(kind)
+    return None if row is None else row.is_advised
 
 
 def test_strata_do_not_speak_for_each_other() -> None:
-    evidence = advice_by_stratum(gains_of([1.29, 1.3, 1.31]) + gains_of([0.98, 0.97, 0.98], FOUR_CORES))
-    assert decide(evidence, TWO_CORES).advice is AdviceReason.FOLLOW
-    assert decide(evidence, FOUR_CORES).advice is AdviceReason.NO_GAIN
+    gains = gains_of([1.29, 1.3, 1.31]) + gains_of([0.98, 0.97, 0.98], FOUR_CORES)
+    assert is_advised(gains, TWO_CORES) is True
+    assert is_advised(gains, FOUR_CORES) is False
 
 
 def test_of_too_few_workloads_the_build_decides_but_a_loss_is_never_advised() -> None:
     many = gains_of([1.1, 1.11, 1.12, 1.1])
-    assert decide(advice_by_stratum(many + gains_of([1.2, 1.1], FOUR_CORES)), FOUR_CORES).advice is AdviceReason.FOLLOW
-    assert (
-        decide(advice_by_stratum(many + gains_of([1.01, 1.0], FOUR_CORES)), FOUR_CORES).advice is AdviceReason.NO_GAIN
-    )
-    assert decide(advice_by_stratum(gains_of([1.2, 1.3])), TWO_CORES).advice is AdviceReason.NO_GAIN
+    assert is_advised(many + gains_of([1.2, 1.1], FOUR_CORES), FOUR_CORES) is True
+    assert is_advised(many + gains_of([1.01, 1.0], FOUR_CORES), FOUR_CORES) is False
+    assert is_advised(gains_of([1.2, 1.3]), TWO_CORES) is False
 
 
 def test_a_shape_that_was_never_seen_is_judged_by_its_build() -> None:
-    evidence = advice_by_stratum(gains_of([1.1, 1.11, 1.12]))
-    assert decide(evidence, FOUR_CORES).advice is AdviceReason.FOLLOW
+    gains = gains_of([1.1, 1.11, 1.12])
+    assert is_advised(gains, FOUR_CORES) is True
     for other in ({"pool": OPENMP}, {"onednn": False}, {"quota": True, "shape": "2 cores, quota 1"}):
-        decision = decide(evidence, TWO_CORES | other)
-        assert (decision.advice, decision.row) == (AdviceReason.NO_EVIDENCE, None)
+        assert is_advised(gains, on_cores(2, **other)) is None
 
 
 def test_headlines_have_three_classes() -> None:
-    assert class_of(TWO_CORES) == REST
-    assert class_of(TWO_CORES | {"quota": True}) == QUOTA
-    assert class_of(TWO_CORES | {"quota": True, "onednn": False}) == ONEDNN_OFF
+    assert TWO_CORES.stratum_class is StratumClass.REST
+    assert on_cores(2, quota=True).stratum_class is StratumClass.QUOTA
+    assert on_cores(2, quota=True, onednn=False).stratum_class is StratumClass.ONEDNN_OFF
 
 
 def in_two_strata(gain: float, harm: float) -> TrainingTable:
@@ -642,7 +665,7 @@ def test_a_policy_keeps_the_default_where_its_rule_harms() -> None:
     for study in table.studies:
         small = study.situation.machine.physical_cores == 8
         assert policy.recipe(study) == (ONE_THREAD if small else Recipe())
-    assert Policy(rules=[], evidence=[]).recipe(table.studies[0]) == Recipe()
+    assert Policy(rules=[], advice=[]).recipe(table.studies[0]) == Recipe()
 
 
 def test_what_is_held_out_has_no_part_in_the_decision_to_follow() -> None:
@@ -659,8 +682,8 @@ def test_what_is_held_out_has_no_part_in_the_decision_to_follow() -> None:
 
 def test_the_proof_of_a_policy_does_not_see_the_workload_that_it_is_proven_on() -> None:
     """Whatever is measured of a workload, the policy that it meets when it is left out is the same."""
-    known = made(workloads=14)
-    one = known[0].workload
+    planted = made(workloads=14)
+    one = planted[0].workload
 
     def otherwise(study: StudyEvidence) -> StudyEvidence:
         best = study.setting(ONE_THREAD)
@@ -668,10 +691,11 @@ def test_the_proof_of_a_policy_does_not_see_the_workload_that_it_is_proven_on() 
         return replace(study, surface=ResponseSurface(study.default, said)) if study.workload == one else study
 
     def met(studies: list[StudyEvidence]) -> list[Any]:
-        proof = distil(studies, replace(PLAN, n_sign_flips=100), provenance={}).lists[THREADS].proof["by_workload"]
-        return [each["policy"] for each in proof["each"] if each["workload"] == one]
+        held_out = distil(studies, replace(PLAN, n_sign_flips=100))[THREADS].proof.by_workload
+        assert held_out is not None
+        return [each.policy for each in held_out.studies if each.situation.workload == one]
 
-    assert met(known) == met([otherwise(study) for study in known])
+    assert met(planted) == met([otherwise(study) for study in planted])
 
 
 def test_headlines_say_what_the_policy_gains_by_class() -> None:
@@ -679,10 +703,11 @@ def test_headlines_say_what_the_policy_gains_by_class() -> None:
         replace(s, name=f"off-{s.name}", situation=replace(s.situation, onednn=False))
         for s in made(NOTHING, 4, cores=(8,))
     ]
-    lists = distil(made(cores=(16,)) + off, replace(PLAN, n_sign_flips=100), provenance={}).lists
-    headline = {each["class"]: each for each in lists[THREADS].headline}
-    assert set(headline) == {REST, ONEDNN_OFF}
-    assert headline[REST]["policy"]["low"] > 1 + MARGIN
-    assert headline[REST]["followed"] == headline[REST]["studies"] == 30
-    assert headline[ONEDNN_OFF]["followed"] == 0
-    assert headline[ONEDNN_OFF]["policy"]["ratio"] == pytest.approx(1, abs=0.005)
+    lists = distil(made(cores=(16,)) + off, replace(PLAN, n_sign_flips=100))
+    headline = {each.class_: each for each in lists[THREADS].headline}
+    assert set(headline) == {StratumClass.REST, StratumClass.ONEDNN_OFF}
+    rest, without_onednn = headline[StratumClass.REST], headline[StratumClass.ONEDNN_OFF]
+    assert rest.expected.policy.low is not None and rest.expected.policy.low > 1 + MARGIN
+    assert rest.n_followed == rest.n_studies == 30
+    assert without_onednn.n_followed == 0
+    assert without_onednn.expected.policy.ratio == pytest.approx(1, abs=0.005)

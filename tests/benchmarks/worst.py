@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from tuner.report.rules import kind_of
+from tuner.report.rules import kind_text
 from tuner.rules.evidence import StudyEvidence, read
-from tuner.rules.gains import kind
 from tuner.rules.learn import LearnPlan
 from tuner.rules.table import TrainingTable, follow, thread_table
 from tuner.search.storage import open_storage, records
@@ -63,7 +62,7 @@ def _speaking(table: TrainingTable, i: int, recipe: int, recipe_indices: list[in
     gains = defaultdict(list)
     of = table.studies[i]
     for n, study in enumerate(table.studies):
-        if study.workload != of.workload and kind(study.situation) == kind(of.situation):
+        if study.workload != of.workload and study.kind.covers(of.kind):
             gains[study.workload].append(table.problem.u[n, recipe] - table.problem.u[n, recipe_indices[n]])
     return sorted(workload for workload, each in gains.items() if mean(each) >= plan.min_gain)
 
@@ -87,7 +86,7 @@ def main() -> None:
         missed_studies = sorted(missed(table_of(database), LearnPlan()), key=lambda told: told.reached)
     print("| study | of the best found | other workloads that speak for what reaches 0.90 |\n| --- | ---: | --- |")
     for missed_study in missed_studies:
-        words = f"{missed_study.study.workload}, {kind_of(kind(missed_study.study.situation))}"
+        words = f"{missed_study.study.workload}, {kind_text(missed_study.study.kind)}"
         print(
             f"| {words} | {missed_study.reached:.2f} | {len(missed_study.others)}: {', '.join(missed_study.others)} |"
         )

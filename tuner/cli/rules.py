@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from tuner.job.job import Job
     from tuner.job.request import ParsedRequest
     from tuner.report.result.comparison import ComparisonResult
+    from tuner.rules.rule import RuleSet
     from tuner.space.setting import Setting
 
 RULES_EPILOG = (
-    "Examples: tftune rules | tftune rules --keep | tftune rules --format md --out rules.md | "
+    "Examples: tftune rules | tftune rules --save | tftune rules --format md --out rules.md | "
     "tftune rules --format html --out rules.html --since 30d | tftune rules --machine here --workloads resnet50,mlp"
 )
 RECOMMEND_EPILOG = (
@@ -72,10 +73,10 @@ def rules(
             "--out", metavar="FILE", help="Write to a file; the pictures of a Markdown page are written next to it."
         ),
     ] = None,
-    keep: Annotated[
+    save: Annotated[
         bool,
         typer.Option(
-            "--keep", help="Save the rules in results/tftune-rules.json, where recommend and search look for them."
+            "--save", help="Save the rules in results/tftune-rules.json, where recommend and search look for them."
         ),
     ] = False,
     since: Annotated[
@@ -110,13 +111,13 @@ def rules(
     if output_format not in FORMATS:
         raise unknown_name("format", output_format, FORMATS)
     request = rulebook.RulesRequest(storage=storage, since=since, machine=machine, workloads=workloads)
-    if keep and request.filters:
+    if save and request.filters:
         raise BadInputError(
-            "--keep cannot be combined with --since, --machine or --workloads",
+            "--save cannot be combined with --since, --machine or --workloads",
             "drop the filters, or write the rules to a file with --out",
         )
     _check_out(out)
-    if keep:
+    if save:
         check_writable(rulebook.LOCAL_RULES.parent, "run this command in the folder that contains your results/")
     progress = console(stderr=True)
 
@@ -125,28 +126,27 @@ def rules(
             progress.print(line, style="dim")
 
     rule_set = rulebook.make(request, notify=notify)
-    document = rule_set.to_dict()
-    if keep:
+    if save:
         rulebook.save(rule_set)
-        n_studies_text = report.n_studies(rule_set.provenance["n_studies"])
+        n_studies_text = report.n_studies(rule_set.provenance.n_studies)
         progress.print(
             f"saved in {rulebook.LOCAL_RULES}: recommend and search in this folder now use these rules (from "
             f"{n_studies_text}) instead of the shipped ones; delete the file to undo this",
             style="dim",
         )
     if output_format == "text" and out is None:
-        show(*report.page(document))
-        if not keep and not request.filters:
+        show(*report.page(rule_set))
+        if not save and not request.filters:
             show(
                 "",
-                "to use these rules in recommend and search: tftune rules --keep; to save them as a page: tftune "
+                "to use these rules in recommend and search: tftune rules --save; to save them as a page: tftune "
                 "rules --format md --out rules.md",
             )
     else:
-        _write_page(document, output_format, out)
+        _write_page(rule_set, output_format, out)
 
 
-def _write_page(document: dict[str, Any], format_: str, out: Path | None) -> None:
+def _write_page(rules: RuleSet, format_: str, out: Path | None) -> None:
     """Write rules as Markdown, HTML or JSON; pictures of Markdown lie beside its file."""
     from tuner.report import picture, rulepage
     from tuner.report import rules as report
@@ -154,23 +154,25 @@ def _write_page(document: dict[str, Any], format_: str, out: Path | None) -> Non
     if format_ == "json":
         import json
 
-        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+        from msgspec import to_builtins
+
+        text = json.dumps(to_builtins(rules), indent=2, allow_nan=False) + "\n"
     elif format_ == "text":
         from rich.console import Console
 
         with Path(str(out)).open("w") as file:
-            Console(file=file, width=140, highlight=False).print(*report.page(document), sep="\n")
+            Console(file=file, width=140, highlight=False).print(*report.page(rules), sep="\n")
         return
     else:
-        drawn = {rulepage.SPEEDUPS: picture.speedups(document), rulepage.LOSSES: picture.losses(document)}
+        drawn = {rulepage.SPEEDUPS: picture.speedups(rules), rulepage.LOSSES: picture.losses(rules)}
         available = {name: svg for name, svg in drawn.items() if svg is not None}
         if format_ == "html":
-            text = rulepage.html(document, available)
+            text = rulepage.html(rules, available)
         elif out is None:
-            text = rulepage.markdown(document, {})
+            text = rulepage.markdown(rules, {})
         else:
             files = {name: f"{out.stem}-{name}.svg" for name in available}
-            text = rulepage.markdown(document, files)
+            text = rulepage.markdown(rules, files)
             for name, file_name in files.items():
                 out.with_name(file_name).write_text(available[name] + "\n")
     if out is None:
@@ -222,7 +224,7 @@ def recommend(
     from tuner.job.rulebook import load
     from tuner.report import advice
     from tuner.report.emit import Format, emit
-    from tuner.rules.schema import THREADS
+    from tuner.rules.recipe import THREADS
 
     if format_ is not None and format_ not in list(Format):
         raise unknown_name("format", format_, list(Format))

@@ -1,15 +1,10 @@
-"""Recommend a setting for a workload from rules, in seconds and without trials.
-
-Where the evidence shows no gain in such a stratum (`tuner.rules.strata`), or the very workload's own study speaks
-against the rule, the advice is to keep the default.
-"""
+"""Recommend a setting for a workload from rules, in seconds and without trials."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.baselines import WANG, wang_width
@@ -18,16 +13,21 @@ from tuner.job.job import Job
 from tuner.job.rulebook import exists, load
 from tuner.machine.host import host_of
 from tuner.model.graph import Features
-from tuner.report.result.recommendation import FollowedRule, RecommendationResult, RuleAdvice, RulesOrigin
+from tuner.report.result.recommendation import (
+    ExpectedSpeedup,
+    FollowedRule,
+    RecommendationResult,
+    RuleAdvice,
+    RulesOrigin,
+)
 from tuner.report.result.study import applied
 from tuner.report.rules import reason, sentence
+from tuner.rules.advice import AdviceCode, AdviceReason, RuleDecision, counter_example, decide
 from tuner.rules.evidence import COMPACT_BASELINE, apply
-from tuner.rules.gains import kind, situation_document
-from tuner.rules.recipe import BATCH, Recipe
-from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
-from tuner.rules.schema import THREADS
+from tuner.rules.kind import SituationKind
+from tuner.rules.recipe import BATCH, THREADS
+from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet, recipe_words
 from tuner.rules.situation import Situation
-from tuner.rules.strata import AdviceCode, AdviceReason, RuleDecision, decide, is_gain
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
@@ -36,6 +36,7 @@ from tuner.space.values import Value
 RULES = "rules"
 # A search measures what it tries, so a rule without evidence is worth a trial; one shown to gain nothing is not.
 _WORTH_A_TRIAL = frozenset({AdviceReason.FOLLOW, AdviceReason.NO_EVIDENCE})
+_SHOWN_TO_GAIN_NOTHING = frozenset({AdviceReason.NO_GAIN, AdviceReason.OWN_STUDY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ def hints(job: Job, features: Features | None, *, notify: Callable[[str], None])
             choice = _choose(load()[0], THREADS, situation)
             if choice.decision.advice in _WORTH_A_TRIAL:
                 hinted[RULES] = _setting(job, situation, [choice])
-            elif choice.decision.row is not None:
+            elif choice.decision.advice in _SHOWN_TO_GAIN_NOTHING:
                 notify(f"the rules recommend the default: {reason(choice.decision)}")
         except BadInputError as error:
             notify(f"ignoring the rules: {error}")
@@ -102,18 +103,8 @@ def _setting(job: Job, situation: Situation, choices: Sequence[_GroupChoice]) ->
 
 def _choose(rules: RuleSet, group: str, situation: Situation) -> _GroupChoice:
     """Return the rule of a group that applies in a situation, and whether to follow it."""
-    rule = rules.lists[group].rule(situation) if group in rules.lists else None
-    return _GroupChoice(group=group, rule=rule, decision=decision_on(rule, situation))
-
-
-def decision_on(rule: Rule | None, situation: Situation) -> RuleDecision:
-    """Return whether to follow a rule: the very workload's own study counts for more than what is so in general."""
-    if rule is None or rule.recipe == Recipe():
-        return RuleDecision(advice=AdviceReason.NO_RULE if rule is None else AdviceReason.BY_RULE)
-    own_study = counter_example(rule.evidence, situation)
-    if own_study is not None and not is_gain(own_study["over_default"]):
-        return RuleDecision(advice=AdviceReason.OWN_STUDY, row=own_study)
-    return decide(rule.evidence, kind(situation))
+    rule = rules.groups[group].rule(situation) if group in rules.groups else None
+    return _GroupChoice(group=group, rule=rule, decision=decide(rule, situation))
 
 
 def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setting, RecommendationResult]:
@@ -131,66 +122,70 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     if situation is None:
         raise BadInputError(f"there are no rules for {job.framework.title}", "run: tftune search")
     requested_groups = (THREADS, BATCH) if batch else (THREADS,)
-    groups = [group for group in requested_groups if group in rules.lists]
+    groups = [group for group in requested_groups if group in rules.groups]
     if not groups:
         raise BadInputError(
-            f"{place} has no rules about threads", "create some: tftune suite --space threads, then tftune rules --keep"
+            f"{place} has no rules about threads", "create some: tftune suite --space threads, then tftune rules --save"
         )
     choices = [_choose(rules, group, situation) for group in requested_groups]
     followed = [choice for choice in choices if choice.decision.advice is AdviceReason.FOLLOW]
     setting = _setting(job, situation, followed)
     # Rules on the batch were learned, and are accounted for, on top of those on threads.
-    last = rules.lists[groups[-1]]
+    last = rules.groups[groups[-1]]
     rule = last.rule(situation)
-    outside = [text for group in groups for text in rules.lists[group].outside(situation)]
+    outside = [text for group in groups for text in rules.groups[group].outside(situation)]
     evidence = last.default_evidence if rule is None else rule.evidence
-    expected = _expected(followed, outside)
-    against = counter_example(evidence, situation)
+    kind = SituationKind.of(situation)
     return setting, RecommendationResult(
-        **situation_document(situation),
+        workload=kind.workload,
+        mode=kind.mode,
+        shape=str(kind.shape),
+        pool=kind.pool,
+        onednn=kind.onednn,
+        quota=kind.quota,
         runtime=job.build.title,
         features=features,
         machine_known=host_of(job.machine) in last.coverage.hosts,
         outside=tuple(dict.fromkeys(outside)),
-        rules=RulesOrigin(file=str(place), created=rules.provenance["created"], studies=rules.provenance["n_studies"]),
+        rules=RulesOrigin(file=str(place), created=rules.provenance.created, studies=rules.provenance.n_studies),
         advice=_advice((followed or choices)[-1]),
-        followed=tuple(_followed(each, rules.lists.get(each.group), situation, _compact(job)) for each in choices),
+        followed=tuple(_followed(each, rules.groups.get(each.group), situation, _compact(job)) for each in choices),
         setting=setting.to_dict(),
         **applied(_deployment(job, setting)),
-        evidence=dict(evidence),
-        counter_example=None if against is None else dict(against),
-        expected=None if expected is None else dict(expected),
+        evidence=evidence,
+        counter_example=None if evidence is None else counter_example(evidence, situation),
+        expected=_expected(followed, outside),
     )
 
 
 def _advice(choice: _GroupChoice) -> RuleAdvice:
-    """Return what is advised: a code, why the default is kept where it is, and the figures that it rests on."""
-    advice, row = choice.decision.advice, choice.decision.row
-    follows = advice is AdviceReason.FOLLOW
+    """Return what is advised: a code, why the default is kept where it is, and what it rests on."""
+    decision = choice.decision
+    follows = decision.advice is AdviceReason.FOLLOW
     return RuleAdvice(
         code=AdviceCode.FOLLOW if follows else AdviceCode.KEEP_DEFAULT,
-        reason=None if follows else advice,
-        evidence=None if row is None else dict(row),
+        reason=None if follows else decision.advice,
+        stratum=decision.stratum,
+        own_study=decision.own_study,
     )
 
 
-def _expected(followed: Sequence[_GroupChoice], outside: Sequence[str]) -> Mapping[str, Any] | None:
+def _expected(followed: Sequence[_GroupChoice], outside: Sequence[str]) -> ExpectedSpeedup | None:
     """Return what is expected over the default, which is 1 where it is kept; None beyond what the evidence reaches."""
     if not followed:
-        return {"ratio": 1.0, "low": 1.0, "high": 1.0}
-    row = followed[-1].decision.row
-    return None if outside or row is None or "ratio" not in row else row
-
-
-def counter_example(evidence: Mapping[str, Any], situation: Situation) -> Mapping[str, Any] | None:
-    """Return the worst study of this very workload, on such a machine and build, that speaks against a rule."""
-    this_situation = situation_document(situation)
-    matching = [
-        each
-        for each in evidence["counter_examples"]
-        if all(each[name] == this_situation[name] for name in this_situation)
-    ]
-    return min(matching, key=lambda each: each["over_default"], default=None)
+        return ExpectedSpeedup(ratio=1.0, low=1.0, high=1.0, n_workloads=0, prediction_interval=None, kind=None)
+    stratum = followed[-1].decision.stratum
+    if outside or stratum is None or stratum.expected is None:
+        return None
+    gained = stratum.expected.over_default
+    return ExpectedSpeedup(
+        ratio=gained.ratio,
+        low=gained.low,
+        high=gained.high,
+        n_workloads=gained.n_workloads,
+        prediction_interval=stratum.expected.prediction_interval,
+        kind=stratum.kind,
+    )
 
 
 def _deployment(job: Job, setting: Setting) -> Deployment:
@@ -213,9 +208,9 @@ def _followed(
     if advice not in (AdviceReason.FOLLOW, AdviceReason.BY_RULE):
         why = f"{KEEP[group]}: {reason(choice.decision)}"
         return FollowedRule(group=group, if_=condition, then=KEEP[group], advice=advice, sentence=why)
-    then, first = rule.words(situation.pool), rules.rules[0] is rule
-    words = sentence(condition if rule.condition.literals else None, then, first=first)
-    if not first and not rule.condition.literals:
+    then, first = recipe_words(group, rule.recipe, situation.pool), rules.rules[0] is rule
+    words = sentence(condition if rule.literals else None, then, first=first)
+    if not first and not rule.literals:
         words = f"no other rule applies: {then}"
     bound = dict(rule.recipe.items).get("kmp_affinity")
     if bound == COMPACT and compact is not None and COMPACT not in str(compact):

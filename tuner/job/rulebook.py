@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+
+import msgspec
 
 from tuner import __version__
 from tuner.errors import BadInputError, unknown_name
@@ -17,7 +18,7 @@ from tuner.paths import DEFAULT_STORAGE, shipped_folder
 from tuner.rules.distil import distil
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.learn import LearnPlan
-from tuner.rules.rule import RuleSet
+from tuner.rules.rule import Provenance, RuleSet
 from tuner.search.attributes import Attributes
 from tuner.search.storage import open_storage, records
 from tuner.search.subject import Subject
@@ -77,19 +78,20 @@ def make(request: RulesRequest, *, notify: Callable[[str], None] = lambda _: Non
         "held-out ones"
     )
     plan = LearnPlan()
-    provenance = {
-        "tftune": __version__,
-        "n_studies": len(studies),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "studies": {"first": studies[0].created, "last": studies[-1].created},
-        "filters": request.filters,
-        "excluded": left_out,
-        "level": plan.level,
-        "least_gain": plan.min_gain,
-        "margin": MARGIN,
-        "fewest_workloads": plan.min_workloads,
-    }
-    return distil(studies, plan, provenance=provenance)
+    provenance = Provenance(
+        tftune=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        n_studies=len(studies),
+        first_study=studies[0].created,
+        last_study=studies[-1].created,
+        filters=request.filters,
+        excluded={reason: tuple(names) for reason, names in left_out.items()},
+        level=plan.level,
+        min_gain=plan.min_gain,
+        margin=MARGIN,
+        min_workloads=plan.min_workloads,
+    )
+    return RuleSet(provenance=provenance, groups=distil(studies, plan))
 
 
 def _filter(
@@ -168,28 +170,24 @@ def load(path: Path | None = None) -> tuple[RuleSet, Path]:
     places = [path] if path is not None else _places()
     rules_file = next((place for place in places if place.is_file()), None)
     if rules_file is None:
-        raise BadInputError(f"no rules file {' or '.join(map(str, places))}", "create one: tftune rules --keep")
+        raise BadInputError(f"no rules file {' or '.join(map(str, places))}", "create one: tftune rules --save")
     try:
-        data = json.loads(rules_file.read_text(), parse_constant=_no_number)
+        document = msgspec.json.decode(rules_file.read_bytes())
     except OSError as error:
         raise BadInputError(f"{rules_file} cannot be read: {error.strerror}", "check its permissions") from error
-    except ValueError as error:
+    except msgspec.DecodeError as error:
         raise BadInputError(
-            f"{rules_file} is not valid JSON: {error}", "create it again: tftune rules --keep"
+            f"{rules_file} is not valid JSON: {error}", "create it again: tftune rules --save"
         ) from error
     try:
-        return RuleSet.from_dict(data), rules_file
+        return RuleSet.from_document(document), rules_file
     except BadInputError as error:
         raise BadInputError(f"{rules_file}: {error.message}", error.hint) from error
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a valid JSON number")
 
 
 def save(rules: RuleSet, path: Path = LOCAL_RULES) -> None:
     """Write rules where `recommend` and `search` look for them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(rules.to_dict(), indent=1, allow_nan=False) + "\n")
+    part.write_text(json.dumps(msgspec.to_builtins(rules), indent=1, allow_nan=False) + "\n")
     part.replace(path)

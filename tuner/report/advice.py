@@ -11,9 +11,9 @@ from rich.text import Text
 from tuner.report.layout import ratio_text
 from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.recommendation import RecommendationResult
-from tuner.report.rules import RECALLED, TITLES, evidence_lines, kind_of, n_studies, over_default, ratio_of
+from tuner.report.rules import RECALLED, TITLES, evidence_lines, kind_text, n_studies, over_default
 from tuner.report.terminal import rounds_text, setting_text
-from tuner.rules.strata import AdviceCode, AdviceReason
+from tuner.rules.advice import AdviceCode, AdviceReason
 from tuner.stats.equivalence import VerdictCode
 
 
@@ -44,28 +44,28 @@ def _lines(result: RecommendationResult) -> Iterator[str]:
     for rule in result.followed:
         yield f"{TITLES[rule.group]}: {rule.sentence}"
     # Of a rule that is not followed, its reason says enough.
-    if result.followed[-1].advice in (AdviceReason.FOLLOW, AdviceReason.NO_RULE, AdviceReason.BY_RULE):
-        lines = [*evidence_lines(result.evidence)]
-        yield from (f"   {line.text}" for line in lines)
-        if lines:
-            yield f"   {RECALLED}"
+    is_told = result.followed[-1].advice in (AdviceReason.FOLLOW, AdviceReason.NO_RULE, AdviceReason.BY_RULE)
+    if result.evidence is not None and is_told:
+        yield from (f"   {line.text}" for line in evidence_lines(result.evidence))
+        yield f"   {RECALLED}"
     yield f"setting: {setting_text(result.setting)}"
     search = f"tftune search {result.workload} --space threads"
     counter_example = result.counter_example
     is_kept = result.advice.code is AdviceCode.KEEP_DEFAULT
     if counter_example is not None and not is_kept:
         yield (
-            f"a study of this workload contradicts the rule ({kind_of(counter_example)}): "
+            f"a study of this workload contradicts the rule ({kind_text(counter_example.situation)}): "
             f"{over_default(counter_example)}; to search instead: {search}"
         )
     if is_kept:
         yield f"expected speed-up over tf-default: 1.00 (it is the default); to search for a gain: {search}"
     expected = result.expected
-    if expected is not None and not is_kept:
-        n, where = expected["workloads"], kind_of(expected)
-        yield f"expected speed-up over tf-default: {ratio_of(expected)}, mean over {n} held-out workloads ({where})"
-        if expected["next"]:
-            low, high = expected["next"]
+    if expected is not None and expected.kind is not None:
+        ratio = ratio_text(expected.ratio, expected.low, expected.high)
+        where = f"mean over {expected.n_workloads} held-out workloads ({kind_text(expected.kind)})"
+        yield f"expected speed-up over tf-default: {ratio}, {where}"
+        if expected.prediction_interval is not None:
+            low, high = expected.prediction_interval
             yield f"95 % prediction interval for a new workload: {low:.2f} to {high:.2f}"
     if not result.machine_known:
         yield "no study behind these rules was made on this machine"

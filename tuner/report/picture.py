@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tuner.rules.schema import THREADS
+from tuner.rules.proof import HeldOut, HeldOutStudy
+from tuner.rules.recipe import THREADS
+from tuner.rules.rule import RuleSet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,41 +30,41 @@ _STYLES = {
 _MAX_ROWS = 40
 
 
-def speedups(document: Mapping[str, Any]) -> str | None:
+def speedups(rules: RuleSet) -> str | None:
     """Return the best setting found over each baseline, by workload; None where nothing was held out."""
-    proof = _proof(document)
+    proof = _proof(rules)
     if proof is None:
         return None
-    names = [name for name in _STYLES if name in proof["each"][0]["best_over"]]
-    means = _means(proof["each"], "best_over", names)
+    names = [name for name in _STYLES if name in proof.studies[0].best_over]
+    means = _means(proof.studies, lambda study: study.best_over, names)
     return _dots(
         means, names, title="speed-up of the best setting found over each baseline", label="ratio of rates", at=1.0
     )
 
 
-def losses(document: Mapping[str, Any]) -> str | None:
+def losses(rules: RuleSet) -> str | None:
     """Return what rules and baselines reach of the best found, on workloads that the rules had not seen."""
-    proof = _proof(document)
+    proof = _proof(rules)
     if proof is None:
         return None
-    names = [name for name in _STYLES if name in {row["name"] for row in proof["rows"]}]
-    means = _means(proof["each"], "of_best", names)
+    names = [name for name in _STYLES if name in {row.name for row in proof.rows}]
+    means = _means(proof.studies, lambda study: study.of_best, names)
     title = "held-out workloads: share of the best rate found"
     return _dots(means, names, title=title, label="share of the best found", at=1.0)
 
 
-def _proof(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the table of rules on threads with each workload left out, if there is one."""
-    group: Mapping[str, Any] = document["groups"].get(THREADS, {"proof": {}})
-    held_out: Mapping[str, Any] | None = group["proof"].get("by_workload")
-    return held_out
+def _proof(rules: RuleSet) -> HeldOut | None:
+    """Return the test of rules on threads with each workload left out, if there is one."""
+    return rules.groups[THREADS].proof.by_workload if THREADS in rules.groups else None
 
 
-def _means(each: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> dict[str, dict[str, float]]:
+def _means(
+    studies: Sequence[HeldOutStudy], figures_of: Callable[[HeldOutStudy], Mapping[str, float]], names: Sequence[str]
+) -> dict[str, dict[str, float]]:
     """Return the geometric mean of each workload, by name; those that differ most first, of too many."""
     by_workload: dict[str, list[Mapping[str, float]]] = defaultdict(list)
-    for row in each:
-        by_workload[row["workload"]].append(row[key])
+    for study in studies:
+        by_workload[study.situation.workload].append(figures_of(study))
     means = {w: {name: geometric_mean(row[name] for row in rows) for name in names} for w, rows in by_workload.items()}
     widest = sorted(means, key=lambda w: min(means[w].values()) - max(means[w].values()))[:_MAX_ROWS]
     return {workload: means[workload] for workload in sorted(widest, reverse=True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tuner.report.emit import argument_note
@@ -31,8 +31,9 @@ from tuner.report.rules import (
     stratum_rows,
     why_none,
 )
-from tuner.rules.rule import KEEP
-from tuner.rules.schema import THREADS
+from tuner.rules.proof import HeldOut
+from tuner.rules.recipe import THREADS
+from tuner.rules.rule import KEEP, Example, RuleSet
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -52,12 +53,12 @@ _STYLE = (
 )
 
 
-def markdown(document: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+def markdown(rules: RuleSet, pictures: Mapping[str, str]) -> str:
     """Return the page; of the `pictures` that there are, the files beside it are said."""
-    return "\n".join(_lines(document, pictures)) + "\n"
+    return "\n".join(_lines(rules, pictures)) + "\n"
 
 
-def html(document: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
+def html(rules: RuleSet, drawn: Mapping[str, str]) -> str:
     """Return the page as one file; `drawn` are the pictures by name, as SVG."""
     from markdown_it import MarkdownIt
 
@@ -66,26 +67,26 @@ def html(document: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
 
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
     renderer.add_render_rule("image", image)
-    body = renderer.render(markdown(document, {name: name for name in drawn}))
+    body = renderer.render(markdown(rules, {name: name for name in drawn}))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Parallelism rules</title>\n'
         f"<style>{_STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
     )
 
 
-def _lines(document: Mapping[str, Any], pictures: Mapping[str, str]) -> Iterator[str]:
-    provenance = document["made"]
+def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
+    provenance = rules.provenance
     yield from ("# Parallelism rules for TensorFlow", "")
-    yield f"{heading(document)}; learned by tftune {provenance['tftune']} on {provenance['created'][:10]}."
+    yield f"{heading(rules)}; learned by tftune {provenance.tftune} on {provenance.created[:10]}."
     yield ""
-    for name, group in document["groups"].items():
-        if group["headline"]:
+    for name, group in rules.groups.items():
+        if group.headline:
             yield from (f"{TITLES[name].capitalize()}, {HEADLINE}:", "")
             yield from _rows(HEADLINES, headline_rows(group))
-    yield from (f"{policy_text(document)}.", "")
+    yield from (f"{policy_text(rules)}.", "")
     yield from ("## The rules", "", f"{FOLLOWED.capitalize()}.", "")
     for name in KEEP:
-        yield from _group(document, name)
+        yield from _group(rules, name)
     yield from ("## Held-out tests", "")
     yield (
         "Each row tests rules on workloads, machines or shapes that they were not learned from. Figures are geometric "
@@ -94,46 +95,49 @@ def _lines(document: Mapping[str, Any], pictures: Mapping[str, str]) -> Iterator
     yield "Where a study did not measure a setting, its rate is predicted from the study's other measurements."
     yield "*rules* applies the rules everywhere; *policy* applies them only where the remaining studies show a gain."
     yield from ("Where no remaining study has such a build, the policy keeps the default.", "")
-    for title, proof in proofs(document):
+    for title, proof in proofs(rules):
         yield from _table(title, proof)
     yield from (f"{RECALLED}.", f"{PAPER}.", "")
     for name, file in pictures.items():
         yield from (f"![{_PICTURES[name]}]({quote(file)})", "")
     yield from ("## Coverage", "")
-    yield from (f"- {line}" for line in covered(document))
+    yield from (f"- {line}" for line in covered(rules))
     yield from ("", "## Not covered", "")
-    yield from (f"- {line}" for line in not_covered(document))
+    yield from (f"- {line}" for line in not_covered(rules))
 
 
-def _group(document: Mapping[str, Any], name: str) -> Iterator[str]:
+def _group(rules: RuleSet, name: str) -> Iterator[str]:
     """Yield the rules of a group with their evidence, and what each sets in one of its studies."""
-    group = document["groups"].get(name)
+    group = rules.groups.get(name)
     yield from (f"### On the {TITLES[name]}" if name != THREADS else "### On threads", "")
     if group is None:
         yield from (f"{NOT_KNOWN[name].capitalize()}.", "")
         return
-    for statement, evidence in statements(name, group):
-        yield from (f"**{statement}**", "")
-        if evidence.get("strata"):
-            yield from _rows(STRATA, stratum_rows(evidence))
-        yield from (f"- {line.text}" for line in evidence_lines(evidence))
-        yield from _snippet(evidence.get("example"))
+    for statement in statements(name, group):
+        yield from (f"**{statement.text}**", "")
+        rule, evidence = statement.rule, statement.evidence
+        if rule is not None and rule.advice.strata:
+            yield from _rows(STRATA, stratum_rows(rule.advice))
+        yield from (f"- {line.text}" for line in evidence_lines(evidence)) if evidence is not None else ()
+        if rule is not None and rule.example is not None:
+            yield from _snippet(rule.example)
         yield ""
-    reason = why_none(document, group)
+    reason = why_none(rules, group)
     if reason:
         yield from (f"{reason.capitalize()}.", "")
 
 
-def _snippet(example: Mapping[str, Any] | None) -> Iterator[str]:
-    if example is None or not (example["env"] or example.get("arguments")):
+def _snippet(example: Example) -> Iterator[str]:
+    if not (example.env or example.arguments):
         return
-    yield from ("", f"For example {example['workload']} {example['mode']} on {example['shape']}:", "", "```sh")
-    yield from (f"# {argument_note(name, value)}" for name, value in example.get("arguments", {}).items())
-    yield from (f"export {name}={value}" for name, value in example["env"].items())
+    situation = example.situation
+    yield from ("", f"For example {situation.workload} {situation.mode} on {situation.shape}:", "", "```sh")
+    yield from (f"# {argument_note(name, value)}" for name, value in example.arguments.items())
+    yield from (f"export {name}={value}" for name, value in example.env.items())
     yield "```"
 
 
-def _table(title: str, proof: Mapping[str, Any] | None) -> Iterator[str]:
+def _table(title: str, proof: HeldOut | None) -> Iterator[str]:
     yield from (f"{title[0].upper()}{title[1:]}.", "")
     if proof is None:
         return

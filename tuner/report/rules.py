@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.report.layout import left_out_text, percent, plural, ratio_text, table
-from tuner.rules.recipe import BATCH
-from tuner.rules.rule import KEEP
-from tuner.rules.schema import THREADS
+from tuner.rules.advice import AdviceReason, RuleDecision
+from tuner.rules.average import Ratio
+from tuner.rules.gains import CounterExample, Evidence
+from tuner.rules.kind import Kind, StratumClass
+from tuner.rules.proof import HeldOut
+from tuner.rules.recipe import BATCH, THREADS
+from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.situation import FEATURE, FEATURES
-from tuner.rules.strata import CLASSES, ONEDNN_OFF, QUOTA, REST, AdviceReason, RuleDecision, is_gain
+from tuner.rules.strata import AdviceByStratum, is_gain
 from tuner.space.term import OPENMP
 
 SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")
@@ -25,7 +28,11 @@ PAPER = (
     "how much there is to gain grows with the cores"
 )
 RECALLED = f"{WANG} applies the formula of {WANG_SOURCE}"
-CLASS_TITLES = {ONEDNN_OFF: "oneDNN off", QUOTA: "a CPU quota", REST: "the rest"}
+CLASS_TITLES = {
+    StratumClass.ONEDNN_OFF: "oneDNN off",
+    StratumClass.QUOTA: "a CPU quota",
+    StratumClass.REST: "the rest",
+}
 HEADLINE = "speed-up over tf-default on held-out workloads"
 DO_NO_HARM = (
     "A rule is applied only where it shows a gain: its mean over workloads exceeds the margin of {margin}, and its "
@@ -41,29 +48,29 @@ NOT_KNOWN = {
 FOLLOWED = "in each group, the first rule that applies is used"
 
 
-def ratio_of(data: Mapping[str, Any] | None) -> str:
-    """Return a stored ratio with its interval."""
-    return "—" if data is None else ratio_text(data["ratio"], data["low"], data["high"])
+def ratio_of(mean: Ratio | None) -> str:
+    """Return a mean ratio with its interval."""
+    return "—" if mean is None else ratio_text(mean.ratio, mean.low, mean.high)
 
 
-def kind_of(data: Mapping[str, Any]) -> str:
-    """Return a kind of machine and build in words; a build alone has no shape."""
-    off = "" if data["onednn"] else f" {FEATURE['onednn'].words[1]}"
-    shape = data.get("shape", f"any number of cores{', a quota' if data['quota'] else ''}")
-    return f"{shape} {FEATURE[OPENMP].words[data['pool'] != OPENMP]}{off}"
+def kind_text(kind: Kind) -> str:
+    """Return a kind of machine and build in words."""
+    off = "" if kind.onednn else f" {FEATURE['onednn'].words[1]}"
+    shape = kind.shape or f"any number of cores{', a quota' if kind.quota else ''}"
+    return f"{shape} {FEATURE[OPENMP].words[kind.pool != OPENMP]}{off}"
 
 
 def reason(decision: RuleDecision) -> str:
     """Return why a rule is not followed, with the figure."""
-    row = decision.row
-    if row is None:
+    if decision.own_study is not None:
+        kind = kind_text(decision.own_study.situation)
+        return f"a study of this workload contradicts the rule ({kind}): {over_default(decision.own_study)}"
+    if decision.stratum is None:
         return _NO_FIGURE[decision.advice]
-    if decision.advice is AdviceReason.OWN_STUDY:
-        return f"a study of this workload contradicts the rule ({kind_of(row)}): {over_default(row)}"
-    gained = row["gained"]
+    gained = decision.stratum.gained
     return (
-        f"the rule shows no gain ({kind_of(row)}): {ratio_of(gained)} over the default, mean over "
-        f"{plural(gained['workloads'], 'held-out workload')}"
+        f"the rule shows no gain ({kind_text(decision.stratum.kind)}): {ratio_of(gained)} over the default, mean over "
+        f"{plural(gained.n_workloads, 'held-out workload')}"
     )
 
 
@@ -74,10 +81,10 @@ _NO_FIGURE = {
 }
 
 
-def over_default(counter_example: Mapping[str, Any]) -> str:
+def over_default(against: CounterExample) -> str:
     """Return what a rule did in a study that speaks against it."""
-    ratio = ratio_text(counter_example["over_default"], counter_example["low"], counter_example["high"])
-    return f"{ratio} over tf-default, {percent(counter_example['of_best'], 0)} of the best found"
+    ratio = ratio_text(against.over_default, against.low, against.high)
+    return f"{ratio} over tf-default, {percent(against.of_best, 0)} of the best found"
 
 
 def n_studies(n: int) -> str:
@@ -85,15 +92,15 @@ def n_studies(n: int) -> str:
     return f"{n} stud{'y' if n == 1 else 'ies'}"
 
 
-def heading(document: Mapping[str, Any]) -> str:
+def heading(rules: RuleSet) -> str:
     """Return what the rules are from, in a line."""
-    provenance, groups = document["made"], document["groups"].values()
-    workloads = {name for group in groups for names in group["coverage"]["workloads"].values() for name in names}
-    shapes = {name for group in groups for name in group["coverage"]["shapes"]}
-    hosts = {name for group in groups for name in group["coverage"]["hosts"]}
-    filters = ", ".join(f"{name} {text}" for name, text in provenance["filters"].items())
+    provenance, groups = rules.provenance, rules.groups.values()
+    workloads = {name for group in groups for names in group.coverage.workloads.values() for name in names}
+    shapes = {name for group in groups for name in group.coverage.shapes}
+    hosts = {name for group in groups for name in group.coverage.hosts}
+    filters = ", ".join(f"{name} {text}" for name, text in provenance.filters.items())
     return (
-        f"{plural(sum(len(group['rules']) for group in groups), 'rule')} from {n_studies(provenance['n_studies'])} of "
+        f"{plural(sum(len(group.rules) for group in groups), 'rule')} from {n_studies(provenance.n_studies)} of "
         f"{plural(len(workloads), 'workload')} on {plural(len(shapes), 'shape')} of "
         f"{plural(len(hosts), 'machine')}{f' ({filters})' if filters else ''}"
     )
@@ -114,66 +121,61 @@ class Line:
     aside: bool = False
 
 
-def evidence_lines(evidence: Mapping[str, Any]) -> Iterator[Line]:
+def evidence_lines(evidence: Evidence) -> Iterator[Line]:
     """Yield the evidence of a rule, or of keeping the defaults, in a few lines."""
-    if not evidence["studies"]:
-        return
     yield Line(
-        f"based on {n_studies(evidence['studies'])} of {plural(len(evidence['workloads']), 'workload')} on "
-        f"{plural(evidence['shapes'], 'machine shape')}; its setting was measured in {evidence['measured']} of them"
+        f"based on {n_studies(evidence.n_studies)} of {plural(len(evidence.workloads), 'workload')} on "
+        f"{plural(evidence.n_shapes, 'machine shape')}; its setting was measured in {evidence.n_measured} of them"
     )
-    for name in CLASSES:
-        gains = evidence["gain"].get(name, {})
+    for stratum_class, title in CLASS_TITLES.items():
+        gains = evidence.gains.get(stratum_class, {})
         if gains:
             rates = ", ".join(f"{each} {ratio_of(gains[each])}" for each in SHOWN_BASELINES if each in gains)
-            yield Line(f"speed-up if always applied, {CLASS_TITLES[name]}: over {rates}")
-    expected = evidence.get("expected")
-    if expected:
-        yield Line(f"on held-out workloads: {ratio_of(expected['of_best'])} of the best found")
-    loss, compared, detectable = evidence["loss"], evidence["compared"], evidence["told_apart"]
+            yield Line(f"speed-up if always applied, {title}: over {rates}")
+    if evidence.expected is not None:
+        yield Line(f"on held-out workloads: {ratio_of(evidence.expected.of_best)} of the best found")
+    loss, compared, detectable = evidence.loss, evidence.compared, evidence.detectable_loss
     yield Line(
-        f"below the best found by {percent(loss['median'])} (median) and {percent(loss['worst'])} (worst: "
-        f"{loss['worst_study']}); the median study measured {compared['median']:g} settings, the smallest "
-        f"{compared['least']}"
+        f"below the best found by {percent(loss.median)} (median) and {percent(loss.worst)} (worst: "
+        f"{loss.worst_study}); the median study measured {compared.median:g} settings, the smallest {compared.min}"
     )
     needed = "" if detectable is None else f"; the median study can detect a difference of {percent(detectable, 0)}"
-    yield Line(f"tied with the best found in {evidence['right']} of {evidence['studies']} studies{needed}")
-    bad = evidence["counter_examples"]
+    yield Line(f"tied with the best found in {evidence.n_tied} of {evidence.n_studies} studies{needed}")
+    bad = evidence.counter_examples
     for each in bad[:_FEW]:
-        default_note = "; the default is kept there" if not is_gain(each["over_default"]) else ""
-        what = f"{each['workload']} {each['mode']}, {kind_of(each)}"
+        default_note = "; the default is kept there" if not is_gain(each.over_default) else ""
+        what = f"{each.situation.workload} {each.situation.mode}, {kind_text(each.situation)}"
         yield Line(f"counter-example: {what}: {over_default(each)}{default_note}", aside=True)
     if len(bad) > _FEW:
         yield Line(f"and {len(bad) - _FEW} more counter-examples (see --json)")
-    equivalents = evidence.get("same_there")
-    if equivalents:
-        yield Line(f"on these machines equal to: {'; '.join(equivalents)}", aside=True)
+    if evidence.equivalents:
+        yield Line(f"on these machines equal to: {'; '.join(evidence.equivalents)}", aside=True)
 
 
-def headline_rows(group: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def headline_rows(group: RuleList) -> Iterator[tuple[str, ...]]:
     """Yield what a group's rules give by class of strata: studies, workloads, rules, policy, where they are advised."""
-    for each in group["headline"]:
-        n, total = each["followed"], each["studies"]
+    for each in group.headline:
         yield (
-            CLASS_TITLES[each["class"]],
-            str(total),
-            str(each["workloads"]),
-            ratio_of(each),
-            ratio_of(each["policy"]),
-            f"{n} of {total}",
+            CLASS_TITLES[each.class_],
+            str(each.n_studies),
+            str(each.expected.over_default.n_workloads),
+            ratio_of(each.expected.over_default),
+            ratio_of(each.expected.policy),
+            f"{each.n_followed} of {each.n_studies}",
         )
 
 
-def stratum_rows(evidence: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def stratum_rows(advice: AdviceByStratum) -> Iterator[tuple[str, ...]]:
     """Yield the same of one rule, by stratum."""
-    for each in evidence.get("strata", ()):
+    for each in advice.strata:
+        expected = each.expected
         yield (
-            kind_of(each),
-            str(each["studies"]),
-            str(each["gained"]["workloads"]),
-            ratio_of(each if "ratio" in each else each["gained"]),
-            ratio_of(each.get("policy")),
-            "rule" if each["advice"] == AdviceReason.FOLLOW else "default",
+            kind_text(each.kind),
+            str(each.n_studies),
+            str(each.gained.n_workloads),
+            ratio_of(each.gained if expected is None else expected.over_default),
+            ratio_of(None if expected is None else expected.policy),
+            "rule" if each.is_advised else "default",
         )
 
 
@@ -181,9 +183,9 @@ HEADLINES = ("where", "studies", "workloads", "rules", "policy", "applied in")
 STRATA = ("where", "studies", "workloads", "rule", "policy", "advised")
 
 
-def policy_text(document: Mapping[str, Any]) -> str:
+def policy_text(rules: RuleSet) -> str:
     """Return when a rule is followed."""
-    return DO_NO_HARM.format(margin=percent(document["made"]["margin"], 0))
+    return DO_NO_HARM.format(margin=percent(rules.provenance.margin, 0))
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
@@ -199,113 +201,119 @@ def _narrow(row: Sequence[str]) -> list[str]:
     return [cell for title, cell in zip(STRATA, row, strict=True) if title != "policy"]
 
 
-def _but_default(rule: Mapping[str, Any]) -> str:
+def _but_default(rule: Rule) -> str:
     """Return in how many strata the default is kept though a rule holds, where there are such."""
-    strata = rule["evidence"]["strata"] if rule["recipe"] else ()
-    n_default = sum(each["advice"] != AdviceReason.FOLLOW for each in strata)
+    strata = rule.advice.strata if rule.terms else ()
+    n_default = sum(not each.is_advised for each in strata)
     total_text = plural(len(strata), "stratum", "strata")
     return f"; no gain in {n_default} of {total_text}: keep the default there" if n_default else ""
 
 
-def statements(name: str, group: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each sentence of a group with its evidence; the last says what holds where no rule does."""
-    for number, rule in enumerate(group["rules"]):
-        words = sentence(rule["if"] if rule["condition"] else None, rule["then"], first=number == 0)
-        yield f"{number + 1}. {words}{_but_default(rule)}", rule["evidence"]
-    if not group["rules"]:
-        yield f"No rule: {KEEP[name]}", group["otherwise"]
-    elif group["otherwise"]["studies"]:
-        yield f"Otherwise: {KEEP[name]}", group["otherwise"]
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A sentence of a group, with its evidence where there is any; and its rule, None of keeping what is there."""
+
+    text: str
+    evidence: Evidence | None
+    rule: Rule | None = None
 
 
-def why_none(document: Mapping[str, Any], group: Mapping[str, Any]) -> str | None:
+def statements(name: str, group: RuleList) -> Iterator[Statement]:
+    """Yield each sentence of a group; the last says what holds where no rule does."""
+    for number, rule in enumerate(group.rules):
+        words = sentence(rule.if_ if rule.literals else None, rule.then, first=number == 0)
+        yield Statement(f"{number + 1}. {words}{_but_default(rule)}", rule.evidence, rule)
+    if not group.rules:
+        yield Statement(f"No rule: {KEEP[name]}", group.default_evidence)
+    elif group.default_evidence is not None:
+        yield Statement(f"Otherwise: {KEEP[name]}", group.default_evidence)
+
+
+def why_none(rules: RuleSet, group: RuleList) -> str | None:
     """Return why there is no rule in a group, None where there is one."""
-    if group["rules"]:
+    if group.rules:
         return None
-    provenance, names = document["made"], group["coverage"]["workloads"].values()
-    n = len({name for each in names for name in each})
-    fewest = provenance["fewest_workloads"]
-    if n < fewest:
+    provenance = rules.provenance
+    n = len({name for each in group.coverage.workloads.values() for name in each})
+    if n < provenance.min_workloads:
         return (
-            f"only {plural(n, 'workload')}: a rule needs at least {fewest}, because a few workloads agree by chance "
-            "too often"
+            f"only {plural(n, 'workload')}: a rule needs at least {provenance.min_workloads}, because a few workloads "
+            "agree by chance too often"
         )
     return (
-        f"no rule gains {percent(provenance['least_gain'], 0)} over several workloads clearly enough to rule out "
-        f"noise (error rate 1 in {round(1 / provenance['level'])})"
+        f"no rule gains {percent(provenance.min_gain, 0)} over several workloads clearly enough to rule out "
+        f"noise (error rate 1 in {round(1 / provenance.level)})"
     )
 
 
-def rule_lines(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+def rule_lines(rules: RuleSet) -> Iterator[RenderableType]:
     """Yield every rule with its evidence, group by group."""
     for name in KEEP:
-        group = document["groups"].get(name)
+        group = rules.groups.get(name)
         yield Text(TITLES[name], style="bold underline")
         if group is None:
             yield Text(f"   {NOT_KNOWN[name]}")
             continue
-        for statement, evidence in statements(name, group):
-            yield Text(statement, style="bold")
-            if evidence.get("strata"):
-                yield _table(_narrow(STRATA), map(_narrow, stratum_rows(evidence)))
-            for line in evidence_lines(evidence):
+        for statement in statements(name, group):
+            yield Text(statement.text, style="bold")
+            if statement.rule is not None and statement.rule.advice.strata:
+                yield _table(_narrow(STRATA), map(_narrow, stratum_rows(statement.rule.advice)))
+            for line in evidence_lines(statement.evidence) if statement.evidence is not None else ():
                 yield Text(f"   {line.text}", style="dim" if line.aside else "")
-        reason = why_none(document, group)
+        reason = why_none(rules, group)
         if reason:
             yield Text(f"   {reason}")
 
 
-def left_out(proof: Mapping[str, Any]) -> str:
+def left_out(proof: HeldOut) -> str:
     """Return what was left out, in words."""
-    how = "one by one" if proof["one_by_one"] else "a fifth at a time"
-    return f"each {proof['what']} held out, {how}: {proof['kinds']} in {n_studies(proof['studies'])}"
+    how = "one by one" if proof.one_by_one else "a fifth at a time"
+    return f"each {proof.unit} held out, {how}: {proof.n_units} in {n_studies(proof.n_studies)}"
 
 
 HELD_OUT = ("settings of", "of the best found", "worst", "tied with it", "measured")
 
 
-def held_out_rows(proof: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def held_out_rows(proof: HeldOut) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a held-out table."""
-    for row in proof["rows"]:
+    for row in proof.rows:
         yield (
-            row["name"],
-            ratio_of(row["of_best"]),
-            f"{row['worst']:.2f}",
-            f"{row['right']} of {proof['studies']}",
-            f"{row['measured']} of {proof['studies']}",
+            row.name,
+            ratio_of(row.of_best),
+            f"{row.worst:.2f}",
+            f"{row.n_tied} of {proof.n_studies}",
+            f"{row.n_measured} of {proof.n_studies}",
         )
 
 
-def over_titles(proof: Mapping[str, Any]) -> list[str]:
+def over_titles(proof: HeldOut) -> list[str]:
     """Return the header of the table of what the policy gains over others, by class of strata."""
-    return ["policy over", *(CLASS_TITLES[name] for name in _classes(proof))]
+    return ["policy over", *(CLASS_TITLES[each] for each in _classes(proof))]
 
 
-def over_rows(proof: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def over_rows(proof: HeldOut) -> Iterator[tuple[str, ...]]:
     """Yield the rows of that table."""
-    for other, by_class in proof["over"].items():
-        yield (other, *(ratio_of(by_class.get(name)) for name in _classes(proof)))
+    for other, by_class in proof.over.items():
+        yield (other, *(ratio_of(by_class.get(each)) for each in _classes(proof)))
 
 
-def _classes(proof: Mapping[str, Any]) -> list[str]:
-    return [name for name in CLASSES if any(name in by_class for by_class in proof["over"].values())]
+def _classes(proof: HeldOut) -> list[StratumClass]:
+    return [each for each in StratumClass if any(each in by_class for by_class in proof.over.values())]
 
 
-def proofs(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+def proofs(rules: RuleSet) -> Iterator[tuple[str, HeldOut | None]]:
     """Yield each held-out table with its title; None where there is only one of what would be left out."""
-    for name, group in document["groups"].items():
-        for what, by in (("workload", "by_workload"), ("machine", "by_machine"), ("shape", "by_shape")):
-            proof = group["proof"].get(by)
-            scope = (
-                "at the workload's own batch size" if name == THREADS else "threads and batch size, at any batch size"
-            )
+    for name, group in rules.groups.items():
+        scope = "at the workload's own batch size" if name == THREADS else "threads and batch size, at any batch size"
+        tests = (("workload", group.proof.by_workload), ("machine", group.proof.by_machine))
+        for what, proof in (*tests, ("shape", group.proof.by_shape)):
             if proof is not None:
                 yield f"{TITLES[name]}, {scope}; {left_out(proof)}", proof
             elif what != "shape":
                 yield f"{TITLES[name]}: no test with a {what} held out, as there is only one", None
 
 
-def held_out(title: str, proof: Mapping[str, Any] | None) -> RenderableType:
+def held_out(title: str, proof: HeldOut | None) -> RenderableType:
     """Return a held-out table."""
     if proof is None:
         return Text(title, style="dim")
@@ -314,29 +322,28 @@ def held_out(title: str, proof: Mapping[str, Any] | None) -> RenderableType:
     return Group(Text(title, style="bold"), rendered, _table(over_titles(proof), over_rows(proof)))
 
 
-def covered(document: Mapping[str, Any]) -> Iterator[str]:
+def covered(rules: RuleSet) -> Iterator[str]:
     """Yield what the evidence is from."""
-    for name, group in document["groups"].items():
-        coverage = group["coverage"]
-        yield f"{TITLES[name]}: {n_studies(coverage['n_studies'])}"
-        for key, shape in coverage["shapes"].items():
-            yield f"{shape['host']}, {shape['shape']} (id {key}): {n_studies(shape['studies'])}"
-        for title, n in coverage["runtimes"].items():
+    for name, group in rules.groups.items():
+        coverage = group.coverage
+        yield f"{TITLES[name]}: {n_studies(coverage.n_studies)}"
+        for key, shape in coverage.shapes.items():
+            yield f"{shape.host}, {shape.shape} (id {key}): {n_studies(shape.n_studies)}"
+        for title, n in coverage.runtimes.items():
             yield f"{title}: {n_studies(n)}"
-        for mode, names in coverage["workloads"].items():
+        for mode, names in coverage.workloads.items():
             yield f"{mode}: {', '.join(names)}"
 
 
-def not_covered(document: Mapping[str, Any]) -> Iterator[str]:
+def not_covered(rules: RuleSet) -> Iterator[str]:
     """Yield what the rules do not speak of, and which studies were left out."""
-    for name, group in document["groups"].items():
-        ranges = group["coverage"]["ranges"]
-        yield f"{TITLES[name]}: {', '.join(_not_covered(ranges))}"
-    for reason, names in document["made"]["excluded"].items():
+    for name, group in rules.groups.items():
+        yield f"{TITLES[name]}: {', '.join(_not_covered(group.coverage.ranges))}"
+    for reason, names in rules.provenance.excluded.items():
         yield left_out_text(reason, names)
 
 
-def _not_covered(ranges: Mapping[str, Sequence[float]]) -> Iterator[str]:
+def _not_covered(ranges: Mapping[str, tuple[float, float]]) -> Iterator[str]:
     """Yield what lies beyond the ranges of the features."""
     if "cores" in ranges:
         yield f"machines with more than {ranges['cores'][1]:.0f} cores"
@@ -350,29 +357,29 @@ def _not_covered(ranges: Mapping[str, Sequence[float]]) -> Iterator[str]:
         yield "CPU quotas"
 
 
-def _headline(name: str, group: Mapping[str, Any]) -> Iterator[RenderableType]:
-    if group["headline"]:
+def _headline(name: str, group: RuleList) -> Iterator[RenderableType]:
+    if group.headline:
         yield from (Text(f"{TITLES[name]}, {HEADLINE}:"), _table(HEADLINES, headline_rows(group)))
 
 
-def page(document: Mapping[str, Any]) -> Sequence[RenderableType]:
+def page(rules: RuleSet) -> Sequence[RenderableType]:
     """Return everything, for a terminal."""
-    tables = [part for title, proof in proofs(document) for part in (held_out(title, proof), "")]
+    tables = [part for title, proof in proofs(rules) for part in (held_out(title, proof), "")]
     return [
-        Text(heading(document), style="bold"),
-        *(part for name, group in document["groups"].items() for part in _headline(name, group)),
-        Text(f"{policy_text(document)}.", style="dim"),
+        Text(heading(rules), style="bold"),
+        *(part for name, group in rules.groups.items() for part in _headline(name, group)),
+        Text(f"{policy_text(rules)}.", style="dim"),
         "",
         Text(FOLLOWED, style="dim"),
         "",
-        *rule_lines(document),
+        *rule_lines(rules),
         "",
         *tables,
         Text(f"{RECALLED}.", style="dim"),
         Text(f"{PAPER}.", style="dim"),
         "",
         Text("covered", style="bold"),
-        *(Text(f"   {line}") for line in covered(document)),
+        *(Text(f"   {line}") for line in covered(rules)),
         Text("not covered", style="bold"),
-        *(Text(f"   {line}") for line in not_covered(document)),
+        *(Text(f"   {line}") for line in not_covered(rules)),
     ]

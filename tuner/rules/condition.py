@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tuner.rules.situation import FEATURE
 
@@ -40,15 +39,6 @@ class Condition:
     """Literals that all have to hold; none at all is always true."""
 
     literals: tuple[Literal, ...] = ()
-
-    @classmethod
-    def from_list(cls, data: Sequence[Mapping[str, Any]]) -> Condition:
-        """Return a stored condition."""
-        return cls(tuple(Literal(each["feature"], float(each["threshold"]), bool(each["below"])) for each in data))
-
-    def to_list(self) -> list[dict[str, Any]]:
-        """Return the condition as plain data."""
-        return [{"feature": each.feature, "threshold": each.threshold, "below": each.below} for each in self.literals]
 
     def holds(self, values: Mapping[str, float]) -> bool:
         """Return whether it holds for the values of a situation's features."""

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+
+from msgspec import structs
 
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.rules.average import next_one, over_workloads, ratio_document
+from tuner.rules.average import Ratio, over_workloads, prediction_interval
 from tuner.rules.evidence import StudyEvidence
-from tuner.rules.gains import baselines, evidence_for, kind, situation_document
+from tuner.rules.gains import baselines, evidence_for
+from tuner.rules.kind import StratumClass
 from tuner.rules.learn import LearnPlan
 from tuner.rules.policy import Policy, StudyMask, do_no_harm_policy
-from tuner.rules.proof import FOLDS, ONE_BY_ONE, RULES, RecipesOf, folds, prove
+from tuner.rules.proof import FOLDS, ONE_BY_ONE, RULES, HeldOutStudy, Proof, RecipesOf, folds, prove
 from tuner.rules.recipe import Recipe
-from tuner.rules.rule import Coverage, Rule, RuleList, RuleSet
+from tuner.rules.rule import Coverage, Example, Headline, Rule, RuleList, ShapeCoverage
 from tuner.rules.situation import FEATURES
-from tuner.rules.strata import CLASSES, AdviceReason, class_of, decide
+from tuner.rules.strata import AdviceByStratum, Expected, StratumEvidence
 from tuner.rules.table import Rules, TrainingTable, batch_table, first_rule, follow, thread_table
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -31,7 +33,7 @@ Out = Callable[[StudyEvidence], bool]
 _FEW = 3  # of what a recipe could be called as well
 
 
-def rules_of(table: TrainingTable, policy: Policy, proof: Mapping[str, Any]) -> list[Rule]:
+def rules_of(table: TrainingTable, policy: Policy, proof: Proof) -> list[Rule]:
     """Return rules with their evidence: the studies of the table in which each is the first that holds."""
     rules = []
     for i, (condition, recipe) in enumerate(policy.rules):
@@ -40,69 +42,65 @@ def rules_of(table: TrainingTable, policy: Policy, proof: Mapping[str, Any]) -> 
             continue
         studies = [table.studies[n] for n in matching]
         settings = [study.setting(table.followed[n], recipe) for n, study in zip(matching, studies, strict=True)]
-        evidence = evidence_for(studies, settings, batch=table.of_batch) | {
-            "expected": expected(studies, proof),
-            **_by_stratum(studies, policy.evidence[i], proof),
-            "same_there": _guides(studies, settings)
-            or _same(recipe, table.equivalent[table.recipes.index(recipe)], _pool_of(studies)),
-        }
-        example = _shown(studies, settings, evidence)
-        if example is not None:
-            evidence["example"] = _example(*example)
-        rules.append(Rule(group=table.group, condition=condition, recipe=recipe, evidence=evidence))
+        pool = _pool_of(studies)
+        alike = table.equivalent[table.recipes.index(recipe)]
+        evidence = evidence_for(
+            studies,
+            settings,
+            batch=table.of_batch,
+            expected=expected(studies, proof),
+            equivalents=_guides(studies, settings) or _same(recipe, alike, pool),
+        )
+        advice = AdviceByStratum(
+            strata=_with_expected(policy.advice[i].strata, studies, proof),
+            builds=_with_expected(policy.advice[i].builds, studies, proof),
+        )
+        against = {each.study for each in evidence.counter_examples}
+        example = _example(studies, settings, advice, against)
+        rules.append(Rule.of(table.group, condition, recipe, evidence=evidence, advice=advice, example=example))
     return rules
 
 
-def expected(studies: Sequence[StudyEvidence], proof: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the held-out performance of the rules in such studies.
-
-    Over TensorFlow's default, and, as `of_best`, of the best found; and, as `policy`, over the default again with the
-    step that does no harm. What was gained in the studies that a rule was chosen by is partly chance. None where
-    nothing could be left out.
-    """
-    held_out = proof.get("by_workload")
-    if held_out is None or not studies:
+def expected(studies: Sequence[StudyEvidence], proof: Proof) -> Expected | None:
+    """Return the held-out performance of the rules in such studies; None where nothing could be left out."""
+    if proof.by_workload is None or not studies:
         return None
     names = {study.name for study in studies}
-    matching_rows = [each for each in held_out["each"] if each["study"] in names]
+    rows = [each for each in proof.by_workload.studies if each.study in names]
 
-    def mean(value_of: Callable[[Mapping[str, Any]], float]) -> Estimate | None:
-        return over_workloads((each["workload"], math.log(value_of(each))) for each in matching_rows)
+    def mean(value_of: Callable[[HeldOutStudy], float]) -> Estimate:
+        return over_workloads((each.situation.workload, math.log(value_of(each))) for each in rows)
 
-    average = mean(lambda each: each["over_default"])
-    return {
-        **(ratio_document(average) or {}),
-        "next": next_one(average),
-        "of_best": ratio_document(mean(lambda each: each["of_best"][RULES])),
-        "policy": ratio_document(mean(lambda each: each["policy_over_default"])),
-    }
+    over_default = mean(lambda each: each.over_default)
+    return Expected(
+        over_default=Ratio.of(over_default),
+        prediction_interval=prediction_interval(over_default),
+        of_best=Ratio.of(mean(lambda each: each.of_best[RULES])),
+        policy=Ratio.of(mean(lambda each: each.policy_over_default)),
+    )
 
 
-def headline(table: TrainingTable, policy: Policy, proof: Mapping[str, Any]) -> list[dict[str, Any]]:
+def headline(table: TrainingTable, policy: Policy, proof: Proof) -> list[Headline]:
     """Return what is expected by class of strata, and in how many of the studies a rule is advised."""
     rows = []
-    for name in CLASSES:
-        studies = [study for study in table.studies if class_of(kind(study.situation)) == name]
+    for stratum_class in StratumClass:
+        studies = [study for study in table.studies if study.kind.stratum_class is stratum_class]
         expectation = expected(studies, proof)
         if expectation is not None:
-            followed = sum(policy.recipe(study) != Recipe() for study in studies)
-            rows.append({"class": name, "studies": len(studies), "followed": followed, **expectation})
+            n_followed = sum(policy.recipe(study) != Recipe() for study in studies)
+            rows.append(
+                Headline(class_=stratum_class, n_studies=len(studies), n_followed=n_followed, expected=expectation)
+            )
     return rows
 
 
-def _by_stratum(
-    studies: Sequence[StudyEvidence], advised: Mapping[str, Any], proof: Mapping[str, Any]
-) -> dict[str, list[dict[str, Any]]]:
-    """Return the advice by stratum and by build, each with what is expected there."""
-    return {
-        name: [row | (expected([s for s in studies if _is_of(row, s)], proof) or {}) for row in rows]
-        for name, rows in advised.items()
-    }
-
-
-def _is_of(row: Mapping[str, Any], study: StudyEvidence) -> bool:
-    """Return whether a study is of the stratum, or of the build, that a row is of."""
-    return all(row.get(name, value) == value for name, value in kind(study.situation).items())
+def _with_expected(
+    rows: Sequence[StratumEvidence], studies: Sequence[StudyEvidence], proof: Proof
+) -> tuple[StratumEvidence, ...]:
+    """Return the rows, each with what is expected there."""
+    return tuple(
+        structs.replace(row, expected=expected([s for s in studies if row.kind.covers(s.kind)], proof)) for row in rows
+    )
 
 
 def _guides(studies: Sequence[StudyEvidence], settings: Sequence[Setting]) -> list[str]:
@@ -118,30 +116,30 @@ def _same(recipe: Recipe, alike: Sequence[Recipe], pool: str | None) -> list[str
     return [text for text in words if text != recipe.words(pool)][:_FEW]
 
 
-def _shown(
-    studies: Sequence[StudyEvidence], settings: Sequence[Setting], evidence: Mapping[str, Any]
-) -> tuple[StudyEvidence, Setting] | None:
-    """Return the last study on most cores, where there is most to see, in which a rule is advised; with its setting."""
-    against = {each["study"] for each in evidence["counter_examples"]}
+def _example(
+    studies: Sequence[StudyEvidence], settings: Sequence[Setting], advice: AdviceByStratum, against: Container[str]
+) -> Example | None:
+    """Return what a rule sets in the largest machine's study, the latest of these; None where it is advised in none.
+
+    A study that is `against` it is no example. All variables are there, as it was measured: a build may make one's
+    default of another.
+    """
     pairs = [
         (study, setting)
         for study, setting in zip(reversed(studies), reversed(settings), strict=True)
-        if study.name not in against and decide(evidence, kind(study.situation)).advice is AdviceReason.FOLLOW
+        if study.name not in against and (row := advice.row(study.kind)) is not None and row.is_advised
     ]
-    return max(pairs, key=lambda pair: pair[0].situation.machine.usable_cores, default=None)
-
-
-def _example(study: StudyEvidence, setting: Setting) -> dict[str, Any]:
-    """Return what a rule sets in a study, as environment variables: all of them, as it was measured.
-
-    A build may make one variable's default of another.
-    """
+    if not pairs:
+        return None
+    study, setting = max(pairs, key=lambda pair: pair[0].situation.machine.usable_cores)
+    own_batch = setting.batch_size == study.default.batch_size
     other = setting.without("batch_size") != study.default.without("batch_size")
     deployment = FRAMEWORK.catalogue.deploy(setting.to_dict()) if other else Deployment()
-    example = {**situation_document(study.situation), "env": dict(deployment.env)}
-    if setting.batch_size != study.default.batch_size:
-        example["arguments"] = {"batch_size": setting.batch_size}
-    return example
+    return Example(
+        situation=study.kind,
+        env=dict(deployment.env),
+        arguments={} if own_batch else {"batch_size": setting.batch_size},
+    )
 
 
 def _pool_of(studies: Sequence[StudyEvidence]) -> str | None:
@@ -156,13 +154,13 @@ def coverage(studies: Sequence[StudyEvidence]) -> Coverage:
         values = [study.values[feature.name] for study in studies if not math.isnan(study.values[feature.name])]
         if values:
             ranges[feature.name] = (min(values), max(values))
-    shapes: dict[str, dict[str, Any]] = {}
-    for study in studies:
-        shape = shapes.setdefault(
-            study.shape_id,
-            {"host": study.host, "shape": situation_document(study.situation)["shape"], "studies": 0},
+    n_by_shape = Counter(study.shape_id for study in studies)
+    shapes = {
+        study.shape_id: ShapeCoverage(
+            host=study.host, shape=str(study.kind.shape), n_studies=n_by_shape[study.shape_id]
         )
-        shape["studies"] += 1
+        for study in studies
+    }
     workloads: dict[str, set[str]] = defaultdict(set)
     for study in studies:
         workloads[study.situation.mode].add(study.workload)
@@ -171,16 +169,16 @@ def coverage(studies: Sequence[StudyEvidence]) -> Coverage:
     )
     return Coverage(
         n_studies=len(studies),
-        hosts=sorted({study.host for study in studies}),
+        hosts=tuple(sorted({study.host for study in studies})),
         ranges=ranges,
         shapes=shapes,
-        workloads={mode: sorted(names) for mode, names in sorted(workloads.items())},
+        workloads={mode: tuple(sorted(names)) for mode, names in sorted(workloads.items())},
         runtimes=dict(builds),
     )
 
 
-def distil(studies: Sequence[StudyEvidence], plan: LearnPlan, *, provenance: Mapping[str, Any]) -> RuleSet:
-    """Return the rules of all studies, with their evidence, the policy that does no harm, and their proof.
+def distil(studies: Sequence[StudyEvidence], plan: LearnPlan) -> dict[str, RuleList]:
+    """Return the rules of all studies by group, with their evidence, the policy that does no harm, and their proof.
 
     Rules of fewer studies are learned with fewer random signs: those of a proof with half of them, and those that tell
     the policy inside a proof where rules help with a quarter.
@@ -218,7 +216,7 @@ def distil(studies: Sequence[StudyEvidence], plan: LearnPlan, *, provenance: Map
     batches = batch_table(studies, thread_policy.recipe)
     if batches.studies:
         lists[batches.group] = _batches(studies, batches, plan, lambda out: policy_of(_without(threads, out)))
-    return RuleSet(lists=lists, provenance=provenance)
+    return lists
 
 
 def _batches(
@@ -278,15 +276,17 @@ def _inside(table: TrainingTable) -> dict[str, int]:
     return folds(table.studies, lambda study: study.workload, at_most=1, parts=2 if many else FOLDS)
 
 
-def _list(table: TrainingTable, policy: Policy, proof: Mapping[str, Any]) -> RuleList:
+def _list(table: TrainingTable, policy: Policy, proof: Proof) -> RuleList:
     rules = policy.rules
     unmatched = [n for n, study in enumerate(table.studies) if first_rule(rules, study) == len(rules)]
     studies = [table.studies[n] for n in unmatched]
     settings = [table.studies[n].setting(table.followed[n]) for n in unmatched]
     return RuleList(
-        rules=rules_of(table, policy, proof),
-        default_evidence=evidence_for(studies, settings, batch=table.of_batch) | {"expected": expected(studies, proof)},
-        headline=headline(table, policy, proof),
-        coverage=coverage(table.studies),
+        headline=tuple(headline(table, policy, proof)),
+        rules=tuple(rules_of(table, policy, proof)),
+        default_evidence=evidence_for(studies, settings, batch=table.of_batch, expected=expected(studies, proof))
+        if studies
+        else None,
         proof=proof,
+        coverage=coverage(table.studies),
     )

@@ -21,6 +21,7 @@ from tuner.measure.noise import process_sds
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.model.graph import Features
+from tuner.rules.kind import SituationKind
 from tuner.rules.recipe import BATCH, ONEDNN, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
@@ -93,6 +94,11 @@ class StudyEvidence:
     def workload(self) -> str:
         """Return the workload, in whichever mode: what rules have to carry over from and to."""
         return self.situation.workload
+
+    @cached_property
+    def kind(self) -> SituationKind:
+        """Return the workload and mode, and the kind of machine and build."""
+        return SituationKind.of(self.situation)
 
     @cached_property
     def values(self) -> dict[str, float]:

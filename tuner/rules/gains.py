@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
+from typing import Annotated
 
-from tuner.rules.average import over_workloads, ratio_document
+from msgspec import Meta, Struct
+
+from tuner.rules.average import Count, Ratio, over_workloads
 from tuner.rules.evidence import StudyEvidence
-from tuner.rules.situation import Situation
-from tuner.rules.strata import class_of, grouped
+from tuner.rules.kind import SituationKind, StratumClass
+from tuner.rules.strata import Expected, grouped
 from tuner.space.setting import Setting
 
 _Z95 = 1.96  # standard deviations of a normal interval of 95 %
@@ -18,31 +20,90 @@ _MARGIN = math.log(1.02)
 _BAD_LOSS = math.log(1 / 0.9)
 
 
-def evidence_for(
-    studies: Sequence[StudyEvidence], settings: Sequence[Setting], *, batch: bool = False
-) -> dict[str, Any]:
-    """Return what `settings`, one a study, gave in these studies: support, gains, losses, counter-examples.
+class Loss(Struct, frozen=True, kw_only=True):
+    """What is lost against the best setting found, as shares of its rate: 0.03 for 3 %."""
 
-    Gains are by class of strata (`tuner.rules.strata.CLASSES`), then by baseline: one average of all speaks for none.
+    median: float
+    worst: float
+    worst_study: str
+
+
+class NumberCompared(Struct, frozen=True, kw_only=True):
+    """Of how many settings the best found is the best: in the median study, and in the one with the fewest."""
+
+    median: float
+    min: Count
+
+
+class CounterExample(Struct, frozen=True, kw_only=True):
+    """A study in which a setting is surely worse than the default, or loses a tenth of the best found.
+
+    `over_default` and its 95 % interval are ratios of rates, as is `of_best`.
+    """
+
+    study: str
+    situation: SituationKind
+    over_default: float
+    low: float
+    high: float
+    of_best: float
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """What settings, one a study, gave in some studies: support, gains over baselines, losses, counter-examples."""
+
+    n_studies: Annotated[int, Meta(ge=1)]
+    workloads: tuple[str, ...]
+    n_shapes: Count
+    n_measured: Count
+    """In how many studies the setting itself was measured."""
+    n_tied: Count
+    """In how many it is tied with the best found."""
+    gains: dict[StratumClass, dict[str, Ratio]]
+    """By class of strata, then by baseline: one average of all speaks for none."""
+    loss: Loss
+    compared: NumberCompared
+    detectable_loss: float | None
+    """The smallest loss that the median study can detect, as a share; null where each setting is the best found."""
+    counter_examples: tuple[CounterExample, ...]
+    expected: Expected | None = None
+    """Null where nothing could be held out."""
+    equivalents: tuple[str, ...] = ()
+    """What means the same in all of these studies, in words; the recommended settings first."""
+
+
+def evidence_for(
+    studies: Sequence[StudyEvidence],
+    settings: Sequence[Setting],
+    *,
+    batch: bool = False,
+    expected: Expected | None = None,
+    equivalents: Sequence[str] = (),
+) -> Evidence:
+    """Return what `settings`, one a study, gave in these studies, of which there is at least one.
+
     With `batch` the best found is that of any batch size, else that at the workload's own.
     """
     pairs = list(zip(studies, settings, strict=True))
     losses = [(study, loss(study, setting, batch=batch)) for study, setting in pairs]
-    return {
-        "studies": len(studies),
-        "workloads": sorted({study.workload for study in studies}),
-        "shapes": len({study.shape_id for study in studies}),
-        "measured": sum(setting in study.surface.measured for study, setting in pairs),
-        "gain": {
-            name: {baseline: ratio_document(over_workloads(_over(some, baseline))) for baseline in baselines(studies)}
-            for name, some in grouped(pairs, lambda pair: class_of(kind(pair[0].situation))).items()
+    by_class = grouped(pairs, lambda pair: pair[0].kind.stratum_class)
+    return Evidence(
+        n_studies=len(studies),
+        workloads=tuple(sorted({study.workload for study in studies})),
+        n_shapes=len({study.shape_id for study in studies}),
+        n_measured=sum(setting in study.surface.measured for study, setting in pairs),
+        n_tied=sum(is_tied_with_best(study, setting, batch=batch) for study, setting in pairs),
+        gains={
+            name: {baseline: Ratio.of(over_workloads(_over(some, baseline))) for baseline in baselines(studies)}
+            for name, some in by_class.items()
         },
-        "loss": _losses(losses),
-        "compared": _compared(studies, batch=batch),
-        "told_apart": _detectable_loss(pairs, batch=batch),
-        "right": sum(is_tied_with_best(study, setting, batch=batch) for study, setting in pairs),
-        "counter_examples": _counter_examples(pairs, losses),
-    }
+        loss=_loss(losses),
+        compared=_compared(studies, batch=batch),
+        detectable_loss=_detectable_loss(pairs, batch=batch),
+        counter_examples=_counter_examples(pairs, losses),
+        expected=expected,
+        equivalents=tuple(equivalents),
+    )
 
 
 def baselines(studies: Sequence[StudyEvidence]) -> list[str]:
@@ -74,29 +135,21 @@ def _over(pairs: Sequence[tuple[StudyEvidence, Setting]], name: str) -> list[tup
     return [(study.workload, study.surface.log_ratio(study.baselines[name], setting)[0]) for study, setting in pairs]
 
 
-def _losses(losses: Sequence[tuple[StudyEvidence, float]]) -> dict[str, Any] | None:
-    """Return the median and the worst loss as shares of the best found's rate, 0.03 for 3 %."""
-    if not losses:
-        return None
-    worst = max(losses, key=lambda each: each[1])
-    return {
-        "median": -math.expm1(-median(value for _, value in losses)),
-        "worst": -math.expm1(-worst[1]),
-        "worst_study": worst[0].name,
-    }
+def _loss(losses: Sequence[tuple[StudyEvidence, float]]) -> Loss:
+    worst_study, worst = max(losses, key=lambda each: each[1])
+    return Loss(
+        median=-math.expm1(-median(value for _, value in losses)),
+        worst=-math.expm1(-worst),
+        worst_study=worst_study.name,
+    )
 
 
-def _compared(studies: Sequence[StudyEvidence], *, batch: bool) -> dict[str, Any] | None:
-    """Return how many settings the best found is the best of, in the median study and in the least."""
+def _compared(studies: Sequence[StudyEvidence], *, batch: bool) -> NumberCompared:
     n = [study.n_compared(batch=batch) for study in studies]
-    return {"median": median(n), "least": min(n)} if n else None
+    return NumberCompared(median=median(n), min=min(n))
 
 
 def _detectable_loss(pairs: Sequence[tuple[StudyEvidence, Setting]], *, batch: bool) -> float | None:
-    """Return the smallest loss against the best setting found that the median study can detect, as a share.
-
-    None where it is the best found itself.
-    """
     best = [(study, setting, study.best_found(batch=batch)) for study, setting in pairs]
     needed = [_Z95 * study.surface.log_ratio(setting, other)[1] for study, setting, other in best if setting != other]
     return -math.expm1(-max(_MARGIN, median(needed))) if needed else None
@@ -104,39 +157,21 @@ def _detectable_loss(pairs: Sequence[tuple[StudyEvidence, Setting]], *, batch: b
 
 def _counter_examples(
     pairs: Sequence[tuple[StudyEvidence, Setting]], losses: Sequence[tuple[StudyEvidence, float]]
-) -> list[dict[str, Any]]:
-    """Return the studies in which the choice is surely worse than the default, or loses a tenth of the best."""
+) -> tuple[CounterExample, ...]:
+    """Return the counter-examples, the one that loses most first."""
     counter_examples = []
     for (study, setting), (_, lost) in zip(pairs, losses, strict=True):
         mean, sd = study.surface.log_ratio(study.default, setting)
         worse = mean < -_MARGIN and mean + _Z95 * sd < 0
         if worse or lost > _BAD_LOSS:
             counter_examples.append(
-                {
-                    "study": study.name,
-                    **situation_document(study.situation),
-                    "over_default": math.exp(mean),
-                    "low": math.exp(mean - _Z95 * sd),
-                    "high": math.exp(mean + _Z95 * sd),
-                    "of_best": math.exp(-lost),
-                }
+                CounterExample(
+                    study=study.name,
+                    situation=study.kind,
+                    over_default=math.exp(mean),
+                    low=math.exp(mean - _Z95 * sd),
+                    high=math.exp(mean + _Z95 * sd),
+                    of_best=math.exp(-lost),
+                )
             )
-    return sorted(counter_examples, key=lambda each: each["of_best"])
-
-
-def situation_document(situation: Situation) -> dict[str, Any]:
-    """Return which workload and mode a situation is, and of what kind."""
-    return {"workload": situation.workload, "mode": situation.mode, **kind(situation)}
-
-
-def kind(situation: Situation) -> dict[str, Any]:
-    """Return the kind of machine and build: what is expected of a setting is told by it."""
-    machine = situation.machine
-    quota = "" if machine.cpu_quota is None else f", quota {machine.cpu_quota:g}"
-    plural = "s" if machine.physical_cores > 1 else ""
-    return {
-        "shape": f"{machine.physical_cores} core{plural}{quota}",
-        "pool": situation.pool,
-        "onednn": situation.onednn,
-        "quota": machine.cpu_quota is not None,
-    }
+    return tuple(sorted(counter_examples, key=lambda each: each.of_best))

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tuner.rules.evidence import StudyEvidence
-from tuner.rules.gains import kind
 from tuner.rules.recipe import Recipe
-from tuner.rules.strata import AdviceReason, Gain, advice_by_stratum, decide
+from tuner.rules.strata import AdviceByStratum, Gain, advice_by_stratum
 from tuner.rules.table import Rules, TrainingTable, first_rule, follow
 
 StudyMask = tuple[bool, ...]
@@ -27,15 +25,16 @@ class Policy:
     """Rules, the first of which that holds counts; and of each, in which strata it is advised."""
 
     rules: Rules
-    evidence: Sequence[Mapping[str, Any]]
-    """Of each rule, what `tuner.rules.strata.advice_by_stratum` says."""
+    advice: Sequence[AdviceByStratum]
+    """Of each rule."""
 
     def recipe(self, study: StudyEvidence) -> Recipe:
         """Return what is followed in a study; to keep what is there where no gain is shown."""
         i = first_rule(self.rules, study)
-        if i == len(self.rules) or decide(self.evidence[i], kind(study.situation)).advice is not AdviceReason.FOLLOW:
+        if i == len(self.rules):
             return Recipe()
-        return self.rules[i][1]
+        row = self.advice[i].row(study.kind)
+        return self.rules[i][1] if row is not None and row.is_advised else Recipe()
 
 
 def do_no_harm_policy(
@@ -66,5 +65,5 @@ def do_no_harm_policy(
             i = first_rule(rules, study)
             if i < len(rules):
                 gained = table.problem.u[n, table.recipes.index(follow(of_others, study))]
-                gains[i].append(Gain(kind=kind(study.situation), workload=study.workload, log_ratio=float(gained)))
-    return Policy(rules=rules, evidence=[advice_by_stratum(each) for each in gains])
+                gains[i].append(Gain(situation=study.kind, log_ratio=float(gained)))
+    return Policy(rules=rules, advice=[advice_by_stratum(each) for each in gains])

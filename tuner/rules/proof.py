@@ -6,20 +6,23 @@ Beside the rules, followed everywhere, stands the policy: the same rules with th
 Every figure is a geometric mean over workloads of rates relative to the best setting found in the study, at the
 workload's own batch size where rules on threads are looked at, at any where those on batches are; beside them stand
 the baselines, and Wang et al.'s formula among them, as recalled. What the policy gains over each is told by class of
-strata (`tuner.rules.strata.CLASSES`): how much there is to gain differs too much between these for one average.
+strata (`tuner.rules.kind.StratumClass`): how much there is to gain differs too much between these for one average.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
 
-from tuner.rules.average import over_workloads, ratio_document
+from msgspec import Struct
+
+from tuner.rules.average import Count, Ratio, over_workloads
 from tuner.rules.evidence import StudyEvidence
-from tuner.rules.gains import baselines, is_tied_with_best, kind, loss, situation_document
+from tuner.rules.gains import baselines, is_tied_with_best, loss
+from tuner.rules.kind import SituationKind, StratumClass
 from tuner.rules.recipe import Recipe
-from tuner.rules.strata import class_of, grouped
+from tuner.rules.strata import grouped
 from tuner.rules.table import TrainingTable
 from tuner.space.setting import Setting
 
@@ -34,8 +37,57 @@ Learned = Callable[[Callable[[StudyEvidence], bool]], RecipesOf]
 ONE_BY_ONE, FOLDS = 40, 5  # of more kinds than the first, a fifth is left out at a time
 
 
-def prove(table: TrainingTable, learned: Learned, cautious: Learned) -> dict[str, Any]:
-    """Return the held-out tables: by workload, machine and shape of a machine; None where there is only one of them.
+class HeldOutRow(Struct, frozen=True, kw_only=True):
+    """What the rules, the policy or a baseline reach of the best setting found, over all studies."""
+
+    name: str
+    of_best: Ratio
+    worst: float
+    worst_study: str
+    worst_situation: SituationKind
+    n_tied: Count
+    n_measured: Count
+
+
+class HeldOutStudy(Struct, frozen=True, kw_only=True):
+    """What rules that had not seen it gave in a study; recipes in words, the later on top."""
+
+    study: str
+    situation: SituationKind
+    recipe: tuple[str, ...]
+    over_default: float
+    policy: tuple[str, ...]
+    policy_over_default: float
+    of_best: dict[str, float]
+    """What each row reaches of the best found."""
+    best_over: dict[str, float]
+    """The best found over each baseline."""
+
+
+class HeldOut(Struct, frozen=True, kw_only=True):
+    """A held-out test: each `unit`, such as a workload, met by the rules of the others."""
+
+    unit: str
+    n_units: Count
+    one_by_one: bool
+    """Otherwise a fifth of them at a time."""
+    n_studies: Count
+    rows: tuple[HeldOutRow, ...]
+    over: dict[str, dict[StratumClass, Ratio]]
+    """The policy over each other row, by class of strata."""
+    studies: tuple[HeldOutStudy, ...]
+
+
+class Proof(Struct, frozen=True, kw_only=True):
+    """The held-out tests; null where there is only one of what would be left out."""
+
+    by_workload: HeldOut | None
+    by_machine: HeldOut | None
+    by_shape: HeldOut | None
+
+
+def prove(table: TrainingTable, learned: Learned, cautious: Learned) -> Proof:
+    """Return the held-out tests: by workload, machine and shape of a machine.
 
     `learned` gives what rules that were learned without some studies follow, `cautious` what their policy does. Shapes
     are left out on all machines at once, such as every quota of one CPU; where each is that of one machine, nothing new
@@ -43,15 +95,15 @@ def prove(table: TrainingTable, learned: Learned, cautious: Learned) -> dict[str
     """
     shapes = {(_shape(study), study.host) for study in table.studies}
     told_by_machine = len(shapes) == len({host for _, host in shapes}) == len({shape for shape, _ in shapes})
-    return {
-        "by_workload": _held_out(table, learned, cautious, "workload", lambda study: study.workload),
-        "by_machine": _held_out(table, learned, cautious, "machine", lambda study: study.host),
-        "by_shape": None if told_by_machine else _held_out(table, learned, cautious, "shape of a machine", _shape),
-    }
+    return Proof(
+        by_workload=_held_out(table, learned, cautious, "workload", lambda study: study.workload),
+        by_machine=_held_out(table, learned, cautious, "machine", lambda study: study.host),
+        by_shape=None if told_by_machine else _held_out(table, learned, cautious, "shape of a machine", _shape),
+    )
 
 
 def _shape(study: StudyEvidence) -> str:
-    return str(situation_document(study.situation)["shape"])
+    return str(study.kind.shape)
 
 
 def left_out(
@@ -85,61 +137,75 @@ def _among(kinds: frozenset[Hashable], key: Callable[[StudyEvidence], Hashable])
 
 
 def _held_out(
-    table: TrainingTable, learned: Learned, cautious: Learned, what: str, key: Callable[[StudyEvidence], Hashable]
-) -> dict[str, Any] | None:
+    table: TrainingTable, learned: Learned, cautious: Learned, unit: str, key: Callable[[StudyEvidence], Hashable]
+) -> HeldOut | None:
     studies = table.studies
-    kinds = {key(study) for study in studies}
-    if len(kinds) < 2:
+    n_units = len({key(study) for study in studies})
+    if n_units < 2:
         return None
     recipes = {POLICY: left_out(studies, cautious, key), RULES: left_out(studies, learned, key)}
     settings = {
         name: [study.setting(*each) for study, each in zip(studies, per_study, strict=True)]
         for name, per_study in recipes.items()
     } | {name: [study.baselines[name] for study in studies] for name in baselines(studies)}
-    baseline_names = [name for name in settings if name not in recipes]
-    return {
-        "what": what,
-        "kinds": len(kinds),
-        "one_by_one": len(kinds) <= ONE_BY_ONE,
-        "studies": len(studies),
-        "rows": [_row(table, name, each) for name, each in settings.items()],
-        "over": {name: _over(studies, each, settings[POLICY]) for name, each in settings.items() if name != POLICY},
-        "each": [
-            {
-                "study": study.name,
-                **situation_document(study.situation),
-                "recipe": [recipe.words(study.situation.pool) for recipe in recipes[RULES][i]],
-                "over_default": _over_default(study, settings[RULES][i]),
-                "policy": [recipe.words(study.situation.pool) for recipe in recipes[POLICY][i]],
-                "policy_over_default": _over_default(study, settings[POLICY][i]),
-                "of_best": {
-                    name: math.exp(-loss(study, each[i], batch=table.of_batch)) for name, each in settings.items()
-                },
-                "best_over": {
-                    name: math.exp(
-                        study.surface.log_ratio(study.baselines[name], study.best_found(batch=table.of_batch))[0]
-                    )
-                    for name in baseline_names
-                },
-            }
+    return HeldOut(
+        unit=unit,
+        n_units=n_units,
+        one_by_one=n_units <= ONE_BY_ONE,
+        n_studies=len(studies),
+        rows=tuple(_row(table, name, each) for name, each in settings.items()),
+        over={name: _over(studies, each, settings[POLICY]) for name, each in settings.items() if name != POLICY},
+        studies=tuple(
+            _held_out_study(
+                study,
+                rules=recipes[RULES][i],
+                policy=recipes[POLICY][i],
+                settings={name: each[i] for name, each in settings.items()},
+                batch=table.of_batch,
+            )
             for i, study in enumerate(studies)
-        ],
-    }
+        ),
+    )
 
 
-def _row(table: TrainingTable, name: str, settings: Sequence[Setting]) -> dict[str, Any]:
+def _held_out_study(
+    study: StudyEvidence,
+    *,
+    rules: Sequence[Recipe],
+    policy: Sequence[Recipe],
+    settings: Mapping[str, Setting],
+    batch: bool,
+) -> HeldOutStudy:
+    best, pool = study.best_found(batch=batch), study.situation.pool
+    return HeldOutStudy(
+        study=study.name,
+        situation=study.kind,
+        recipe=tuple(recipe.words(pool) for recipe in rules),
+        over_default=_over_default(study, settings[RULES]),
+        policy=tuple(recipe.words(pool) for recipe in policy),
+        policy_over_default=_over_default(study, settings[POLICY]),
+        of_best={name: math.exp(-loss(study, setting, batch=batch)) for name, setting in settings.items()},
+        best_over={
+            name: math.exp(study.surface.log_ratio(setting, best)[0])
+            for name, setting in settings.items()
+            if name not in (RULES, POLICY)
+        },
+    )
+
+
+def _row(table: TrainingTable, name: str, settings: Sequence[Setting]) -> HeldOutRow:
     pairs = list(zip(table.studies, settings, strict=True))
     losses = [(study, loss(study, setting, batch=table.of_batch)) for study, setting in pairs]
-    worst = max(losses, key=lambda each: each[1])
-    return {
-        "name": name,
-        "of_best": ratio_document(over_workloads((study.workload, -lost) for study, lost in losses)),
-        "worst": math.exp(-worst[1]),
-        "worst_study": worst[0].name,
-        "worst_is": situation_document(worst[0].situation),
-        "right": sum(is_tied_with_best(study, setting, batch=table.of_batch) for study, setting in pairs),
-        "measured": sum(setting in study.surface.measured for study, setting in pairs),
-    }
+    worst_study, worst = max(losses, key=lambda each: each[1])
+    return HeldOutRow(
+        name=name,
+        of_best=Ratio.of(over_workloads((study.workload, -lost) for study, lost in losses)),
+        worst=math.exp(-worst),
+        worst_study=worst_study.name,
+        worst_situation=worst_study.kind,
+        n_tied=sum(is_tied_with_best(study, setting, batch=table.of_batch) for study, setting in pairs),
+        n_measured=sum(setting in study.surface.measured for study, setting in pairs),
+    )
 
 
 def _over_default(study: StudyEvidence, setting: Setting) -> float:
@@ -148,10 +214,11 @@ def _over_default(study: StudyEvidence, setting: Setting) -> float:
 
 def _over(
     studies: Sequence[StudyEvidence], theirs: Sequence[Setting], policy_settings: Sequence[Setting]
-) -> dict[str, Any]:
+) -> dict[StratumClass, Ratio]:
     """Return the rate under our settings over that under theirs, by class of strata."""
-    each = grouped(zip(studies, theirs, policy_settings, strict=True), lambda row: class_of(kind(row[0].situation)))
+    rows = zip(studies, theirs, policy_settings, strict=True)
+    by_class = grouped(rows, lambda row: row[0].kind.stratum_class)
     return {
-        name: ratio_document(over_workloads((study.workload, study.surface.log_ratio(a, b)[0]) for study, a, b in rows))
-        for name, rows in each.items()
+        name: Ratio.of(over_workloads((study.workload, study.surface.log_ratio(a, b)[0]) for study, a, b in each))
+        for name, each in by_class.items()
     }

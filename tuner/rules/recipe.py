@@ -18,6 +18,9 @@ ONEDNN = "onednn"
 _VOCABULARIES = {name: knob.vocabulary for name, knob in KNOBS.items() if knob.vocabulary is not None}
 TERMS = {name: {term.name: term for term in each.terms} for name, each in _VOCABULARIES.items()}
 BATCH = "batch_size"
+THREADS = "threads"
+GROUPS = (THREADS, BATCH)
+"""What rules are about: all knobs of threads together, and the batch size on top of them."""
 FACTORS = (0.125, 0.25, 0.5, 2.0, 4.0, 8.0)
 
 

@@ -1,62 +1,104 @@
-"""Rules, and the set of them that was distilled: what is kept in a file, and applied to the next workload."""
+"""Rules, and the set of them that was distilled: what is kept in a file, and applied to the next workload.
+
+The types are the file's format: what `tftune rules --json` prints, and what its published schema is made from.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+from typing import Literal as OneOf
+
+import msgspec
+from msgspec import Meta, Struct, field
 
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
-from tuner.rules.condition import Condition
-from tuner.rules.recipe import BATCH, TERMS, Recipe
-from tuner.rules.schema import GROUPS, SCHEMA, THREADS, schema_error
+from tuner.rules.average import Count
+from tuner.rules.condition import Condition, Literal
+from tuner.rules.gains import Evidence
+from tuner.rules.kind import SituationKind, StratumClass
+from tuner.rules.proof import Proof
+from tuner.rules.recipe import BATCH, GROUPS, TERMS, THREADS, Recipe
 from tuner.rules.situation import FEATURE, FEATURES, Situation
+from tuner.rules.strata import AdviceByStratum, Expected
 from tuner.space.term import OPENMP
 
+SCHEMA: Final = 3
 KEEP = {THREADS: "keep TensorFlow's defaults", BATCH: "keep the workload's own batch size"}
+_HINT = "create them again: tftune rules --save, or tftune rules --format json --out FILE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """Under a condition, a recipe; with its evidence (see `tuner.rules.gains`). `group` is one of `GROUPS`."""
+class Example(Struct, frozen=True, kw_only=True):
+    """What a rule set in one of its studies: environment variables, and arguments of the step."""
 
-    group: str
-    condition: Condition
-    recipe: Recipe
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    situation: SituationKind
+    env: dict[str, str]
+    arguments: dict[str, int]
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """Under a condition, a recipe; with its evidence, and where it is advised."""
+
+    if_: str = field(name="if")
+    then: str
+    """The condition and the recipe in words."""
+    literals: tuple[Literal, ...] = field(name="condition")
+    terms: dict[str, str] = field(name="recipe")
+    evidence: Evidence
+    advice: AdviceByStratum
+    example: Example | None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a knob, a term or a feature that is not known."""
+        for knob, term in self.terms.items():
+            if not _is_known(knob, term):
+                raise ValueError(f"unknown recipe {knob} {term}")
+        for literal in self.literals:
+            if literal.feature not in FEATURE:
+                raise ValueError(f"unknown feature {literal.feature}")
 
     @classmethod
-    def from_dict(cls, group: str, data: Mapping[str, Any]) -> Rule:
-        """Return a stored rule; raises KeyError, TypeError or ValueError for what is none."""
-        recipe = Recipe.of(data["recipe"])
-        if len(recipe.items) != len(data["recipe"]) or not all(_is_known(knob, name) for knob, name in recipe.items):
-            raise ValueError(data["recipe"])
-        condition = Condition.from_list(data["condition"])
-        if any(literal.feature not in FEATURE for literal in condition.literals):
-            raise ValueError(data["condition"])
-        return cls(group=group, condition=condition, recipe=recipe, evidence=data["evidence"])
+    def of(
+        cls,
+        group: str,
+        condition: Condition,
+        recipe: Recipe,
+        *,
+        evidence: Evidence,
+        advice: AdviceByStratum,
+        example: Example | None,
+    ) -> Rule:
+        """Return a rule of a group (`GROUPS`) with its words."""
+        return cls(
+            if_=str(condition),
+            then=recipe_words(group, recipe, _pool(condition)),
+            literals=condition.literals,
+            terms=recipe.to_dict(),
+            evidence=evidence,
+            advice=advice,
+            example=example,
+        )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rule as plain data."""
-        return {
-            "if": str(self.condition),
-            "then": self.words(_pool(self.condition)),
-            "condition": self.condition.to_list(),
-            "recipe": self.recipe.to_dict(),
-            "evidence": dict(self.evidence),
-        }
+    @property
+    def condition(self) -> Condition:
+        """Return when it applies."""
+        return Condition(self.literals)
 
-    def words(self, pool: str | None) -> str:
-        """Return what it sets, as a person would say it; of a build with that pool, if it is said."""
-        if self.recipe == Recipe():
-            return KEEP[self.group]
-        return self.recipe.words(pool)
+    @property
+    def recipe(self) -> Recipe:
+        """Return what it sets."""
+        return Recipe.of(self.terms)
+
+
+def recipe_words(group: str, recipe: Recipe, pool: str | None) -> str:
+    """Return what a rule of a group sets, as a person would say it; of a build with that pool, if it is said."""
+    return KEEP[group] if recipe == Recipe() else recipe.words(pool)
 
 
 def _is_known(knob: str, name: str) -> bool:
-    return 0 < float(name) < math.inf if knob == BATCH else name in TERMS[knob]
+    return 0 < float(name) < math.inf if knob == BATCH else name in TERMS.get(knob, {})
 
 
 def _pool(condition: Condition) -> str | None:
@@ -67,34 +109,24 @@ def _pool(condition: Condition) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """What the evidence is from: hosts, their shapes, the range of each feature, workloads, builds."""
+class ShapeCoverage(Struct, frozen=True, kw_only=True):
+    """A shape of a machine that there are studies of: the machine, what of it could be used, and how many."""
 
-    n_studies: int
-    hosts: list[str]
+    host: str
+    shape: str
+    n_studies: Count
+
+
+class Coverage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the evidence is from: hosts, their shapes, the range of each feature, workloads by mode, builds."""
+
+    n_studies: Count
+    hosts: tuple[str, ...]
     """The machines; each may be there in several shapes."""
-    ranges: Mapping[str, tuple[float, float]]
-    shapes: Mapping[str, Mapping[str, Any]]
-    workloads: Mapping[str, list[str]]
-    runtimes: Mapping[str, int]
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Coverage:
-        """Return a stored coverage."""
-        ranges = {name: (low, high) for name, (low, high) in data["ranges"].items()}
-        return cls(**{**data, "ranges": ranges})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the coverage as plain data."""
-        return {
-            "n_studies": self.n_studies,
-            "hosts": list(self.hosts),
-            "ranges": {name: list(ends) for name, ends in self.ranges.items()},
-            "shapes": dict(self.shapes),
-            "workloads": dict(self.workloads),
-            "runtimes": dict(self.runtimes),
-        }
+    ranges: dict[str, tuple[float, float]]
+    shapes: dict[str, ShapeCoverage]
+    workloads: dict[str, tuple[str, ...]]
+    runtimes: dict[str, Count]
 
     def outside(self, situation: Situation) -> list[str]:
         """Return in which respects a situation lies outside of the evidence, as sentences' parts."""
@@ -113,38 +145,24 @@ class Coverage:
         return reasons
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleList:
+class Headline(Struct, frozen=True, kw_only=True):
+    """What is expected in a class of strata, and in how many of its studies a rule is followed."""
+
+    class_: StratumClass = field(name="class")
+    n_studies: Count
+    n_followed: Count
+    expected: Expected
+
+
+class RuleList(Struct, frozen=True, kw_only=True):
     """The rules of one group, the first of which that holds is followed; what they are from, and their proof."""
 
-    rules: list[Rule]
-    default_evidence: Mapping[str, Any]
-    """The evidence of keeping what is there, where no rule holds."""
+    headline: tuple[Headline, ...]
+    rules: tuple[Rule, ...]
+    default_evidence: Evidence | None
+    """The evidence of keeping what is there in the studies in which no rule holds; null where there are none."""
+    proof: Proof
     coverage: Coverage
-    headline: Sequence[Mapping[str, Any]] = ()
-    """What is expected by class of strata, and in how many studies a rule is advised."""
-    proof: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls, group: str, data: Mapping[str, Any]) -> RuleList:
-        """Return stored rules of a group; raises KeyError, TypeError or ValueError for what are none."""
-        return cls(
-            rules=[Rule.from_dict(group, each) for each in data["rules"]],
-            default_evidence=data["otherwise"],
-            coverage=Coverage.from_dict(data["coverage"]),
-            headline=list(data["headline"]),
-            proof=dict(data["proof"]),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rules as plain data."""
-        return {
-            "headline": [dict(each) for each in self.headline],
-            "rules": [rule.to_dict() for rule in self.rules],
-            "otherwise": dict(self.default_evidence),
-            "proof": dict(self.proof),
-            "coverage": self.coverage.to_dict(),
-        }
 
     def rule(self, situation: Situation) -> Rule | None:
         """Return the rule to follow; None for keeping what is there."""
@@ -154,46 +172,56 @@ class RuleList:
     def outside(self, situation: Situation) -> list[str]:
         """Return why nothing can be promised in a situation: what was not seen, or is not known of it."""
         values = situation.values()
-        used_features = dict.fromkeys(literal.feature for rule in self.rules for literal in rule.condition.literals)
+        used_features = dict.fromkeys(literal.feature for rule in self.rules for literal in rule.literals)
         unknown = [f"{FEATURE[name].words[0]} is not known" for name in used_features if math.isnan(values[name])]
         return unknown + self.coverage.outside(situation)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSet:
+class Provenance(Struct, frozen=True, kw_only=True):
+    """When rules were made, by which version, from which studies, and by which plan (`tuner.rules.learn.LearnPlan`).
+
+    Times are ISO 8601; of the studies, that in which each was begun. `excluded` names studies by the reason.
+    """
+
+    tftune: str
+    created: Annotated[str, Meta(min_length=len("2026-01-01"))]
+    n_studies: Count
+    first_study: str
+    last_study: str
+    filters: dict[str, str]
+    excluded: dict[str, tuple[str, ...]]
+    level: Annotated[float, Meta(gt=0)]
+    min_gain: float
+    margin: Annotated[float, Meta(ge=0)]
+    min_workloads: Count
+
+
+class RuleSet(Struct, frozen=True, kw_only=True):
     """Everything that was distilled: the rules on threads, on the batch size, or on both, and how they were made."""
 
-    lists: Mapping[str, RuleList]
+    schema: OneOf[3] = SCHEMA
+    provenance: Provenance
+    sources: dict[str, str] = field(default_factory=lambda: {WANG: WANG_SOURCE})
+    """Of the baselines that are a paper's formula."""
+    groups: dict[str, RuleList]
     """By group; what no study tells of is not there."""
-    provenance: Mapping[str, Any]
-    """When, by which version, and from what; which studies were left out."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a group that is not known."""
+        unknown = [name for name in self.groups if name not in GROUPS]
+        if unknown:
+            raise ValueError(f"unknown group {unknown[0]}")
 
     @classmethod
-    def from_dict(cls, data: Any) -> RuleSet:
+    def from_document(cls, document: Any) -> RuleSet:
         """Return stored rules; raises BadInputError for what are none, or of another format."""
-        hint = "create them again: tftune rules --keep, or tftune rules --format json --out FILE"
-        if not isinstance(data, dict) or "groups" not in data or "made" not in data:
-            raise BadInputError("it is not a rules file", hint)
-        if data.get("schema") != SCHEMA:
+        if not isinstance(document, Mapping) or "groups" not in document:
+            raise BadInputError("it is not a rules file", _HINT)
+        if document.get("schema") != SCHEMA:
             raise BadInputError(
-                f"rules have format {data.get('schema')}, this version of tftune reads format {SCHEMA}",
-                hint,
+                f"rules have format {document.get('schema')}, this version of tftune reads format {SCHEMA}", _HINT
             )
-        wrong = schema_error(data)
-        if wrong is not None:
-            raise BadInputError(f"the rules are invalid ({wrong})", hint)
         try:
-            groups = {group: data["groups"][group] for group in GROUPS if group in data["groups"]}
-            lists = {group: RuleList.from_dict(group, each) for group, each in groups.items()}
-            return cls(lists=lists, provenance=data["made"])
-        except (KeyError, ValueError) as error:  # a feature or a term that is not known
-            raise BadInputError(f"the rules are invalid ({error})", hint) from error
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rules as plain data: the contract of `tftune rules --json`."""
-        return {
-            "schema": SCHEMA,
-            "made": dict(self.provenance),
-            "sources": {WANG: WANG_SOURCE},
-            "groups": {group: each.to_dict() for group, each in self.lists.items()},
-        }
+            return msgspec.convert(document, cls)
+        except msgspec.ValidationError as error:
+            raise BadInputError(f"the rules are invalid ({error})", _HINT) from error

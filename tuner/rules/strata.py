@@ -22,72 +22,64 @@ matter of the build, so that what was seen on others says nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, TypeVar
 
-from tuner.rules.average import over_workloads, ratio_document
+from msgspec import Struct
+
+from tuner.rules.average import Count, Ratio, over_workloads
+from tuner.rules.kind import Kind, SituationKind
 from tuner.stats.equivalence import MARGIN
 
-Kind = Mapping[str, Any]
-"""A kind of machine and build: its shape, pool, onednn and quota (`tuner.rules.gains.kind`)."""
-Row = Mapping[str, Any]
 T = TypeVar("T")
-_STRATUM = ("shape", "pool", "onednn", "quota")
-_BUILD = ("pool", "onednn", "quota")
 _MIN_WORKLOADS = 3  # of an interval that says something
 
-ONEDNN_OFF, QUOTA, REST = "onednn-off", "quota", "rest"
-CLASSES = (ONEDNN_OFF, QUOTA, REST)
-"""The classes of strata that headlines are given by: where oneDNN is off, else where there is a quota, and the rest."""
+
+class Expected(Struct, frozen=True, kw_only=True):
+    """What rules gave on workloads that they had not seen; what they gained in those they were learned from is partly
+    chance.
+    """
+
+    over_default: Ratio
+    prediction_interval: tuple[float, float] | None
+    """What a new workload gains over the default lies between these with 95 %; null of fewer than two workloads."""
+    of_best: Ratio
+    """Over the best setting found."""
+    policy: Ratio
+    """Over the default, with the step that does no harm."""
 
 
-class AdviceReason(StrEnum):
-    """Whether a rule is to be followed; each code but the first keeps the default."""
+class StratumEvidence(Struct, frozen=True, kw_only=True):
+    """What rules gain in a stratum, or in a build, over what is kept without them, and whether they are advised there.
 
-    FOLLOW = "follow"
-    NO_GAIN = "no-gain"
-    """The evidence of the stratum puts the rule at or below the default within the margin, or shows no gain."""
-    NO_EVIDENCE = "no-evidence"
-    """No study is of such a build."""
-    OWN_STUDY = "own-study"
-    """A study of this very workload, in the stratum, puts the rule at or below the default within the margin."""
-    NO_RULE = "no-rule"
-    """No rule applies."""
-    BY_RULE = "by-rule"
-    """The rule that applies is to keep the default."""
+    `gained` is what the advice rests on.
+    """
 
-
-class AdviceCode(StrEnum):
-    """What `tftune recommend` comes to, for a program."""
-
-    FOLLOW = "follow"
-    KEEP_DEFAULT = "keep-default"
+    kind: Kind
+    n_studies: Count
+    gained: Ratio
+    is_advised: bool
+    expected: Expected | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
     """What rules that have not seen the workload gain in a study over what is kept without them (log-ratio)."""
 
-    kind: Kind
-    workload: str
+    situation: SituationKind
     log_ratio: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleDecision:
-    """An advice, and the row of the evidence that it rests on, if there is one."""
+class AdviceByStratum(Struct, frozen=True, kw_only=True):
+    """What is advised in each stratum, and in each build with any number of cores."""
 
-    advice: AdviceReason
-    row: Row | None = None
+    strata: tuple[StratumEvidence, ...]
+    builds: tuple[StratumEvidence, ...]
 
-
-def class_of(kind: Kind) -> str:
-    """Return the class of a stratum."""
-    if not kind["onednn"]:
-        return ONEDNN_OFF
-    return QUOTA if kind["quota"] else REST
+    def row(self, kind: Kind) -> StratumEvidence | None:
+        """Return what speaks of a machine and build, a stratum before a build; None where nothing does."""
+        return next((row for row in (*self.strata, *self.builds) if row.kind.covers(kind)), None)
 
 
 def is_gain(ratio: float) -> bool:
@@ -95,36 +87,23 @@ def is_gain(ratio: float) -> bool:
     return ratio > 1 + MARGIN
 
 
-def is_shown(gain: Row) -> bool:
+def is_shown(gain: Ratio) -> bool:
     """Return whether a ratio is above the margin, and its interval above 1; not where it has no interval."""
-    return is_gain(gain["ratio"]) and gain["low"] is not None and gain["low"] > 1
+    return is_gain(gain.ratio) and gain.low is not None and gain.low > 1
 
 
-def advice_by_stratum(gains: Sequence[Gain]) -> dict[str, list[dict[str, Any]]]:
-    """Return what is advised in each stratum (`strata`), and in each build with any number of cores (`builds`).
-
-    `gained` is what the advice rests on: the rate under the rules over what is kept without them.
-    """
-    builds = [
-        row
-        | {"advice": str(AdviceReason.FOLLOW if _is_enough(row) and is_shown(row["gained"]) else AdviceReason.NO_GAIN)}
-        for row in _rows(gains, _BUILD)
-    ]
+def advice_by_stratum(gains: Sequence[Gain]) -> AdviceByStratum:
+    """Return what the gains advise: where a stratum has too few workloads, its build decides."""
+    by_stratum = grouped(gains, lambda gain: (gain.situation.shape, gain.situation.build))
+    by_build = grouped(gains, lambda gain: gain.situation.build)
+    pooled = {build: _mean(members) for build, members in by_build.items()}
     strata = []
-    for row in _rows(gains, _STRATUM):
-        deciding = row if _is_enough(row) else next(each for each in builds if _agree(each, row, _BUILD))
-        is_advised = is_gain(row["gained"]["ratio"]) and _is_enough(deciding) and is_shown(deciding["gained"])
-        strata.append(row | {"advice": str(AdviceReason.FOLLOW if is_advised else AdviceReason.NO_GAIN)})
-    return {"strata": strata, "builds": builds}
-
-
-def decide(evidence: Mapping[str, Sequence[Row]], kind: Kind) -> RuleDecision:
-    """Return what a rule's evidence advises on such a machine and build."""
-    for rows, names in ((evidence["strata"], _STRATUM), (evidence["builds"], _BUILD)):
-        for row in rows:
-            if _agree(row, kind, names):
-                return RuleDecision(advice=AdviceReason(row["advice"]), row=row)
-    return RuleDecision(advice=AdviceReason.NO_EVIDENCE)
+    for (shape, build), members in by_stratum.items():
+        gained = _mean(members)
+        deciding = gained if gained.n_workloads >= _MIN_WORKLOADS else pooled[build]
+        strata.append(_evidence(shape, members, gained, deciding))
+    builds = [_evidence(None, members, pooled[build], pooled[build]) for build, members in by_build.items()]
+    return AdviceByStratum(strata=tuple(strata), builds=tuple(builds))
 
 
 def grouped(each: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
@@ -135,21 +114,16 @@ def grouped(each: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
     return dict(sorted(groups.items()))
 
 
-def _rows(gains: Sequence[Gain], names: Sequence[str]) -> list[dict[str, Any]]:
-    groups = grouped(gains, lambda gain: tuple(gain.kind[name] for name in names))
-    return [
-        {
-            **dict(zip(names, key, strict=True)),
-            "studies": len(members),
-            "gained": ratio_document(over_workloads((gain.workload, gain.log_ratio) for gain in members)),
-        }
-        for key, members in groups.items()
-    ]
+def _mean(members: Sequence[Gain]) -> Ratio:
+    return Ratio.of(over_workloads((gain.situation.workload, gain.log_ratio) for gain in members))
 
 
-def _is_enough(row: Row) -> bool:
-    return bool(row["gained"]["workloads"] >= _MIN_WORKLOADS)
-
-
-def _agree(a: Kind, b: Kind, names: Sequence[str]) -> bool:
-    return all(a[name] == b[name] for name in names)
+def _evidence(shape: str | None, members: Sequence[Gain], gained: Ratio, deciding: Ratio) -> StratumEvidence:
+    """Return the evidence of strata of one kind: advised where it gained, and where what decides shows a gain."""
+    pool, onednn, quota = members[0].situation.build
+    return StratumEvidence(
+        kind=Kind(shape=shape, pool=pool, onednn=onednn, quota=quota),
+        n_studies=len(members),
+        gained=gained,
+        is_advised=is_gain(gained.ratio) and deciding.n_workloads >= _MIN_WORKLOADS and is_shown(deciding),
+    )

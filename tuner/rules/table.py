@@ -16,8 +16,7 @@ from tuner.rules.condition import Condition, Literal, thresholds
 from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.gains import baselines
 from tuner.rules.learn import LearnPlan, Problem, learn
-from tuner.rules.recipe import BATCH, Recipe, batch_recipes, thread_recipes
-from tuner.rules.schema import THREADS
+from tuner.rules.recipe import BATCH, THREADS, Recipe, batch_recipes, thread_recipes
 from tuner.rules.situation import FEATURES
 from tuner.space.setting import Setting
 from tuner.space.term import OPENMP

@@ -1,22 +1,20 @@
-"""A recommendation from rules as it is published: what `tftune recommend` gives to programs.
-
-The evidence in it is what the rules' own file has (`tuner.rules.schema`).
-"""
+"""A recommendation from rules as it is published: what `tftune recommend` gives to programs."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct, field
 
 from tuner.model.graph import Features
 from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.study import Applied
-from tuner.rules.strata import AdviceCode, AdviceReason
+from tuner.rules.advice import AdviceCode, AdviceReason
+from tuner.rules.average import Count
+from tuner.rules.gains import CounterExample, Evidence
+from tuner.rules.kind import Kind
+from tuner.rules.strata import StratumEvidence
 from tuner.search.subject import Values
-
-Evidence = dict[str, Any]
-"""A part of the rules' file, see `tuner.rules.schema`."""
 
 
 class RulesOrigin(Struct, frozen=True, kw_only=True):
@@ -28,11 +26,29 @@ class RulesOrigin(Struct, frozen=True, kw_only=True):
 
 
 class RuleAdvice(Struct, frozen=True, kw_only=True):
-    """What is advised, why the default is kept where it is, and the row of the evidence that this rests on."""
+    """What is advised, and why the default is kept where it is.
+
+    It rests on the evidence of a stratum, or on a study of this very workload; on neither where no rule applies.
+    """
 
     code: AdviceCode
     reason: AdviceReason | None
-    evidence: Evidence | None
+    stratum: StratumEvidence | None
+    own_study: CounterExample | None
+
+
+class ExpectedSpeedup(Struct, frozen=True, kw_only=True):
+    """The expected ratio to the default: a mean over held-out workloads with its 95 % interval, or 1 for the default.
+
+    `prediction_interval` is where a new workload lies with 95 %; `kind` says which machines and builds it is from.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    n_workloads: Count
+    prediction_interval: tuple[float, float] | None
+    kind: Kind | None
 
 
 class FollowedRule(Struct, frozen=True, kw_only=True):
@@ -46,7 +62,7 @@ class FollowedRule(Struct, frozen=True, kw_only=True):
 
 
 class RecommendationResult(Applied, frozen=True, kw_only=True):
-    """A setting from rules, with its evidence; `expected` is its ratio to the default, null beyond the evidence."""
+    """A setting from rules, with its evidence; `expected` is null beyond what the evidence reaches."""
 
     schema: Literal[1] = 1
     workload: str
@@ -63,7 +79,7 @@ class RecommendationResult(Applied, frozen=True, kw_only=True):
     advice: RuleAdvice
     followed: tuple[FollowedRule, ...]
     setting: Values
-    evidence: Evidence
-    counter_example: Evidence | None
-    expected: Evidence | None
+    evidence: Evidence | None
+    counter_example: CounterExample | None
+    expected: ExpectedSpeedup | None
     verified: ComparisonResult | None = None

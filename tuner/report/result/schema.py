@@ -19,7 +19,7 @@ from tuner.report.result.inspection import (
 )
 from tuner.report.result.recommendation import RecommendationResult
 from tuner.report.result.study import NoStudyResult, StudyLine, StudyResult
-from tuner.rules.schema import DOCUMENT
+from tuner.rules.rule import RuleSet
 from tuner.search.subject import Subject
 
 PUBLISHED: dict[str, tuple[Any, ...]] = {
@@ -30,6 +30,7 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
     "check": (CheckResult, NothingToCheck),
     "noise": (NoiseReport,),
     "suite": (SuiteResult,),
+    "rules": (RuleSet,),
     "recommend": (RecommendationResult,),
     "import": (tuple[ImportLine, ...],),
     "inspect": (Subject, AuditResult, BindingResult),
@@ -38,15 +39,12 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
     "env create": (EnvironmentResult,),
 }
 """What each command prints: one of these."""
-RULES = "rules"
 
 
 def schema_of(command: str) -> dict[str, Any]:
     """Return the schema of a command's documents; raises BadInputError for one that prints none."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"tftune {command} --json"}
-    if command == RULES:  # its file is read by other versions too, and so has a format of its own
-        return head | DOCUMENT
     if command not in PUBLISHED:
-        raise unknown_name("command with --json", command, [*PUBLISHED, RULES])
+        raise unknown_name("command with --json", command, PUBLISHED)
     forms, parts = schema_components(PUBLISHED[command], ref_template="#/$defs/{name}")
     return head | {"anyOf": list(forms), "$defs": parts}

@@ -1,0 +1,65 @@
+"""Kinds of machines and builds: what a study is filed under, and what decides which settings help at all."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tuner.rules.situation import Situation
+
+
+class StratumClass(StrEnum):
+    """The classes of strata that headlines are given by: where oneDNN is off, else where there is a quota, the rest."""
+
+    ONEDNN_OFF = "onednn-off"
+    QUOTA = "quota"
+    REST = "rest"
+
+
+class Kind(Struct, frozen=True, kw_only=True):
+    """A kind of machine and build: a stratum, or a build with any number of cores where `shape` is None."""
+
+    shape: str | None
+    """The cores and the quota, in words."""
+    pool: str
+    onednn: bool
+    quota: bool
+
+    def covers(self, other: Kind) -> bool:
+        """Return whether another kind is of this one."""
+        return self.shape in (None, other.shape) and self.build == other.build
+
+    @property
+    def build(self) -> tuple[str, bool, bool]:
+        """Return all of it but the shape."""
+        return self.pool, self.onednn, self.quota
+
+    @property
+    def stratum_class(self) -> StratumClass:
+        """Return the class that headlines count it among."""
+        if not self.onednn:
+            return StratumClass.ONEDNN_OFF
+        return StratumClass.QUOTA if self.quota else StratumClass.REST
+
+
+class SituationKind(Kind, frozen=True, kw_only=True):
+    """A workload in a mode, on a kind of machine and build."""
+
+    workload: str
+    mode: str
+
+    @classmethod
+    def of(cls, situation: Situation) -> SituationKind:
+        """Return the kind of a situation."""
+        machine = situation.machine
+        quota = "" if machine.cpu_quota is None else f", quota {machine.cpu_quota:g}"
+        plural = "s" if machine.physical_cores > 1 else ""
+        return cls(
+            workload=situation.workload,
+            mode=situation.mode,
+            shape=f"{machine.physical_cores} core{plural}{quota}",
+            pool=situation.pool,
+            onednn=situation.onednn,
+            quota=machine.cpu_quota is not None,
+        )
