@@ -20,6 +20,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.spacefile import SpaceFile
 from tuner.trial import exporting
+from tuner.trial.launcher import Target
 from tuner.workload import workload as workloads
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
@@ -106,3 +107,18 @@ def cached_folder(workload: Workload, build: TensorFlowBuild) -> Path:
 def export(workload: Workload, build: TensorFlowBuild, *, python: Path, env: dict[str, str]) -> Path:
     """Return TensorFlow's export of a workload, made if need be."""
     return exporting.export(workload, FRAMEWORK, build, python=python, env=env)
+
+
+def target_of(
+    workload: Workload, folder: Path, *, python: Path, env: dict[str, str], deadline_s: float = 120.0
+) -> Target:
+    """Return what a launcher starts of an export, on the CPU."""
+    return Target(
+        python=python,
+        framework=FRAMEWORK.child,
+        device=DEVICE.child,
+        base_env=env,
+        workload=workload,
+        folder=folder,
+        deadline_s=deadline_s,
+    )

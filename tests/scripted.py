@@ -66,7 +66,7 @@ def run(
     folder: Path,
     seed: int = 0,
     budget: Budget | None = None,
-    fresh: bool = False,
+    new: bool = False,
     plan: Plan | None = None,
     limits: Limits | None = None,
     log: Log | None = None,
@@ -75,7 +75,7 @@ def run(
     storage = open_storage(f"sqlite:///{folder}/t.db", create=True)
     assert storage is not None
     sampler = LatticeSampler(space, seed=seed, limits=limits)
-    record = create_or_continue(storage, "made", sampler, fresh=fresh)
+    record = create_or_continue(storage, "made", sampler, new=new)
     record.put("described", to_builtins(subject(space)))
     record.put("schema", SCHEMA)
     record.put("limits", (limits or Limits()).to_dict())

@@ -35,17 +35,17 @@ def test_counters_of_the_cpus_in_the_mask(tmp_path: Path) -> None:
     for cpu, mhz, hot in ((0, 2000, 1), (1, 3000, 2), (2, 9000, 50)):
         write(tmp_path, f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq", str(mhz * 1000))
         write(tmp_path, f"sys/devices/system/cpu/cpu{cpu}/thermal_throttle/core_throttle_count", str(hot))
-    found = read("0-1", tmp_path)
-    assert found.busy_s == pytest.approx(19 + 20)
-    assert found.steal_s == pytest.approx(7)
-    assert found.pressure_s == pytest.approx(2.5)
-    assert (found.mhz, found.hot) == (2500, 3)
+    counters = read("0-1", tmp_path)
+    assert counters.busy_s == pytest.approx(19 + 20)
+    assert counters.steal_s == pytest.approx(7)
+    assert counters.pressure_s == pytest.approx(2.5)
+    assert (counters.mhz, counters.hot) == (2500, 3)
 
 
 def test_what_a_kernel_does_not_tell_is_unknown(tmp_path: Path) -> None:
-    found = read("0-1", tmp_path)
-    assert (found.pressure_s, found.hot, found.mhz) == (None, None, None)
-    assert between(found, found, cpus="0-1").pressure_share is None
+    counters = read("0-1", tmp_path)
+    assert (counters.pressure_s, counters.hot, counters.mhz) == (None, None, None)
+    assert between(counters, counters, cpus="0-1").pressure_share is None
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -74,13 +74,13 @@ def test_shares_of_the_time_between() -> None:
         hot=5,
         mhz=1000,
     )
-    found = between(before, after, cpus="0-1")
-    assert found.steal_share == pytest.approx(1 / 20)
-    assert found.foreign_cpus == pytest.approx(1.0)
-    assert found.pressure_share == pytest.approx(0.5)
-    assert found.throttled_share == pytest.approx(0.1)
-    assert (found.hot, found.mhz, found.asleep_s) == (3, 1500, 30)
-    assert convert(found.to_dict(), Conditions) == found
+    conditions = between(before, after, cpus="0-1")
+    assert conditions.steal_share == pytest.approx(1 / 20)
+    assert conditions.foreign_cpus == pytest.approx(1.0)
+    assert conditions.pressure_share == pytest.approx(0.5)
+    assert conditions.throttled_share == pytest.approx(0.1)
+    assert (conditions.hot, conditions.mhz, conditions.asleep_s) == (3, 1500, 30)
+    assert convert(conditions.to_dict(), Conditions) == conditions
 
 
 def test_our_own_children_are_not_foreign() -> None:

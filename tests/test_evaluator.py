@@ -174,7 +174,7 @@ def test_noise_is_told_of_and_leaves_the_margin_alone(tmp_path: Path, space: Spa
     assert document.finals.margin == MARGIN == 0.02
     assert document.noise.floor > MARGIN
     assert "noisy" in [warning.code for warning in document.warnings]
-    chosen = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), fresh=True, plan=Plan(margin=0.1))[0]
+    chosen = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), new=True, plan=Plan(margin=0.1))[0]
     assert describe_study(chosen).finals.margin == 0.1
 
 

@@ -60,22 +60,22 @@ def towers(n: int, length: int) -> Graph:
 
 @pytest.mark.parametrize("n", [1, 5, 40])
 def test_the_width_of_a_chain_is_1(n: int) -> None:
-    found = features(chain(n))
-    assert (found.heavy_operators, found.layers, found.width) == (n, n, 1.0)
-    assert found.depth == 2 * n
+    of_chain = features(chain(n))
+    assert (of_chain.heavy_operators, of_chain.layers, of_chain.width) == (n, n, 1.0)
+    assert of_chain.depth == 2 * n
 
 
 @pytest.mark.parametrize(("n", "length"), [(2, 1), (2, 7), (3, 4)])
 def test_the_width_of_parallel_towers_is_their_number(n: int, length: int) -> None:
-    found = features(towers(n, length))
-    assert (found.heavy_operators, found.layers, found.width) == (n * length, length, float(n))
+    of_towers = features(towers(n, length))
+    assert (of_towers.heavy_operators, of_towers.layers, of_towers.width) == (n * length, length, float(n))
 
 
 def test_a_graph_without_heavy_operators_has_no_width() -> None:
     builder = Building()
     x = builder.add("Relu", builder.add("Placeholder", out=tensor(1, 8)), out=tensor(1, 8))
-    found = features(builder.done(x))
-    assert (found.heavy_operators, found.layers, found.width, found.depth) == (0, 0, 0.0, 1)
+    of_graph = features(builder.done(x))
+    assert (of_graph.heavy_operators, of_graph.layers, of_graph.width, of_graph.depth) == (0, 0, 0.0, 1)
     assert features(Graph(nodes=(), outputs=())).depth == 0
 
 
@@ -87,9 +87,9 @@ def test_gradients_are_work_and_no_width() -> None:
     loss = builder.add("Mean", forward, out=tensor())
     gradient = builder.add("MatMul", loss, forward, out=tensor(8, 8))
     builder.add("ResourceApplyGradientDescent", gradient, out=tensor())
-    found = features(builder.done(loss))
-    assert (found.heavy_operators, found.layers) == (1, 1)
-    assert found.operators["MatMul"] == 2
+    of_graph = features(builder.done(loss))
+    assert (of_graph.heavy_operators, of_graph.layers) == (1, 1)
+    assert of_graph.operators["MatMul"] == 2
 
 
 def test_what_looks_up_a_shape_is_not_heavy() -> None:
@@ -117,9 +117,9 @@ def test_a_net_of_many_joins_takes_no_time() -> None:
         joined = builder.add("ConcatV2", *layer_nodes, out=tensor(1, 8))
         layer_nodes.append(builder.product(joined))
     began = time.perf_counter()
-    found = features(builder.done(layer_nodes[-1]))
+    of_graph = features(builder.done(layer_nodes[-1]))
     assert time.perf_counter() - began < 1.0
-    assert (found.heavy_operators, found.layers, found.width) == (300, 300, 1.0)
+    assert (of_graph.heavy_operators, of_graph.layers, of_graph.width) == (300, 300, 1.0)
 
 
 def test_width_is_what_counting_all_paths_says() -> None:
@@ -215,9 +215,9 @@ def test_a_graph_is_written_and_read() -> None:
     }
     graph = Graph.from_dict(data)
     assert graph.nodes[1].inputs == ((0, 0),)
-    found = features(graph)
-    assert (found.parameters, found.parameter_bytes, found.known) == (64, 256, False)
-    assert found.intensity == found.flops / found.moved_bytes
+    of_graph = features(graph)
+    assert (of_graph.parameters, of_graph.parameter_bytes, of_graph.known) == (64, 256, False)
+    assert of_graph.intensity == of_graph.flops / of_graph.moved_bytes
 
 
 def operation(name: str) -> SimpleNamespace:

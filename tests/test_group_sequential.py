@@ -46,8 +46,8 @@ from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 SLOW, FAST = setting(inter_op=2, intra_op=1, batch_size=8), setting(inter_op=2, intra_op=2, batch_size=8)
 
 
-def contest(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan: object) -> SequentialTest:
-    """Return a contest of the incumbent FAST against the default SLOW."""
+def sequential(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan: object) -> SequentialTest:
+    """Return a sequential test of the incumbent FAST against the default SLOW."""
     contenders = [
         Contender(names=(INCUMBENT,), setting=FAST, deployment=Deployment()),
         Contender(names=("tf-default",), setting=SLOW, deployment=Deployment()),
@@ -64,7 +64,7 @@ def contest(launcher: ScriptedLauncher, *, budget_s: float | None = None, **plan
 
 
 def test_a_clear_difference_ends_at_the_first_look() -> None:
-    finals_test = contest(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
+    finals_test = sequential(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
     finals_test.run()
     assert (finals_test.end_reason, finals_test.n_rounds) == ("decided", 3)
     assert finals_test.verdicts()["tf-default"].code is VerdictCode.BETTER
@@ -72,7 +72,7 @@ def test_a_clear_difference_ends_at_the_first_look() -> None:
 
 
 def test_without_a_difference_it_goes_on_until_that_is_known() -> None:
-    finals_test = contest(ScriptedLauncher(rate=lambda _: 20.0, noise=0.008, seed=1))
+    finals_test = sequential(ScriptedLauncher(rate=lambda _: 20.0, noise=0.008, seed=1))
     finals_test.run()
     assert finals_test.end_reason == "decided"
     assert finals_test.verdicts()["tf-default"].code is VerdictCode.NO_DIFFERENCE
@@ -80,12 +80,12 @@ def test_without_a_difference_it_goes_on_until_that_is_known() -> None:
 
 
 def test_what_cannot_be_decided_ends_with_the_rounds_or_the_time() -> None:
-    noisy = contest(ScriptedLauncher(rate=lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.15))
+    noisy = sequential(ScriptedLauncher(rate=lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.15))
     noisy.run()
     assert (noisy.end_reason, noisy.n_rounds) == ("rounds", 40)
     assert 0.95 < noisy.levels["tf-default"] < 0.98  # the looks before it have spent a little
     launcher = ScriptedLauncher(rate=lambda s: 20.0 + 0.4 * int(s["intra_op"]), noise=0.15)
-    short = contest(launcher, budget_s=60.0)
+    short = sequential(launcher, budget_s=60.0)
     short.run()
     assert short.end_reason == "time"
     assert launcher.now() <= 60.0
@@ -93,7 +93,7 @@ def test_what_cannot_be_decided_ends_with_the_rounds_or_the_time() -> None:
 
 
 def test_two_rounds_are_held_however_little_time_there_is() -> None:
-    finals_test = contest(ScriptedLauncher(rate=lambda _: 20.0, noise=0.05), budget_s=1.0)
+    finals_test = sequential(ScriptedLauncher(rate=lambda _: 20.0, noise=0.05), budget_s=1.0)
     finals_test.run()
     assert (finals_test.end_reason, finals_test.n_rounds) == ("time", 2)
     assert finals_test.levels["tf-default"] == pytest.approx(1 - 0.85 * 0.05)
@@ -102,7 +102,7 @@ def test_two_rounds_are_held_however_little_time_there_is() -> None:
 def test_an_interrupted_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     naps = iter([0.0, 0.0, 0.0, 50.0] + [50.0] * 99)
     monkeypatch.setattr(finals, "suspended_s", lambda: next(naps))
-    finals_test = contest(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
+    finals_test = sequential(ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01))
     finals_test.run()
     assert [len(r.interruptions) for r in finals_test.rounds] == [0, 1, 0, 0]
     assert finals_test.n_rounds == 3
@@ -142,7 +142,7 @@ class Troubled(ScriptedLauncher):
 
 def test_a_slice_that_stalls_is_measured_again() -> None:
     launcher = Troubled(trouble=lambda number, usual_s: 9.0 if number == 7 else usual_s, noise=0.01)
-    finals_test = contest(launcher)
+    finals_test = sequential(launcher)
     finals_test.run()
     assert [len(r.repeated) for r in finals_test.rounds] == [1] + [0] * (len(finals_test.rounds) - 1)
     assert max(s.elapsed_s for r in finals_test.rounds for each in r.slices.values() for s in each) < 2.0
@@ -155,7 +155,7 @@ def test_a_slice_that_stalls_is_measured_again() -> None:
 def test_what_stalls_for_ever_is_slow() -> None:
     launcher = Troubled(trouble=lambda number, usual_s: 9.0 if number > 2 else usual_s)
     finals_test = finals.run_round(
-        contest(launcher).contenders, launcher, FinalsPlan(passes=1), np.random.default_rng(0)
+        sequential(launcher).contenders, launcher, FinalsPlan(passes=1), np.random.default_rng(0)
     )  # two slices are the warm-ups'
     assert 0 < len(finals_test.repeated) <= 2 * 4
     assert [s.elapsed_s for each in finals_test.slices.values() for s in each] == [9.0] * 4
@@ -168,7 +168,7 @@ def test_a_round_in_which_the_tuner_stood_still_does_not_count() -> None:
         return usual_s
 
     launcher = Troubled(trouble=trouble, noise=0.01)
-    finals_test = contest(launcher)
+    finals_test = sequential(launcher)
     finals_test.run()
     assert [each.text for each in finals_test.rounds[0].interruptions] == ["nothing ran for 30 s during a round"]
     assert finals_test.n_rounds == len(finals_test.rounds) - 1
@@ -176,7 +176,7 @@ def test_a_round_in_which_the_tuner_stood_still_does_not_count() -> None:
 
 def test_one_death_costs_a_round_and_not_the_contender() -> None:
     launcher = ScriptedLauncher(rate=lambda s: 20.0 * int(s["intra_op"]), noise=0.01)
-    finals_test = contest(launcher, max_rounds=3)
+    finals_test = sequential(launcher, max_rounds=3)
     failures = iter([{FAST: Status.CRASHED}, {}, {}, {}, {}, {}])
     plain, made_rounds = finals.run_round, []
 
@@ -212,7 +212,7 @@ def test_a_workload_that_creeps_is_labelled() -> None:
 
 
 def test_where_one_does_not_run_there_is_no_verdict_and_no_waiting() -> None:
-    finals_test = contest(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.CRASHED}))
+    finals_test = sequential(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.CRASHED}))
     finals_test.run()
     assert (finals_test.end_reason, finals_test.n_rounds) == ("failed", 2)
     assert finals_test.verdicts()["tf-default"].code is VerdictCode.UNDECIDED
@@ -252,7 +252,7 @@ THIRD, FOURTH = (setting(inter_op=n, intra_op=2, batch_size=8) for n in (3, 4))
 def of_four(
     rate: Callable[[Setting], float], *, budget_s: float | None = None, replicas: int = 0, **more: object
 ) -> tuple[SequentialTest, ScriptedLauncher]:
-    """Return a contest of the incumbent FAST against the default SLOW and two rivals, THIRD and FOURTH."""
+    """Return a sequential test of the incumbent FAST against the default SLOW and two rivals, THIRD and FOURTH."""
     launcher = ScriptedLauncher(rate=rate, **more)  # type: ignore[arg-type]
     settings = {INCUMBENT: FAST, "tf-default": SLOW, "intel": THIRD, "tf-guide": FOURTH}
     began_s = launcher.now()
@@ -549,7 +549,7 @@ def test_a_side_that_does_not_run_is_named() -> None:
 
 
 def test_where_neither_side_runs_the_tool_fails() -> None:
-    finals_test = contest(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.OOM, SLOW: Status.FAILED}))
+    finals_test = sequential(ScriptedLauncher(rate=lambda _: 20.0, failures={FAST: Status.OOM, SLOW: Status.FAILED}))
     finals_test.run()
     assert finals_test.end_reason == "failed"
     with pytest.raises(TunerError, match="neither setting runs: failed: scripted failed; oom: scripted oom"):
@@ -586,6 +586,6 @@ def test_steps_are_in_the_tails_only_from_rounds_that_count() -> None:
         finals_test = Slice(start_s=0.0, elapsed_s=70 * step_s, n_steps=70, step_s=(step_s,) * 70)
         return Round(slices={"a": [finals_test]}, memory={"a": 1000}, interruptions=list(interruptions))
 
-    found = evidence.tail([round_(0.01), round_(5.0, Interruption(Kind.SUSPENDED, "slept"))], "a")
-    assert found.p90 == pytest.approx(10.0)
-    assert (found.p99, found.n_steps, found.peak_memory_bytes) == (None, 70, 1000)
+    tail = evidence.tail([round_(0.01), round_(5.0, Interruption(Kind.SUSPENDED, "slept"))], "a")
+    assert tail.p90 == pytest.approx(10.0)
+    assert (tail.p99, tail.n_steps, tail.peak_memory_bytes) == (None, 70, 1000)

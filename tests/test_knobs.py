@@ -225,7 +225,7 @@ def test_cpus_are_emitted_as_what_starts_the_program(format_: Format) -> None:
 
 
 def test_settings_keep_their_order_and_are_the_same_in_any() -> None:
-    made, other = ({"malloc": "glibc", "inter_op": 1}, {"inter_op": 1, "malloc": "glibc"})
-    assert str(Setting.of(made)) == "malloc=glibc inter_op=1"
-    assert Setting.of(made) == Setting.of(other)
-    assert len({Setting.of(made), Setting.of(other)}) == 1
+    values, other = ({"malloc": "glibc", "inter_op": 1}, {"inter_op": 1, "malloc": "glibc"})
+    assert str(Setting.of(values)) == "malloc=glibc inter_op=1"
+    assert Setting.of(values) == Setting.of(other)
+    assert len({Setting.of(values), Setting.of(other)}) == 1

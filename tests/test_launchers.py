@@ -145,8 +145,8 @@ def test_the_environment_of_one_process_is_not_that_of_the_next(launcher: Launch
     process = launch(launcher, "import os\nos.environ['TFTUNE_TEST_MARK'] = '1'", TFTUNE_TEST_OTHER="1")
     process.ready()
     process.close()
-    left = "assert 'TFTUNE_TEST_MARK' not in os.environ and 'TFTUNE_TEST_OTHER' not in os.environ"
-    process = launch(launcher, left)
+    check = "assert 'TFTUNE_TEST_MARK' not in os.environ and 'TFTUNE_TEST_OTHER' not in os.environ"
+    process = launch(launcher, check)
     process.ready()
     process.close()
 
@@ -398,12 +398,12 @@ time.sleep(600)
     tuner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert tuner.stdout is not None
     named = json.loads(tuner.stdout.readline())
-    left = {child.pid for child in psutil.Process(tuner.pid).children(recursive=True)}
-    assert left >= set(named)
+    children = {child.pid for child in psutil.Process(tuner.pid).children(recursive=True)}
+    assert children >= set(named)
     tuner.kill()
     tuner.wait()
     tuner.stdout.close()
-    assert wait_until(lambda: all(gone(pid) for pid in left), 2.0)
+    assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
 
 
 def test_forks_leave_nothing_behind(forks: ForkLauncher) -> None:

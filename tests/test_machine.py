@@ -48,16 +48,16 @@ def test_two_sockets_with_numa_and_smt(tmp_path: Path) -> None:
         sockets=[(0, 1, 4, 5), (2, 3, 6, 7)],
         nodes=[(0, 1, 4, 5), (2, 3, 6, 7)],
     )
-    found = detect(root)
-    assert (found.sockets, found.physical_cores, found.logical_cpus, found.threads_per_core) == (2, 4, 8, 2)
-    assert found.numa_nodes == {"0": "0-1,4-5", "1": "2-3,6-7"}
-    assert found.cpu_quota is None
-    assert found.usable_cpus == 8
+    machine = detect(root)
+    assert (machine.sockets, machine.physical_cores, machine.logical_cpus, machine.threads_per_core) == (2, 4, 8, 2)
+    assert machine.numa_nodes == {"0": "0-1,4-5", "1": "2-3,6-7"}
+    assert machine.cpu_quota is None
+    assert machine.usable_cpus == 8
 
 
 def test_smt_off(tmp_path: Path) -> None:
-    found = detect(make_machine(tmp_path, cores=[(0,), (1,)], sockets=[(0, 1)]))
-    assert (found.physical_cores, found.logical_cpus, found.threads_per_core) == (2, 2, 1)
+    machine = detect(make_machine(tmp_path, cores=[(0,), (1,)], sockets=[(0, 1)]))
+    assert (machine.physical_cores, machine.logical_cpus, machine.threads_per_core) == (2, 2, 1)
 
 
 def test_a_mask_hides_cores_sockets_and_nodes(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def test_a_mask_hides_cores_sockets_and_nodes(tmp_path: Path) -> None:
         nodes=[(0, 1, 4, 5), (2, 3, 6, 7)],
         mask=(0, 1, 4),
     )
-    found = detect(root)
-    assert (found.sockets, found.physical_cores, found.logical_cpus, found.online_cpus) == (1, 2, 3, 8)
-    assert found.numa_nodes == {"0": "0-1,4"}
-    assert found.threads_per_core == 2
+    machine = detect(root)
+    assert (machine.sockets, machine.physical_cores, machine.logical_cpus, machine.online_cpus) == (1, 2, 3, 8)
+    assert machine.numa_nodes == {"0": "0-1,4"}
+    assert machine.threads_per_core == 2
 
 
 def test_the_id_is_stable_and_changes_with_what_changes_timings(tmp_path: Path) -> None:
@@ -134,15 +134,15 @@ def test_memory_limits(tmp_path: Path) -> None:
 def test_a_quota_lowers_the_usable_cpus(tmp_path: Path, quota: str, usable: int) -> None:
     make_machine(tmp_path, cores=[(0,), (1,)], sockets=[(0, 1)])
     add_cgroup_v2(tmp_path, "/box", {"box/cpu.max": f"{quota} 100000"})
-    found = detect(tmp_path)
-    assert (found.logical_cpus, found.usable_cpus) == (2, usable)
+    machine = detect(tmp_path)
+    assert (machine.logical_cpus, machine.usable_cpus) == (2, usable)
 
 
 def test_this_machine_agrees_with_the_kernel() -> None:
-    found = detect()
-    assert found.logical_cpus == len(os.sched_getaffinity(0))
-    assert 1 <= found.sockets <= found.physical_cores <= found.online_cpus
-    assert found.memory_bytes > 0
+    machine = detect()
+    assert machine.logical_cpus == len(os.sched_getaffinity(0))
+    assert 1 <= machine.sockets <= machine.physical_cores <= machine.online_cpus
+    assert machine.memory_bytes > 0
 
 
 def test_hosts_are_told_apart_by_their_caches_where_the_model_says_nothing(machine: Machine) -> None:
@@ -165,23 +165,23 @@ def test_there_are_captures() -> None:
 def test_captures_agree_with_lscpu(name: str, tmp_path: Path) -> None:
     with tarfile.open(CAPTURES / f"{name}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="fully_trusted")
-    found = read_topology(tmp_path / name)
+    tree = read_topology(tmp_path / name)
     said = (CAPTURES / f"{name}.lscpu.txt").read_text().partition("\n# ")[0]
-    assert found.cpus == parse_list(_said(said, "On-line CPU(s) list")[0])
+    assert tree.cpus == parse_list(_said(said, "On-line CPU(s) list")[0])
     threads, per_socket, sockets = (
         [int(n) for n in _said(said, key)] for key in ("Thread(s) per core", "Core(s) per socket", "Socket(s)")
     )
-    assert found.threads_per_core == max(threads)
-    assert found.n_sockets == max(sockets)
+    assert tree.threads_per_core == max(threads)
+    assert tree.n_sockets == max(sockets)
     # A hybrid machine has a block for each core type; elsewhere there is one.
-    assert len(found.cores) == sum(c * s for c, s in zip(per_socket, sockets, strict=True))
+    assert len(tree.cores) == sum(c * s for c, s in zip(per_socket, sockets, strict=True))
     nodes = {int(n): parse_list(cpus) for n, cpus in re.findall(r"NUMA node(\d+) CPU\(s\):\s*(\S+)", said)}
-    assert found.nodes == nodes
+    assert tree.nodes == nodes
     caches = {
         cache: (int(float(size) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit]), int(n))
         for cache, size, unit, n in re.findall(r"(L\w+) cache:\s*([\d.]+) (\w+) \((\d+) instance", said)
     }
-    for cache in found.caches:
+    for cache in tree.caches:
         if cache.size_bytes is not None:
             assert caches.pop(cache.name) == (cache.size_bytes * cache.n_instances, cache.n_instances)
     assert not caches

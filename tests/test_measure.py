@@ -105,8 +105,8 @@ class Stalling:
         if self._left != 0:
             return self._process.slice(duration_s)
         self._launcher.clock_s += self._idle_s
-        made = self._process.slice(duration_s)
-        return replace(made, elapsed_s=made.elapsed_s * self._slow)
+        timed = self._process.slice(duration_s)
+        return replace(timed, elapsed_s=timed.elapsed_s * self._slow)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._process, name)
@@ -183,11 +183,11 @@ def test_a_round_times_each_contender_there_and_back_in_a_random_order() -> None
 
 def test_a_contender_that_fails_is_left_out_with_its_reason() -> None:
     launcher = ScriptedLauncher(rate=lambda _: 20.0, failures={A.with_values(intra_op=1): Status.OOM})
-    made = run_round(contenders(), launcher, FinalsPlan(), np.random.default_rng(0))
-    assert made.failures == {"intel": "oom: scripted oom"}
-    names, y = log_rates([made, made], contenders(), Objective.THROUGHPUT)
+    round_ = run_round(contenders(), launcher, FinalsPlan(), np.random.default_rng(0))
+    assert round_.failures == {"intel": "oom: scripted oom"}
+    names, y = log_rates([round_, round_], contenders(), Objective.THROUGHPUT)
     assert names == ["incumbent", "tf-default"]
-    verdicts = all_verdicts(standing_of(names, y, contenders()))
+    verdicts = all_verdicts(estimates_of(names, y, contenders()))
     assert verdicts["intel"].code is VerdictCode.UNDECIDED
     assert verdicts["intel"].speedup is None
     assert launcher.live == 0
@@ -222,14 +222,18 @@ def test_contenders_that_memory_does_not_hold_come_in_groups(resident: int) -> N
             most = max(most, self.live)
             return process
 
-    made = run_round(
+    round_ = run_round(
         contenders(),
         Counting(rate=lambda _: 20.0),
         FinalsPlan(max_resident=resident, passes=2),
         np.random.default_rng(0),
     )
     assert most == resident
-    assert {name: len(slices) for name, slices in made.slices.items()} == {"incumbent": 4, "tf-default": 4, "intel": 4}
+    assert {name: len(slices) for name, slices in round_.slices.items()} == {
+        "incumbent": 4,
+        "tf-default": 4,
+        "intel": 4,
+    }
 
 
 @pytest.mark.parametrize(
@@ -249,21 +253,21 @@ def test_verdicts(mean: float, se: float, word: VerdictCode) -> None:
 
 
 def test_no_evidence_no_claim() -> None:
-    made = verdict_on(Estimate(mean=0.5, se=math.inf, n=1, df=0))
-    assert (made.code, made.speedup) == (VerdictCode.UNDECIDED, None)
+    verdict = verdict_on(Estimate(mean=0.5, se=math.inf, n=1, df=0))
+    assert (verdict.code, verdict.speedup) == (VerdictCode.UNDECIDED, None)
 
 
 @pytest.mark.parametrize(("mean", "se"), [(0.05, 0.001), (0.0, 0.0005)])
 def test_two_rounds_that_agree_by_luck_decide_nothing(mean: float, se: float) -> None:
-    made = verdict_on(Estimate(mean=mean, se=se, n=2, df=1))
-    assert made.code is VerdictCode.UNDECIDED
-    assert made.low is not None  # what they say is shown all the same
+    verdict = verdict_on(Estimate(mean=mean, se=se, n=2, df=1))
+    assert verdict.code is VerdictCode.UNDECIDED
+    assert verdict.low is not None  # what they say is shown all the same
     assert verdict_on(Estimate(mean=mean, se=se, n=3, df=2)).code is not VerdictCode.UNDECIDED
 
 
 def test_a_machine_too_restless_to_decide_anything_gives_no_number() -> None:
-    made = verdict_on(Estimate(mean=0.1, se=0.3, n=5, df=4))
-    assert (made.code, made.speedup, made.low, made.high) == (VerdictCode.UNDECIDED, None, None, None)
+    verdict = verdict_on(Estimate(mean=0.1, se=0.3, n=5, df=4))
+    assert (verdict.code, verdict.speedup, verdict.low, verdict.high) == (VerdictCode.UNDECIDED, None, None, None)
 
 
 def test_early_looks_and_several_comparisons_ask_for_more() -> None:
@@ -288,7 +292,7 @@ def test_the_chance_of_a_verdict_is_how_often_there_is_one(difference: float, se
     assert verdict_probability(difference, se) == pytest.approx(share, abs=0.03)
 
 
-def standing_of(names: list[str], y: np.ndarray, made: list[Contender]) -> FinalsEstimates:
+def estimates_of(names: list[str], y: np.ndarray, made: list[Contender]) -> FinalsEstimates:
     """Return what finals of these rates say, all intervals at 95 %."""
     return FinalsEstimates(
         contenders=made, incumbent=INCUMBENT, names=names, y=y, levels={c.names[0]: 0.95 for c in made}
@@ -300,7 +304,7 @@ def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
     names = list(gains)
     jitter = np.random.default_rng(0).normal(0, 0.001, (5, len(names)))
     y = jitter + np.array([gains[name] for name in names])
-    made = [
+    in_finals = [
         Contender(
             names=(name.replace("__", "@").replace("_", "-"),),
             setting=B.with_values(batch_size=1 + i),
@@ -308,7 +312,7 @@ def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
         )
         for i, name in enumerate(names)
     ]
-    return [c.names[0] for c in made], y, made
+    return [c.names[0] for c in in_finals], y, in_finals
 
 
 @pytest.mark.parametrize(
@@ -323,9 +327,9 @@ def finals_of(**gains: float) -> tuple[list[str], np.ndarray, list[Contender]]:
     ],
 )
 def test_recommendations(gains: dict[str, float], source: str) -> None:
-    names, y, made = finals_of(**gains)
+    names, y, in_finals = finals_of(**gains)
     names = [name.replace("same_batch", "same-batch") for name in names]
-    advice = recommend(standing_of(names, y, made), CATALOGUE)
+    advice = recommend(estimates_of(names, y, in_finals), CATALOGUE)
     assert advice.source == source
     assert (advice.gain is None) is (source == "tf-default")
     assert advice.gain is None or advice.gain.code is VerdictCode.BETTER
@@ -341,20 +345,20 @@ def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended() -> Non
         "intel": setting(inter_op=1, intra_op=2, batch_size=8),
         INCUMBENT: setting(inter_op=2, intra_op=8, batch_size=32),
     }
-    made = [Contender(names=(name,), setting=each, deployment=Deployment()) for name, each in settings.items()]
-    advice = recommend(standing_of(list(settings), y, made), CATALOGUE)
+    in_finals = [Contender(names=(name,), setting=each, deployment=Deployment()) for name, each in settings.items()]
+    advice = recommend(estimates_of(list(settings), y, in_finals), CATALOGUE)
     assert advice.source == "simpler"
     assert set(advice.tied) == {"simpler", "intel", INCUMBENT}
     y[:, 1] = jitter[:, 1] + 0.05  # told apart now
-    assert recommend(standing_of(list(settings), y, made), CATALOGUE).source == "intel"
+    assert recommend(estimates_of(list(settings), y, in_finals), CATALOGUE).source == "intel"
 
 
 def test_what_breaks_a_limit_is_not_recommended() -> None:
-    names, y, made = finals_of(incumbent=0.10, tf_default=0.0, intel=0.05)
-    fast = standing_of(names, y, made)
+    names, y, in_finals = finals_of(incumbent=0.10, tf_default=0.0, intel=0.05)
+    fast = estimates_of(names, y, in_finals)
     assert recommend(fast, CATALOGUE, broken=["incumbent"]).source == "intel"
     assert recommend(fast, CATALOGUE, broken=["tf-default"]).source == "incumbent"
-    slow = standing_of(*finals_of(incumbent=-0.10, tf_default=0.0))
+    slow = estimates_of(*finals_of(incumbent=-0.10, tf_default=0.0))
     assert recommend(slow, CATALOGUE, broken=["tf-default"]).source == "incumbent"  # it is slower, and keeps them
     assert recommend(slow, CATALOGUE, broken=["tf-default", "incumbent"]).source == "tf-default"
 

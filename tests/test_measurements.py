@@ -44,9 +44,9 @@ def inputs(batch_size):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the small workload."""
-    made = tmp_path_factory.mktemp("measured")
-    (made / "product.py").write_text(PRODUCT)
-    return made
+    home = tmp_path_factory.mktemp("measured")
+    (home / "product.py").write_text(PRODUCT)
+    return home
 
 
 @pytest.fixture(scope="module")
@@ -74,19 +74,21 @@ def compare_equal(folder: Path, budget: str) -> dict[str, object]:
     """
     words = []
     while len(words) < 2:
-        made = run(folder, "compare", "./product.py", "--a", "tf-default", "--b", "tf-default", "--time-budget", budget)
-        words.append(made["verdict"])
-        if made["verdict"] in ("no difference", "undecided"):
-            return made
+        comparison = run(
+            folder, "compare", "./product.py", "--a", "tf-default", "--b", "tf-default", "--time-budget", budget
+        )
+        words.append(comparison["verdict"])
+        if comparison["verdict"] in ("no difference", "undecided"):
+            return comparison
     assert words[0] != words[1]
-    return made
+    return comparison
 
 
 def test_equal_settings_are_not_told_apart(folder: Path) -> None:
-    found = compare_equal(folder, "45s")
-    assert {"a", "b", "speedup", "low", "high", "verdict"} <= found.keys()
-    assert found["a"] == found["b"]
-    assert found["rounds"] >= 3  # fewer decide nothing
+    comparison = compare_equal(folder, "45s")
+    assert {"a", "b", "speedup", "low", "high", "verdict"} <= comparison.keys()
+    assert comparison["a"] == comparison["b"]
+    assert comparison["rounds"] >= 3  # fewer decide nothing
 
 
 def test_a_machine_that_others_keep_busy_is_told_of(folder: Path) -> None:
@@ -96,14 +98,14 @@ def test_a_machine_that_others_keep_busy_is_told_of(folder: Path) -> None:
     ]
     try:
         # From a process of its own, as those of the one that measures do not count as others.
-        found = compare_equal(folder, "20s")
+        comparison = compare_equal(folder, "20s")
     finally:
         for hog in hogs:
             hog.kill()
             hog.wait()
-    assert {"busy", "oversubscribed"} & {warning["code"] for warning in found["warnings"]}
-    if found["verdict"] == "undecided":
-        assert "other processes" in found["reason"]
+    assert {"busy", "oversubscribed"} & {warning["code"] for warning in comparison["warnings"]}
+    if comparison["verdict"] == "undecided":
+        assert "other processes" in comparison["reason"]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no use for a second thread")
@@ -118,9 +120,9 @@ def test_one_thread_loses_even_where_the_tuner_is_stopped_meanwhile(folder: Path
     process.send_signal(signal.SIGCONT)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    found = json.loads(out)
-    assert found["verdict"] == "worse"
-    assert found["high"] < 0.9
+    comparison = json.loads(out)
+    assert comparison["verdict"] == "worse"
+    assert comparison["high"] < 0.9
 
 
 @pytest.fixture(scope="module")
@@ -150,11 +152,11 @@ def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path, sear
     )
     assert compared["b"] == document["recommended"]["setting"]
     checked = tftune("check", "last", "--time-budget", "12s", "--json", cwd=folder)
-    found = json.loads(checked.stdout)
-    assert found["study"] == document["study"]
-    assert checked.returncode == (1 if found["helps"] is False else 0)
+    check = json.loads(checked.stdout)
+    assert check["study"] == document["study"]
+    assert checked.returncode == (1 if check["helps"] is False else 0)
     if document["recommended"]["source"] == "tf-default":
-        assert found["helps"] is None
+        assert check["helps"] is None
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no use for a second thread")
@@ -187,17 +189,17 @@ def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path, searche
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     record.put("finals", finals)
     done = tftune("check", record.name, "--time-budget", "90s", "--json", cwd=tmp_path)
-    found = json.loads(done.stdout)
-    assert done.returncode == 1, found
-    assert found["helps"] is False
+    check = json.loads(done.stdout)
+    assert done.returncode == 1, check
+    assert check["helps"] is False
 
 
 def test_noise_says_what_this_machine_can_find(folder: Path) -> None:
-    found = run(folder, "noise", "./product.py", "--time-budget", "20s")
-    assert len(found["pairs"]) >= 2
-    assert 0 < found["floor"] < found["detectable"]
-    assert found["conditions"]["n_cpus"] == len(os.sched_getaffinity(0))
-    assert found["conditions"]["foreign_cpus"] < found["conditions"]["n_cpus"]
+    ended = run(folder, "noise", "./product.py", "--time-budget", "20s")
+    assert len(ended["pairs"]) >= 2
+    assert 0 < ended["floor"] < ended["detectable"]
+    assert ended["conditions"]["n_cpus"] == len(os.sched_getaffinity(0))
+    assert ended["conditions"]["foreign_cpus"] < ended["conditions"]["n_cpus"]
 
 
 def test_a_process_tells_of_its_warm_up_and_its_memory(job: Job) -> None:

@@ -81,12 +81,12 @@ SHORT = ("--time-budget", "1s", "--trials", "1", "--json")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder with a model of each kind."""
-    made = tmp_path_factory.mktemp("models")
-    subprocess.run([sys.executable, "-c", MAKE], cwd=made, check=True, capture_output=True)
-    (made / "layers_of_mine.py").write_text(LAYERS)
-    (made / "mine.py").write_text(MINE)
-    (made / "bench.py").write_text(BENCH)
-    return made
+    home = tmp_path_factory.mktemp("models")
+    subprocess.run([sys.executable, "-c", MAKE], cwd=home, check=True, capture_output=True)
+    (home / "layers_of_mine.py").write_text(LAYERS)
+    (home / "mine.py").write_text(MINE)
+    (home / "bench.py").write_text(BENCH)
+    return home
 
 
 @pytest.mark.parametrize(

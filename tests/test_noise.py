@@ -44,53 +44,53 @@ def pairs(n: int, n_blocks: int, **noise: float) -> list[Pair]:
 
 
 def test_the_spreads_are_found_again() -> None:
-    found = estimate_noise(pairs(150, 6, noise=0.015, process_noise=0.01), Objective.THROUGHPUT, batch_size=8)
-    assert found.block_sd == pytest.approx(0.015, rel=0.06)
-    assert found.process_sd == pytest.approx(0.01, rel=0.15)
-    assert (found.n_pairs, found.n_blocks) == (150, 900)
+    noise = estimate_noise(pairs(150, 6, noise=0.015, process_noise=0.01), Objective.THROUGHPUT, batch_size=8)
+    assert noise.block_sd == pytest.approx(0.015, rel=0.06)
+    assert noise.process_sd == pytest.approx(0.01, rel=0.15)
+    assert (noise.n_pairs, noise.n_blocks) == (150, 900)
 
 
 def test_drift_is_in_the_slices_and_not_in_the_blocks() -> None:
-    made = pairs(20, 6, drift=0.1, drift_period_s=90.0)
-    found = estimate_noise(made, Objective.THROUGHPUT, batch_size=8)
-    assert found.drift == pytest.approx(0.1 / math.sqrt(2), rel=0.2)
-    assert slice_sd(made, Objective.THROUGHPUT, batch_size=8) > 2 * found.block_sd
+    drifting = pairs(20, 6, drift=0.1, drift_period_s=90.0)
+    noise = estimate_noise(drifting, Objective.THROUGHPUT, batch_size=8)
+    assert noise.drift == pytest.approx(0.1 / math.sqrt(2), rel=0.2)
+    assert slice_sd(drifting, Objective.THROUGHPUT, batch_size=8) > 2 * noise.block_sd
 
 
 def test_little_data_does_not_move_the_prior_far() -> None:
-    found = estimate_noise(pairs(1, 2), Objective.THROUGHPUT, batch_size=8)
-    assert found.block_sd == pytest.approx(PRIOR_BLOCK_SD * math.sqrt(4 / 5))
-    assert 0.0 < found.process_sd <= PRIOR_PROCESS_SD
+    noise = estimate_noise(pairs(1, 2), Objective.THROUGHPUT, batch_size=8)
+    assert noise.block_sd == pytest.approx(PRIOR_BLOCK_SD * math.sqrt(4 / 5))
+    assert 0.0 < noise.process_sd <= PRIOR_PROCESS_SD
     with pytest.raises(ValueError, match="no calibration pair"):
         estimate_noise([Pair()], Objective.THROUGHPUT, batch_size=8)
 
 
 def test_the_spread_of_processes_is_known_better_from_many_studies() -> None:
-    made = pairs(120, 2, noise=0.015, process_noise=0.05)
-    alone = [estimate_noise(made[i : i + 3], Objective.THROUGHPUT, batch_size=8) for i in range(0, 120, 3)]
-    found = process_sds([made[i : i + 3] for i in range(0, 120, 3)], Objective.THROUGHPUT)
+    measured = pairs(120, 2, noise=0.015, process_noise=0.05)
+    alone = [estimate_noise(measured[i : i + 3], Objective.THROUGHPUT, batch_size=8) for i in range(0, 120, 3)]
+    pooled_sds = process_sds([measured[i : i + 3] for i in range(0, 120, 3)], Objective.THROUGHPUT)
     assert min(each.process_sd for each in alone) < 0.015  # some look as if processes were alike
-    assert min(found) > 0.03
-    assert max(found) < 0.08
-    assert np.mean(found) == pytest.approx(0.05, rel=0.15)
+    assert min(pooled_sds) > 0.03
+    assert max(pooled_sds) < 0.08
+    assert np.mean(pooled_sds) == pytest.approx(0.05, rel=0.15)
 
 
 @pytest.mark.parametrize(("noise", "process_sd", "within"), [(0.08, 0.0, 0.02), (0.005, 0.01, 0.0015)])
 def test_the_noise_of_blocks_is_not_taken_for_the_spread_of_processes(
     noise: float, process_sd: float, within: float
 ) -> None:
-    """Far more and far less than the prior has it; of the first, 300 pairs tell no luck below 1.5 % from none."""
-    made = pairs(300, 2, noise=noise, process_noise=process_sd)
-    found = process_sds([made[i : i + 3] for i in range(0, 300, 3)], Objective.THROUGHPUT)
-    assert np.median(found) == pytest.approx(process_sd, abs=within)
+    """Far more and far less than the prior has it; of the first, 300 pairs cannot tell a small effect from none."""
+    measured = pairs(300, 2, noise=noise, process_noise=process_sd)
+    pooled_sds = process_sds([measured[i : i + 3] for i in range(0, 300, 3)], Objective.THROUGHPUT)
+    assert np.median(pooled_sds) == pytest.approx(process_sd, abs=within)
 
 
 def test_studies_with_one_block_a_pair_learn_what_blocks_scatter_by_from_others() -> None:
     many, few = pairs(90, 4, noise=0.04), pairs(90, 1, noise=0.04)
     groups = [each[i : i + 3] for each in (many, few) for i in range(0, 90, 3)]
-    found = process_sds([*groups, []], Objective.THROUGHPUT)
-    assert np.median(found[30:60]) < 0.01
-    assert found[60] < 0.01
+    sds = process_sds([*groups, []], Objective.THROUGHPUT)
+    assert np.median(sds[30:60]) < 0.01
+    assert sds[60] < 0.01
 
 
 def test_the_standard_error_of_finals_is_what_made_finals_scatter_by() -> None:
@@ -124,12 +124,12 @@ def test_noise_that_rests_on_little_says_so() -> None:
 
 def test_pairs_that_all_grow_slower_are_not_steady() -> None:
     def creeping(fall: float) -> list[Pair]:
-        made = []
+        measured = []
         for _ in range(3):
             launcher = ScriptedLauncher(rate=lambda _: 20.0 * math.exp(-fall * launcher.now()))  # noqa: B023
             a, b = launcher.launch(A, Deployment()), launcher.launch(A, Deployment())
-            made.append(measure_pair(a, b, PairPlan(max_blocks=4), enough=lambda _: False))
-        return made
+            measured.append(measure_pair(a, b, PairPlan(max_blocks=4), enough=lambda _: False))
+        return measured
 
     assert [w.code for w in evidence.pair_warnings(creeping(0.02))] == [Code.NOT_STEADY]
     assert evidence.pair_warnings(creeping(0.0)) == []

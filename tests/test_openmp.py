@@ -19,10 +19,10 @@ CPUS = tuple(sorted(os.sched_getaffinity(0)))
 @pytest.fixture
 def library() -> Path:
     """The package's libiomp5, which is there for x86-64 only."""
-    found = intel_openmp()
-    if found is None:
+    library_path = intel_openmp()
+    if library_path is None:
         pytest.skip("the intel-openmp package exists for x86-64 only")
-    return found
+    return library_path
 
 
 def test_nothing_is_bound_unless_asked_for(library: Path) -> None:
@@ -60,8 +60,8 @@ def test_what_the_library_refuses_is_caught(library: Path, machine: Machine, val
 
 
 def test_what_it_only_remarks_on_is_not(library: Path, machine: Machine) -> None:
-    found, bound = thread_binding("balanced", machine, n_threads=2)
-    assert found == library
+    library_path, bound = thread_binding("balanced", machine, n_threads=2)
+    assert library_path == library
     assert any("granularity" in line for line in bound.warnings)
 
 

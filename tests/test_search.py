@@ -133,7 +133,7 @@ def test_what_is_hinted_at_comes_right_after_the_baselines(tmp_path: Path, space
     sampler = LatticeSampler(space, seed=0, hints=[hint])
     storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
     assert storage is not None
-    record = create_or_continue(storage, "made", sampler, fresh=False)
+    record = create_or_continue(storage, "made", sampler, new=False)
     n = len(distinct(space.baselines.values()))
     Search(
         record=record,
@@ -158,7 +158,7 @@ def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -
     kept = 0
     for seed in range(5):
         launcher = ScriptedLauncher(rate=lambda _: 50.0, noise=0.02, process_noise=0.004, drift=0.1, seed=seed)
-        record, _ = run(space, launcher, folder=tmp_path, seed=seed, budget=Budget(trials=12), fresh=True)
+        record, _ = run(space, launcher, folder=tmp_path, seed=seed, budget=Budget(trials=12), new=True)
         advice = describe_study(record).recommended
         assert advice.reason == "keep tf-default: no setting was shown to be faster by more than the margin"
         kept += advice.source == "tf-default" and not advice.env and "tf-default" in advice.alike
@@ -168,11 +168,11 @@ def test_where_nothing_helps_the_default_is_kept(tmp_path: Path, space: Space) -
 def test_the_interval_of_a_trial_allows_for_the_luck_of_its_processes(tmp_path: Path, space: Space) -> None:
     record, _ = run(space, noisy(noise=0.01, process_noise=0.03), folder=tmp_path, budget=Budget(trials=6))
     document = describe_study(record)
-    luck = document.noise.process_sd
-    assert luck > 0.003
+    process_sd = document.noise.process_sd
+    assert process_sd > 0.003
     for row, trial in zip(document.history, record.trials(), strict=True):
         assert trial.estimate is not None
-        assert (row.low, row.high) == pytest.approx(trial.estimate.widened(math.sqrt(2) * luck).interval())
+        assert (row.low, row.high) == pytest.approx(trial.estimate.widened(math.sqrt(2) * process_sd).interval())
         alone = trial.estimate.interval()
         assert row.low < alone[0] and alone[1] < row.high
 
@@ -260,12 +260,12 @@ def test_the_same_study_continues_and_fresh_begins_another(tmp_path: Path, space
     assert len(again.trials()) == 12
     assert len(log.trials) == 4
     assert not {t.setting for t in log.trials} & {t.setting for t in again.trials()[: len(numbers)]}
-    other, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=8), fresh=True)
+    other, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=8), new=True)
     assert other.name == f"{first.name}.2"
 
 
 def test_equal_seeds_give_equal_searches(tmp_path: Path, space: Space) -> None:
-    runs = [run(space, noisy(), folder=tmp_path, budget=Budget(trials=12), fresh=True)[1] for _ in range(2)]
+    runs = [run(space, noisy(), folder=tmp_path, budget=Budget(trials=12), new=True)[1] for _ in range(2)]
     assert [t.setting for t in runs[0].trials] == [t.setting for t in runs[1].trials]
 
 
@@ -517,8 +517,8 @@ def test_reading_verbs_write_nothing_into_anything(tmp_path: Path) -> None:
 
 def test_finding_studies(tmp_path: Path, space: Space) -> None:
     assert open_storage(f"sqlite:///{tmp_path}/t.db", create=False) is None
-    for fresh in (False, True):
-        record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), fresh=fresh)
+    for new in (False, True):
+        record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=5), new=new)
     storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=False)
     assert storage is not None
     assert find(storage, "made").name == "made"
@@ -535,7 +535,7 @@ def test_finding_studies(tmp_path: Path, space: Space) -> None:
 def test_a_study_without_a_number_says_so(tmp_path: Path, space: Space) -> None:
     storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
     assert storage is not None
-    record = create_or_continue(storage, "made", LatticeSampler(space, seed=0), fresh=False)
+    record = create_or_continue(storage, "made", LatticeSampler(space, seed=0), new=False)
     with pytest.raises(BadInputError, match="does not say what it is of"):
         describe_study(record)
     record.put("described", to_builtins(subject(space)))
@@ -544,18 +544,18 @@ def test_a_study_without_a_number_says_so(tmp_path: Path, space: Space) -> None:
     assert document.verdicts is None
     with pytest.raises(TunerError):
         record.put("schema", 99)
-        create_or_continue(storage, "made", LatticeSampler(space, seed=0), fresh=False)
+        create_or_continue(storage, "made", LatticeSampler(space, seed=0), new=False)
 
 
 def test_an_imported_study_is_not_gone_on_with(tmp_path: Path, space: Space) -> None:
     storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
     assert storage is not None
 
-    def name(*, fresh: bool = False) -> str:
-        return create_or_continue(storage, "made", LatticeSampler(space, seed=0), fresh=fresh).name
+    def name(*, new: bool = False) -> str:
+        return create_or_continue(storage, "made", LatticeSampler(space, seed=0), new=new).name
 
     optuna.create_study(study_name="made", storage=storage).set_user_attr("imported", "elsewhere")
     assert name() == name() == "made.2"
     optuna.create_study(study_name="made.3", storage=storage).set_user_attr("imported", "elsewhere")
     assert name() == "made.2"
-    assert name(fresh=True) == name() == "made.4"
+    assert name(new=True) == name() == "made.4"

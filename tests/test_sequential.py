@@ -69,14 +69,14 @@ def test_the_last_look_spends_all_that_is_left() -> None:
 def test_looking_after_each_round_is_not_wrong_more_often() -> None:
     """Students' intervals of normal data, looked at after 3 to 10 rounds, leave out the truth in 5 % at most.
 
-    At the error that contests of two contenders spend; at 5 % it would be nearly 6.
+    At the error that finals of two contenders spend; at 5 % it would be nearly 6.
     """
     rng, n, wrong, naive = np.random.default_rng(2), 3000, 0, 0
     looks = AlphaSpending(first_look=3, planned_looks=10, alpha=0.042)
     levels = {k: looks.level(k) for k in range(3, 11)}
     for x in rng.standard_normal((n, 10)):
-        found = [estimate(x[:k]) for k in range(3, 11)]
-        wrong += any(not low <= 1 <= high for low, high in (f.interval(levels[f.n]) for f in found))
-        naive += any(not low <= 1 <= high for low, high in (f.interval() for f in found))
+        estimates = [estimate(x[:k]) for k in range(3, 11)]
+        wrong += any(not low <= 1 <= high for low, high in (f.interval(levels[f.n]) for f in estimates))
+        naive += any(not low <= 1 <= high for low, high in (f.interval() for f in estimates))
     assert wrong / n <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / n)
     assert naive / n > 0.10

@@ -82,9 +82,9 @@ def test_an_imprecise_session_counts_for_little() -> None:
     ],
 )
 def test_sessions_that_disagree_have_no_verdict(ratios: tuple[float, ...], word: VerdictCode, disagree: bool) -> None:
-    found = pooled_verdict([session(ratio) for ratio in ratios])
-    assert (found.verdict.code, found.sessions_disagree, found.n) == (word, disagree, len(ratios))
-    assert pooled_result(found).sessions == len(ratios)
+    pooled = pooled_verdict([session(ratio) for ratio in ratios])
+    assert (pooled.verdict.code, pooled.sessions_disagree, pooled.n) == (word, disagree, len(ratios))
+    assert pooled_result(pooled).sessions == len(ratios)
 
 
 def test_two_rounds_that_agree_by_luck_are_no_precise_session() -> None:
@@ -288,11 +288,11 @@ def held(
 ) -> tuple[SessionsResult, list[str]]:
     """Return what comes of sessions of which the checks end so, and in which order things happened."""
     happened: list[str] = []
-    left = list(outcomes)
+    remaining = list(outcomes)
 
     def check(*_: object) -> None:
         happened.append("check")
-        outcome = left.pop(0)
+        outcome = remaining.pop(0)
         if outcome is not None:
             raise outcome
 
@@ -300,29 +300,29 @@ def held(
     monkeypatch.setattr("tuner.job.sessions.check_again", check)
     sessions = SessionPlan(n=1 + len(outcomes), every_s=0.0)
     request = SearchRequest(workload=WorkloadSpec.of_name("resnet50"))
-    made = run_sessions(
+    sessions_run = run_sessions(
         request, sessions, SearchShown(Console(file=StringIO())), after_first=lambda _: happened.append("told")
     )
-    return made, happened
+    return sessions_run, happened
 
 
 def test_what_the_search_found_is_told_before_the_other_sessions(
     study: tuple[Record, Setting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, happened = held(monkeypatch, study[0], None, None)
+    sessions_run, happened = held(monkeypatch, study[0], None, None)
     assert happened == ["told", "check", "check"]
-    assert not made.failed
+    assert not sessions_run.failed
 
 
 def test_a_session_that_fails_does_not_end_the_others(
     study: tuple[Record, Setting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, happened = held(monkeypatch, study[0], TunerError("[/it] crashed", ""), None)
-    assert (made.failed, made.interrupted, happened) == (True, False, ["told", "check", "check"])
-    made, happened = held(monkeypatch, study[0], BadInputError("another machine", ""), None)
-    assert (made.failed, happened) == (True, ["told", "check"])
-    made, happened = held(monkeypatch, study[0], KeyboardInterrupt(), None)  # type: ignore[arg-type]
-    assert (made.interrupted, happened) == (True, ["told", "check"])
+    sessions_run, happened = held(monkeypatch, study[0], TunerError("[/it] crashed", ""), None)
+    assert (sessions_run.failed, sessions_run.interrupted, happened) == (True, False, ["told", "check", "check"])
+    sessions_run, happened = held(monkeypatch, study[0], BadInputError("another machine", ""), None)
+    assert (sessions_run.failed, happened) == (True, ["told", "check"])
+    sessions_run, happened = held(monkeypatch, study[0], KeyboardInterrupt(), None)  # type: ignore[arg-type]
+    assert (sessions_run.interrupted, happened) == (True, ["told", "check"])
 
 
 def test_nobody_waits_for_a_session_with_nothing_to_measure(

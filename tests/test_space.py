@@ -291,15 +291,15 @@ def test_a_constraint_speaks_of_what_a_knob_is_by_default(machine: Machine, stoc
 
 
 def test_a_space_that_does_not_ask_about_onednn_says_so_where_it_is_off(stock: Build, space: Space) -> None:
-    asked = structs.replace(subject(space), runtime=stock.to_dict())
-    off = structs.replace(asked, runtime=without_onednn(stock))
+    on = structs.replace(subject(space), runtime=stock.to_dict())
+    off = structs.replace(on, runtime=without_onednn(stock))
     assert "onednn" not in off.knobs
     assert [str(line) for line in terminal.space_notes(off)] == [
         "oneDNN is off by default on this CPU, and this search space does not tune it (--space threads does)"
     ]
     knob = KnobFacts(active=True, values=(0, 1), variable="TF_ENABLE_ONEDNN_OPTS", meaning="oneDNN")
     assert not terminal.space_notes(structs.replace(off, knobs=off.knobs | {"onednn": knob}))
-    assert not terminal.space_notes(asked)
+    assert not terminal.space_notes(on)
 
 
 def test_why_onednn_is_off_is_a_code_and_of_earlier_studies_its_words(stock: Build) -> None:

@@ -18,11 +18,11 @@ SAMPLES = st.lists(st.floats(-1, 1), min_size=3, max_size=20).filter(lambda x: n
 
 @given(SAMPLES)
 def test_estimate_is_students(x: list[float]) -> None:
-    found = estimate(x)
+    mean = estimate(x)
     low, high = stats.t.interval(0.95, len(x) - 1, loc=np.mean(x), scale=stats.sem(x))
-    assert found.mean == pytest.approx(np.mean(x))
-    assert found.se == pytest.approx(stats.sem(x))
-    assert found.interval() == pytest.approx((math.exp(low), math.exp(high)))
+    assert mean.mean == pytest.approx(np.mean(x))
+    assert mean.se == pytest.approx(stats.sem(x))
+    assert mean.interval() == pytest.approx((math.exp(low), math.exp(high)))
 
 
 def test_one_value_has_no_interval() -> None:
@@ -33,9 +33,9 @@ def test_one_value_has_no_interval() -> None:
 
 @given(SAMPLES, SAMPLES)
 def test_unpaired_is_welchs(a: list[float], b: list[float]) -> None:
-    found, oracle = unpaired(a, b), stats.ttest_ind(b, a, equal_var=False)
-    assert found.mean / found.se == pytest.approx(oracle.statistic)
-    assert found.df == pytest.approx(oracle.df)
+    difference, oracle = unpaired(a, b), stats.ttest_ind(b, a, equal_var=False)
+    assert difference.mean / difference.se == pytest.approx(oracle.statistic)
+    assert difference.df == pytest.approx(oracle.df)
 
 
 @given(SAMPLES, SAMPLES)
@@ -49,19 +49,19 @@ def test_moderation_without_a_prior_is_the_textbook(x: list[float]) -> None:
 
 
 def test_moderation_keeps_two_values_from_being_sure() -> None:
-    found = moderated_estimate([0.1, 0.1], prior_sd=0.02, prior_df=4)
-    assert found.se == pytest.approx(math.sqrt(4 * 0.02**2 / 5 / 2))
-    assert found.df == 5
+    mean = moderated_estimate([0.1, 0.1], prior_sd=0.02, prior_df=4)
+    assert mean.se == pytest.approx(math.sqrt(4 * 0.02**2 / 5 / 2))
+    assert mean.df == 5
 
 
 def test_what_blocks_do_not_show_has_to_be_added_for_an_interval_to_cover() -> None:
-    rng, sd, luck = np.random.default_rng(3), 0.02, 0.02
+    rng, sd, process_sd = np.random.default_rng(3), 0.02, 0.02
     covered = np.zeros(2)
     for _ in range(2000):
-        apart = luck * (rng.normal() - rng.normal())
-        found = moderated_estimate(rng.normal(apart, sd, 4), prior_sd=sd, prior_df=4)
-        for i, told in enumerate((found, found.widened(math.sqrt(2) * luck))):
-            low, high = told.interval()
+        apart = process_sd * (rng.normal() - rng.normal())
+        mean = moderated_estimate(rng.normal(apart, sd, 4), prior_sd=sd, prior_df=4)
+        for i, estimate_ in enumerate((mean, mean.widened(math.sqrt(2) * process_sd))):
+            low, high = estimate_.interval()
             covered[i] += low <= 1 <= high
     assert covered[0] / 2000 < 0.75
     assert 0.94 <= covered[1] / 2000 <= 0.99
@@ -76,9 +76,9 @@ def test_pooling_weighs_by_degrees_of_freedom() -> None:
 @given(SAMPLES, st.integers(0, 2**31))
 def test_a_comparison_is_the_paired_t_test(x: list[float], seed: int) -> None:
     y = np.column_stack([x, np.asarray(x) + np.random.default_rng(seed).normal(0, 0.1, len(x))])
-    found, oracle = paired(y, 0, 1), stats.ttest_rel(y[:, 1], y[:, 0])
-    assert found.mean / found.se == pytest.approx(oracle.statistic, rel=1e-6)
-    assert found.df == oracle.df
+    difference, oracle = paired(y, 0, 1), stats.ttest_rel(y[:, 1], y[:, 0])
+    assert difference.mean / difference.se == pytest.approx(oracle.statistic, rel=1e-6)
+    assert difference.df == oracle.df
 
 
 def test_rounds_in_which_one_did_not_run_tell_nothing_of_the_two() -> None:

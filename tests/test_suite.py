@@ -157,35 +157,35 @@ def planned(tmp_path: Path, stock: Build, monkeypatch: pytest.MonkeyPatch) -> An
 
 
 def test_workloads_vary_fastest(planned: Any) -> None:
-    made = planned(workloads="lenet5,mlp", modes="inference,training", cpus="1")
-    assert [case.title for case in made.cases] == [
+    plan = planned(workloads="lenet5,mlp", modes="inference,training", cpus="1")
+    assert [case.title for case in plan.cases] == [
         "lenet5 inference",
         "mlp inference",
         "lenet5 training",
         "mlp training",
     ]
-    assert {str(case.shape) for case in made.cases} == {"1 CPU"}
+    assert {str(case.shape) for case in plan.cases} == {"1 CPU"}
 
 
 def test_all_workloads_in_the_modes_that_they_have(planned: Any) -> None:
-    made = planned(modes="inference,training")
-    assert len(made.cases) == 35
-    assert made.unavailable == ["matmul has no mode 'training'"]
-    assert made.missing == list(range(35))
+    plan = planned(modes="inference,training")
+    assert len(plan.cases) == 35
+    assert plan.unavailable == ["matmul has no mode 'training'"]
+    assert plan.missing == list(range(35))
 
 
 def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path, space: Space) -> None:
-    made = planned(workloads="lenet5,mlp")
+    plan = planned(workloads="lenet5,mlp")
     storage = open_storage(f"sqlite:///{tmp_path}/s.db", create=True)
     assert storage is not None
-    case = made.cases[1]
+    case = plan.cases[1]
     import optuna
 
     study = optuna.create_study(study_name="known", storage=storage)
-    known = structs.replace(
+    subject_here = structs.replace(
         subject(space), machine=detect(), workload=workload_facts(case.workload), runtime=case.build.to_dict()
     )
-    described = to_builtins(structs.replace(known, space_digest=UNSET, environment=UNSET))
+    described = to_builtins(structs.replace(subject_here, space_digest=UNSET, environment=UNSET))
     for key, value in {"schema": SCHEMA, "described": described, "seed": 0, "created": "2026"}.items():
         study.set_user_attr(key, value)
     assert planned(workloads="lenet5,mlp").missing == [0, 1]
@@ -247,10 +247,10 @@ def test_what_fails_is_kept_and_the_others_go_on(planned: Any, monkeypatch: pyte
         monkeypatch,
         "import sys; sys.exit('tftune: too bad')",
     )
-    told: list[int] = []
-    done = suite.run(planned(workloads="lenet5,mlp"), on_start=lambda n, _: told.append(n), on_end=lambda *_: None)
+    started: list[int] = []
+    done = suite.run(planned(workloads="lenet5,mlp"), on_start=lambda n, _: started.append(n), on_end=lambda *_: None)
     assert [each.failure for each in done] == ["too bad", "too bad"]
-    assert told == [0, 1]
+    assert started == [0, 1]
 
 
 def test_a_search_that_was_killed_says_so(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,11 +272,11 @@ def test_what_is_done_comes_back_as_a_study_and_with_a_time(
     study, file = describe_study(record), tmp_path / "study.json"
     file.write_bytes(msgspec.json.encode(study))
     _scripted(monkeypatch, f"print(open({str(file)!r}).read())")
-    left: list[float] = []
-    done = suite.run(planned(workloads="lenet5,mlp"), on_start=lambda _, s: left.append(s), on_end=lambda *_: None)
+    budgets_s: list[float] = []
+    done = suite.run(planned(workloads="lenet5,mlp"), on_start=lambda _, s: budgets_s.append(s), on_end=lambda *_: None)
     assert [each.study for each in done] == [study] * 2
-    assert left[0] == 600  # two of five minutes
-    assert left[1] < 60  # one, as long as the first took
+    assert budgets_s[0] == 600  # two of five minutes
+    assert budgets_s[1] < 60  # one, as long as the first took
 
 
 def test_no_search_begins_after_its_time(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:

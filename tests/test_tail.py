@@ -26,8 +26,8 @@ def test_how_many_samples_a_quantile_needs(p: float, n: int) -> None:
 
 def test_quantiles_are_shown_from_then_on() -> None:
     steps = np.random.default_rng(0).gamma(4.0, 0.01, 700)
-    found = quantiles(steps)
-    assert found["p99"] == pytest.approx(np.percentile(steps, 99))
+    percentiles = quantiles(steps)
+    assert percentiles["p99"] == pytest.approx(np.percentile(steps, 99))
     assert quantiles(steps[:661])["p99"] is None
     assert quantiles(steps[:64])["p90"] == pytest.approx(np.percentile(steps[:64], 90))
     assert quantiles(steps[:63]) == {"p50": pytest.approx(np.median(steps[:63])), "p90": None, "p99": None}

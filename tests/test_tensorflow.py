@@ -17,9 +17,8 @@ import psutil
 import pytest
 
 from tests.conftest import setting
-from tests.frameworks import cached_folder, deployed, export
+from tests.frameworks import cached_folder, deployed, export, target_of
 from tests.processes import gone, wait_until
-from tuner.devices.cpu import DEVICE
 from tuner.errors import TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.build import describe, read_onednn
@@ -29,9 +28,8 @@ from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.space.setting import Setting
 from tuner.stats.estimate import estimate
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.launcher import Target
 from tuner.trial.outcome import Status, TrialFailure
-from tuner.workload.workload import Workload, load
+from tuner.workload.workload import load
 
 pytestmark = pytest.mark.tensorflow
 
@@ -50,19 +48,7 @@ def resnet_launcher(python: Path, clean_env: dict[str, str], runtime: Build) -> 
     """A launcher of the shipped workload, exported for real."""
     workload = load("resnet50")
     folder = export(workload, runtime, python=python, env=clean_env)
-    return FreshLauncher(target=target(workload, folder, python, clean_env))
-
-
-def target(workload: Workload, folder: Path, python: Path, env: dict[str, str], deadline_s: float = 120.0) -> Target:
-    return Target(
-        python=python,
-        framework=FRAMEWORK.child,
-        device=DEVICE.child,
-        base_env=env,
-        workload=workload,
-        folder=folder,
-        deadline_s=deadline_s,
-    )
+    return FreshLauncher(target=target_of(workload, folder, python=python, env=clean_env))
 
 
 def test_the_probe_asks_onednn_itself(runtime: Build, python: Path, clean_env: dict[str, str]) -> None:
@@ -177,7 +163,7 @@ def test_odd_but_good_workloads_run(tmp_path: Path, python: Path, clean_env: dic
     folder = export(workload, runtime, python=python, env=clean_env)
     (folder / "saved_model.pb").unlink()
     assert export(workload, runtime, python=python, env=clean_env) == folder
-    process = FreshLauncher(target=target(workload, folder, python, clean_env)).launch(
+    process = FreshLauncher(target=target_of(workload, folder, python=python, env=clean_env)).launch(
         ALL_THREADS, deployed(ALL_THREADS)
     )
     process.ready()
@@ -193,7 +179,7 @@ def test_nan_in_a_narrow_type_is_seen(tmp_path: Path, python: Path, clean_env: d
     )
     workload = load(str(path))
     folder = export(workload, runtime, python=python, env=clean_env)
-    process = FreshLauncher(target=target(workload, folder, python, clean_env)).launch(
+    process = FreshLauncher(target=target_of(workload, folder, python=python, env=clean_env)).launch(
         ALL_THREADS, deployed(ALL_THREADS)
     )
     with pytest.raises(TrialFailure) as caught:
@@ -287,7 +273,7 @@ def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) 
 
 
 def as_measured(history: Sequence[dict]) -> list[dict]:
-    """Return trials without their intervals, which allow for what is known by now of the luck of processes."""
+    """Return trials without their intervals, which allow for what is known by now of the variance between processes."""
     return [{key: value for key, value in row.items() if key not in ("low", "high")} for row in history]
 
 
@@ -400,13 +386,13 @@ def test_kill_9_in_the_probe_leaves_no_process(tmp_path: Path) -> None:
     process = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"TFTUNE_CACHE": str(cache)})
 
     def probing() -> list[int]:
-        found = []
+        pids = []
         for child in psutil.Process(process.pid).children(recursive=True):
             with contextlib.suppress(
                 psutil.NoSuchProcess
             ):  # it ended meanwhile: the interpreter asked before the probe
-                found += [child.pid] if any(word == "probe" for word in child.cmdline()) else []
-        return found
+                pids += [child.pid] if any(word == "probe" for word in child.cmdline()) else []
+        return pids
 
     assert wait_until(lambda: bool(probing()), 20.0)
     time.sleep(0.5)

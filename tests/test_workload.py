@@ -36,9 +36,9 @@ LITERATURE = [
 
 
 def test_the_shipped_workload() -> None:
-    found = load("resnet50")
-    assert (found.name, found.mode, found.item, found.batch_size) == ("resnet50", "inference", "image", 8)
-    assert found.description.startswith("ResNet-50")
+    workload = load("resnet50")
+    assert (workload.name, workload.mode, workload.item, workload.batch_size) == ("resnet50", "inference", "image", 8)
+    assert workload.description.startswith("ResNet-50")
 
 
 def test_the_models_of_the_literature_are_there() -> None:
@@ -55,9 +55,9 @@ def test_parameters_have_the_type_of_their_defaults(tmp_path: Path) -> None:
         "PARAMS = {'n': 1, 'rate': 0.5, 'kind': 'a', 'wide': False}\n"
         "def build(n, rate, *, kind='b'): pass\ndef inputs(batch_size, **params): pass\n"
     )
-    found = find(WorkloadSpec(words=(str(path),), params=("n=3", "rate=2", "kind=7", "wide=True")))
-    assert found.params == {"n": 3, "rate": 2.0, "kind": "7", "wide": True}
-    assert found.fingerprint != load(str(path)).fingerprint
+    workload = find(WorkloadSpec(words=(str(path),), params=("n=3", "rate=2", "kind=7", "wide=True")))
+    assert workload.params == {"n": 3, "rate": 2.0, "kind": "7", "wide": True}
+    assert workload.fingerprint != load(str(path)).fingerprint
     for text in ("wide=yes", "n=1.5", "rate=x"):
         with pytest.raises(BadInputError, match="expected"):
             find(WorkloadSpec(words=(str(path),), params=(text,)))
@@ -72,24 +72,24 @@ def test_execution_is_another_way_to_run_the_same_workload() -> None:
 def test_a_model_that_keras_saved(tmp_path: Path) -> None:
     path = tmp_path / "mine.keras"
     path.write_bytes(b"1")
-    asked = WorkloadSpec(words=(str(path),), input_shapes=("x=224,224,3", "y="), input_ranges=("ids=30522", "z=-1:1"))
-    found = find(asked, FRAMEWORK.suffixes)
-    assert (found.kind, found.name, found.batch_size) == ("keras", "mine", 1)
-    assert found.shapes == {"x": [224, 224, 3], "y": []}
-    assert found.ranges == {"ids": [0, 30522], "z": [-1, 1]}
+    spec = WorkloadSpec(words=(str(path),), input_shapes=("x=224,224,3", "y="), input_ranges=("ids=30522", "z=-1:1"))
+    workload = find(spec, FRAMEWORK.suffixes)
+    assert (workload.kind, workload.name, workload.batch_size) == ("keras", "mine", 1)
+    assert workload.shapes == {"x": [224, 224, 3], "y": []}
+    assert workload.ranges == {"ids": [0, 30522], "z": [-1, 1]}
     path.write_bytes(b"2")
-    assert find(asked, FRAMEWORK.suffixes).fingerprint != found.fingerprint
+    assert find(spec, FRAMEWORK.suffixes).fingerprint != workload.fingerprint
 
 
 def test_a_folder_that_tensorflow_saved(tmp_path: Path) -> None:
     (tmp_path / "1/variables").mkdir(parents=True)
     (tmp_path / "1/saved_model.pb").write_bytes(b"1")
     (tmp_path / "1/variables/variables.index").write_bytes(b"1")
-    asked = WorkloadSpec(words=(str(tmp_path / "1"),), name="mine", signature="serve")
-    found = find(asked, FRAMEWORK.suffixes)
-    assert (found.kind, found.name, found.signature) == (Kind.SAVED_MODEL, "mine", "serve")
+    spec = WorkloadSpec(words=(str(tmp_path / "1"),), name="mine", signature="serve")
+    workload = find(spec, FRAMEWORK.suffixes)
+    assert (workload.kind, workload.name, workload.signature) == (Kind.SAVED_MODEL, "mine", "serve")
     (tmp_path / "1/variables/variables.index").write_bytes(b"2")
-    assert find(asked, FRAMEWORK.suffixes).fingerprint != found.fingerprint
+    assert find(spec, FRAMEWORK.suffixes).fingerprint != workload.fingerprint
 
 
 def test_a_shipped_name_wins_over_a_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,15 +130,15 @@ def test_the_example_of_the_readme_is_a_workload(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "README.md").read_text()
     path = tmp_path / "mine.py"
     path.write_text(text.partition("```python\n")[2].partition("```")[0])
-    found = find(WorkloadSpec(words=(str(path),), mode="training", params=("width=512",)))
-    assert (found.batch_size, found.params) == (32, {"width": 512})
+    workload = find(WorkloadSpec(words=(str(path),), mode="training", params=("width=512",)))
+    assert (workload.batch_size, workload.params) == (32, {"width": 512})
 
 
 def test_a_user_file_is_read_and_not_run(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(f'"""My model.\n\nMore."""\nraise SystemExit\nBATCH_SIZE: int = 4\n{BODY}')
-    found = load(str(path))
-    assert (found.name, found.description, found.batch_size, found.item) == ("mine", "My model.", 4, "item")
+    workload = load(str(path))
+    assert (workload.name, workload.description, workload.batch_size, workload.item) == ("mine", "My model.", 4, "item")
 
 
 def test_the_fingerprint_follows_the_file(tmp_path: Path) -> None:
@@ -172,11 +172,11 @@ def test_relative_imports_are_followed_from_where_they_stand(tmp_path: Path) -> 
     (tmp_path / "net/layers.py").write_text("x = 1\n")
     (tmp_path / "net/parts/__init__.py").write_text("from ..deep import y\n")
     (tmp_path / "net/deep.py").write_text("y = 1\n")
-    seen = {load(str(path)).fingerprint}
+    fingerprints = {load(str(path)).fingerprint}
     for name in ("layers.py", "deep.py"):
         (tmp_path / "net" / name).write_text("y = 2\n")
-        seen.add(load(str(path)).fingerprint)
-    assert len(seen) == 3
+        fingerprints.add(load(str(path)).fingerprint)
+    assert len(fingerprints) == 3
 
 
 def test_a_loss_may_be_a_function(tmp_path: Path) -> None:

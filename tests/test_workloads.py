@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import setting
-from tests.frameworks import deployed, export
-from tuner.devices.cpu import DEVICE
+from tests.frameworks import deployed, export, target_of
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.model.graph import Features, features, read
 from tuner.trial.exporting import GRAPH
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.launcher import Target
 from tuner.trial.outcome import ReadyReport, Slice
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload, catalogue, find
@@ -34,7 +32,7 @@ G, M = 1e9, 1e6
 class Ran:
     """What came of a workload in a mode: its export's features, and two slices of a process."""
 
-    found: Features
+    features: Features
     facts: ReadyReport
     slices: list[Slice]
 
@@ -48,20 +46,12 @@ def runtime(python: Path, clean_env: dict[str, str]) -> Build:
 def run(workload: Workload, runtime: Build, python: Path, env: dict[str, str]) -> Ran:
     """Export a workload, and run a process of it."""
     folder = export(workload, runtime, python=python, env=env)
-    found = features(read(folder / GRAPH))
-    target = Target(
-        python=python,
-        framework=FRAMEWORK.child,
-        device=DEVICE.child,
-        base_env=env,
-        workload=workload,
-        folder=folder,
-        deadline_s=300.0,
-    )
+    graph_features = features(read(folder / GRAPH))
+    target = target_of(workload, folder, python=python, env=env, deadline_s=300.0)
     process = FreshLauncher(target=target).launch(SMALL, deployed(SMALL))
     try:
         facts = process.ready()
-        return Ran(found=found, facts=facts, slices=[process.slice(0.01) for _ in range(2)])
+        return Ran(features=graph_features, facts=facts, slices=[process.slice(0.01) for _ in range(2)])
     finally:
         process.close()
 
@@ -72,9 +62,9 @@ def runs(runtime: Build, python: Path, clean_env: dict[str, str]) -> Iterator[Ma
 
     They are found before, as `ast.parse` of CPython 3.11 is not safe in several threads (python/cpython#106905).
     """
-    found = {(name, mode): find(WorkloadSpec.of_name(name, mode=mode)) for name, mode in CASES}
+    workloads = {(name, mode): find(WorkloadSpec.of_name(name, mode=mode)) for name, mode in CASES}
     with ThreadPoolExecutor(2) as pool:
-        yield {case: pool.submit(run, workload, runtime, python, clean_env) for case, workload in found.items()}
+        yield {case: pool.submit(run, workload, runtime, python, clean_env) for case, workload in workloads.items()}
         pool.shutdown(cancel_futures=True)
 
 
@@ -87,9 +77,9 @@ def test_every_workload_takes_steps_in_every_mode(
     assert sum(s.n_steps for s in ran.slices) >= 2
     # A first step that takes as long as a whole warm-up is the only one before the slices: there is nothing to compare.
     assert ran.facts.sample is not None or ran.facts.settled is None
-    assert ran.found.known
-    assert ran.found.parameters > 0
-    assert ran.found.heavy_operators >= ran.found.layers >= 1
+    assert ran.features.known
+    assert ran.features.parameters > 0
+    assert ran.features.heavy_operators >= ran.features.layers >= 1
 
 
 # Multiply-adds count as two. ResNet-50's 3.8 and VGG19's 19.6 billion multiply-adds are those of He et al. (CVPR 2016),
@@ -124,44 +114,44 @@ PUBLISHED_PARAMETERS = {
 def test_operations_are_those_that_were_published(
     runs: Mapping[tuple[str, str], Future[Ran]], name: str, flops: float
 ) -> None:
-    assert runs[name, "inference"].result().found.flops == pytest.approx(flops, rel=0.05)
+    assert runs[name, "inference"].result().features.flops == pytest.approx(flops, rel=0.05)
 
 
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED_PARAMETERS.items())
 def test_sizes_are_those_that_were_published(
     runs: Mapping[tuple[str, str], Future[Ran]], name: str, parameters: float
 ) -> None:
-    assert runs[name, "inference"].result().found.parameters == pytest.approx(parameters, rel=0.03)
+    assert runs[name, "inference"].result().features.parameters == pytest.approx(parameters, rel=0.03)
 
 
 def test_a_training_step_costs_three_times_the_inference(runs: Mapping[tuple[str, str], Future[Ran]]) -> None:
     """Forward, and two products of the same size backward for each of them."""
     for name in ("resnet50", "bert-base", "lstm", "inceptionv3"):
-        once, thrice = (runs[name, mode].result().found for mode in ("inference", "training"))
+        once, thrice = (runs[name, mode].result().features for mode in ("inference", "training"))
         assert thrice.flops == pytest.approx(3 * once.flops, rel=0.1)
         assert (thrice.heavy_operators, thrice.layers) == (once.heavy_operators, once.layers)
 
 
 def test_the_widths_are_those_of_the_paper(runs: Mapping[tuple[str, str], Future[Ran]]) -> None:
     """Wang et al. (2021) call ResNet-50 a chain, width 1, and Inception-v3 two operators wide."""
-    resnet, inception = (runs[name, "inference"].result().found for name in ("resnet50", "inceptionv3"))
+    resnet, inception = (runs[name, "inference"].result().features for name in ("resnet50", "inceptionv3"))
     # 49 convolutions and a dense layer on the longest path; 4 projections beside it.
     assert (resnet.heavy_operators, resnet.layers, math.floor(resnet.width)) == (54, 50, 1)
     assert resnet.operators["Conv2D"] == 53
     # 94 convolutions and a dense layer, as in the paper's figure of the network.
     assert (inception.heavy_operators, round(inception.width)) == (95, 2)
-    assert runs["densenet201", "inference"].result().found.width == 1.0
+    assert runs["densenet201", "inference"].result().features.width == 1.0
     # 26 columns, each looked up for the wide and for the deep part at once.
-    assert runs["wide-deep", "inference"].result().found.width > 10
+    assert runs["wide-deep", "inference"].result().features.width > 10
 
 
 def test_a_parameter_changes_what_is_computed(
     runs: Mapping[tuple[str, str], Future[Ran]], runtime: Build, python: Path, clean_env: dict[str, str]
 ) -> None:
     short = run(find(WorkloadSpec(words=("bert-tiny",), params=("seq_len=64",))), runtime, python, clean_env)
-    whole = runs["bert-tiny", "inference"].result().found
-    assert short.found.parameters == whole.parameters
-    assert 0.45 < short.found.flops / whole.flops < 0.5
+    whole = runs["bert-tiny", "inference"].result().features
+    assert short.features.parameters == whole.parameters
+    assert 0.45 < short.features.flops / whole.flops < 0.5
 
 
 @pytest.mark.parametrize(("name", "mode"), [("lenet5", "inference"), ("lenet5", "training"), ("mlp", "training")])

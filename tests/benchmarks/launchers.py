@@ -85,12 +85,12 @@ def same() -> Iterator[Figure]:
     for build, python in BUILDS.items():
         job, target = job_on(python)
         for name, setting in _settings(job).items():
-            found, n = _fork_against_fresh(target, setting, job.space.deployment(setting))
-            low, high = found.interval()
-            print(f"fork/fresh {build} {name}: {found.ratio:.4f} [{low:.4f}, {high:.4f}]", file=sys.stderr, flush=True)
+            ratio, n = _fork_against_fresh(target, setting, job.space.deployment(setting))
+            low, high = ratio.interval()
+            print(f"fork/fresh {build} {name}: {ratio.ratio:.4f} [{low:.4f}, {high:.4f}]", file=sys.stderr, flush=True)
             yield Figure(
                 f"fork against fresh, {build} build, {name}, {n} couples of processes: ratio [95 %]",
-                f"{found.ratio:.4f} [{low:.4f}, {high:.4f}]",
+                f"{ratio.ratio:.4f} [{low:.4f}, {high:.4f}]",
                 "1 inside, at most 3 % wide",
                 low <= 1 <= high and high - low <= WIDTH,
             )

@@ -46,10 +46,12 @@ def record(name: str, minutes: float) -> None:
             while time.monotonic() - session_began < SESSION_S:
                 for turn in turns:
                     live[turn].resume()
-                    made = live[turn].slice(SLICE_S)
+                    slice_ = live[turn].slice(SLICE_S)
                     live[turn].pause()
-                    where = f"{made.start_s - began:.3f}"
-                    rows.writerow([session, session * N_PROCESSES + turn, where, f"{made.elapsed_s:.5f}", made.n_steps])
+                    where = f"{slice_.start_s - began:.3f}"
+                    rows.writerow(
+                        [session, session * N_PROCESSES + turn, where, f"{slice_.elapsed_s:.5f}", slice_.n_steps]
+                    )
             for process in live:
                 process.close()
             file.flush()

@@ -1,14 +1,14 @@
-"""Replaying recorded traces: processes of made speed in the weather of a real, noisy machine.
+"""Replaying recorded traces: processes of made speed in the drift of a real, noisy machine.
 
 A trace is what slices of one setting looked like in many fresh processes, one after another
 (`tests.benchmarks.record`). It is taken apart into
 
     y_k = process effect + w_k        log rate of slice k
 
-where the luck is the process's mean beside its session's other processes, shrunk to the variance that is left when the
-slices' own noise is taken off, and w_k is everything else: drift, spikes, noise, in the order of time. A replay puts
+where the effect is the process's mean beside its session's other processes, shrunk to the variance that is left when
+the slices' own noise is taken off, and w_k is all the rest: drift, spikes, noise, in the order of time. A replay puts
 blocks of w one after another, begun at random and of random length, 60 s on average (the stationary bootstrap:
-Politis & Romano 1994, JASA 89), so that what belongs together in time stays together; and it draws the luck of each
+Politis & Romano 1994, JASA 89), so that what belongs together in time stays together; and it draws the effect of each
 new process.
 """
 
@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Weather w (n,), log scale, with the duration (s) of each, and the luck of processes (p,), log scale."""
+    """Drift w (n,), log scale, with the duration (s) of each, and the effects of processes (p,), log scale."""
 
     w: Array
     duration_s: Array
@@ -79,7 +79,7 @@ def _means(y: Array) -> tuple[Array, float]:
 
 
 class ReplayLauncher:
-    """Processes of `rate(setting)` items/s in the weather of a trace; time is the trace's."""
+    """Processes of `rate(setting)` items/s in the drift of a trace; time is the trace's."""
 
     def __init__(
         self, trace: Trace, rate: Callable[[Setting], float], rng: np.random.Generator, *, start_s: float = 2.5
@@ -108,7 +108,7 @@ class ReplayLauncher:
         return self.clock_s
 
     def run(self, work_s: float) -> float:
-        """Return how long (s) a slice takes that would take `work_s` in average weather, and let that time pass.
+        """Return how long (s) a slice takes that would take `work_s` in average conditions, and let that time pass.
 
         Whole recorded slices are used up, one at least: what a slice scatters by is its own, and no neighbour's.
         """
@@ -120,7 +120,7 @@ class ReplayLauncher:
         return elapsed_s
 
     def wait(self, duration_s: float) -> None:
-        """Let time pass, and the weather with it."""
+        """Let time pass, and the drift with it."""
         self.clock_s += duration_s
         for _ in range(round(duration_s / self._usual_s)):
             self._next()
@@ -141,12 +141,12 @@ class ReplayProcess:
     def __init__(self, host: ReplayLauncher, setting: Setting, process_effect: float) -> None:
         self._host = host
         self._setting = setting
-        self._luck = process_effect
+        self._process_effect = process_effect
 
     @property
     def _step_work(self) -> float:
-        """Return how long (s) a step takes in average weather."""
-        return self._setting.batch_size / (self._host.rate(self._setting) * math.exp(self._luck))
+        """Return how long (s) a step takes in average conditions."""
+        return self._setting.batch_size / (self._host.rate(self._setting) * math.exp(self._process_effect))
 
     def ready(self) -> ReadyReport:
         """Take a start's time; two that start together each take half of it."""
@@ -154,7 +154,7 @@ class ReplayProcess:
         return self._warm_up()
 
     def set_batch_size(self, batch_size: int) -> ReadyReport:
-        """Go on with another batch size; the process keeps its luck, and takes one step to warm up."""
+        """Go on with another batch size; the process keeps its effect, and takes one step to warm up."""
         self._setting = self._setting.with_values(batch_size=batch_size)
         self._host.wait(self._step_work)
         return self._warm_up()

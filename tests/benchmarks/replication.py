@@ -3,7 +3,7 @@
     python -m tests.benchmarks.replication
 
 In a session live, of one setting, two fresh interpreters and two forks of each of two servers that were executed for
-it. They take turns in slices, there and back, so that all have the same weather. With x_j the log rate of process j
+it. They take turns in slices, there and back, so that all meet the same drift. With x_j the log rate of process j
 of a session, on average, there are these differences in each:
 
     d_f = x_1 - x_2                 two fresh interpreters

@@ -81,17 +81,17 @@ def pair() -> Iterator[Figure]:
         for _ in range(N_PAIRS):
             a, b = (started.process for started in start_together(launcher, [default, default], parallel=2))
             cpu_before = time.process_time()
-            made = measure_pair(a, b, plan, enough=lambda p: p.timed_s * (1 + 1.1 / p.n_blocks) > 25.0)
+            pair = measure_pair(a, b, plan, enough=lambda p: p.timed_s * (1 + 1.1 / p.n_blocks) > 25.0)
             cpu_s += time.process_time() - cpu_before
-            timed_s += made.timed_s
+            timed_s += pair.timed_s
             a.close()
             b.close()
-            rows.append((made, *_figures(made, default[0].batch_size)))
-    for made, paired, unpaired_estimate in rows:
+            rows.append((pair, *_figures(pair, default[0].batch_size)))
+    for pair, paired, unpaired_estimate in rows:
         low, high = (100 * (edge - 1) for edge in paired.interval())
         print(
             f"A against A: {100 * (paired.ratio - 1):+.2f} % [{low:+.2f}, {high:+.2f}], se {100 * paired.se:.2f} %, "
-            f"in {made.timed_s:.0f} s of slices; unpaired se {100 * unpaired_estimate.se:.2f} %",
+            f"in {pair.timed_s:.0f} s of slices; unpaired se {100 * unpaired_estimate.se:.2f} %",
             file=sys.stderr,
         )
     worst = max(rows, key=lambda row: abs(row[1].mean))

@@ -43,7 +43,7 @@ MOST_TRIALS = 40
 NEAR = 0.98
 SEEDS = (0, 1)
 _NOISE = Noise(block_sd=NOISE_SD, process_sd=0.0, drift=0.0, n_pairs=3, n_blocks=12)
-"""What the study is told: processes have no luck of their own here."""
+"""What the study is told: there is no variance between processes here."""
 
 
 class _Spent(Exception):  # noqa: N818  # it is no error

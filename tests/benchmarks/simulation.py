@@ -1,9 +1,9 @@
-"""Simulated studies in the weather of a real, noisy machine: how often is a claim wrong, how often a gain missed?
+"""Simulated studies in the drift of a real, noisy machine: how often is a claim wrong, how often a gain missed?
 
     python -m tests.benchmarks.simulation
 
-Everything but the speed of the processes is the real thing: bench, race, noise, finals, verdicts. The speeds are made,
-so that the truth is known; the weather is recorded (`tests.benchmarks.replay`). It takes about five minutes on two
+Everything but the speed of the processes is the real thing: evaluator, racing, noise, finals, verdicts. The speeds are
+made, so that the truth is known; the drift is recorded (`tests.benchmarks.replay`). It takes about five minutes on two
 cores.
 """
 
@@ -116,20 +116,20 @@ def finals_study(trace: str, gains: tuple[float, ...], interaction: float, seed:
     """Return what finals of the default budget say, after a machine's noise was measured.
 
     `gains` are the true ones over the default (0.03 for 3 %) of the incumbent, the default and the other contenders. In
-    each session the weather treats settings differently: of `interaction` (log scale) is the standard deviation of
+    each session the drift treats settings differently: of `interaction` (log scale) is the standard deviation of
     what a setting gains or loses in it, and so of what no session can know of the next.
     """
-    contest, decided_s = _session(trace, gains, interaction, np.random.default_rng([seed, 1]))
-    verdicts = contest.verdicts()
-    truth = {c.names[0]: (1 + gains[0]) / (1 + gain) for c, gain in zip(contest.contenders, gains, strict=True)}
+    test, decided_s = _session(trace, gains, interaction, np.random.default_rng([seed, 1]))
+    verdicts = test.verdicts()
+    truth = {c.names[0]: (1 + gains[0]) / (1 + gain) for c, gain in zip(test.contenders, gains, strict=True)}
     missed = {
         name: v.low is not None and v.high is not None and not v.low <= truth[name] <= v.high
         for name, v in verdicts.items()
     }
-    primary = contest.contenders[1].names[0]
+    primary = test.contenders[1].names[0]
     return Outcome(
         words={name: verdict.code for name, verdict in verdicts.items()},
-        moves=recommend(contest.estimates(), CATALOGUE).source != primary,
+        moves=recommend(test.estimates(), CATALOGUE).source != primary,
         missed=(missed[primary], any(outside for name, outside in missed.items() if name != primary)),
         decided_s=decided_s,
     )
@@ -140,10 +140,10 @@ def false_together(trace: str, n: int, interaction: float, seed: int) -> bool:
     rng = np.random.default_rng([seed, 6])
     sessions = []
     for _ in range(n):
-        contest, _ = _session(trace, (0.0, 0.0, 0.0, 0.0), interaction, rng)
-        if not sessions and contest.verdicts()["tf-default"].code not in DIFFERENCES:
+        test, _ = _session(trace, (0.0, 0.0, 0.0, 0.0), interaction, rng)
+        if not sessions and test.verdicts()["tf-default"].code not in DIFFERENCES:
             return False
-        estimate_of_session = contest.estimates().log_ratio("tf-default", INCUMBENT)
+        estimate_of_session = test.estimates().log_ratio("tf-default", INCUMBENT)
         sessions += [estimate_of_session] if estimate_of_session is not None else []
     return pooled_verdict(sessions).verdict.code in DIFFERENCES
 
@@ -178,7 +178,7 @@ def _finals(launcher: ReplayLauncher, rng: np.random.Generator, noise: Noise) ->
     began_s = launcher.now()
     decided_s = math.inf
     costs = [Cost(start_s=FORK_START_S, step_s=8 / ITEMS_S)] * 2
-    contest = SequentialTest(
+    test = SequentialTest(
         contenders=contenders,
         launcher=_Starting(launcher, FRESH_START_S),
         fork_launchers=[_Starting(launcher, FORK_START_S)],
@@ -190,11 +190,11 @@ def _finals(launcher: ReplayLauncher, rng: np.random.Generator, noise: Noise) ->
 
     def after_round() -> None:
         nonlocal decided_s
-        if math.isinf(decided_s) and contest.verdicts()["tf-default"].code is not VerdictCode.UNDECIDED:
+        if math.isinf(decided_s) and test.verdicts()["tf-default"].code is not VerdictCode.UNDECIDED:
             decided_s = launcher.now() - began_s
 
-    contest.run(after_round)
-    return contest, decided_s
+    test.run(after_round)
+    return test, decided_s
 
 
 class _Starting:
@@ -256,7 +256,7 @@ def coverage(contenders: int, rounds: int, noisier: float, seed: int) -> tuple[f
         seed=int(rng.integers(1 << 32)),
     )
     names = [INCUMBENT, "tf-default", *(f"rival-{i}" for i in range(2, contenders))]
-    contest = SequentialTest(
+    test = SequentialTest(
         contenders=[
             Contender(names=(n,), setting=s, deployment=Deployment()) for n, s in zip(names, settings, strict=True)
         ],
@@ -267,10 +267,10 @@ def coverage(contenders: int, rounds: int, noisier: float, seed: int) -> tuple[f
         rng=rng,
         left_s=lambda: None,
     )
-    contest.run()
+    test.run()
     outside = [
         math.nan if v.low is None or v.high is None else float(not v.low <= truth[i] <= v.high)
-        for i, v in enumerate(contest.verdicts().values(), start=1)
+        for i, v in enumerate(test.verdicts().values(), start=1)
     ]
     rival_misses = [each for each in outside[1:] if not math.isnan(each)]
     return outside[0], max(rival_misses, default=math.nan)

@@ -10,14 +10,14 @@ from tuner.cli.options import (
     MARGIN_PERCENT,
     BatchOption,
     BudgetOption,
-    CheckThresholdOption,
+    CheckMarginOption,
     JsonOption,
+    MarginOption,
     ObjectiveOption,
     PythonOption,
     SpaceOption,
     StorageOption,
     StudyArgument,
-    ThresholdOption,
     TimeoutOption,
     WaitOption,
     complete_setting,
@@ -67,7 +67,7 @@ def compare(
     batch_size: BatchOption = None,
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
-    threshold: ThresholdOption = MARGIN_PERCENT,
+    margin: MarginOption = MARGIN_PERCENT,
     trial_timeout: TimeoutOption = "2m",
     wait: WaitOption = False,
     json_: JsonOption = False,
@@ -99,7 +99,7 @@ def compare(
         checked,
         a,
         b,
-        margin=threshold / 100,
+        margin=margin / 100,
         storage_url=storage,
         wait=wait,
         events=ComparisonShown(console(stderr=True)),
@@ -116,7 +116,7 @@ def check(
     time_budget: BudgetOption = "2m",
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
-    threshold: CheckThresholdOption = None,
+    margin: CheckMarginOption = None,
     trial_timeout: Annotated[
         str | None,
         typer.Option(
@@ -139,24 +139,24 @@ def check(
     from tuner.report.comparison import checked_text, comparison
     from tuner.report.result.comparison import NothingToCheck
 
-    made = check_study(
+    checked = check_study(
         study,
         storage_url=storage,
         python=python,
         budget=time_budget,
         trial_timeout=trial_timeout,
-        margin=None if threshold is None else threshold / 100,
+        margin=None if margin is None else margin / 100,
         wait=wait,
         events=ComparisonShown(console(stderr=True)),
     )
-    result = describe(made)
+    result = describe(checked)
     if json_:
         show_json(result)
     elif isinstance(result, NothingToCheck):
         show(result.reason)
     else:
         show(comparison(result), checked_text(result))
-    if made.helps is False:
+    if checked.helps is False:
         raise typer.Exit(NO_LONGER_HELPS)
 
 

@@ -46,7 +46,7 @@ def _margin(value: float | None) -> float | None:
     """Refuse what no margin can be; typer's own range lets NaN through in some versions, or words it strangely."""
     if value is not None and not 0 < value <= _MAX_PERCENT:
         raise BadInputError(
-            f"--threshold is {value:g}", f"expected a percentage above 0 and at most {_MAX_PERCENT:g}, e.g. 2"
+            f"--margin is {value:g}", f"expected a percentage above 0 and at most {_MAX_PERCENT:g}, e.g. 2"
         )
     return value
 
@@ -90,19 +90,19 @@ ObjectiveOption = Annotated[
         help="Maximise items per second, or minimise the step time at one batch size.",
     ),
 ]
-ThresholdOption = Annotated[
+MarginOption = Annotated[
     float,
     typer.Option(
-        "--threshold",
+        "--margin",
         metavar="PERCENT",
         callback=_margin,
         help="Smallest difference that matters, in percent; smaller ones are treated as equal.",
     ),
 ]
-CheckThresholdOption = Annotated[
+CheckMarginOption = Annotated[
     float | None,
     typer.Option(
-        "--threshold",
+        "--margin",
         metavar="PERCENT",
         callback=_margin,
         help="Smallest difference that matters, in percent (default: the study's own).",

@@ -10,12 +10,12 @@ from tuner.cli.options import (
     MARGIN_PERCENT,
     BatchOption,
     JsonOption,
+    MarginOption,
     ObjectiveOption,
     PythonOption,
     SetOption,
     SpaceOption,
     StorageOption,
-    ThresholdOption,
     TimeoutOption,
 )
 from tuner.cli.output import console, show, show_json
@@ -60,7 +60,7 @@ def search(
     pins: SetOption = None,
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
-    threshold: ThresholdOption = MARGIN_PERCENT,
+    margin: MarginOption = MARGIN_PERCENT,
     max_p99: Annotated[
         float | None,
         typer.Option(
@@ -88,9 +88,7 @@ def search(
         str | None,
         typer.Option("--every", metavar="TIME", help="Time from the start of one session to the next (default: 2h)."),
     ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start a new study instead of continuing the last one.")
-    ] = False,
+    new: Annotated[bool, typer.Option("--new", help="Start a new study instead of continuing the last one.")] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for another search on this machine to finish, instead of failing.")
     ] = False,
@@ -125,11 +123,11 @@ def search(
         pins=pins or [],
         python=python,
         storage=storage,
-        margin=threshold / 100,
+        margin=margin / 100,
         max_p99_ms=max_p99,
         max_memory=max_memory,
         trial_timeout=trial_timeout,
-        fresh=fresh,
+        new=new,
         wait=wait,
         launcher=launcher,
     )

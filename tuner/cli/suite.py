@@ -155,10 +155,10 @@ def _cases(planned: Suite, done: list[FinishedCase], *, outcomes: bool) -> list[
     from tuner.report.result.inspection import CaseResult
     from tuner.report.suite import outcome
 
-    made = {each.number: each for each in done}
+    by_number = {each.number: each for each in done}
     cases = []
     for number, case in enumerate(planned.cases):
-        ended = made.get(number)
+        ended = by_number.get(number)
         study, failure, state = None, "", "missing"
         if number in planned.existing:
             study, state = describe_study(planned.existing[number]) if outcomes else None, "known"

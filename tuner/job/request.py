@@ -53,7 +53,7 @@ class SearchRequest:
     max_p99_ms: float | None = None
     max_memory: str | None = None
     trial_timeout: str = TRIAL_TIMEOUT
-    fresh: bool = False
+    new: bool = False
     wait: bool = False
     launcher: str = "fork"
 

@@ -55,7 +55,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             assert storage is not None  # create=True
             hinted = hints(job, features, notify=events.notice)
             sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits, hints=list(hinted.values()))
-            record = create_or_continue(storage, job.study_stem(request.seed), sampler, fresh=request.fresh)
+            record = create_or_continue(storage, job.study_stem(request.seed), sampler, new=request.new)
             _store_request(record, job, checked, request, features)
             record.put("hints", {name: setting.to_dict() for name, setting in hinted.items()})
             listener = events.study_started(record, job, hinted)

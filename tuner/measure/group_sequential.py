@@ -260,10 +260,8 @@ class SequentialTest:
         left_s, round_s = self.left_s(), self._expected_round_s(len(waiting) + 1)
         more = self.plan.max_rounds if left_s is None else max(0, int(left_s / max(round_s, 1e-9)))
         estimates = {each.rival: finals_estimates.log_ratio(each.rival, finals_estimates.incumbent) for each in waiting}
-        n_seen = max(
-            (known_estimate.n for known_estimate in estimates.values() if known_estimate is not None), default=0
-        )
-        last = not more or n_seen >= self.plan.max_rounds or bool(self.end_reason)
+        n_rounds = max((0 if estimate is None else estimate.n for estimate in estimates.values()), default=0)
+        last = not more or n_rounds >= self.plan.max_rounds or bool(self.end_reason)
         for each in waiting:
             estimate = estimates[each.rival]
             each.cannot_run = estimate is None and self._cannot_run(each.rival)
@@ -273,9 +271,9 @@ class SequentialTest:
             each.planned_rounds = each.planned_rounds or self._planned(n, left_s)
             alpha = _STUDENT_ALPHA_FACTOR * self.alpha(each)
             each.analyse(estimate, first=self.plan.min_rounds, alpha=alpha, margin=self.margin, last=last)
-        if n_seen >= MIN_ROUNDS and not more:
+        if n_rounds >= MIN_ROUNDS and not more:
             self.end_reason = "time"
-        elif n_seen >= self.plan.max_rounds:
+        elif n_rounds >= self.plan.max_rounds:
             self.end_reason = "rounds"
         if self.end_reason and not any(each.is_open for each in self.pairwise.values()):
             self.end_reason = self._end_reason()

@@ -112,9 +112,7 @@ class StoredFinals:
 
 def damaged(study: str, part: str, error: Exception) -> BadInputError:
     """Return the error for a part of a stored study that cannot be understood."""
-    return BadInputError(
-        f"study {study} cannot be read: its {part} is damaged ({error!r})", "search again with --fresh"
-    )
+    return BadInputError(f"study {study} cannot be read: its {part} is damaged ({error!r})", "search again with --new")
 
 
 class Attributes:
@@ -152,7 +150,7 @@ class Attributes:
 
         subject = self._parsed("described", parse)
         if subject is None:
-            raise BadInputError(f"study {self.study} does not say what it is of", "search again with --fresh")
+            raise BadInputError(f"study {self.study} does not say what it is of", "search again with --new")
         return subject
 
     @property

@@ -130,10 +130,10 @@ class Processes:
 
     def set_reference(self, start: StartResult) -> None:
         """Make a started process the reference, in the place of the one before; raises BaselineError if it failed."""
-        made = reference_from(start, self._n_references + 1)
+        replacement = reference_from(start, self._n_references + 1)
         if self.reference is not None:
             self.reference.process.close()
-        self.reference, self.step_s = made, made.step_s
+        self.reference, self.step_s = replacement, replacement.step_s
         self._n_references += 1
 
     def use_drift_probe(self, enough: Callable[[Pair], bool], sd: float) -> None:

@@ -139,7 +139,7 @@ def _read(storage: optuna.storages.BaseStorage, name: str) -> Record:
     record = Record(optuna.load_study(study_name=name, storage=storage))
     reason = _unreadable(record.attributes())
     if reason is not None:
-        raise BadInputError(f"study {name} cannot be read: {reason}", "search again with --fresh")
+        raise BadInputError(f"study {name} cannot be read: {reason}", "search again with --new")
     return record
 
 
@@ -186,9 +186,9 @@ def _unreadable(stored: Attributes) -> str | None:
 
 
 def create_or_continue(
-    storage: optuna.storages.BaseStorage, stem: str, sampler: optuna.samplers.BaseSampler, *, fresh: bool
+    storage: optuna.storages.BaseStorage, stem: str, sampler: optuna.samplers.BaseSampler, *, new: bool
 ) -> Record:
-    """Return the newest study named `stem`, `stem.2`, …; a new one if there is none or `fresh` is asked for.
+    """Return the newest study named `stem`, `stem.2`, …; a new one if there is none, or `new` asks for one.
 
     One that was imported is another host's to go on with, even if that is a machine like this one.
     """
@@ -197,7 +197,7 @@ def create_or_continue(
     while names[-1] in is_imported:
         names.append(generation_name(stem, len(names) + 1))
     own_names = [name for name in names[:-1] if not is_imported[name]]
-    name = names[-1] if fresh or not own_names else own_names[-1]
+    name = names[-1] if new or not own_names else own_names[-1]
     study = optuna.create_study(
         study_name=name, storage=storage, sampler=sampler, direction="maximize", load_if_exists=True
     )
@@ -206,7 +206,7 @@ def create_or_continue(
     if schema not in (None, SCHEMA):
         raise TunerError(
             f"study {name} has format {schema}, this version of tftune writes format {SCHEMA}",
-            "start a new study with --fresh",
+            "start a new study with --new",
         )
     return record
 

@@ -101,7 +101,7 @@ def fit(X: Array, y: Array, N: Array, groups: Groups | None = None) -> Posterior
     starts = [centre, *(centre + sd * spread * lengths for sd in _SPREAD_STARTS)]
     bounds = list(zip(centre - _BOUNDS_SD * spread, centre + _BOUNDS_SD * spread, strict=True))
     fits = [scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds) for start in starts]
-    theta = np.asarray(min(fits, key=lambda found: float(found.fun)).x, dtype=float)
+    theta = np.asarray(min(fits, key=lambda fit: float(fit.fun)).x, dtype=float)
     return condition(X, y, N, np.exp(theta[:d]), np.exp(theta[d:]), groups)
 
 
