@@ -235,6 +235,8 @@ UNLIKE_THE_DEFAULT: dict[str, dict[str, Value]] = {
         "inter_op_spinning": 0,
     },
 }
+UNBOUND: dict[str, dict[str, Value]] = {"tensorflow": {}, "onnxruntime": {"intra_op_affinity": "none"}}
+"""What these settings have besides, and which is nothing that could be seen in a process."""
 
 
 @pytest.fixture(scope="module", params=UNLIKE_THE_DEFAULT)
@@ -270,7 +272,7 @@ def test_the_probe_sees_what_reaches_the_build(job: Job) -> None:
 @pytest.mark.parametrize("kind", ["fresh", "fork"])
 def test_every_knob_takes_effect_in_a_process(job: Job, launchers: dict[str, Launcher], kind: str) -> None:
     reference, values = job.space.reference, UNLIKE_THE_DEFAULT[job.framework.name]
-    wanted = reference.with_values(**values)
+    wanted = reference.with_values(**values, **UNBOUND[job.framework.name])
     deployment = job.space.catalogue.deploy(wanted.to_dict())
     with closing(launchers[kind].launch(wanted, deployment)) as process:
         facts = process.ready()
@@ -327,6 +329,23 @@ def test_an_unknown_device_is_one_line(call: Call) -> None:
     code, out, err = call("inspect", "lenet5", "--device", "cpuu")
     assert (code, out) == (2, "")
     assert "unknown device 'cpuu'; did you mean cpu?" in err
+
+
+def test_a_broken_package_stops_nothing_but_itself(tmp_path: Path) -> None:
+    """Its framework raises when it is imported: others are found past it, and asking for it is one line."""
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no driver')\n")
+    metadata = tmp_path / "broken-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[tftune.frameworks]\nbroken = broken:FRAMEWORK\n")
+    env = dict(os.environ, PYTHONPATH=str(tmp_path))
+    # Which framework reads the file, and whose knob this is, is asked of all of them.
+    past = tftune("inspect", "none.onnx", "--set", "blas_threads=2", cwd=tmp_path, env=env)
+    assert past.returncode == 2
+    assert "no model file none.onnx" in past.stderr
+    asked_for = tftune("inspect", "lenet5", "--framework", "broken", cwd=tmp_path, env=env)
+    assert asked_for.returncode == 1
+    assert "cannot load the framework 'broken': no driver; reinstall or remove the package" in asked_for.stderr
 
 
 @pytest.mark.tensorflow

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import onnx
 import pytest
 from onnxruntime import datasets
 
@@ -17,7 +20,7 @@ from tests.command_line import tftune
 from tests.conftest import Call
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK
-from tuner.job.job import prepare
+from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request, space_file
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
@@ -126,6 +129,40 @@ def inputs(batch_size):
 """
 
 
+LARGE = """
+'''A table, an LSTM and a factor of more than a MiB.'''
+ITEM, BATCH_SIZE = "row", 4
+def build():
+    import tensorflow as tf
+    tf.keras.utils.set_random_seed(0)
+    ids = tf.keras.Input((5,), dtype="int32", name="ids")
+    x = tf.keras.layers.Embedding(1000, 512)(ids)
+    x = tf.keras.layers.LSTM(512)(x)
+    return tf.keras.Model(ids, tf.keras.layers.Dense(1024)(x))
+def inputs(batch_size):
+    import numpy as np
+    return (np.random.default_rng(0).integers(0, 1000, (batch_size, 5)).astype(np.int32),)
+"""
+FRAMEWORKS = ("tensorflow", "onnxruntime")
+
+
+def job_of(workload: str, framework: str) -> Job:
+    """Return a prepared job of a workload in a framework."""
+    spec = WorkloadSpec.of_name(workload, framework=framework)
+    return prepare(parse_request(SearchRequest(workload=spec), stores=False))
+
+
+def sample_of(workload: str, framework: str) -> dict[str, Any]:
+    """Return what a real process of a framework's default computes."""
+    job = job_of(workload, framework)
+    job.export()
+    reference = job.space.reference
+    with closing(FreshLauncher(target=job.target()).launch(reference, job.space.deployment(reference))) as process:
+        sample = process.ready().sample
+    assert sample is not None
+    return sample
+
+
 def written(folder: Path, operation: str) -> str:
     """Write a workload that does one thing, and return its name."""
     (folder / "net.py").write_text(MODEL.replace("OPERATION", operation))
@@ -176,18 +213,54 @@ def test_what_is_converted_computes_the_same(tmp_path: Path) -> None:
     name = written(tmp_path, "tf.nn.gelu(tf.linalg.matmul(x, w)) + tf.math.erfc(x) * c")
     path = tmp_path / name
     path.write_text(path.read_text().replace("    return", "    c = tf.range(64, dtype=tf.float32)\n    return", 1))
-    outputs = []
-    for framework in ("tensorflow", "onnxruntime"):
-        job = prepare(
-            parse_request(SearchRequest(workload=WorkloadSpec.of_name(str(path), framework=framework)), stores=False)
-        )
-        job.export()
-        reference = job.space.reference
-        with closing(FreshLauncher(target=job.target()).launch(reference, job.space.deployment(reference))) as process:
-            sample = process.ready().sample
-        assert sample is not None
-        outputs += list(sample["outputs"].values())
-    assert outputs[0] == pytest.approx(outputs[1], rel=1e-3, abs=1e-4)
+    expected, converted = (list(sample_of(str(path), framework)["outputs"].values()) for framework in FRAMEWORKS)
+    assert converted[0] == pytest.approx(expected[0], rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one CPU there is nothing to bind a thread to")
+def test_threads_are_bound_to_cores_and_a_set_count_alone_binds_none() -> None:
+    job = job_of("lenet5", "onnxruntime")
+    job.export()
+    bound = job.space.reference.with_values(**BOUND)
+    answers = []
+    for setting in (bound, bound.with_values(intra_op_affinity="none")):
+        with closing(FreshLauncher(target=job.target()).launch(setting, job.space.deployment(setting))) as process:
+            effective = process.ready().effective
+        deployment = job.space.catalogue.deploy(bound.to_dict())
+        findings = {each.knob: each for each in job.auditor.audit(bound, deployment, effective)}
+        answers.append(findings["intra_op_affinity"].answer)
+    assert answers == [True, False]
+
+
+@pytest.mark.tensorflow
+def test_large_weights_are_converted_without_tf2onnx_s_copies(tmp_path: Path) -> None:
+    """They pass it by and come back: a factor, a table, and an LSTM, which it knows as a whole by its constants."""
+    (tmp_path / "large.py").write_text(LARGE)
+    expected, converted = (
+        list(sample_of(str(tmp_path / "large.py"), framework)["outputs"].values()) for framework in FRAMEWORKS
+    )
+    assert converted[0] == pytest.approx(expected[0], rel=1e-3, abs=1e-4)
+    job = job_of(str(tmp_path / "large.py"), "onnxruntime")
+    model = onnx.load(job.export() / "model.onnx")
+    assert len(model.graph.input) == 1
+    sizes = {each.name: math.prod(each.dims) for each in model.graph.initializer}
+    assert {1000 * 512, 512 * 1024} <= set(sizes.values())
+    assert "LSTM" in {node.op_type for node in model.graph.node}
+
+
+@pytest.mark.tensorflow
+def test_a_scalar_input_of_a_model_has_no_batch(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    factor = helper.make_tensor_value_info("factor", TensorProto.FLOAT, [])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "factor"], ["y"])], "scaled", [x, factor], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "scaled.onnx")
+    sample = sample_of(str(tmp_path / "scaled.onnx"), "onnxruntime")
+    assert len(sample["outputs"]["y"]) > 0
 
 
 @pytest.mark.tensorflow

@@ -23,6 +23,7 @@ from tuner.workload.workload import Workload
 
 _FORMAT = 4  # raise it when the worker writes something else
 _EXPORT_TIMEOUT_S = 600.0
+_OUT_OF_MEMORY = "exporting takes several times the memory of the weights; free some, or use a smaller model"
 _LOG_CHARS = 1000  # of what a process printed that ended without a word of its own
 _MANIFEST = "tftune.json"
 _PART = ".part-"
@@ -129,7 +130,7 @@ def _write(
         silent = failure.status in (Status.CRASHED, Status.TIMEOUT, Status.OOM)  # it had no word of its own
         raise BadInputError(
             f"cannot use workload '{workload.name}': {reason}",
-            failure.hint or f"fix {workload.path}",
+            failure.hint or (_OUT_OF_MEMORY if failure.status is Status.OOM else f"fix {workload.path}"),
             log=failure.log[-_LOG_CHARS:] if silent else failure.frames,
         ) from failure
     finally:

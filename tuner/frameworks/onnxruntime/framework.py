@@ -27,7 +27,7 @@ for cpu in sorted(os.sched_getaffinity(0)):
 threads = [",".join(cpus) for cpus in cores.values()][1:{n}]  # the first core is for the calling thread
 options.add_session_config_entry("session.intra_op_thread_affinities", ";".join(threads))
 """.strip().splitlines()
-_CONVERSION = 2  # raise it when the conversion makes another file
+_CONVERSION = 3  # raise it when the conversion makes another file
 
 
 class OnnxRuntime(framework.Framework):

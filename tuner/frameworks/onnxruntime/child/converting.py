@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, NamedTuple
 
 from ....child.inputs import INPUTS, WorkloadError
 from ...tensorflow.child import source
+
+LARGE_BYTES = 1 << 20
+WEIGHTED = {"MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "DepthwiseConv2dNative", "GatherV2"}
 
 
 def convert(spec: Dict[str, Any], path: str) -> None:
     """Convert the export in the folder `from` of a spec into an ONNX file; raises WorkloadError where that fails.
 
-    An operator that tf2onnx does not know stays in the file under its own name: what loads it refuses it by that.
+    An operator that tf2onnx does not know stays in the file under its own name: what loads it refuses it by that. Large
+    constants pass tf2onnx by, which otherwise copies them until 24 GB do not suffice for the 0.6 GB of VGG-19.
     """
     try:
         import tf2onnx
@@ -23,33 +28,93 @@ def convert(spec: Dict[str, Any], path: str) -> None:
             "it must be converted with tf2onnx, which cannot be imported (%s)" % error,
             "install it in that environment: python -m pip install tf2onnx",
         ) from error
+    logging.getLogger("tf2onnx").setLevel(logging.ERROR)
+    try:
+        frozen = freeze(spec)
+        gc.collect()  # the function and its variables
+        large = taken_out(frozen.graph)
+        model, _ = tf2onnx.convert.from_graph_def(
+            frozen.graph,
+            input_names=list(frozen.inputs) + list(large),
+            output_names=list(frozen.outputs),
+            custom_op_handlers={"Erfc": (erfc, [])},
+            tensors_to_rename=dict(frozen.inputs, **frozen.outputs),
+        )
+        put_back(model, large)
+        with open(path, "wb") as file:
+            file.write(model.SerializeToString())
+    except Exception as error:
+        raise WorkloadError("tf2onnx cannot convert it: %s" % error, "use a framework that runs it as it is") from error
+
+
+class Frozen(NamedTuple):
+    """A graph without variables, and what the tensors of its inputs and outputs are to be called."""
+
+    graph: Any
+    inputs: Dict[str, str]
+    outputs: Dict[str, str]
+
+
+def freeze(spec: Dict[str, Any]) -> Frozen:
+    """Return the graph of the export in the folder `from` of a spec, its variables made constants."""
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-    logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     function = source.exported(dict(spec, folder=spec["from"]))
     with open(os.path.join(spec["from"], INPUTS)) as file:
         described = json.load(file)
     names = [each["name"] for each in described]
     signature = [tf.TensorSpec(each["shape"], each["dtype"], name=each["name"]) for each in described]
     step = tf.function(lambda *given: function(**dict(zip(names, given))), input_signature=signature, autograph=False)
-    try:
-        concrete = step.get_concrete_function()
-        # Variables, and tensors that the function has from elsewhere, become constants: what is left are the inputs.
-        frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False, aggressive_inlining=True)
-        outputs = [tensor.name for tensor in frozen.outputs]
-        renamed = dict(zip([tensor.name for tensor in frozen.inputs], names))
-        renamed.update(zip(outputs, sorted(concrete.structured_outputs)))
-        tf2onnx.convert.from_graph_def(
-            frozen.graph.as_graph_def(add_shapes=True),
-            input_names=[tensor.name for tensor in frozen.inputs],
-            output_names=outputs,
-            custom_op_handlers={"Erfc": (erfc, [])},
-            tensors_to_rename=renamed,
-            output_path=path,
+    concrete = step.get_concrete_function()
+    # Variables, and tensors that the function has from elsewhere, become constants: what is left are the inputs.
+    frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False, aggressive_inlining=True)
+    return Frozen(
+        graph=frozen.graph.as_graph_def(add_shapes=True),
+        inputs=dict(zip([tensor.name for tensor in frozen.inputs], names)),
+        outputs=dict(zip([tensor.name for tensor in frozen.outputs], sorted(concrete.structured_outputs))),
+    )
+
+
+def taken_out(graph: Any) -> Dict[str, Any]:
+    """Make inputs of a graph's large weights; return their arrays by the tensors' names.
+
+    These are constants that are factors, kernels or tables, and nothing else: the layers that tf2onnx knows as a whole,
+    such as an LSTM, it knows by their constants.
+    """
+    import tensorflow as tf
+
+    readers: Dict[str, List[Any]] = {}
+    for node in graph.node:
+        for name in node.input:  # what only waits for another begins with ^
+            readers.setdefault(name.partition(":")[0], []).append(node)
+
+    def is_weight(node: Any) -> bool:
+        """Return whether nothing but such operations read a tensor."""
+        return all(
+            is_weight(reader) if reader.op in ("Identity", "Reshape") else reader.op in WEIGHTED
+            for reader in readers.get(node.name, ())
         )
-    except Exception as error:
-        raise WorkloadError("tf2onnx cannot convert it: %s" % error, "use a framework that runs it as it is") from error
+
+    large = {}
+    for node in graph.node:
+        if node.op == "Const" and node.attr["value"].tensor.ByteSize() > LARGE_BYTES and is_weight(node):
+            array = tf.make_ndarray(node.attr["value"].tensor)
+            large[node.name + ":0"] = array
+            node.op = "Placeholder"
+            del node.attr["value"]
+            node.attr["shape"].shape.CopyFrom(tf.TensorShape(array.shape).as_proto())
+    return large
+
+
+def put_back(model: Any, large: Dict[str, Any]) -> None:
+    """Make constants again of these inputs of an ONNX model."""
+    from onnx import numpy_helper
+
+    inputs = [each for each in model.graph.input if each.name not in large]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in large.items())
 
 
 def erfc(graph: Any, node: Any, name: str, arguments: List[Any]) -> None:
