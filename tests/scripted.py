@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from tests.frameworks import subject
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
 from tuner.search.budget import Budget
@@ -74,7 +75,7 @@ def run(
     """Run a scripted study in a real SQLite storage."""
     storage = open_storage(f"sqlite:///{folder}/t.db", create=True)
     assert storage is not None
-    sampler = LatticeSampler(space, seed=seed, limits=limits)
+    sampler = LatticeSampler(space, seed=seed, initial_design=FRAMEWORK.initial_design(space), limits=limits)
     record = create_or_continue(storage, "made", sampler, new=new)
     record.put("described", to_builtins(subject(space)))
     record.put("schema", SCHEMA)

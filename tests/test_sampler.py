@@ -16,6 +16,7 @@ from tests.conftest import setting
 from tests.frameworks import read_space, resolve
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.design import design
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine
 from tuner.search.history import incumbent
 from tuner.search.lattice import Encoding, Lattice
@@ -160,7 +161,7 @@ def test_what_gains_most_per_second_comes_first(space: Space) -> None:
         return -0.1 * abs(math.log2(int(s["intra_op"]) / 8)) - 0.05 * abs(math.log2(s.batch_size / 16))
 
     study = study_of(space, truth, first_of(space))
-    sampler = LatticeSampler(space, seed=0)
+    sampler = LatticeSampler(space, seed=0, initial_design=FRAMEWORK.initial_design(space))
     free = sampler.propose(study)
     assert free is not None
 
@@ -178,8 +179,13 @@ def test_what_gains_most_per_second_comes_first(space: Space) -> None:
 
 def test_a_cost_that_is_the_same_for_all_changes_nothing(space: Space) -> None:
     study = study_of(space, lambda s: 0.01 * s.batch_size**0.5, first_of(space))
-    plain = LatticeSampler(space, seed=0).propose(study)
-    assert LatticeSampler(space, seed=0).propose(study, cost_s=lambda _: 5.0) == plain
+    plain = LatticeSampler(space, seed=0, initial_design=FRAMEWORK.initial_design(space)).propose(study)
+    assert (
+        LatticeSampler(space, seed=0, initial_design=FRAMEWORK.initial_design(space)).propose(
+            study, cost_s=lambda _: 5.0
+        )
+        == plain
+    )
 
 
 def test_a_prior_mean_that_is_the_truth_leads_to_the_top(space: Space) -> None:
@@ -193,7 +199,9 @@ def test_a_prior_mean_that_is_the_truth_leads_to_the_top(space: Space) -> None:
 
     settings = [s for s in first_of(space) if s != top]
     study = study_of(space, truth, settings)
-    informed = LatticeSampler(space, seed=0, prior_mean=prior_mean).propose(study)
+    informed = LatticeSampler(
+        space, seed=0, initial_design=FRAMEWORK.initial_design(space), prior_mean=prior_mean
+    ).propose(study)
     assert informed is not None
     assert informed.setting == top
     assert informed.expected_gain == pytest.approx(0.3, abs=0.05)
@@ -207,7 +215,7 @@ def test_a_proposal_looks_at_a_part_of_a_large_lattice(monkeypatch: pytest.Monke
     rng = np.random.default_rng(0)
     settings = [*first_of(space), *(space.points[i] for i in rng.integers(len(space.points), size=30))]
     study = study_of(space, lambda s: math.log(surface.rate(s)), list(dict.fromkeys(settings)))
-    sampler = LatticeSampler(space, seed=0)
+    sampler = LatticeSampler(space, seed=0, initial_design=FRAMEWORK.initial_design(space))
     counts: list[int] = []
     predict = gp.predict
 

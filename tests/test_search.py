@@ -23,6 +23,7 @@ from tests.scripted import BEST, Log, noisy, run, surface
 from tuner.cli import output
 from tuner.errors import BadInputError, BaselineError, TunerError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.report import terminal
@@ -130,7 +131,7 @@ def test_the_baselines_come_first_and_no_setting_comes_twice(tmp_path: Path, spa
 
 def test_what_is_hinted_at_comes_right_after_the_baselines(tmp_path: Path, space: Space) -> None:
     hint = next(point for point in reversed(space.points) if point not in space.baselines.values())
-    sampler = LatticeSampler(space, seed=0, hints=[hint])
+    sampler = LatticeSampler(space, seed=0, initial_design=[hint, *FRAMEWORK.initial_design(space)])
     storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
     assert storage is not None
     record = create_or_continue(storage, "made", sampler, new=False)
@@ -535,7 +536,9 @@ def test_finding_studies(tmp_path: Path, space: Space) -> None:
 def test_a_study_without_a_number_says_so(tmp_path: Path, space: Space) -> None:
     storage = open_storage(f"sqlite:///{tmp_path}/t.db", create=True)
     assert storage is not None
-    record = create_or_continue(storage, "made", LatticeSampler(space, seed=0), new=False)
+    record = create_or_continue(
+        storage, "made", LatticeSampler(space, seed=0, initial_design=FRAMEWORK.initial_design(space)), new=False
+    )
     with pytest.raises(BadInputError, match="does not say what it is of"):
         describe_study(record)
     record.put("described", to_builtins(subject(space)))
@@ -544,7 +547,9 @@ def test_a_study_without_a_number_says_so(tmp_path: Path, space: Space) -> None:
     assert document.verdicts is None
     with pytest.raises(TunerError):
         record.put("schema", 99)
-        create_or_continue(storage, "made", LatticeSampler(space, seed=0), new=False)
+        create_or_continue(
+            storage, "made", LatticeSampler(space, seed=0, initial_design=FRAMEWORK.initial_design(space)), new=False
+        )
 
 
 def test_an_imported_study_is_not_gone_on_with(tmp_path: Path, space: Space) -> None:
@@ -552,7 +557,9 @@ def test_an_imported_study_is_not_gone_on_with(tmp_path: Path, space: Space) -> 
     assert storage is not None
 
     def name(*, new: bool = False) -> str:
-        return create_or_continue(storage, "made", LatticeSampler(space, seed=0), new=new).name
+        return create_or_continue(
+            storage, "made", LatticeSampler(space, seed=0, initial_design=FRAMEWORK.initial_design(space)), new=new
+        ).name
 
     optuna.create_study(study_name="made", storage=storage).set_user_attr("imported", "elsewhere")
     assert name() == name() == "made.2"

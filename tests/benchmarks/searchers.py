@@ -29,6 +29,7 @@ from scipy.optimize import minimize
 
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.surfaces import HELD_BACK, NOISE_SD, TUNED_ON, Surface
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.search.attributes import stored_noise
 from tuner.search.history import incumbent
@@ -94,7 +95,7 @@ Searcher = Callable[[Trials, int], None]
 def tftune(trials: Trials, seed: int) -> None:
     """The program's own sampler."""
     space = trials.surface.space
-    sampler = LatticeSampler(space, seed=seed)
+    sampler = LatticeSampler(space, seed=seed, initial_design=FRAMEWORK.initial_design(space))
     study = optuna.create_study(sampler=sampler, direction="maximize")
     study.set_user_attr("noise", stored_noise(_NOISE))
     while (proposal := sampler.propose(study)) is not None:
@@ -295,11 +296,11 @@ def proposal_s() -> float:
     """Return the CPU time (s) of a proposal on the largest lattice, after 40 trials; the lattice is encoded before."""
     space = _LARGEST.space
     rng = np.random.default_rng(0)
-    sampler = LatticeSampler(space, seed=0)
+    sampler = LatticeSampler(space, seed=0, initial_design=FRAMEWORK.initial_design(space))
     study = optuna.create_study(sampler=sampler, direction="maximize")
     study.set_user_attr("noise", stored_noise(_NOISE))
     drawn = [space.points[i] for i in rng.integers(len(space.points), size=MOST_TRIALS)]
-    for setting in distinct([*space.baselines.values(), *space.catalogue.initial_design(space), *drawn]):
+    for setting in distinct([*space.baselines.values(), *FRAMEWORK.initial_design(space), *drawn]):
         study.add_trial(observed(space, setting, math.log(_LARGEST.rate(setting) / _LARGEST.rate(space.reference))))
     sampler.propose(study)
     began_s = time.process_time()

@@ -24,6 +24,7 @@ import optuna
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.replay import ReplayLauncher, load
 from tests.frameworks import CATALOGUE
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.measure.finals import INCUMBENT, Contender
 from tuner.measure.group_sequential import SequentialTest
 from tuner.measure.objective import Objective
@@ -292,7 +293,7 @@ def race(trace: str, seed: int) -> tuple[tuple[int, float], tuple[int, float]]:
     estimates = []
     for races in (True, False):
         launcher = ReplayLauncher(_trace(trace), surface, np.random.default_rng([seed, 4]))
-        sampler = LatticeSampler(SPACE, seed=seed)
+        sampler = LatticeSampler(SPACE, seed=seed, initial_design=FRAMEWORK.initial_design(SPACE))
         record = Record(optuna.create_study(sampler=sampler, direction="maximize"))
         study = Search(
             record=record,

@@ -88,7 +88,6 @@ class Framework(ABC):
             knobs=self.knobs,
             baselines=self.baselines,
             foreign=self.scrubbed_prefixes,
-            initial_design=self.initial_design,
             owner=lambda name: registry.owner(name, besides=self.name),
         )
 

@@ -54,7 +54,12 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
             hinted = hints(job, features, notify=events.notice)
-            sampler = LatticeSampler(job.space, seed=request.seed, limits=checked.limits, hints=list(hinted.values()))
+            sampler = LatticeSampler(
+                job.space,
+                seed=request.seed,
+                limits=checked.limits,
+                initial_design=[*hinted.values(), *job.framework.initial_design(job.space)],
+            )
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, new=request.new)
             _store_request(record, job, checked, request, features)
             record.put("hints", {name: setting.to_dict() for name, setting in hinted.items()})

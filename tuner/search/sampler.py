@@ -63,15 +63,15 @@ class LatticeSampler(BaseSampler):
         *,
         seed: int,
         limits: Limits | None = None,
-        hints: Sequence[Setting] = (),
+        initial_design: Sequence[Setting] = (),
         prior_mean: PriorMean | None = None,
     ) -> None:
-        """`hints` are settings of the space to try before the model has a say.
+        """`initial_design` are settings of the space to try before the model has a say.
 
         The model is of what `prior_mean` leaves over; without one, of the log-ratios themselves.
         """
         self._space = space
-        self._initial_design = distinct([*hints, *space.catalogue.initial_design(space)])
+        self._initial_design = distinct(initial_design)
         self._limits = limits or Limits()
         self._seed = seed
         self._encoding = Encoding(space.choices(), additive=space.additive())

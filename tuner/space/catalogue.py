@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from tuner.errors import BadInputError, unknown_name
 from tuner.space.baseline import Baseline
@@ -15,9 +14,6 @@ from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.values import Value
 
-if TYPE_CHECKING:
-    from tuner.space.space import Space
-
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
@@ -25,8 +21,7 @@ class Catalogue:
 
     The first baseline is the default of the framework: it sets nothing. `foreign` is how variables begin that act on
     the same as the knobs do, or slow a step down, and so would falsify a trial. `owner` tells which other framework has
-    a knob of a name, None if none has. `initial_design` are a few points of a space that a search tries before its
-    model speaks, each in another regime.
+    a knob of a name, None if none has.
     """
 
     framework: str
@@ -34,7 +29,6 @@ class Catalogue:
     baselines: tuple[Baseline, ...]
     foreign: tuple[str, ...] = ()
     owner: Callable[[str], str | None] = lambda _: None
-    initial_design: Callable[[Space], list[Setting]] = lambda _: []
 
     @property
     def default(self) -> str:
