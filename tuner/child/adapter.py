@@ -1,4 +1,4 @@
-"""What is asked of a framework in the target interpreter: its own part, `adapter` in the folder that a spec names.
+"""What is asked of a framework in the target interpreter: a module `adapter` in the folder that a spec names.
 
 That module is an `Adapter`, and its `Model` a `Model`; nothing else of a framework is known here.
 """

@@ -1,4 +1,4 @@
-"""What is asked of a device in the target interpreter: its own part, a module whose file a spec names."""
+"""What is asked of a device in the target interpreter: a module whose file a spec names."""
 
 from __future__ import annotations
 

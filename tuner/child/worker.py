@@ -323,7 +323,7 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
     commands = os.fdopen(command_fd, "r")
     reports = os.fdopen(report_fd, "w", buffering=1)
 
-    def tell(report: Report) -> None:
+    def send(report: Report) -> None:
         reports.write(json.dumps(report) + "\n")
 
     out_of_memory: Iterable[str] = ()
@@ -334,11 +334,11 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
             out_of_memory = adapter.load_adapter(spec["framework"]).OUT_OF_MEMORY
         if spec["do"] == "export":
             adapter.load_adapter(spec["framework"]).export(spec)
-            tell({"report": "exported"})
+            send({"report": "exported"})
         else:
-            serve(spec, commands, tell)
+            serve(spec, commands, send)
     except BaseException as error:
-        tell(failure(error, spec["workload"], out_of_memory))
+        send(failure(error, spec["workload"], out_of_memory))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # skip the framework's slow shutdown

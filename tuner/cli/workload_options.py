@@ -169,31 +169,31 @@ def _parameters(function: CliFunction) -> list[inspect.Parameter]:
     return [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters if each.name != "of_model"]
 
 
-def _taking(command: CliFunction, ask: CliFunction, options: list[inspect.Parameter]) -> CliFunction:
-    """Return `command` with `options` in the place of its parameter `workload`, which `ask` makes of them."""
+def _with_options(command: CliFunction, make_spec: CliFunction, options: list[inspect.Parameter]) -> CliFunction:
+    """Return `command` with `options` in the place of its parameter `workload`, which `make_spec` makes of them."""
     command_parameters = [each for each in _parameters(command) if each.name != "workload"]
 
     @functools.wraps(command)
-    def asking(**given: Any) -> Any:
-        spec = ask(**{each.name: given.pop(each.name) for each in options})
-        return command(workload=spec, **given)
+    def wrapped(**arguments: Any) -> Any:
+        spec = make_spec(**{each.name: arguments.pop(each.name) for each in options})
+        return command(workload=spec, **arguments)
 
     # What is specific to the command comes before what all have in common.
     parameters = [options[0], *command_parameters, *options[1:]]
-    vars(asking)["__signature__"] = inspect.Signature(parameters)
-    asking.__annotations__ = {each.name: each.annotation for each in parameters}
-    del asking.__wrapped__  # or typer would look at the signature of the command itself
-    return asking
+    vars(wrapped)["__signature__"] = inspect.Signature(parameters)
+    wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
+    del wrapped.__wrapped__  # or typer would look at the signature of the command itself
+    return wrapped
 
 
 def takes_model(command: CliFunction) -> CliFunction:
     """Return a command whose parameter `workload` is taken from the words and options that name a model."""
-    return _taking(command, _model_options, _parameters(_model_options))
+    return _with_options(command, _model_options, _parameters(_model_options))
 
 
 def takes_workload(command: CliFunction) -> CliFunction:
     """Return a command whose parameter `workload` is taken from the options that name a model, or a user's command."""
-    return _taking(command, _all_options, [*_parameters(_model_options), *_parameters(_all_options)])
+    return _with_options(command, _all_options, [*_parameters(_model_options), *_parameters(_all_options)])
 
 
 def spec_or_default(spec: WorkloadSpec) -> WorkloadSpec:

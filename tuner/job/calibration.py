@@ -30,13 +30,13 @@ from tuner.trial.outcome import TrialFailure
 from tuner.trial.running import CommandLauncher
 
 PAIR_S = 10.0
-"""Slices of a pair of fresh processes, about."""
+"""Slices of a pair of new processes, about."""
 FEWEST_PAIRS, MOST_PAIRS = 2, 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What was found: pairs of fresh processes, each pair's own ratio, and the noise that they show together.
+    """What was found: pairs of new processes, each pair's own ratio, and the noise that they show together.
 
     `floor` is what A against A stays below in finals of the default budget, and `detectable_gain` the smallest gain
     that these find in 90 % of cases, both as ratios minus 1; `unpaired_sd` what a slice scatters by where nothing is
@@ -97,7 +97,7 @@ def calibrate(
 
 
 def _pair(launcher: Launcher, default: tuple[Setting, Deployment]) -> Pair:
-    """Return the pair of two fresh processes of one setting."""
+    """Return the pair of two new processes of one setting."""
     started = start_together(launcher, [default, default], parallel=2)
     try:
         failed = next((each.failure for each in started if each.failure is not None), None)

@@ -42,7 +42,7 @@ class NoiseEvents(TaskEvents, Protocol):
         """The machine and the build are known."""
 
     def pair_ended(self, number: int, ratio: Estimate) -> None:
-        """A pair of fresh processes was measured."""
+        """A pair of new processes was measured."""
 
 
 class SearchEvents(ComparisonEvents, Protocol):

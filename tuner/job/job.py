@@ -72,7 +72,7 @@ class Job:
         return Auditor(catalogue=self.space.catalogue, build=self.build, machine=self.machine, libraries=self.libraries)
 
     def launcher(self, *, deadline_s: float) -> FreshLauncher | CommandLauncher:
-        """Make the workload ready to be run, and return what starts fresh processes of it.
+        """Make the workload ready to be run, and return what starts new processes of it.
 
         A model is exported, unless that was done before; a command is run once. Raises BadInputError where that fails.
         """

@@ -1,6 +1,6 @@
 """Show which knobs take effect in a build: by the probe, by the audit of processes, and by a measurement.
 
-Each knob is set to two values far apart, everything else being held, in two fresh processes with the variable set in
+Each knob is set to two values far apart, everything else being held, in two new processes with the variable set in
 their environment as a user would. What a knob does that reaches nothing is the negative control: a ratio of 1.
 """
 

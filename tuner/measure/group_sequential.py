@@ -223,17 +223,17 @@ class SequentialTest:
         self.rounds.append(self._run(contenders))
         lasted_s = self.launcher.now() - began_s
         if len(self.rounds) > 1 and self.rounds[-1].fresh != self.rounds[-2].fresh:
-            self._round_s.clear()  # fresh processes take longer to start than forked ones
+            self._round_s.clear()  # fresh interpreters take longer to start than forked ones
         n = len(contenders)
         self._round_s[n] = max(self._round_s.get(n, 0.0), lasted_s)
 
     def _run(self, contenders: Sequence[Contender]) -> Round:
-        """Return a round: fresh processes until one of them counts, and where there is nothing to fork from."""
+        """Return a round: fresh interpreters until one of them counts, and where there is nothing to fork from."""
         if self.fork_launchers and self._has_fresh_round() and not self._forks_suspected:
             replica = self.fork_launchers[(len(self.rounds) - 1) % len(self.fork_launchers)]
             try:
                 return finals.run_round(contenders, replica, self.plan, self.rng, fresh=False)
-            except TunerError as error:  # a fork server that is gone is no reason to end what fresh processes can do
+            except TunerError as error:  # a fork server that is gone is no reason to end what fresh interpreters can do
                 self.fork_launchers = ()
                 self.notify(f"the finals continue with fresh interpreters: {error.message}")
         return finals.run_round(contenders, self.launcher, self.plan, self.rng)

@@ -57,7 +57,7 @@ def reach(proofs: Sequence[ProofResult]) -> RenderableType:
 
 
 def controls(proofs: Sequence[ProofResult]) -> RenderableType:
-    """Return the measured control: each knob at two far values in a pair of fresh processes."""
+    """Return the measured control: each knob at two far values in a pair of new processes."""
     rendered = table(
         "knob", "from", "to", ">ratio [95 %]", ">timed", "it", title="each knob measured at two distant values"
     )

@@ -46,7 +46,7 @@ class Search:
     ) -> None:
         """`began_s`, on the launcher's clock, is when the time budget began; now if not given.
 
-        The fresh processes of the finals come from `finals_launcher`, from `launcher` if there is none; the others
+        The new processes of the finals come from `finals_launcher`, from `launcher` if there is none; the others
         from `fork_launchers`.
         """
         self._record = record

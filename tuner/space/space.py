@@ -158,7 +158,7 @@ def resolve(
     knobs = catalogue.knobs
     domains: dict[str, tuple[Value, ...]] = {}
     off = {name: reason for name, reason in unavailable.items() if name not in pins}
-    off |= _off(catalogue, file, pins, build, inherited)
+    off |= _inactive(catalogue, file, pins, build, inherited)
     for name, each in knobs.items():
         if name not in off and (each.in_every_setting or name in file.domains or name in pins):
             domains[name] = file.domains.get(name, (each.default(machine, build, workload.batch_size),))
@@ -220,7 +220,7 @@ def _baseline(
     return Setting.of(values)
 
 
-def _off(
+def _inactive(
     catalogue: Catalogue, file: SpaceFile, pins: Mapping[str, str], build: Any, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the knobs that stay out, with the reason; raises BadInputError where one of them is pinned."""
