@@ -84,7 +84,7 @@ def onnx() -> OnnxRuntimeBuild:
         ({"intra_op_num_threads": "4"}, 4, 0, 0.0001),
         ({"inter_op_num_threads": "4"}, 4, 0, 0.0001),
         ({"execution_mode": "sequential"}, 1, 0, 0.0001),
-        ({"session.intra_op_thread_affinities": "cores"}, 2, 1, 0.0001),
+        ({"intra_op_affinity": "cores"}, 2, 1, 0.0001),
         ({"session.intra_op.allow_spinning": "1"}, 2, 0, 0.028),
         ({"session.inter_op.allow_spinning": "1"}, 2, 0, 0.028),
     ]

@@ -331,9 +331,18 @@ def test_an_unknown_device_is_one_line(call: Call) -> None:
     assert "unknown device 'cpuu'; did you mean cpu?" in err
 
 
-def test_a_broken_package_stops_nothing_but_itself(tmp_path: Path) -> None:
-    """Its framework raises when it is imported: others are found past it, and asking for it is one line."""
-    (tmp_path / "broken.py").write_text("raise RuntimeError('no driver')\n")
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise RuntimeError('no driver')", "RuntimeError('no driver')"),
+        ("import sys; sys.exit(3)", "SystemExit(3)"),
+        ("print('hello'); FRAMEWORK = 'text'", "it is 'text', not a framework"),
+        ("from tuner.frameworks.command.framework import CommandFramework as FRAMEWORK", "not a framework"),
+    ],
+)
+def test_a_broken_package_stops_nothing_but_itself(text: str, reason: str, tmp_path: Path) -> None:
+    """Others are found past it, and asking for it is one line."""
+    (tmp_path / "broken.py").write_text(text)
     metadata = tmp_path / "broken-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
@@ -341,11 +350,13 @@ def test_a_broken_package_stops_nothing_but_itself(tmp_path: Path) -> None:
     env = dict(os.environ, PYTHONPATH=str(tmp_path))
     # Which framework reads the file, and whose knob this is, is asked of all of them.
     past = tftune("inspect", "none.onnx", "--set", "blas_threads=2", cwd=tmp_path, env=env)
-    assert past.returncode == 2
+    assert (past.returncode, past.stdout) == (2, "")
     assert "no model file none.onnx" in past.stderr
     asked_for = tftune("inspect", "lenet5", "--framework", "broken", cwd=tmp_path, env=env)
     assert asked_for.returncode == 1
-    assert "cannot load the framework 'broken': no driver; reinstall or remove the package" in asked_for.stderr
+    assert "cannot load the framework 'broken': " in asked_for.stderr
+    assert f"{reason}; reinstall or remove the package" in " ".join(asked_for.stderr.split())
+    assert asked_for.stdout == ""
 
 
 @pytest.mark.tensorflow

@@ -86,6 +86,12 @@ def test_every_document_has_a_schema(command: str, call: Call) -> None:
     assert validator(command)
 
 
+def test_the_list_of_workloads_is_a_document(call: Call) -> None:
+    code, out, _ = call("workloads", "--json")  # held against its schema
+    assert code == 0
+    assert "resnet50" in {each["name"] for each in json.loads(out)}
+
+
 def test_what_prints_no_document_has_no_schema(call: Call) -> None:
     code, _, error = call("schema", "emit")
     assert code == 2

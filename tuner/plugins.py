@@ -6,9 +6,11 @@ asked for.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar, cast
 
@@ -20,9 +22,13 @@ T = TypeVar("T")
 class Plugins(Generic[T]):
     """The objects of one kind; what comes with tftune cannot be replaced."""
 
-    def __init__(self, kind: str, *, group: str, shipped: Mapping[str, str]) -> None:
-        """`kind` is what one of them is called; `shipped` are the places of our own, as entry points write them."""
+    def __init__(self, kind: str, *, group: str, shipped: Mapping[str, str], has: tuple[str, ...]) -> None:
+        """`kind` is what one of them is called; `shipped` are the places of our own, as entry points write them.
+
+        `has` are attributes by which one is known.
+        """
         self._kind = kind
+        self._has = has
         self._group = group
         self._shipped = shipped
 
@@ -41,12 +47,17 @@ class Plugins(Generic[T]):
         if name not in self._places:
             raise unknown_name(self._kind, name, self._places)
         module, _, attribute = self._places[name].partition(":")
+        hint = "reinstall or remove the package that provides it"
         try:
-            return cast("T", getattr(importlib.import_module(module), attribute))
-        except Exception as error:  # the module is not ours, and may raise anything
-            raise TunerError(
-                f"cannot load the {self._kind} '{name}': {error}", "reinstall or remove the package that provides it"
-            ) from error
+            with contextlib.redirect_stdout(sys.stderr):  # what it prints is no part of a document
+                plugin = getattr(importlib.import_module(module), attribute)
+        except (Exception, SystemExit) as error:  # the module is not ours, and may raise anything
+            raise TunerError(f"cannot load the {self._kind} '{name}': {error!r}", hint) from error
+        missing = next((each for each in self._has if not hasattr(plugin, each)), None)
+        if missing is not None or isinstance(plugin, type):
+            problem = f"it is {plugin!r}, not a {self._kind}"
+            raise TunerError(f"cannot load the {self._kind} '{name}': {problem}", hint)
+        return cast("T", plugin)
 
     def __iter__(self) -> Iterator[T]:
         """Iterate over all that can be loaded, each imported when it is its turn; `find` says why one cannot."""

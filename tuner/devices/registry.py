@@ -10,7 +10,9 @@ from tuner.devices.device import Device
 from tuner.plugins import Plugins
 
 DEFAULT = "cpu"
-_DEVICES: Plugins[Device] = Plugins("device", group="tftune.devices", shipped={DEFAULT: "tuner.devices.cpu:DEVICE"})
+_DEVICES: Plugins[Device] = Plugins(
+    "device", group="tftune.devices", shipped={DEFAULT: "tuner.devices.cpu:DEVICE"}, has=("name", "check")
+)
 
 
 def names() -> list[str]:

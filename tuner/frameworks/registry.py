@@ -24,6 +24,7 @@ _FRAMEWORKS: Plugins[Framework] = Plugins(
         "onnxruntime": "tuner.frameworks.onnxruntime.framework:FRAMEWORK",
         "command": "tuner.frameworks.command.framework:FRAMEWORK",
     },
+    has=("name", "knobs", "suffixes"),
 )
 
 

@@ -112,6 +112,8 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
 
     Its model has to be exported already. Raises BadInputError where nothing can be said.
     """
+    if not isinstance(job.build, TensorFlowBuild):
+        raise BadInputError(f"there are no rules for {job.framework.title}", "measure it: tftune search")
     features = job.features()
     if features is None or not features.heavy_operators:
         what = "is not known" if features is None else "has no heavy operator"
@@ -119,8 +121,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
             f"cannot apply rules to {job.workload.name}: its graph {what}", f"run: tftune search {job.workload.name}"
         )
     situation = situation_of(job, features)
-    if situation is None:
-        raise BadInputError(f"there are no rules for {job.framework.title}", "run: tftune search")
+    assert situation is not None  # it is a TensorFlow build
     requested_groups = (THREADS, BATCH) if batch else (THREADS,)
     groups = [group for group in requested_groups if group in rules.groups]
     if not groups:

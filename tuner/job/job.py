@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.devices.device import Device
-from tuner.errors import BadInputError, unknown_name
+from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
 from tuner.job.request import ParsedRequest
@@ -227,8 +227,9 @@ def _check_placeholders(command: Command, space: Space) -> None:
         if name in knobs and name not in space.domains:
             reason = space.inactive.get(name, f"it is not part of the search space '{space.name}'")
             raise BadInputError(f"cannot fill in {{{name}}} in the command: {reason}", "remove the placeholder")
-        if name not in knobs and difflib.get_close_matches(name, knobs, n=1, cutoff=0.8):
-            raise unknown_name("knob", name, knobs)
+        is_misspelt = bool(difflib.get_close_matches(name, knobs, n=1, cutoff=0.8))
+        if name not in knobs and (is_misspelt or space.catalogue.owner(name) is not None):
+            space.catalogue.knob(name)  # says which knob is meant, or whose it is
 
 
 def _has_fixed_batch(checked: ParsedRequest) -> bool:

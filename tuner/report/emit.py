@@ -51,7 +51,7 @@ def usual(deployment: Deployment) -> Format:
 
 def option_note(name: str, value: int | str) -> str:
     """Return what to do about an option of the session: no variable carries it."""
-    return f"Set the session option {name} in your own code: {value}"
+    return f"Let your own code make the session with {name}: {value}"
 
 
 def argument_note(name: str, value: int | str) -> str:

@@ -10,11 +10,12 @@ from rich.markup import escape
 from rich.text import Text
 
 from tuner.report.layout import duration_text, plural, table
+from tuner.report.result.inspection import WorkloadLine
 from tuner.workload.workload import Kind
 
 if TYPE_CHECKING:
     from tuner.model.graph import Features
-    from tuner.report.result.inspection import WorkloadLine, WorkloadResult
+    from tuner.report.result.inspection import WorkloadResult
     from tuner.search.subject import WorkloadFacts
     from tuner.workload.pyfile import PythonFile
 

@@ -71,6 +71,11 @@ class Finals:
                     f"none of {len(measurements)} trials meets the limits; the closest had {nearest}",
                     "raise the limit, or give a longer --time-budget",
                 )
+            if measurements:
+                raise TunerError(
+                    "no setting that keeps to your --set was measured",
+                    "give a longer --time-budget; the recommended settings come first",
+                )
             raise TunerError("all trials failed", "`tftune show` gives the reason of each")
         contenders = self._contenders()
         if len(contenders) < 2:

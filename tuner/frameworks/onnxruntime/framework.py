@@ -18,13 +18,15 @@ from tuner.space.values import Value
 from tuner.workload.workload import Workload
 
 _ONNX = "onnx"
-# It is told by the CPUs of the process in which it runs: their numbers differ from one container to the next.
+# It looks for the cores where it runs: the numbers of CPUs differ from one container to the next.
 _AFFINITY_LINES = """
+# intra_op_affinity: a physical core for each thread but the caller's, which keeps the first
 cores = {}
 for cpu in sorted(os.sched_getaffinity(0)):
     with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as siblings:
         cores.setdefault(siblings.read(), []).append(str(cpu + 1))  # ONNX Runtime counts CPUs from 1
-threads = [",".join(cpus) for cpus in cores.values()][1:{n}]  # the first core is for the calling thread
+groups = [",".join(cpus) for cpus in cores.values()]
+threads = [groups[i % len(groups)] for i in range(1, {n})]
 options.add_session_config_entry("session.intra_op_thread_affinities", ";".join(threads))
 """.strip().splitlines()
 _CONVERSION = 3  # raise it when the conversion makes another file
@@ -74,7 +76,7 @@ class OnnxRuntime(framework.Framework):
         lines += ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
         for name, value in options.items():
             if name == AFFINITIES:
-                n_threads = str(options.get("intra_op_num_threads", ""))
+                n_threads = str(options.get("intra_op_num_threads", "len(groups)"))
                 lines += [line.replace("{n}", n_threads) for line in _AFFINITY_LINES]
             elif name.startswith(CONFIG):
                 lines.append(f'options.add_session_config_entry("{name}", "{value}")')

@@ -38,9 +38,7 @@ def _affinity(value: str, low: Observation, high: Observation) -> Reach:
 INTRA_OP = Experiment(name="intra_op_num_threads", low="2", contrast=lambda _: "4", interpret=_threads)
 INTER_OP = Experiment(name="inter_op_num_threads", low="2", contrast=lambda _: "4", interpret=_threads)
 EXECUTION_MODE = Experiment(name="execution_mode", low="parallel", contrast=lambda _: "sequential", interpret=_mode)
-INTRA_OP_AFFINITY = Experiment(
-    name="session.intra_op_thread_affinities", low="none", contrast=lambda _: "cores", interpret=_affinity
-)
+INTRA_OP_AFFINITY = Experiment(name="intra_op_affinity", low="none", contrast=lambda _: "cores", interpret=_affinity)
 INTRA_OP_SPINNING = Experiment(
     name="session.intra_op.allow_spinning", low="0", contrast=lambda _: "1", interpret=_spinning
 )

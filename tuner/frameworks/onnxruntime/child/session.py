@@ -13,8 +13,8 @@ CONFIG = "session."
 MODE = "execution_mode"
 MODES = {"sequential": "ORT_SEQUENTIAL", "parallel": "ORT_PARALLEL"}
 REPORTED = ("intra_op_num_threads", "inter_op_num_threads")
+AFFINITY, CORES = "intra_op_affinity", "cores"
 AFFINITIES = "session.intra_op_thread_affinities"
-CORES = "cores"
 ENTRIES = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning", AFFINITIES)
 PROVIDERS = ["CPUExecutionProvider"]
 IDLE_S = 0.2
@@ -24,16 +24,16 @@ Options = Mapping[str, Union[int, str]]
 def make_session(path: str, options: Options) -> Any:
     """Return a session of a model on the CPU, made with these options and the defaults of all others.
 
-    As affinities the word "cores" stands for a physical core for each thread; any other word for none.
+    One of them is ours: `intra_op_affinity`, "cores" for a physical core for each thread, or any other word for none.
     """
     import onnxruntime
 
     session_options = onnxruntime.SessionOptions()
     for name, value in options.items():
-        if name == AFFINITIES:
+        if name == AFFINITY:
             if value == CORES:
                 groups = affinities(int(options["intra_op_num_threads"]))
-                session_options.add_session_config_entry(name, groups)
+                session_options.add_session_config_entry(AFFINITIES, groups)
         elif name.startswith(CONFIG):
             session_options.add_session_config_entry(name, str(value))
         elif name == MODE:
