@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import tftune
-from tests.conftest import setting
+from tests.conftest import Call, setting
 from tests.frameworks import deployed
 from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
@@ -175,7 +175,7 @@ def test_two_commands_are_compared_in_turns(tmp_path: Path) -> None:
     assert order == "abbabaab"
 
 
-@pytest.mark.slow
+@pytest.mark.tensorflow  # it measures, and so has the machine for itself
 def test_any_openmp_program_is_searched(tmp_path: Path) -> None:
     """Nothing is known of it but the number that it prints: here less where nothing is set."""
     script = 'sleep 0.05; t=${OMP_NUM_THREADS:-64}; echo "rate: $((6400 / t))"'
@@ -197,3 +197,10 @@ def test_a_command_whose_interpreter_lacks_the_framework_can_do_without(tmp_path
     assert ended.returncode == 2
     assert "has no TensorFlow" in ended.stderr
     assert "or add --framework command" in ended.stderr
+
+
+def test_a_placeholder_for_another_frameworks_knob_is_refused(call: Call) -> None:
+    """Nothing would fill it in, and the program would get it as it stands."""
+    code, out, err = call("search", "--framework", "command", "--metric-regex", r"(\d+)", "--", "echo", "{intra_op}")
+    assert (code, out) == (2, "")
+    assert "intra_op is a knob of tensorflow, not of command" in err
