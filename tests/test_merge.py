@@ -108,6 +108,28 @@ def test_studies_that_both_went_on_are_both_kept(two: tuple[str, str, Record]) -
     assert {each.outcome for each in merge(source, into)} == {"known"}
 
 
+def test_a_damaged_study_is_skipped_and_the_others_are_not(small: str, call: Call, tmp_path: Path) -> None:
+    storage = opened(small)
+    first, second = all_records(storage)[:2]
+    first.put("finals", {"contenders": []})
+    trial = second.study.get_trials()[0]
+    trial.user_attrs["setting"] = None
+    second.study.add_trial(trial)
+    lost = f"trial {len(second.study.get_trials()) - 1}"
+    into = f"sqlite:///{tmp_path}/team.db"
+    code, out, _ = call("import", small, "--storage", into)
+    assert code == 0
+    assert "made-0: skipped: its 'finals' is damaged" in out
+    assert f"made-1: skipped: its {lost} is damaged" in out
+    assert out.splitlines()[-1] == "2 new, 0 updated, 0 already here, 2 skipped"
+    for words in (("export",), ("export", "--what", "studies"), ("list", "--json")):
+        code, out, error = call(*words, "--storage", small)
+        assert code == 0
+        assert "made-2" in out and "made-0" not in out
+        assert "skipped (damaged: its 'finals' cannot be read): made-0" in error
+        assert f"skipped (damaged: its {lost} cannot be read): made-1" in error
+
+
 def test_a_copy_that_was_cut_short_is_made_again(small: str, tmp_path: Path) -> None:
     into = f"sqlite:///{tmp_path}/team.db"
     target = opened(into, create=True)

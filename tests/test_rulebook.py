@@ -30,7 +30,9 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.model.graph import Features
 from tuner.report import frame, picture, rulepage, terminal
+from tuner.report.document import describe_study
 from tuner.report.emit import Format, emit
+from tuner.report.result.study import StudyResult
 from tuner.rules.advice import AdviceReason, counter_example, decide
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.gains import CounterExample
@@ -758,44 +760,44 @@ def test_what_rules_know_nothing_of_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def records(url: str) -> list[Any]:
+def results(url: str) -> list[StudyResult]:
     """The studies of that storage."""
     storage = open_storage(url, create=False)
     assert storage is not None
-    return all_records(storage)
+    return [describe_study(record) for record in all_records(storage)]
 
 
-def test_a_row_for_each_trial(records: list[Any]) -> None:
-    table = frame.trials(records)
-    assert len(table) == sum(len(record.trials()) for record in records)
+def test_a_row_for_each_trial(results: list[StudyResult]) -> None:
+    table = frame.trials(results)
+    assert len(table) == sum(len(study.history) for study in results)
     assert {"study", "workload", "ratio", "low", "high", "status", "inter_op", "intra_op", "batch_size"} <= set(table)
 
 
-def test_a_row_for_each_study(records: list[Any]) -> None:
-    row = frame.studies(records).iloc[0]
-    assert row["study"] == records[0].name
-    assert row["trials"] == len(records[0].trials())
+def test_a_row_for_each_study(results: list[StudyResult]) -> None:
+    row = frame.studies(results).iloc[0]
+    assert row["study"] == results[0].study
+    assert row["trials"] == len(results[0].history)
     assert row["recommended"]
 
 
 @pytest.mark.parametrize("format_", frame.FORMATS)
-def test_tables_come_back(records: list[Any], format_: str, tmp_path: Path) -> None:
-    table, path = frame.trials(records), tmp_path / f"t.{format_}"
+def test_tables_come_back(results: list[StudyResult], format_: str, tmp_path: Path) -> None:
+    table, path = frame.trials(results), tmp_path / f"t.{format_}"
     assert frame.write(table, format_, path) is None
     again = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pd.read_parquet}[format_](path)
     assert list(again["ratio"]) == pytest.approx(list(table["ratio"]), nan_ok=True)
     assert list(again.columns) == list(table.columns)
 
 
-def test_parquet_is_no_text(records: list[Any]) -> None:
+def test_parquet_is_no_text(results: list[StudyResult]) -> None:
     with pytest.raises(BadInputError, match="give --out"):
-        frame.write(frame.trials(records), "parquet", None)
+        frame.write(frame.trials(results), "parquet", None)
 
 
-def test_a_missing_reader_is_said(records: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_reader_is_said(results: list[StudyResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def missing(*_: object, **__: object) -> None:
         raise ImportError("no pyarrow")
 
     monkeypatch.setattr(pd.DataFrame, "to_parquet", missing)
     with pytest.raises(BadInputError, match="pip install pyarrow"):
-        frame.write(frame.trials(records), "parquet", tmp_path / "t.parquet")
+        frame.write(frame.trials(results), "parquet", tmp_path / "t.parquet")

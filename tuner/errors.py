@@ -2,6 +2,7 @@
 
 TunerError                 exit code 1
 ├── BadInputError          exit code 2: the user can fix it; nothing was written
+│   ├── DamagedStudyError  a part of a stored study is not what it has to be
 │   ├── NoModeError        the workload does not have this mode
 │   └── UnknownNameError   no object has this name
 ├── MachineBusyError       exit code 1: another search is measuring on this machine
@@ -36,6 +37,14 @@ class BadInputError(TunerError):
     """What the user gave cannot be used."""
 
     exit_code = 2
+
+
+class DamagedStudyError(BadInputError):
+    """A part of a stored study cannot be understood; `part` says which."""
+
+    def __init__(self, study: str, part: str, error: Exception) -> None:
+        super().__init__(f"study {study} cannot be read: its {part} is damaged ({error!r})", "search again with --new")
+        self.part = part
 
 
 class NoModeError(BadInputError):

@@ -16,7 +16,7 @@ from tuner.cli.options import (
     WaitOption,
 )
 from tuner.cli.output import console, show, show_json
-from tuner.cli.studies import readable
+from tuner.cli.studies import described
 from tuner.cli.workload_options import takes_model
 from tuner.errors import BadInputError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, check_writable
@@ -319,16 +319,17 @@ def export(
 ) -> None:
     """Export the studies as a table for other programs."""
     from tuner.report import frame
+    from tuner.report.document import describe_study
 
     if what not in frame.KINDS:
         raise unknown_name("kind of row", what, frame.KINDS)
     if format_ not in frame.FORMATS:
         raise unknown_name("format", format_, frame.FORMATS)
     _check_out(out)
-    study_records = readable(storage)
-    if not study_records:
+    results = described(storage, describe_study)
+    if not results:
         raise BadInputError(f"no studies in {storage}", "start with: tftune search resnet50")
-    table = frame.trials(study_records) if what == "trials" else frame.studies(study_records)
+    table = frame.trials(results) if what == "trials" else frame.studies(results)
     text = frame.write(table, format_, out)
     if text is not None:
         sys.stdout.write(text)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from tuner.cli.options import JsonOption, StorageOption, StudyArgument
 from tuner.cli.output import print_skipped, show, show_json
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, DamagedStudyError
 from tuner.paths import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from tuner.search.record import Record
 
+T = TypeVar("T")
 LIST_EPILOG = "Examples: tftune list | tftune list --json"
 SHOW_EPILOG = "Examples: tftune show last | tftune show resnet50 --json"
 SCHEMA_EPILOG = "Examples: tftune schema show | tftune schema compare > compare.schema.json"
@@ -26,7 +28,7 @@ def list_studies(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = F
     from tuner.report import terminal
     from tuner.report.document import describe_line
 
-    rows = [describe_line(record) for record in readable(storage)]
+    rows = described(storage, describe_line)
     if json_:
         show_json(rows)
     elif rows:
@@ -101,16 +103,25 @@ def schema(
     show_json(schema_of(" ".join(command)))
 
 
-def readable(storage: str) -> list[Record]:
-    """Return the studies of a storage that can be read, and say which cannot; none where there is no storage."""
+def described(storage: str, describe: Callable[[Record], T]) -> list[T]:
+    """Return what `describe` says of each study of a storage that can be read, and print which cannot.
+
+    None where there is no storage.
+    """
     from tuner.search.storage import open_storage, records
 
     opened = open_storage(storage, create=False)
     if opened is None:
         return []
     study_records, unreadable = records(opened)
+    results = []
+    for record in study_records:
+        try:
+            results.append(describe(record))
+        except DamagedStudyError as error:
+            unreadable.setdefault(f"damaged: its {error.part} cannot be read", []).append(record.name)
     print_skipped(unreadable)
-    return study_records
+    return results
 
 
 def _find(study: str, storage: str) -> Record:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import optuna
 from optuna.trial import FrozenTrial
 
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, DamagedStudyError
 from tuner.machine.locks import import_lock
+from tuner.report.document import describe_study
 from tuner.search.record import Record
 from tuner.search.storage import IMPORTED, all_records, generation_name, open_storage, records, sqlite_file
 
@@ -56,6 +57,11 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
         existing = {record.name: record for record in all_records(target_storage)}
         used_names = set(optuna.get_all_study_names(target_storage))
         for record in source_records:
+            try:
+                describe_study(record)  # what cannot be read would stop every table of the team
+            except DamagedStudyError as error:
+                yield Merged(source=record.name, name="", outcome=f"skipped: its {error.part} is damaged")
+                continue
             yield _merge(record, target_storage, existing, used_names)
     for reason, names in unreadable.items():
         yield from (Merged(source=name, name="", outcome=f"skipped: {reason}") for name in names)

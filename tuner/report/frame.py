@@ -11,9 +11,7 @@ from msgspec import to_builtins
 
 from tuner.errors import BadInputError
 from tuner.machine.host import host_of
-from tuner.report.document import describe_study
 from tuner.report.result.study import StudyResult
-from tuner.search.record import Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,12 +20,12 @@ FORMATS = ("csv", "json", "parquet")
 KINDS = ("trials", "studies")
 
 
-def trials(records: Iterable[Record]) -> pd.DataFrame:
+def trials(results: Iterable[StudyResult]) -> pd.DataFrame:
     """Return every finished trial: its study, setting, ratio to TensorFlow's default with its interval, and status."""
     import pandas as pd
 
     rows = []
-    for study in map(describe_study, records):
+    for study in results:
         for trial in study.history:
             plain = to_builtins(trial)
             figures = {name: plain[name] for name in _OF_TRIALS}
@@ -35,12 +33,12 @@ def trials(records: Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def studies(records: Iterable[Record]) -> pd.DataFrame:
+def studies(results: Iterable[StudyResult]) -> pd.DataFrame:
     """Return every study: its workload's features, what it recommends, and the gain that its finals showed."""
     import pandas as pd
 
     rows = []
-    for study in map(describe_study, records):
+    for study in results:
         features, advice, finals = study.features, study.recommended, study.finals
         graph = {} if features is None else asdict(features)
         gain = dict.fromkeys(_OF_GAIN) if advice is None or advice.gain is None else to_builtins(advice.gain)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, convert
 
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, DamagedStudyError
 from tuner.frameworks import registry
 from tuner.machine.conditions import Conditions
 from tuner.measure import finals
@@ -110,15 +110,10 @@ class StoredFinals:
         )
 
 
-def damaged(study: str, part: str, error: Exception) -> BadInputError:
-    """Return the error for a part of a stored study that cannot be understood."""
-    return BadInputError(f"study {study} cannot be read: its {part} is damaged ({error!r})", "search again with --new")
-
-
 class Attributes:
     """What is stored of a study, from one reading of its storage.
 
-    Whatever is not what it has to be raises BadInputError, with the names of the study and of the attribute.
+    Whatever is not what it has to be raises DamagedStudyError, with the names of the study and of the attribute.
     """
 
     def __init__(self, study: str, raw: Mapping[str, Any]) -> None:
@@ -134,7 +129,7 @@ class Attributes:
         try:
             return parse(data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged(self.study, f"'{key}'", error) from error
+            raise DamagedStudyError(self.study, f"'{key}'", error) from error
 
     def get(self, key: str, kind: type[T]) -> T | None:
         """Return an attribute as a value of that type, None where there is none."""

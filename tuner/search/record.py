@@ -18,8 +18,9 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from tuner.errors import DamagedStudyError
 from tuner.measure.pair import Pair
-from tuner.search.attributes import Attributes, damaged
+from tuner.search.attributes import Attributes
 from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -261,11 +262,11 @@ def _attributes(trial: Trial) -> dict[str, Any]:
 
 
 def _trial(study: str, frozen: FrozenTrial) -> Trial:
-    """Return a stored trial; raises BadInputError where it cannot be understood."""
+    """Return a stored trial; raises DamagedStudyError where it cannot be understood."""
     try:
         return _understood(frozen, frozen.user_attrs)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(study, f"trial {frozen.number}", error) from error
+        raise DamagedStudyError(study, f"trial {frozen.number}", error) from error
 
 
 def _understood(frozen: FrozenTrial, attrs: Mapping[str, Any]) -> Trial:
