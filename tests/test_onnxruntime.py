@@ -18,6 +18,7 @@ from onnxruntime import datasets
 
 from tests.command_line import tftune
 from tests.conftest import Call
+from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK
 from tuner.job.job import Job, prepare
@@ -25,6 +26,7 @@ from tuner.job.request import SearchRequest, parse_request, space_file
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
 from tuner.space.space import resolve
+from tuner.trial.exporting import described_inputs
 from tuner.trial.fresh import FreshLauncher
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
@@ -39,7 +41,7 @@ OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.int
         (["bert-tiny", "--mode", "training"], "bert-tiny has no mode 'training' in ONNX Runtime; known: inference"),
         (["lenet5", "--execution", "xla"], "ONNX Runtime does not support --execution xla; expected graph"),
         (["lenet5", "--set", "intra_op=2"], "intra_op is a knob of tensorflow, not of onnxruntime"),
-        (["lenet5", "--space", "quick"], "unknown search space 'quick'; known: cpu, threads"),
+        (["lenet5", "--space", "quick"], "unknown onnxruntime search space 'quick'; known: cpu, threads"),
         (
             ["lenet5", "--set", "execution_mode=both"],
             "execution_mode=both is not one of its values; expected sequential",
@@ -277,6 +279,30 @@ def test_a_scalar_input_of_a_model_has_no_batch(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "scaled.onnx")
     sample = sample_of(str(tmp_path / "scaled.onnx"), "onnxruntime")
     assert len(sample["outputs"]["y"]) > 0
+
+
+@pytest.mark.tensorflow
+def test_an_input_of_unknown_rank_is_no_scalar(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "open", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "open.onnx")
+    with pytest.raises(BadInputError, match="input 'x' has the shape unknown") as caught:
+        job_of(str(tmp_path / "open.onnx"), "onnxruntime").export()
+    assert caught.value.hint == "give its shape without the batch, e.g. --input-shape x=128"
+    spec = WorkloadSpec(words=(str(tmp_path / "open.onnx"),), input_shapes=("x=7",))
+    folder = prepare(parse_request(SearchRequest(workload=spec, batch_size="8"), stores=False)).export()
+    assert described_inputs(folder)[0]["shape"] == [None, 7]
+
+
+@pytest.mark.tensorflow
+def test_what_onnx_has_no_operators_for_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "fourier.py"
+    path.write_text(MODEL.replace("OPERATION", "tf.abs(tf.signal.fft(tf.cast(x @ w, tf.complex64)))"))
+    with pytest.raises(BadInputError, match="tf2onnx cannot convert it: Cast, ComplexAbs, FFT compute in complex64"):
+        job_of(str(path), "onnxruntime").export()
 
 
 @pytest.mark.tensorflow

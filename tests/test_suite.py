@@ -225,7 +225,7 @@ def test_a_study_that_has_its_finals_is_known(planned: Any, tmp_path: Path, spac
         ({"cpu_quotas": "half"}, "--cpu-quota is 'half'"),
         ({"time_budget": "soon"}, "--time-budget is 'soon'"),
         ({"stop_after": "late"}, "--stop-after is 'late'"),
-        ({"space": "cpus"}, "unknown search space 'cpus'"),
+        ({"space": "cpus"}, "unknown tensorflow search space 'cpus'"),
         ({"pythons": ("/none/python",)}, "no interpreter at /none/python"),
     ],
 )

@@ -54,7 +54,7 @@ def _model_options(
             rich_help_panel=_PANEL,
             metavar="NAME",
             help="Framework to run: tensorflow, onnxruntime, or one from an installed plugin (default: chosen by the "
-            "model file, else tensorflow).",
+            "model file, else tensorflow; what stands behind -- is run as a command).",
             autocompletion=complete_framework,
             show_default=False,
         ),

@@ -96,7 +96,13 @@ def _recommended(text: str, job: Job, storage_url: str) -> Setting:
         raise BadInputError(
             f"'{text}' is not a setting", f"expected knob=value,…, the name of a study, or one of {baseline_names}"
         ) from error
-    advice = advice_of(describe_study(record))
+    result = describe_study(record)
+    if result.framework is not job.framework:
+        raise BadInputError(
+            f"study {record.name} is of {result.framework.title}, and this comparison of {job.framework.title}",
+            f"add --framework {result.framework.name}",
+        )
+    advice = advice_of(result)
     extra = advice.setting.keys() - job.space.domains.keys()
     if extra:
         raise BadInputError(

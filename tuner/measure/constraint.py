@@ -41,15 +41,21 @@ class Limits:
                 return answer
         return LimitStatus.MET
 
-    def closest_text(self, measurements: Sequence[tuple[Sequence[float], int | None]]) -> str:
-        """Return the least that was measured of each limited quantity; `measurements` are steps (s) and peak memory."""
+    def unmet_text(self, measurements: Sequence[tuple[Sequence[float], int | None]]) -> str:
+        """Return which limits no setting met, and the least that was measured of each.
+
+        `measurements` are steps (s) and peak memory (bytes), each of a setting.
+        """
         parts = []
-        if self.p99_s is not None:
-            parts.append(f"a p99 of {1000 * min(p99(steps) for steps, _ in measurements):.3g} ms")
+        steps = [steps for steps, _ in measurements if len(steps)]
+        if self.p99_s is not None and not any(p99_within(each, self.p99_s) is LimitStatus.MET for each in steps):
+            least = f"; the lowest was {1000 * min(map(p99, steps)):.3g} ms" if steps else ""
+            parts.append(f"none has shown a p99 of at most {1000 * self.p99_s:g} ms{least}")
         peaks = [peak for _, peak in measurements if peak]
-        if self.memory_bytes is not None and peaks:
-            parts.append(f"{min(peaks) / 1024**2:.0f} MiB")
-        return " and ".join(parts)
+        if self.memory_bytes is not None and not any(peak <= self.memory_bytes for peak in peaks):
+            least = f"; the least was {min(peaks) / 1024**2:.0f} MiB" if peaks else ""
+            parts.append(f"none needs at most {self.memory_bytes / 1024**2:.0f} MiB{least}")
+        return ", and ".join(parts) or "none meets both limits"
 
     def excess(self, step_s: Sequence[float], memory_bytes: int | None) -> list[float]:
         """Return, for each limit, log(measured / limit): negative where it is kept; NaN where nothing was measured.

@@ -37,6 +37,9 @@ def describe(name: str, file: PythonFile) -> WorkloadLine:
     )
 
 
+GRAPH_UNKNOWN = "its graph is not analysed: only graphs that TensorFlow exports are, and not all of their parts"
+
+
 def catalogue(files: Mapping[str, PythonFile]) -> RenderableType:
     """Return the list of workload files."""
     rows = table("workload", "what it computes; modes, parameters, items per step, source")
@@ -65,7 +68,7 @@ def page(result: WorkloadResult) -> RenderableType:
         if text:
             rows.add_row(title, Text(text))
     if features is None:
-        return Group(rows, Text(), Text("its graph could not be analysed: it has unsupported parts"))
+        return Group(rows, Text(), Text(GRAPH_UNKNOWN))
     return Group(rows, Text(), computes(features, workload.item), Text(), operators(features))
 
 

@@ -66,10 +66,9 @@ class Finals:
                 (trial.step_s, trial.peak_memory_bytes) for trial in self.history.trials if trial.estimate is not None
             ]
             if self.plan.evaluation.limits and measurements:
-                nearest = self.plan.evaluation.limits.closest_text(measurements)
+                unmet = self.plan.evaluation.limits.unmet_text(measurements)
                 raise TunerError(
-                    f"none of {len(measurements)} trials meets the limits; the closest had {nearest}",
-                    "raise the limit, or give a longer --time-budget",
+                    f"of {len(measurements)} trials, {unmet}", "raise the limit, or give a longer --time-budget"
                 )
             if measurements:
                 raise TunerError(

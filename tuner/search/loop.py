@@ -171,7 +171,9 @@ class Search:
         if self._budget.trials is not None and len(trials) + n_asked >= self._budget.trials:
             self._end = EndReason.TRIALS, f"the study has {len(trials)} trials"
             return True
-        if self._time.is_short_of((n_asked + 1) * self._trial_s() + self._finals.reserve_s()):
+        # Until a setting was measured that may be recommended, there is nothing to hold finals on.
+        reserve_s = self._finals.reserve_s() if self._history.incumbent() is not None else 0.0
+        if self._time.is_short_of((n_asked + 1) * self._trial_s() + reserve_s):
             self._end = EndReason.TIME, "the remaining time is reserved for the finals"
             return True
         suggested = sum(1 for trial in trials if not trial.baselines) + n_asked

@@ -290,10 +290,14 @@ def _lattice(
         if all(tuple(items[i][1] for i in where) in allowed for where, allowed in checks)
     ]
     if not points:
-        raise BadInputError(
-            f"no setting of '{file.name}' satisfies its constraints on this machine",
-            "relax a constraint, or remove a --set",
-        )
+        left = list(itertools.product(*columns))
+        for constraint, (where, allowed) in zip(binding, checks, strict=True):
+            left = [items for items in left if tuple(items[i][1] for i in where) in allowed]
+            if not left:
+                raise BadInputError(
+                    f"no setting of '{file.name}' satisfies its constraint '{constraint.text}' on this machine",
+                    "relax it, or remove a --set",
+                )
     return tuple(points)
 
 

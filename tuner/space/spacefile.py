@@ -58,7 +58,7 @@ def read(name: str, machine: Machine, *, catalogue: Catalogue, folder: Path, def
     path = Path(name) if name.endswith(".toml") or "/" in name else folder / f"{name}.toml"
     if not os.path.isfile(path):  # noqa: PTH113  # pathlib's raises where a folder may not be entered
         if path.parent == folder:
-            raise unknown_name("search space", name, names(folder))
+            raise unknown_name(f"{catalogue.framework} search space", name, names(folder))
         space_names = ", ".join(names(folder))
         raise BadInputError(f"no search space file {name}", f"give the path of a TOML file, or one of: {space_names}")
     try:

@@ -83,7 +83,8 @@ def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
     """Return the values of NAME=VALUE by name; raises BadInputError, also for one that is given twice."""
     pairs: dict[str, str] = {}
     for text in texts:
-        name, separator, value = text.partition("=")
+        # A model's own names may hold an equals sign; shapes and ranges do not.
+        name, separator, value = text.partition("=") if option == "--param" else text.rpartition("=")
         if not separator or not name:
             raise BadInputError(f"{option} {text} is not of the form NAME=VALUE", f"e.g. {option} {example}")
         if name in pairs:

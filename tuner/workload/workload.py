@@ -110,6 +110,8 @@ def find(spec: WorkloadSpec, suffixes: Mapping[str, str] = MappingProxyType({}))
         return _command(spec, execution)
     spec.reject_options("--minimize", kind="a model")
     name, path = spec.words[0], Path(spec.words[0])
+    if path.suffix in suffixes and os.path.isdir(path):  # noqa: PTH112
+        raise BadInputError(f"{path} is a folder", f"expected a {path.suffix} file")
     if name not in names() and os.path.isdir(path):  # noqa: PTH112  # pathlib's raises where a folder may not be entered
         return _saved_model(path, spec, execution)
     if path.suffix in suffixes:
@@ -155,7 +157,8 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
 
 def _file(path: Path, kind: str, spec: WorkloadSpec, execution: Execution) -> Workload:
     if not os.path.isfile(path):  # noqa: PTH113
-        raise BadInputError(f"no model file {path}", "check its path")
+        target = f"; it is a link to {path.readlink()}" if path.is_symlink() else ""
+        raise BadInputError(f"no model file {path}{target}", "check its path")
     description = f"a {path.suffix} file"
     spec.reject_options("--signature", kind=description)
     return _model_workload(path, kind, spec, execution, [path], description)

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.json import schema_components
 
-from tuner.errors import unknown_name
+from tuner.errors import BadInputError
 from tuner.report.result.comparison import CheckResult, ComparisonResult, NoiseReport, NothingToCheck
 from tuner.report.result.inspection import (
     AuditResult,
@@ -45,6 +45,6 @@ def schema_of(command: str) -> dict[str, Any]:
     """Return the schema of a command's documents; raises BadInputError for one that prints none."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"tftune {command} --json"}
     if command not in PUBLISHED:
-        raise unknown_name("command with --json", command, PUBLISHED)
+        raise BadInputError(f"no command '{command}' with --json", f"known: {', '.join(sorted(PUBLISHED))}")
     forms, parts = schema_components(PUBLISHED[command], ref_template="#/$defs/{name}")
     return head | {"anyOf": list(forms), "$defs": parts}

@@ -6,7 +6,7 @@ import gc
 import json
 import logging
 import os
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Set
 
 from ....child.inputs import INPUTS, WorkloadError
 from ...tensorflow.child import source
@@ -29,6 +29,7 @@ def convert(spec: Dict[str, Any], path: str) -> None:
             "install it in that environment: python -m pip install tf2onnx",
         ) from error
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
+    frozen = None
     try:
         frozen = freeze(spec)
         gc.collect()  # the function and its variables
@@ -43,8 +44,13 @@ def convert(spec: Dict[str, Any], path: str) -> None:
         put_back(model, large)
         with open(path, "wb") as file:
             file.write(model.SerializeToString())
+    except MemoryError:
+        raise
     except Exception as error:
-        raise WorkloadError("tf2onnx cannot convert it: %s" % error, "use a framework that runs it as it is") from error
+        reason = (frozen and types_without_operators(frozen.graph)) or str(error)
+        raise WorkloadError(
+            "tf2onnx cannot convert it: %s" % reason, "use a framework that runs it as it is"
+        ) from error
 
 
 class Frozen(NamedTuple):
@@ -74,6 +80,19 @@ def freeze(spec: Dict[str, Any]) -> Frozen:
         inputs=dict(zip([tensor.name for tensor in frozen.inputs], names)),
         outputs=dict(zip([tensor.name for tensor in frozen.outputs], sorted(concrete.structured_outputs))),
     )
+
+
+def types_without_operators(graph: Any) -> str:
+    """Return which operators of a graph compute in a type that ONNX has few operators for; "" where none does."""
+    import tensorflow as tf
+
+    names: Dict[str, Set[str]] = {}
+    for node in graph.node:
+        for attribute in node.attr.values():
+            dtype = tf.as_dtype(attribute.type) if attribute.type else None
+            if dtype is not None and (dtype.is_complex or dtype == tf.bfloat16):
+                names.setdefault(dtype.name, set()).add(node.op)
+    return "; ".join("%s compute in %s" % (", ".join(sorted(names[name])), name) for name in sorted(names))
 
 
 def taken_out(graph: Any) -> Dict[str, Any]:

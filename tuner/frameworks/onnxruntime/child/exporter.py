@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Set
 
 from ....child.inputs import GRAPH, INPUTS, WorkloadError, described_inputs
 from . import converting, session
@@ -17,6 +17,9 @@ UNKNOWN_OPERATOR = re.compile(
     r"No Op registered for (\w+)|Could not find an implementation for (\w+)"
     r"|Fatal error: ([\w.:]+?)(?:\(-?\d+\))? is not a registered"
 )
+PLACE = re.compile(
+    r"^(Load model from .*? failed:)?(/\S+:\d+ .*\) (?=[A-Z]))?"
+)  # the file, and a place in its own source
 # ONNX's names of types, as a session tells them, and NumPy's.
 DTYPES = {"float": "float32", "double": "float64", "string": "string", "bool": "bool", "float16": "float16"}
 DTYPES.update({"%sint%d" % (sign, bits): "%sint%d" % (sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)})
@@ -27,7 +30,7 @@ def export(spec: Report) -> None:
     path = os.path.join(spec["folder"], MODEL)
     if "from" not in spec:
         os.symlink(spec["workload"], path)  # its weights may lie in files beside it
-        described = described_inputs(inputs_of(loaded(spec["workload"])), spec)
+        described = described_inputs(model_inputs(spec["workload"]), spec)
         with open(os.path.join(spec["folder"], INPUTS), "w") as file:
             json.dump(described, file)
         with open(os.path.join(spec["folder"], GRAPH), "w") as file:
@@ -48,14 +51,18 @@ def loaded(path: str) -> Any:
         if unknown:
             message = "ONNX Runtime cannot run its operator %s on the CPU" % next(filter(None, unknown.groups()))
         else:
-            message = "ONNX Runtime cannot load it: %s" % str(error).split(" : ")[-1]  # after its codes
+            reason = PLACE.sub("", str(error).split(" : ")[-1])  # after its codes
+            message = "ONNX Runtime cannot load it: %s" % reason
         raise WorkloadError(message, "use another model, or a framework that runs it") from error
 
 
-def inputs_of(loaded_session: Any) -> List[Report]:
-    """Return name, dtype and shape of each input of a session; raises WorkloadError for a type without numbers."""
+def model_inputs(path: str) -> List[Report]:
+    """Return name, dtype and shape of each input of a model, None for a rank that is not known.
+
+    Raises WorkloadError for a model that cannot be loaded, and for a type without numbers.
+    """
     described = []
-    for each in loaded_session.get_inputs():
+    for each in loaded(path).get_inputs():
         kind = each.type.partition("(")[2].rstrip(")")
         if kind not in DTYPES:
             raise WorkloadError(
@@ -64,4 +71,21 @@ def inputs_of(loaded_session: Any) -> List[Report]:
             )
         shape = [n if isinstance(n, int) else None for n in each.shape]
         described.append({"name": each.name, "dtype": DTYPES[kind], "shape": shape})
+    if not all(each["shape"] for each in described):
+        of_unknown_rank = unranked(path)
+        for each in described:
+            each["shape"] = None if each["name"] in of_unknown_rank else each["shape"]
     return described
+
+
+def unranked(path: str) -> Set[str]:
+    """Return the inputs of a model whose rank is not known: a session tells of them what it tells of scalars.
+
+    None where the package onnx is not installed, which reads the file.
+    """
+    try:
+        import onnx
+    except ImportError:
+        return set()
+    graph = onnx.load(path, load_external_data=False).graph
+    return {each.name for each in graph.input if not each.type.tensor_type.HasField("shape")}

@@ -41,7 +41,8 @@ def save(spec: Report, described: list[Report], call: Callable[..., Any], owner:
     function = step.get_concrete_function()
     if graph.calls_python(function):
         raise WorkloadError(
-            "its graph calls Python (tf.py_function), which no other process can load", "use --execution eager"
+            "its graph calls Python (tf.py_function), which no other process can load",
+            "use TensorFlow's operators only, or --framework tensorflow --execution eager",
         )
     # Only what the function uses is saved: through the model's layers every variable would be kept, and be loaded
     # in every trial, a second time. A model with more than variables (a lookup table) has to be saved whole.
