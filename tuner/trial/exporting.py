@@ -50,7 +50,12 @@ def export(workload: Workload, framework: Framework, build: Build, *, python: Pa
     source = framework.export_source(workload)
     made_from = None
     if source is not None:
-        made_from = export(workload, source, source.probe(python, env), python=python, env=env)
+        try:
+            source_build = source.probe(python, env)
+        except BadInputError as error:
+            reason = f"{framework.title} runs what {source.title} exports of {workload.name}: {error.message}"
+            raise BadInputError(reason, error.hint) from error
+        made_from = export(workload, source, source_build, python=python, env=env)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _sweep(folder.parent)
