@@ -174,7 +174,7 @@ def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], mes
         (MINE.replace("(batch_size, 8)", "(32, 8)"), "", "inputs(2) returned an array of the shape (32, 8); the first"),
         (MINE.replace("return tf.keras.Seq", "return 5 or tf.keras.Seq"), "", "build() returned int; expected a Keras"),
         (MINE.replace("return tf.keras", "return lambda x: tf.py_function(abs, [x], x.dtype)\n    return tf.keras"),
-         "", "use --execution eager"),
+         "", "or --framework tensorflow --execution eager"),
         (MINE.replace("(8,)", "(9,)"), "", "is incompatible with the layer: expected axis -1"),
     ],
 )  # fmt: skip
