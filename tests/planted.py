@@ -174,7 +174,9 @@ def _study(rng: np.random.Generator, situation: Situation, truth: Truth, extra: 
         values |= {"inter_op": 2, "omp_num_threads": n, "kmp_affinity": "none", "kmp_blocktime": 200}
     default = Setting.of(values)
     compact = "granularity=fine,compact,1,0" if openmp else None
-    baseline_settings = {each.name: apply(default, each.rule(situation.machine), None) for each in BASELINES}
+    baseline_settings = {
+        each.name: apply(default, each.rule(situation.machine), None) for each in BASELINES if not each.needs
+    }
     wang = wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}
     best = apply(default, truth.recipe(situation).values(situation.scale), compact)
     trials: list[tuple[Setting, float, float]] = []

@@ -28,7 +28,7 @@ from tuner.job.request import SearchRequest, parse_request, space_file
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
 from tuner.space import space as spaces
-from tuner.space.carrier import Argument, Option, Processes
+from tuner.space.carrier import Argument, Option, Streams
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -156,8 +156,8 @@ def test_every_knob_has_all_its_parts(name: str, knob_name: str, machine: Machin
         assert knob.parse(str(default), machine) == default
         reason = knob.why_inactive(build, {})
         assert reason is None or len(reason) > 10
-    # Who carries it shows it: what our own code is given or starts needs no judge, and everything else has one.
-    assert (knob.audit is None) is isinstance(knob.carrier, Argument | Processes)
+    # Who carries it shows it: what our own code is given or calls needs no audit, and everything else has one.
+    assert (knob.audit is None) is isinstance(knob.carrier, Argument | Streams)
     # One value may be no entry at all, such as no binding.
     deployments = [knob.carrier.deploy(value, {str(value): "/lib/a.so"}) for value in some_values(knob, machine)]
     deployed = next(filter(None, deployments))

@@ -41,7 +41,7 @@ OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.int
         (["bert-tiny", "--mode", "training"], "bert-tiny has no mode 'training' in ONNX Runtime; known: inference"),
         (["lenet5", "--execution", "xla"], "ONNX Runtime does not support --execution xla; expected graph"),
         (["lenet5", "--set", "intra_op=2"], "intra_op is a knob of tensorflow, not of onnxruntime"),
-        (["lenet5", "--space", "quick"], "unknown onnxruntime search space 'quick'; known: cpu, threads"),
+        (["lenet5", "--space", "quick"], "unknown onnxruntime search space 'quick'; known: cpu, serving, threads"),
         (
             ["lenet5", "--set", "execution_mode=both"],
             "execution_mode=both is not one of its values; expected sequential",

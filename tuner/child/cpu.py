@@ -23,6 +23,16 @@ def peak_memory() -> Optional[int]:
     return 1024 * int(line.split()[1])
 
 
+def shared_memory() -> Optional[int]:
+    """Return how much memory (bytes) of this process is shared with others just now; None where unknown."""
+    try:
+        with open("/proc/self/smaps_rollup") as rollup:
+            amounts = [int(line.split()[1]) for line in rollup if line.startswith("Shared_")]
+    except (OSError, ValueError):
+        return None
+    return 1024 * sum(amounts)
+
+
 def reset_peak() -> None:
     """Count the peak of memory from what is held now; a kernel that refuses leaves it as it is."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:

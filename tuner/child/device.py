@@ -18,6 +18,9 @@ class Device(Protocol):
     def peak_memory(self) -> Optional[int]:
         """Return the most memory (bytes) that this process has held there since `reset_peak`; None where unknown."""
 
+    def shared_memory(self) -> Optional[int]:
+        """Return how much of that (bytes) other processes hold too; None where unknown."""
+
     def reset_peak(self) -> None:
         """Count the peak from what is held now."""
 

@@ -21,24 +21,23 @@ import math
 import os
 import re
 import sys
-import time
 import traceback
 from typing import Any, Callable, Dict, Iterable, Optional
 
-from . import adapter, device, effective, inputs
-from .adapter import Adapter, Step
+from . import adapter, callers, device, effective, inputs
+from .adapter import Adapter
+from .callers import CLOCK, Callers
 from .device import Device
 
 FINITE_CHUNK = 1 << 18  # values checked at once, to limit the memory needed for the check
 MAX_FRAMES = 3  # of the user's own, that are told of an error
-MAX_STEP_TIMES = 400  # of one slice; a slice of more steps reports every k-th, so that a report stays small
 SAMPLE_SIZE = 32  # values of each output
 # The warm-up: the first step, which traces and compiles, then windows of at least so long until two in a row differ
 # by at most so much, but no new window once it has taken this long in all.
 WINDOW_S = 0.25
 STEADY = 0.05
 WARM_UP_CAP_S = 2.5
-CLOCK = time.perf_counter
+ONE_STEP_S = 1e-9  # of a slice of one step
 
 Report = Dict[str, Any]
 Arrays = Dict[str, Any]
@@ -59,6 +58,7 @@ class LoadedWorkload:
         imported, alone = CLOCK(), effective.threads()
         self.device = device
         self.learns = spec["mode"] == inputs.TRAINING
+        self.n_callers = spec["streams"]
         with open(os.path.join(spec["folder"], inputs.INPUTS)) as file:
             self.model = framework.Model(spec, json.load(file))
         # First the workload's own code: what it sets of the framework has to be in force before anything runs.
@@ -77,16 +77,16 @@ class LoadedWorkload:
         log = effective.own_log(self.since)
         return dict(effective.state(*self.thread_snapshots, log), **self.model.state(log))
 
-    def prepare(self, batch_size: int) -> tuple[Step, Report, Check]:
-        """Return (step, facts, check): `step()` runs the workload once on inputs that are already there.
+    def prepare(self, batch_size: int) -> tuple[Callers, Report, Check]:
+        """Return (callers, facts, check): the callers run the workload on inputs that are already there.
 
         `check(outputs)` raises InvalidOutputError for outputs of a later step that are no result.
         """
         arrays, self.first = self.first or self.model.arguments(batch_size), ()
         self.device.reset_peak()
         began = CLOCK()
-        step = self.model.step(arrays)
-        outputs = self.model.floats(step())
+        together = Callers([self.model.step(arrays) for _ in range(self.n_callers)], self.device.wait)
+        outputs = self.model.floats(together.steps[0]())
         self.device.wait()
         check_finite(outputs)
         first = CLOCK()
@@ -97,25 +97,54 @@ class LoadedWorkload:
             if self.learns:
                 check_learns(outputs, values)
 
-        windows, again = warm_up(step, self.device.wait, first - began)
-        if windows:
-            check(again)
-        else:
-            windows = [slice_of(began, [first])]
+        windows, again = warm_up(together, first - began)
+        for each in again:
+            check(each)
+        if not windows:
+            windows = [[callers.slice_of(began, [first])]]
+        elif self.n_callers > 1:
+            self.check_concurrent(together, outputs)
         # A model that was trained at another batch size has other losses than one that begins.
         output_sample = None
         if not (self.learns and self.trained):
-            later = self.model.floats(again) if windows and again is not None else None
+            later = self.model.floats(again[0]) if again else None
             output_sample = sample(arrays, outputs, later, learns=self.learns)
         facts = {
             "first_step_s": first - began,
-            "warm_up": windows[-1],
+            "warm_up": callers.report_of(windows[-1]),
             "settled": settled(windows),
             "memory_bytes": self.device.peak_memory(),
+            "shared_bytes": self.device.shared_memory(),
             "sample": output_sample,
         }
         self.trained = self.learns
-        return step, facts, check
+        return together, facts, check
+
+    def check_concurrent(self, together: Callers, alone: Arrays) -> None:
+        """Raise InvalidOutputError where calls at the same time compute something else than calls one by one.
+
+        `alone` are the outputs of a call while no other ran. All callers then begin a call at the same moment, again
+        and again for a while. Nothing can be said of a model whose outputs differ from call to call anyway.
+        """
+        if not agree(alone, self.model.floats(together.steps[0]())):
+            return
+        stop = CLOCK() + WINDOW_S
+        while CLOCK() < stop:
+            for each in together.slices(ONE_STEP_S):
+                if not agree(alone, self.model.floats(each["outputs"])):
+                    raise InvalidOutputError(
+                        "its outputs change when %d calls run at the same time: use one stream" % self.n_callers
+                    )
+
+
+def agree(outputs: Arrays, others: Arrays) -> bool:
+    """Return whether two calls computed the same, but for rounding."""
+    import numpy as np
+
+    return all(
+        np.allclose(array, others[name], rtol=1e-3, atol=1e-3 * np.abs(array).max(initial=0.0))
+        for name, array in outputs.items()
+    )
 
 
 def check_learns(first: Any, later: Any) -> None:
@@ -124,79 +153,49 @@ def check_learns(first: Any, later: Any) -> None:
         raise InvalidOutputError("the loss did not change after the first step: the model is not being trained")
 
 
-def warm_up(step: Step, wait: Callable[[], None], spent_s: float) -> tuple[list[Report], Any]:
-    """Run windows until the steps are steady or the cap is reached; return them, and the last outputs.
+def warm_up(together: Callers, spent_s: float) -> tuple[list[list[Report]], list[Any]]:
+    """Run windows until the steps are steady or the cap is reached; return them, and the last outputs of each caller.
 
     `spent_s` is what the first step took. The rule is the same for every setting; where steps are so long that the
     first one reaches the cap, tracing is a small part of it, and there are no windows.
     """
-    windows: list[Report] = []
-    outputs = None
+    windows: list[list[Report]] = []
+    outputs: list[Any] = []
     while spent_s < WARM_UP_CAP_S and not settled(windows):
-        window = time_slice(step, wait, WINDOW_S)
-        outputs = window.pop("outputs")
-        spent_s += window["elapsed_s"]
+        window = together.slices(WINDOW_S)
+        outputs = [each.pop("outputs") for each in window]
+        spent_s += max(each["elapsed_s"] for each in window)
         windows.append(window)
     return windows, outputs
 
 
-def settled(windows: list[Report]) -> bool | None:
+def settled(windows: list[list[Report]]) -> bool | None:
     """Return whether the last two windows agree; None where there are not two."""
     if len(windows) < 2:
         return None
-    before, last = (window["elapsed_s"] / window["n_steps"] for window in windows[-2:])
+    before, last = (callers.step_time(window) for window in windows[-2:])
     return abs(math.log(last / before)) <= STEADY
 
 
-def prepare_drift_probe(device: Device) -> tuple[Step, Report, Check]:
-    """Return (step, facts, check) of a process that shows how fast the device is just now."""
+def prepare_drift_probe(device: Device) -> tuple[Callers, Report, Check]:
+    """Return (callers, facts, check) of a process that shows how fast the device is just now."""
     started = CLOCK()
-    step = device.drift_probe()
-    step()
+    alone = Callers([device.drift_probe()], device.wait)
+    alone.steps[0]()
     device.wait()
     first = CLOCK()
-    windows, _ = warm_up(step, device.wait, first - started)
-    windows = windows or [slice_of(started, [first])]
+    windows, _ = warm_up(alone, first - started)
+    windows = windows or [[callers.slice_of(started, [first])]]
     facts = {
         "import_s": 0.0,
         "context_at_s": first,
         "load_s": 0.0,
         "first_step_s": first - started,
-        "warm_up": windows[-1],
+        "warm_up": callers.report_of(windows[-1]),
         "settled": settled(windows),
         "effective": {},
     }
-    return step, facts, check_finite
-
-
-def time_slice(step: Step, wait: Callable[[], None], duration_s: float) -> Report:
-    """Run whole steps until `duration_s` has passed, and wait for what the device has not done yet.
-
-    The clock is read once a step and nothing else is done.
-    """
-    ends = []
-    start = CLOCK()
-    stop = start + duration_s
-    now = start
-    while now < stop:
-        outputs = step()
-        now = CLOCK()
-        ends.append(now)
-    wait()
-    ends[-1] = CLOCK()
-    return dict(slice_of(start, ends), outputs=outputs)
-
-
-def slice_of(start: float, ends: list[float]) -> Report:
-    """Return the slice of the steps that ended at `ends`."""
-    times = [after - before for before, after in zip([start] + ends, ends)]
-    stride = -(-len(times) // MAX_STEP_TIMES)
-    return {
-        "start_s": start,
-        "elapsed_s": ends[-1] - start,
-        "n_steps": len(times),
-        "step_s": [round(t, 7) for t in times[::stride]],
-    }
+    return alone, facts, check_finite
 
 
 def check_finite(outputs: Arrays) -> None:
@@ -294,22 +293,24 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
     """Load, then obey until the parent closes the command pipe."""
     worker_device = device.load_device(spec["device"])
     if spec["do"] == "drift_probe":
-        step, facts, check = prepare_drift_probe(worker_device)
+        together, facts, check = prepare_drift_probe(worker_device)
         workload = None
     else:
         workload = LoadedWorkload(spec, adapter.load_adapter(spec["framework"]), worker_device)
-        step, first, check = workload.prepare(spec["batch_size"])
+        together, first, check = workload.prepare(spec["batch_size"])
         facts = dict(workload.facts, **first, effective=workload.state())
     send(dict(facts, report="ready"))
     for line in commands:
         command = json.loads(line)
         if "batch_size" in command and workload is not None:
-            step, facts, check = workload.prepare(command["batch_size"])
+            together.close()
+            together, facts, check = workload.prepare(command["batch_size"])
             send(dict(facts, report="batch"))
         else:
-            timed = time_slice(step, worker_device.wait, command["slice_s"])
-            check(timed.pop("outputs"))
-            send(dict(timed, report="slice", memory_bytes=worker_device.peak_memory()))
+            timed = together.slices(command["slice_s"])
+            for each in timed:
+                check(each.pop("outputs"))
+            send(dict(callers.report_of(timed), report="slice", memory_bytes=worker_device.peak_memory()))
 
 
 def keep_to(cpus: str) -> None:

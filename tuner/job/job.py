@@ -31,6 +31,7 @@ from tuner.trial.launcher import Target
 from tuner.trial.outcome import ReadyReport
 from tuner.trial.running import CommandLauncher
 from tuner.workload.command import Command
+from tuner.workload.pyfile import TRAINING
 from tuner.workload.workload import Execution, Workload
 
 
@@ -174,7 +175,7 @@ def prepare(checked: ParsedRequest) -> Job:
             inherited=env,
             libraries=libraries,
             spelling=framework.canonicalizer(build, checked.machine),
-            unavailable=framework.unavailable(build, checked.machine),
+            unavailable=framework.unavailable(build, checked.machine) | _concurrency_unavailable(checked),
         ),
         objective=checked.objective,
         limits=checked.limits,
@@ -184,6 +185,18 @@ def prepare(checked: ParsedRequest) -> Job:
     if checked.workload.command is not None:
         _check_placeholders(checked.workload.command, job.space)
     return job
+
+
+def _concurrency_unavailable(checked: ParsedRequest) -> dict[str, str]:
+    """Return why knobs of several calls at once stay out; raises BadInputError where one is asked for all the same."""
+    reasons: dict[str, str] = {}
+    if checked.workload.mode == TRAINING:
+        reasons["streams"] = "training steps change one model, so they run one after another"
+        if int(checked.pins.get("streams", "1")) > 1:
+            raise BadInputError(f"streams={checked.pins['streams']}: {reasons['streams']}", "remove it")
+    if checked.objective is Objective.LATENCY:
+        reasons |= dict.fromkeys(("instances", "streams"), "--objective latency times one call at a time")
+    return reasons
 
 
 def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:
@@ -217,11 +230,12 @@ def _check_placeholders(command: Command, space: Space) -> None:
         raise BadInputError(
             "the command has no {batch_size} placeholder", "put {batch_size} where the command expects the batch size"
         )
-    if "instances" in space.domains and "instances" not in command.placeholders:
-        raise BadInputError(
-            "the command has no {instances} placeholder",
-            "put {instances} where the command expects the number of processes",
-        )
+    for name, counted in (("instances", "processes"), ("streams", "concurrent calls")):
+        if name in space.domains and name not in command.placeholders:
+            raise BadInputError(
+                f"the command has no {{{name}}} placeholder",
+                f"put {{{name}}} where the command expects the number of {counted}",
+            )
     knobs = space.catalogue.knobs
     for name in sorted(command.placeholders):
         if name in knobs and name not in space.domains:

@@ -40,6 +40,8 @@ class Machine:
     memory_bytes: int
     memory_limit_bytes: int | None
     caches: list[Cache] = field(default_factory=list)
+    cores: list[str] = field(default_factory=list)
+    """The CPUs of each physical core inside the mask, node by node, then by package; earlier studies lack them."""
     usable_cpus: int = field(init=False)
     """How many CPUs can be busy at once: the mask's, or the quota's where that is smaller."""
 
@@ -80,6 +82,7 @@ def detect(root: Path = Path("/")) -> Machine:
         memory_bytes=memory_bytes,
         memory_limit_bytes=limits.memory_bytes,
         caches=list(topology.caches),
+        cores=[format_list(core) for core in topology.ordered_cores(mask)],
     )
 
 

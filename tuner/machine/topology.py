@@ -47,6 +47,16 @@ class Topology:
         """Return the number of physical cores that have at least one of `cpus`."""
         return sum(1 for core in self.cores if core & cpus)
 
+    def ordered_cores(self, cpus: frozenset[int]) -> list[frozenset[int]]:
+        """Return the physical cores that have at least one of `cpus`, reduced to these: node by node, then by package.
+
+        So that neighbours in the list share as much as they can.
+        """
+        node_of = {cpu: node for node, members in self.nodes.items() for cpu in members}
+        package_of = {cpu: number for number, members in enumerate(self.packages) for cpu in members}
+        cores = [core & cpus for core in self.cores if core & cpus]
+        return sorted(cores, key=lambda core: (node_of.get(min(core), 0), package_of.get(min(core), 0), min(core)))
+
     def sockets_of(self, cpus: frozenset[int]) -> int:
         """Return the number of sockets that have at least one of `cpus`."""
         return min(self.n_sockets, sum(1 for package in self.packages if package & cpus))

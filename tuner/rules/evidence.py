@@ -28,6 +28,7 @@ from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.search.attributes import MEASURED, Attributes, StoredFinals
 from tuner.search.record import Record
 from tuner.search.subject import KnobFacts, Subject
+from tuner.space.common import INSTANCES, STREAMS
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
 from tuner.space.values import Value
@@ -247,6 +248,8 @@ def _exclusion_reason(stored: Attributes, *, simulated: bool) -> str | None:
         return f"it ran {subject.framework.title}, which these rules do not cover"
     if subject.device["name"] != devices.DEFAULT:
         return f"it ran on {subject.device['name']}, which these rules do not cover"
+    if any(name in subject.knobs and subject.knobs[name].active for name in (INSTANCES.name, STREAMS.name)):
+        return "it had several processes or calls at once, which these rules do not cover"
     features = stored.get("features", Features)
     if features is None:
         return "the graph of its workload is not known"

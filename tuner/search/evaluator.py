@@ -168,7 +168,7 @@ class Evaluator:
                     ) from lost
                 continue
             peak = live.process.peak_memory_bytes
-            self.processes.record_memory(peak)
+            self.processes.record_memory(trial.setting, peak)
             done = replace(done, deviation=output_deviation, peak_memory_bytes=peak)
             return replace(done, over_limit=self._plan.limits.status(done.step_s, peak) is LimitStatus.BROKEN)
         raise AssertionError("the second attempt returns or raises")

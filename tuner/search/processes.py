@@ -13,7 +13,7 @@ from tuner.search.reference import Reference, drift_probe_reference, reference_f
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.launcher import Launcher, Process, StartResult, start_together
-from tuner.trial.outcome import ReadyReport, TrialFailure
+from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 
 _MEMORY_MARGIN = 1.3  # a process grows while it runs
 
@@ -29,7 +29,7 @@ class Processes:
         self._n_references = 0
         self._n_processes = 0
         self._memory_bytes = 0
-        """The most that a process was seen to hold."""
+        """The most that one process was seen to hold."""
         self.reference: Reference | None = None
         self.start_s = 0.0
         """How long the last start of processes took."""
@@ -60,6 +60,22 @@ class Processes:
         free = self._plan.free_memory_bytes()
         return free is None or free > n * _MEMORY_MARGIN * self._memory_bytes
 
+    def _size(self, setting: Setting) -> int:
+        """Return how many processes run a setting."""
+        return self._space.deployment(setting).processes
+
+    def _too_large(self, setting: Setting) -> TrialFailure | None:
+        """Return the failure of a setting whose processes memory does not hold, however few others there are."""
+        n = self._size(setting)
+        free = self._plan.free_memory_bytes()
+        if n == 1 or free is None or self.fits(n):
+            return None
+        needed = n * _MEMORY_MARGIN * self._memory_bytes
+        return TrialFailure(
+            Status.OOM,
+            f"not started: {n} processes need about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free",
+        )
+
     def count_from(self, finished: Sequence[Trial]) -> None:
         """Number what is started from now on after what the finished trials of earlier runs had."""
         self._n_references = max((trial.reference for trial in finished), default=0)
@@ -72,12 +88,12 @@ class Processes:
         started = start_together(self._launcher, requests, parallel=self._plan.n_parallel_starts)
         self.start_s = (self._launcher.now() - began) / math.ceil(len(settings) / self._plan.n_parallel_starts)
         for start in started:
-            self.record_memory(None if start.facts is None else start.facts.memory_bytes)
+            self.record_memory(start.setting, None if start.facts is None else start.facts.memory_bytes)
         return started
 
-    def record_memory(self, memory_bytes: int | None) -> None:
-        """Take note of what a process was seen to hold."""
-        self._memory_bytes = max(self._memory_bytes, memory_bytes or 0)
+    def record_memory(self, setting: Setting, memory_bytes: int | None) -> None:
+        """Take note of what the processes of a setting were seen to hold."""
+        self._memory_bytes = max(self._memory_bytes, (memory_bytes or 0) // self._size(setting))
 
     def start(self, wanted: Sequence[Setting]) -> dict[Setting, TrialFailure]:
         """Start what the wanted settings need, and a new reference before them if it is time for one.
@@ -93,9 +109,13 @@ class Processes:
         )
         if not due and not settings:
             return {}
-        if not self.fits(len(settings) + due):
+        n_processes = sum(map(self._size, settings)) + due
+        if not self.fits(n_processes):
             self._pool.close()
-        if due and reference is not None and not self.fits(len(settings) + 1):
+        too_large = {each: failure for each in settings if (failure := self._too_large(each)) is not None}
+        settings = [each for each in settings if each not in too_large]
+        n_processes = sum(map(self._size, settings)) + due
+        if due and reference is not None and not self.fits(n_processes):
             self.lose_reference()  # there is no room for the old one beside the new
             reference = None
         started = self.launch([self._space.reference, *settings] if due else settings)
@@ -113,7 +133,7 @@ class Processes:
         for each in started:
             if each.facts is not None:
                 self.put(self.launch_new(each.setting, each.process, each.facts), keep_for=wanted)
-        return {each.setting: each.failure for each in started if each.failure is not None}
+        return too_large | {each.setting: each.failure for each in started if each.failure is not None}
 
     def launch_new(self, setting: Setting, process: Process, facts: ReadyReport) -> LiveProcess:
         """Return a started process with its number in the study."""

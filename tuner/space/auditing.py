@@ -41,6 +41,14 @@ def mask(case: AuditCase) -> AuditAnswer:
     return case.effective["mask"] == case.values["cpus"], f"the process may use CPUs {case.effective['mask']}"
 
 
+def core_set(case: AuditCase) -> AuditAnswer:
+    """Audit that a process of several is kept to the cores of one of them."""
+    if not case.deployment.cpu_sets:
+        return None, "the processes are not kept apart"
+    mask = case.effective["mask"]
+    return mask in case.deployment.cpu_sets, f"a process may use CPUs {mask}"
+
+
 def malloc(case: AuditCase) -> AuditAnswer:
     """Audit the allocator by the files that are mapped into the process."""
     loaded = case.effective["malloc"]

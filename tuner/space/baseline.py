@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tuner.machine.host import Machine
 from tuner.space.values import Value
 
+MAX_INSTANCES = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
@@ -21,3 +23,41 @@ class Baseline:
     source: str
     rule: Callable[[Machine], dict[str, Value]]
     at_best_batch: bool = False
+    needs: frozenset[str] = frozenset()
+    """Knobs without which it says nothing: it is none of a space that lacks one of them."""
+
+
+def of_instances(threads: Callable[[int], dict[str, Value]]) -> tuple[Baseline, ...]:
+    """Return the recommendations on how many processes share the cores.
+
+    `threads` gives a framework's knobs for a process on so many cores that runs one operator at a time.
+    """
+
+    def rule(count: Callable[[Machine], int]) -> Callable[[Machine], dict[str, Value]]:
+        def values(machine: Machine) -> dict[str, Value]:
+            n = min(MAX_INSTANCES, max(1, count(machine)))
+            return {"instances": n, **threads(max(1, machine.usable_cores // n))}
+
+        return values
+
+    needs = frozenset({"instances"})
+    return (
+        Baseline(
+            name="launcher-latency",
+            source="Intel Extension for PyTorch, launch script, latency mode: four cores for each instance",
+            rule=rule(lambda machine: machine.usable_cores // 4),
+            needs=needs,
+        ),
+        Baseline(
+            name="launcher-throughput",
+            source="Intel Extension for PyTorch, launch script, throughput mode: an instance for each NUMA node",
+            rule=rule(lambda machine: len(machine.numa_nodes)),
+            needs=needs,
+        ),
+        Baseline(
+            name="core-each",
+            source="Yin et al. (ParaX), VLDB 2021: an instance for each physical core",
+            rule=rule(lambda machine: machine.usable_cores),
+            needs=needs,
+        ),
+    )

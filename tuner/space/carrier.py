@@ -1,8 +1,9 @@
 """Carriers: how the value of a knob is applied to a process.
 
-There are six. A variable of the environment; a library that is loaded before all others; the CPUs that the process is
-kept to, which `taskset` does for a program that is started; an option that the framework is given when it loads a
-model; how many processes there are; and an argument of the workload's own code. Each gives its part of a `Deployment`.
+There are seven. A variable of the environment; a library that is loaded before all others; the CPUs that the process
+is kept to, which `taskset` does for a program that is started; an option that the framework is given when it loads a
+model; how many processes there are; how many calls run at once in each; and an argument of the workload's own code.
+Each gives its part of a `Deployment`.
 """
 
 from __future__ import annotations
@@ -110,6 +111,22 @@ class Processes:
 
 
 @dataclass(frozen=True, slots=True)
+class Streams:
+    """How many threads of the program call the model at the same time."""
+
+    name: str = "streams"
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a table."""
+        return "concurrent calls"
+
+    def deploy(self, value: Value, _: Libraries) -> Deployment:
+        """Return so many callers."""
+        return Deployment(streams=int(value))
+
+
+@dataclass(frozen=True, slots=True)
 class Argument:
     """An argument that the workload's own code takes."""
 
@@ -125,4 +142,4 @@ class Argument:
         return Deployment(arguments={self.name: value})
 
 
-Carrier = Variable | Preload | Mask | Option | Processes | Argument
+Carrier = Variable | Preload | Mask | Option | Processes | Streams | Argument

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from tuner.errors import BadInputError, unknown_name
 from tuner.space.baseline import Baseline
+from tuner.space.carrier import Processes
 from tuner.space.deployment import Deployment
 from tuner.space.experiment import Experiment
 from tuner.space.knob import Knob
@@ -67,9 +69,14 @@ class Catalogue:
         return any(each.read_at_start and each.variable == variable for each in self.knobs.values())
 
     def n_threads(self, setting: Setting) -> int:
-        """Return how many threads a setting's pools start; what the framework does not know of has none."""
+        """Return how many threads the pools of all processes of a setting start, and its callers but the first.
+
+        What the framework does not know of has none.
+        """
         values = setting.to_dict()
-        return sum(self.knobs[name].n_threads(values) for name in values if name in self.knobs)
+        known = [self.knobs[name] for name in values if name in self.knobs]
+        n_processes = math.prod(int(values[knob.name]) for knob in known if isinstance(knob.carrier, Processes))
+        return n_processes * sum(knob.n_threads(values) for knob in known)
 
     def scrub(self, env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         """Return `env` without the knobs' variables, and the names of those that were set.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tuner.machine.host import Machine
 from tuner.space import auditing
-from tuner.space.carrier import Argument, Mask, Preload, Processes
+from tuner.space.baseline import MAX_INSTANCES
+from tuner.space.carrier import Argument, Mask, Preload, Processes, Streams
 from tuner.space.knob import Knob
 from tuner.space.values import Cpus, Numbers, Words
 
@@ -34,12 +35,22 @@ CPUS = Knob(
 )
 INSTANCES = Knob(
     name="instances",
-    meaning="processes that run the workload at the same time, each with its own model",
-    values=Numbers(limit=64),
+    meaning="processes that run the workload at the same time, each with its own model and cores",
+    values=Numbers(limit=MAX_INSTANCES),
     carrier=Processes(),
     in_every_setting=False,
     default=lambda *_: 1,
+    audit=auditing.core_set,
+)
+STREAMS = Knob(
+    name="streams",
+    meaning="calls of the model that run at the same time in one process",
+    values=Numbers(limit=64),
+    carrier=Streams(),
+    in_every_setting=False,
+    default=lambda *_: 1,
     audit=None,
+    n_threads=lambda values: int(values["streams"]) - 1,
 )
 MALLOC = Knob(
     name="malloc",

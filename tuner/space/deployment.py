@@ -15,7 +15,8 @@ class Deployment:
 
     `env` are the variables of the program's environment, `options` those of the session that it loads its model into,
     `arguments` what its own code has to be given, such as the batch size, `cpus` the list of the CPUs that it is kept
-    to, None for all that it may use anyway, and `processes` how many of it run at the same time.
+    to, None for all that it may use anyway. `processes` is how many of it run at the same time, `cpu_sets` the CPUs of
+    each of them, empty where they are not kept apart, and `streams` how many calls run at once in each.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -23,10 +24,16 @@ class Deployment:
     arguments: Mapping[str, int | str] = field(default_factory=dict)
     cpus: str | None = None
     processes: int = 1
+    cpu_sets: tuple[str, ...] = ()
+    streams: int = 1
+
+    def cpus_of(self, number: int) -> str | None:
+        """Return the CPUs of a process by its number, counted from 0; None for all that it may use anyway."""
+        return self.cpu_sets[number] if self.cpu_sets else self.cpus
 
     def __bool__(self) -> bool:
         """Return whether there is anything to apply."""
-        return bool(self.env or self.options or self.arguments or self.cpus or self.processes > 1)
+        return bool(self.env or self.options or self.arguments or self.cpus or self.processes > 1 or self.streams > 1)
 
     def __or__(self, other: Deployment) -> Deployment:
         """Return both together, the other's values first of all; libraries that either preloads are all preloaded."""
@@ -39,6 +46,8 @@ class Deployment:
             arguments={**self.arguments, **other.arguments},
             cpus=self.cpus if other.cpus is None else other.cpus,
             processes=self.processes if other.processes == 1 else other.processes,
+            cpu_sets=other.cpu_sets or self.cpu_sets,
+            streams=self.streams if other.streams == 1 else other.streams,
         )
 
     def holds(self, part: Deployment) -> bool:
@@ -51,7 +60,9 @@ class Deployment:
         """Return it as plain data."""
         data: dict[str, object] = {"env": dict(self.env), "arguments": dict(self.arguments), "cpus": self.cpus}
         data |= {"options": dict(self.options)} if self.options else {}
-        return data | ({"processes": self.processes} if self.processes > 1 else {})
+        data |= {"processes": self.processes} if self.processes > 1 else {}
+        data |= {"cpu_sets": list(self.cpu_sets)} if self.cpu_sets else {}
+        return data | ({"streams": self.streams} if self.streams > 1 else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Deployment:
@@ -69,4 +80,6 @@ class Deployment:
             arguments=arguments,
             cpus=data.get("cpus", cpus),
             processes=data.get("processes", 1),
+            cpu_sets=tuple(data.get("cpu_sets", ())),
+            streams=data.get("streams", 1),
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
+from tuner.machine.coresets import core_sets
+from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Mask, Preload
@@ -49,6 +51,9 @@ class Space:
     passes_batch_size: bool = True
     file_digest: str = ""
     """Of the file's text; the same on every machine."""
+    cores: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """The CPUs of each physical core and of each NUMA node, as `tuner.machine.coresets` takes them."""
 
     def satisfies_pins(self, setting: Setting) -> bool:
         """Return whether a setting keeps to the pins, and so may be chosen; baselines need not."""
@@ -102,7 +107,12 @@ class Space:
                 else not is_default and not self._needs_nothing(name, values)
             )
         }
-        return self.catalogue.deploy(applied, self.libraries)
+        deployment = self.catalogue.deploy(applied, self.libraries)
+        if deployment.processes == 1:
+            return deployment
+        mask = None if deployment.cpus is None else parse_list(deployment.cpus)
+        cores = [core for core in self.cores if mask is None or parse_list(core) <= mask]
+        return replace(deployment, cpu_sets=core_sets(cores, self.nodes, deployment.processes))
 
     def _needs_nothing(self, name: str, values: Mapping[str, Value]) -> bool:
         """Return whether a knob is left alone: where it does nothing beside the others, and some at their defaults.
@@ -178,6 +188,7 @@ def resolve(
     baselines = {
         each.name: _baseline(each, catalogue, domains, machine, build, default_batch, spelling)
         for each in catalogue.baselines
+        if each.needs <= domains.keys()
     }
     points = _lattice(file, domains, baselines[catalogue.default], names=[name for name in knobs if name in domains])
     return Space(
@@ -192,6 +203,8 @@ def resolve(
         passes_batch_size=passes_batch_size,
         pins={name: domains[name][0] for name in pins},
         baselines=baselines,
+        cores=tuple(machine.cores),
+        nodes=tuple(machine.numa_nodes.values()),
     )
 
 

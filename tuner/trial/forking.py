@@ -55,9 +55,9 @@ class ForkLauncher:
 
         Raises TunerError where the server dies a second time.
         """
-        return group.launch(lambda: self._launch_one(setting, deployment), deployment.processes)
+        return group.launch(lambda number: self._launch_one(setting, deployment, number), deployment.processes)
 
-    def _launch_one(self, setting: Setting, deployment: Deployment) -> ChildProcess:
+    def _launch_one(self, setting: Setting, deployment: Deployment, number: int) -> ChildProcess:
         early = tuple(sorted((name, value) for name, value in deployment.env.items() if self._target.is_early(name)))
         while True:
             server = self._server(early)
@@ -65,8 +65,8 @@ class ForkLauncher:
                 refused = server.refused
                 if refused is not None:
                     self._notify_once(f"trials start fresh interpreters instead of forks: {refused}")
-                    return self._fresh.launch_one(setting, deployment)
-                return self._fork(server, setting, deployment)
+                    return self._fresh.launch_one(setting, deployment, number)
+                return self._fork(server, setting, deployment, number)
             except ServerLost:
                 self._remove_dead(early, server)
 
@@ -103,9 +103,9 @@ class ForkLauncher:
         """Return the living servers."""
         return list(self._servers.values())
 
-    def _fork(self, server: Server, setting: Setting, deployment: Deployment) -> ChildProcess:
+    def _fork(self, server: Server, setting: Setting, deployment: Deployment, number: int) -> ChildProcess:
         late = {name: value for name, value in deployment.env.items() if not self._target.is_early(name)}
-        request = {"spec": self._target.child_spec(setting, deployment), "env": late}
+        request = {"spec": self._target.child_spec(setting, deployment, number), "env": late}
         try:
             return ChildProcess(
                 lambda ends: server.fork(ends, request),

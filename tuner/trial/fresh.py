@@ -41,13 +41,14 @@ class FreshLauncher:
 
     def launch(self, setting: Setting, deployment: Deployment) -> Process:
         """Start fresh interpreters with the setting's variables, as many as the deployment has."""
-        return group.launch(lambda: self.launch_one(setting, deployment), deployment.processes)
+        return group.launch(lambda number: self.launch_one(setting, deployment, number), deployment.processes)
 
-    def launch_one(self, setting: Setting, deployment: Deployment) -> ChildProcess:
-        """Start a single one."""
+    def launch_one(self, setting: Setting, deployment: Deployment, number: int = 0) -> ChildProcess:
+        """Start a single one, of several the one of that number."""
         target = self.target
+        spec = target.child_spec(setting, deployment, number)
         return ChildProcess(
-            interpreter(target.python, target.base_env | dict(deployment.env), target.child_spec(setting, deployment)),
+            interpreter(target.python, target.base_env | dict(deployment.env), spec),
             target.deadline_s,
             applied=lambda facts: target.audit_failure(setting, deployment, facts),
         )

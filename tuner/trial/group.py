@@ -1,11 +1,8 @@
 """Groups: the processes that run one setting together, behind the protocol of a single one.
 
 Each member is an instance of the workload with a model of its own, and all compute at the same time. What a group does
-in a slice is what its members do together:
-
-    rate = Σᵢ nᵢ / tᵢ        nᵢ steps of member i in tᵢ seconds
-
-Members run whole steps, so their slices end at slightly different times; each counts over its own.
+in a slice is what its members do together; see `tuner.trial.outcome.combined`. Its memory is what its members hold,
+with what they share counted once.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tuner.trial.launcher import Process
-from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure
+from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure, combined
 
 T = TypeVar("T")
 
@@ -36,12 +33,15 @@ class Member(Process, Protocol):
         """Wait until it is warm with that batch size; raises TrialFailure."""
 
 
-def launch(start: Callable[[], Member], n: int) -> Process:
-    """Start `n` processes and return them as one; raises what `start` raises, with nothing left behind."""
+def launch(start: Callable[[int], Member], n: int) -> Process:
+    """Start `n` processes, by their numbers from 0, and return them as one.
+
+    Raises what `start` raises, with nothing left behind.
+    """
     members: list[Member] = []
     try:
-        for _ in range(n):
-            members.append(start())  # noqa: PERF401  # started processes must be known if the next start fails
+        for number in range(n):
+            members.append(start(number))  # noqa: PERF401  # started processes must be known if the next start fails
     except BaseException:
         for member in members:
             member.close()
@@ -54,11 +54,12 @@ class Group:
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
+        self._shared_bytes: list[int] = []
 
     @property
     def peak_memory_bytes(self) -> int | None:
         """Return what all have held together; None where one does not tell."""
-        return sum_known([member.peak_memory_bytes for member in self._members])
+        return self._sum([member.peak_memory_bytes for member in self._members])
 
     def ready(self) -> ReadyReport:
         """Wait until all are loaded and warm."""
@@ -92,7 +93,7 @@ class Group:
         codes = [each.returncode for each in exits]
         return ExitStatus(
             returncode=next((code for code in codes if code != 0), 0),
-            peak_memory_bytes=sum_known([each.peak_memory_bytes for each in exits]),
+            peak_memory_bytes=self._sum([each.peak_memory_bytes for each in exits]),
         )
 
     def _of(self, number: int, ask: Callable[[], T]) -> T:
@@ -108,6 +109,7 @@ class Group:
     def _facts(self, facts: Sequence[ReadyReport]) -> ReadyReport:
         """Return what the first member told, with the longest of all phases and the memory of all."""
         warmed_up = [each.settled for each in facts]
+        self._shared_bytes = [each.shared_bytes or 0 for each in facts]
         return replace(
             facts[0],
             import_s=max(each.import_s for each in facts),
@@ -115,28 +117,13 @@ class Group:
             load_s=max(each.load_s for each in facts),
             first_step_s=max(each.first_step_s for each in facts),
             warm_up=combined([each.warm_up for each in facts]),
-            memory_bytes=sum_known([each.memory_bytes for each in facts]),
+            memory_bytes=self._sum([each.memory_bytes for each in facts]),
             settled=None if None in warmed_up else all(warmed_up),
         )
 
-
-def combined(slices: Sequence[Slice]) -> Slice:
-    """Return slices of several processes as one: the steps of all, in the time that gives the sum of their rates.
-
-    The first step after a pause is left out of each, as it is of a process alone, so that the sum is of settled rates.
-    """
-    counted = [each.counted_steps for each in slices]
-    n_steps = sum(n for n, _ in counted)
-    rate = sum(n / seconds for n, seconds in counted)
-    return Slice(
-        start_s=min(each.start_s for each in slices),
-        elapsed_s=n_steps / rate,
-        n_steps=n_steps,
-        step_s=tuple(second for each in slices for second in each.latency_samples_s),
-    )
-
-
-def sum_known(amounts: Sequence[int | None]) -> int | None:
-    """Return the sum; None where one is not known."""
-    known_amounts = [amount for amount in amounts if amount is not None]
-    return sum(known_amounts) if len(known_amounts) == len(amounts) else None
+    def _sum(self, amounts: Sequence[int | None]) -> int | None:
+        """Return how much memory all hold, what they share counted once; None where one is not known."""
+        known_amounts = [amount for amount in amounts if amount is not None]
+        if len(known_amounts) < len(amounts):
+            return None
+        return sum(known_amounts) - sum(sorted(self._shared_bytes)[:-1])

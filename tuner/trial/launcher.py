@@ -77,15 +77,16 @@ class Target:
     audit_failure: Callable[[Setting, Deployment, ReadyReport], str | None] = lambda *_: None
     is_early: Callable[[str], bool] = lambda _: False
 
-    def child_spec(self, setting: Setting, deployment: Deployment) -> dict[str, object]:
-        """Return what a worker is told."""
+    def child_spec(self, setting: Setting, deployment: Deployment, number: int) -> dict[str, object]:
+        """Return what a worker is told, of several the one of that number."""
         request: dict[str, object] = {
             "do": "time",
             "framework": str(self.framework),
             "device": str(self.device),
             "folder": str(self.folder),
             "batch_size": setting.batch_size,
-            "cpus": deployment.cpus,
+            "cpus": deployment.cpus_of(number),
+            "streams": deployment.streams,
             "options": dict(deployment.options),
         }
         return request | self.workload.child_spec()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -58,9 +61,43 @@ class Slice:
         """
         return self.step_s[1:] if len(self.step_s) >= 10 else self.step_s
 
+    def steps_between(self, start_s: float, end_s: float) -> float:
+        """Return how many steps it did between two moments, parts of a step included.
+
+        Steps are taken for equally long where not all of their durations are known.
+        """
+        ends = list(itertools.accumulate(self.step_s, initial=self.start_s))
+        if len(self.step_s) < self.n_steps:
+            ends = [self.start_s + self.elapsed_s * i / self.n_steps for i in range(self.n_steps + 1)]
+
+        def done(moment_s: float) -> float:
+            whole = bisect.bisect_right(ends, moment_s) - 1
+            if whole < 0:
+                return 0.0
+            if whole >= self.n_steps:
+                return float(self.n_steps)
+            return whole + (moment_s - ends[whole]) / (ends[whole + 1] - ends[whole])
+
+        return done(end_s) - done(start_s)
+
+    @property
+    def counted_from_s(self) -> float:
+        """Return when the steps begin that `counted_steps` counts."""
+        return self.start_s + self.elapsed_s - self.counted_steps[1]
+
+    @classmethod
+    def from_report(cls, report: dict[str, Any], *, resumed: bool = False) -> Slice:
+        """Return what a child reports of a slice: its own, or one of each of its callers, which are taken together.
+
+        Of several callers no first step is counted anyway.
+        """
+        if "callers" in report:
+            return combined([cls.from_dict(each) for each in report["callers"]])
+        return replace(cls.from_dict(report), resumed=resumed)
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Slice:
-        """Return the slice of a child's report or of a stored trial."""
+        """Return the slice of a stored trial, or of one caller of a child."""
         return cls(
             start_s=data["start_s"],
             elapsed_s=data["elapsed_s"],
@@ -82,6 +119,31 @@ class Slice:
         return data | ({"resumed": True} if self.resumed else {})
 
 
+def combined(slices: Sequence[Slice]) -> Slice:
+    """Return what callers or processes did at the same time as one slice: the steps of all, at the rate of all.
+
+    rate = Σᵢ nᵢ(a, b) / (b − a)        nᵢ steps of i, parts included, between a and b
+
+    They run whole steps and so end at slightly different times. The rate is taken over the time in which all of them
+    ran, from the latest beginning a to the earliest end b: whoever still runs when another has ended runs faster. The
+    first step after a pause is left out of each, as it is of a process alone. The duration is what all the steps take
+    at that rate.
+    """
+    start_s = max(each.counted_from_s for each in slices)
+    end_s = min(each.start_s + each.elapsed_s for each in slices)
+    n_steps = sum(each.counted_steps[0] for each in slices)
+    if end_s > start_s:
+        rate = sum(each.steps_between(start_s, end_s) for each in slices) / (end_s - start_s)
+    else:  # one had ended before another began
+        rate = sum(n / seconds for n, seconds in (each.counted_steps for each in slices))
+    return Slice(
+        start_s=min(each.start_s for each in slices),
+        elapsed_s=n_steps / rate,
+        n_steps=n_steps,
+        step_s=tuple(second for each in slices for second in each.latency_samples_s),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyReport:
     """The `ready` report of a process: the duration of each phase (s), its warm-up, and its effective state."""
@@ -95,6 +157,8 @@ class ReadyReport:
     effective: dict[str, Any]
     memory_bytes: int | None = None
     """The most that the process has held so far."""
+    shared_bytes: int | None = None
+    """How much of that other processes hold too, such as the code of libraries."""
     settled: bool | None = None
     """Whether the warm-up came to its end; None where steps are too long to tell."""
     sample: dict[str, Any] | None = None
@@ -113,9 +177,10 @@ class ReadyReport:
             context_s=data["context_s"],
             load_s=data["load_s"],
             first_step_s=data["first_step_s"],
-            warm_up=Slice.from_dict(data["warm_up"]),
+            warm_up=Slice.from_report(data["warm_up"]),
             effective=data["effective"],
             memory_bytes=data.get("memory_bytes"),
+            shared_bytes=data.get("shared_bytes"),
             settled=data.get("settled"),
             sample=data.get("sample"),
         )
@@ -128,8 +193,9 @@ class ReadyReport:
             context_s=0.0,
             load_s=0.0,
             first_step_s=report["first_step_s"],
-            warm_up=Slice.from_dict(report["warm_up"]),
+            warm_up=Slice.from_report(report["warm_up"]),
             memory_bytes=report["memory_bytes"],
+            shared_bytes=report.get("shared_bytes"),
             settled=report["settled"],
             sample=report["sample"],
         )

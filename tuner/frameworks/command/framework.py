@@ -17,7 +17,7 @@ from tuner.machine.host import Machine
 from tuner.space.auditing import unobservable
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Variable
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
 from tuner.space.experiment import Observation
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
@@ -55,6 +55,7 @@ _ALL = (
     BATCH_SIZE,
     CPUS,
     INSTANCES,
+    STREAMS,
     MALLOC,
 )
 

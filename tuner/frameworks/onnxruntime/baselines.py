@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.frameworks.onnxruntime.knobs import PARALLEL, UNBOUND
 from tuner.machine.host import Machine
-from tuner.space.baseline import Baseline
+from tuner.space.baseline import Baseline, of_instances
 from tuner.space.values import Value
 
 
@@ -32,4 +32,5 @@ BASELINES: tuple[Baseline, ...] = (
         source="ONNX Runtime documentation, Thread management: for models with many branches",
         rule=_parallel,
     ),
+    *of_instances(lambda cores: {"intra_op_num_threads": cores, "intra_op_affinity": UNBOUND}),
 )

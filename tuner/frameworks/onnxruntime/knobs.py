@@ -13,7 +13,7 @@ from tuner.frameworks.onnxruntime import auditing, reach
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.machine.host import Machine
 from tuner.space.carrier import Option
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Value, Words
 
@@ -121,6 +121,7 @@ _ALL = (
     ),
     CPUS,
     INSTANCES,
+    STREAMS,
     MALLOC,
 )
 

@@ -7,7 +7,7 @@ the mask. The rows contradict each other, and on small machines several are one 
 from __future__ import annotations
 
 from tuner.machine.host import Machine
-from tuner.space.baseline import Baseline
+from tuner.space.baseline import Baseline, of_instances
 from tuner.space.values import Value
 
 _COMPACT_SMT = "granularity=fine,compact,1,0"
@@ -108,4 +108,5 @@ BASELINES: tuple[Baseline, ...] = (
         source="Intel reference models, general best practices for convolutional networks",
         rule=_intel_zoo,
     ),
+    *of_instances(lambda cores: {"inter_op": 1, "intra_op": cores, "omp_num_threads": cores}),
 )

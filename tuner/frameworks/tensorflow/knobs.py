@@ -17,7 +17,7 @@ from tuner.machine.libraries import INTEL_OPENMP
 from tuner.space import term
 from tuner.space.auditing import unobservable
 from tuner.space.carrier import Preload, Variable
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Value, Words
 
@@ -186,6 +186,7 @@ _ALL = (
         audit=auditing.openmp_library,
     ),
     INSTANCES,
+    STREAMS,
     MALLOC,
     Knob(
         name="onednn",

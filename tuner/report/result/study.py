@@ -77,6 +77,8 @@ class AppliedParts(TypedDict):
     cpus: str | None
     options: dict[str, Value] | UnsetType
     processes: int | UnsetType
+    cpu_sets: tuple[str, ...] | UnsetType
+    streams: int | UnsetType
 
 
 def applied(deployment: Deployment) -> AppliedParts:
@@ -87,13 +89,16 @@ def applied(deployment: Deployment) -> AppliedParts:
         "cpus": deployment.cpus,
         "options": dict(deployment.options) or UNSET,
         "processes": deployment.processes if deployment.processes > 1 else UNSET,
+        "cpu_sets": deployment.cpu_sets or UNSET,
+        "streams": deployment.streams if deployment.streams > 1 else UNSET,
     }
 
 
 class Applied(Struct, frozen=True, kw_only=True):
     """What applies a setting, see `tuner.space.deployment`.
 
-    `options` are there where a session has some, `processes` where there are several.
+    `options` are there where a session has some, `processes` and `streams` where there are several, and `cpu_sets`, the
+    CPUs of each process, where they are kept apart.
     """
 
     env: dict[str, str]
@@ -101,6 +106,8 @@ class Applied(Struct, frozen=True, kw_only=True):
     cpus: str | None
     options: dict[str, Value] | UnsetType = UNSET
     processes: int | UnsetType = UNSET
+    cpu_sets: tuple[str, ...] | UnsetType = UNSET
+    streams: int | UnsetType = UNSET
 
     @property
     def deployment(self) -> Deployment:
@@ -111,6 +118,8 @@ class Applied(Struct, frozen=True, kw_only=True):
             arguments=self.arguments,
             cpus=self.cpus,
             processes=self.processes or 1,
+            cpu_sets=self.cpu_sets or (),
+            streams=self.streams or 1,
         )
 
 

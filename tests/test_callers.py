@@ -1,0 +1,137 @@
+"""Callers: threads that run steps at the same time, and whether a model can be called so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from tuner.child import callers, worker
+from tuner.child.callers import Callers
+from tuner.trial.outcome import Slice, combined
+
+
+def test_the_only_caller_is_the_thread_that_asks() -> None:
+    threads = set()
+    with closing(Callers([lambda: threads.add(threading.get_ident()) or {}], lambda: None)) as alone:
+        [timed] = alone.slices(0.01)
+    assert threads == {threading.get_ident()}
+    assert timed["outputs"] == {}
+    assert callers.report_of([timed]) is timed
+
+
+def test_all_callers_run_at_the_same_time() -> None:
+    running, most = 0, 0
+
+    def step() -> dict[str, int]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.02)
+        running -= 1
+        return {}
+
+    with closing(Callers([step, step, step], lambda: None)) as together:
+        for _ in range(2):  # the threads stay
+            slices = together.slices(1e-9)
+            assert all(each["n_steps"] >= 1 for each in slices)
+    assert most == 3
+
+
+def test_a_queue_of_calls_is_not_faster_than_its_server() -> None:
+    """Calls that run one after another: all begin together, and the first to end has not waited for the others."""
+    server = threading.Lock()
+
+    def step() -> dict[str, int]:
+        with server:
+            time.sleep(0.02)
+        time.sleep(0.001)  # so that another has its turn
+        return {}
+
+    with closing(Callers([step] * 4, lambda: None)) as together:
+        for _ in range(3):
+            timed = together.slices(1e-9)
+            assert callers.step_time(timed) == pytest.approx(0.02, rel=0.15)
+
+
+def test_the_rate_is_that_of_all() -> None:
+    def step() -> dict[str, int]:
+        time.sleep(0.01)
+        return {}
+
+    with closing(Callers([step] * 3, lambda: None)) as together:
+        timed = together.slices(0.2)
+    assert callers.step_time(timed) == pytest.approx(0.01 / 3, rel=0.3)
+    for each in timed:
+        each.pop("outputs")
+    joint = Slice.from_report(callers.report_of(timed))
+    assert joint.n_steps == sum(each["n_steps"] for each in timed)
+    assert joint.elapsed_s / joint.n_steps == pytest.approx(0.01 / 3, rel=0.3)
+    assert min(joint.step_s) >= 0.01  # a latency is what each call took
+
+
+def test_an_error_of_one_is_raised_and_the_others_end_their_slice() -> None:
+    def fails() -> dict[str, int]:
+        raise RuntimeError("no more")
+
+    with closing(Callers([dict, fails], lambda: None)) as together:
+        with pytest.raises(RuntimeError, match="no more"):
+            together.slices(0.01)
+        with pytest.raises(RuntimeError, match="no more"):  # and nothing hangs afterwards
+            together.slices(0.01)
+
+
+def test_threads_end() -> None:
+    before = set(threading.enumerate())
+    together = Callers([dict, dict], lambda: None)
+    started = set(threading.enumerate()) - before
+    assert len(started) == 2
+    together.close()
+    for thread in started:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_outputs_agree_but_for_rounding() -> None:
+    ones = {"y": np.ones((4, 2), np.float32)}
+    assert worker.agree(ones, {"y": ones["y"] * (1 + 1e-5)})
+    assert not worker.agree(ones, {"y": ones["y"] * 1.1})
+    assert worker.agree({}, {})
+
+
+def a_slice(start_s: float, *step_s: float, resumed: bool = False) -> Slice:
+    return Slice(start_s=start_s, elapsed_s=sum(step_s), n_steps=len(step_s), step_s=step_s, resumed=resumed)
+
+
+def test_parts_of_a_step_are_counted() -> None:
+    steps = a_slice(10.0, 1.0, 2.0, 1.0)
+    assert steps.steps_between(10.0, 14.0) == 3
+    assert steps.steps_between(10.5, 12.0) == pytest.approx(1.0)
+    assert steps.steps_between(0.0, 99.0) == 3
+    assert steps.steps_between(20.0, 30.0) == 0
+    thinned = Slice(start_s=0.0, elapsed_s=4.0, n_steps=4, step_s=(1.0, 1.0))
+    assert thinned.steps_between(1.0, 2.5) == pytest.approx(1.5)
+
+
+def test_a_rate_counts_while_all_run() -> None:
+    """The second goes on alone at the end, twice as fast: that is not what both do together."""
+    first, second = a_slice(0.0, 1.0, 1.0, 1.0), a_slice(0.0, 1.0, 1.0, 1.0, 0.5, 0.5)
+    joint = Slice.from_report({"callers": [first.to_dict(), second.to_dict()]})
+    assert joint.n_steps == 8
+    assert joint.n_steps / joint.elapsed_s == pytest.approx(2.0)
+    alike = Slice.from_report({"callers": [a_slice(0.0, 1.0, 1.0).to_dict()] * 2})
+    assert alike.n_steps / alike.elapsed_s == pytest.approx(2.0)
+    one_each = Slice.from_report({"callers": [a_slice(0.0, 0.6).to_dict(), a_slice(0.0, 0.9).to_dict()]})
+    assert one_each.n_steps / one_each.elapsed_s == pytest.approx(1 / 0.6 + 1 / 0.9)
+
+
+def test_the_first_step_after_a_pause_counts_for_no_process() -> None:
+    steps = a_slice(0.0, 1.0, *[0.1] * 10, resumed=True)
+    joint = combined([steps, steps])
+    assert joint.n_steps / joint.elapsed_s == pytest.approx(2 / 0.1)
+    # A caller has left its first step out itself.
+    plain = a_slice(0.0, *[0.1] * 10).to_dict()
+    assert Slice.from_report({"callers": [plain, plain]}, resumed=True).n_steps == 20
