@@ -112,3 +112,45 @@ def test_the_batch_size_is_explained_and_the_title_stays_one_comment(format_: Fo
     assert lines[0] == "# tftune, study made: better than"
     assert "# Set the batch size in your own code: 16" in lines
     assert not any("BATCH" in line for line in lines)  # no variable carries it
+
+
+TWO = Deployment(env={"A": "1$ 2"}, processes=2, cpu_sets=("0", "0"), streams=3)
+
+
+def test_the_shell_starts_each_process_on_its_own_cpus() -> None:
+    script = emit(TWO, Format.SH, title=TITLE)
+    command = f"""{script}
+tftune_instances sh -c 'echo "$TFTUNE_INSTANCE $A $(taskset -cp $$ | cut -d: -f2)"'"""
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.splitlines()) == ["0 1$ 2  0", "1 1$ 2  0"]
+    assert "# Let 3 threads of your own code call the model at the same time." in script
+
+
+def test_compose_has_a_service_for_each_process() -> None:
+    services = yaml.safe_load(emit(TWO, Format.COMPOSE, title=TITLE))["services"]
+    assert services.keys() == {"instance-0", "instance-1"}
+    assert services["instance-1"]["cpuset"] == "0"
+    assert services["instance-1"]["environment"] == {"A": "1$$ 2", "TFTUNE_INSTANCE": "1"}
+    assert yaml.safe_load(emit(Deployment(env={"A": "1"}), Format.COMPOSE, title=TITLE)) == {
+        "services": {"program": {"image": "YOUR_IMAGE", "environment": {"A": "1"}}}
+    }
+
+
+def test_kubernetes_keeps_whole_cpus_for_each_pod() -> None:
+    text = emit(Deployment(processes=2, cpu_sets=("0-1", "2-3")), Format.K8S, title=TITLE)
+    part = yaml.safe_load(text)["resources"]
+    assert part["requests"]["cpu"] == part["limits"]["cpu"] == "2"
+    assert "# A pod each: set replicas: 2, and the kubelet's CPU manager to static." in text
+
+
+def test_a_systemd_template_says_where_each_instance_goes() -> None:
+    text = emit(TWO, Format.SYSTEMD, title=TITLE)
+    assert "Environment=TFTUNE_INSTANCE=%i" in text
+    assert "# 1: CPUAffinity=0" in text
+
+
+def test_python_takes_the_cpus_of_its_number() -> None:
+    code = emit(TWO, Format.PYTHON, title=TITLE) + "print(os.sched_getaffinity(0))"
+    env = {"TFTUNE_INSTANCE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "{0}\n"

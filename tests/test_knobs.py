@@ -215,6 +215,7 @@ def test_cpus_are_emitted_as_what_starts_the_program(format_: Format) -> None:
         Format.SH: "taskset -c 0-1,4",
         Format.DOTENV: "taskset -c 0-1,4",
         Format.DOCKER: "--cpuset-cpus=0-1,4",
+        Format.COMPOSE: 'cpuset: "0-1,4"',
         Format.K8S: "taskset -c 0-1,4",
         Format.SYSTEMD: "CPUAffinity=0-1,4",
         Format.PYTHON: "os.sched_setaffinity(0, [0, 1, 4])",

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = [
     "errors", "identity", "paths", "plugins",
     "child", "stats", "machine", "devices", "workload", "space", "frameworks", "trial", "measure", "search", "model",
-    "rules", "report", "job", "cli",
+    "rules", "report", "deploy", "job", "cli",
 ]  # fmt: skip
 FILES = sorted((ROOT / "tuner").rglob("*.py"))
 OWN = ("self", "cls", "os")  # os._exit is the documented name

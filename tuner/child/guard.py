@@ -1,10 +1,11 @@
 """The guard: stands between the tuner and a trial's process, so that nothing outlives either.
 
-    guard LIFELINE_FD STATUS_FD COMMAND...
+    guard LIFELINE_FD STATUS_FD OOM_SCORE COMMAND...
 
-It starts COMMAND in a session of its own and waits until that ends or until the lifeline pipe does, which is
-when the tuner closes it or dies, even by SIGKILL. Then it kills every descendant, those that changed session
-or lost their parent included (it is their subreaper), and writes how the command ended. Standard library only.
+OOM_SCORE says how readily the kernel takes COMMAND when memory runs out (oom_score_adj). The guard starts COMMAND
+in a session of its own and waits until that ends or until the lifeline pipe does, which is when the tuner closes
+it or dies, even by SIGKILL. Then it kills every descendant, those that changed session or lost their parent
+included (it is their subreaper), and writes how the command ended. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing import Callable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+EXPENDABLE = 1000
+"""The score of a trial: the kernel is to take it, not the tuner or the user's desktop, when memory runs out."""
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def start(run: Callable[[], object], private: set[int]) -> int:
+def start(run: Callable[[], object], private: set[int], oom_score: int) -> int:
     """Fork a worker that calls `run` in a new session; `private` descriptors stay with the guard."""
     guard = os.getpid()
     pid = os.fork()
@@ -38,9 +41,9 @@ def start(run: Callable[[], object], private: set[int]) -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in private:
             os.close(descriptor)
-        # Let the kernel take the trial, not the tuner or the user's desktop, when memory runs out.
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-            score.write("1000")
+        if oom_score:
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+                score.write(str(oom_score))
         run()
     except OSError as error:
         os.write(2, f"cannot start: {error}\n".encode())
@@ -91,14 +94,20 @@ def reap(worker: int, ended: dict[str, object]) -> None:
             ended["peak_memory_bytes"] = usage.ru_maxrss * 1024
 
 
-def watch(lifeline: int, status: int, run: Callable[[], object], theirs: frozenset[int] = frozenset()) -> None:
+def watch(
+    lifeline: int,
+    status: int,
+    run: Callable[[], object],
+    theirs: frozenset[int] = frozenset(),
+    oom_score: int = EXPENDABLE,
+) -> None:
     """Start a worker, wait, clean up, tell; `theirs` are descriptors that only the worker keeps."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     wakeup_read, wakeup_write = os.pipe()
     os.set_blocking(wakeup_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakeup_write)
-    worker = start(run, {lifeline, status, wakeup_read, wakeup_write})
+    worker = start(run, {lifeline, status, wakeup_read, wakeup_write}, oom_score)
     for descriptor in theirs:
         os.close(descriptor)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the tuner decides, through the lifeline
@@ -119,7 +128,7 @@ def watch(lifeline: int, status: int, run: Callable[[], object], theirs: frozens
 
 def main(arguments: list[str]) -> None:
     """Guard a command."""
-    lifeline, status, *command = arguments
+    lifeline, status, oom_score, *command = arguments
 
     def execute() -> None:
         try:
@@ -127,4 +136,4 @@ def main(arguments: list[str]) -> None:
         except OSError as error:
             raise OSError(error.errno, error.strerror, command[0]) from error
 
-    watch(int(lifeline), int(status), execute)
+    watch(int(lifeline), int(status), execute, oom_score=int(oom_score))

@@ -209,7 +209,7 @@ def recommend(
         str | None,
         typer.Option(
             "--format",
-            metavar="sh|dotenv|docker|k8s|systemd|python|json",
+            metavar="sh|dotenv|docker|compose|k8s|systemd|python|json",
             help="Print only the snippet, in this format.",
         ),
     ] = None,

@@ -1,8 +1,7 @@
-"""The commands `list`, `show` and `emit`: what is in a storage already; and `schema`, what documents look like."""
+"""The commands `list` and `show`: what is in a storage already; and `schema`, what documents look like."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -20,7 +19,6 @@ T = TypeVar("T")
 LIST_EPILOG = "Examples: tftune list | tftune list --json"
 SHOW_EPILOG = "Examples: tftune show last | tftune show resnet50 --json"
 SCHEMA_EPILOG = "Examples: tftune schema show | tftune schema compare > compare.schema.json"
-EMIT_EPILOG = 'Examples: eval "$(tftune emit last)" | tftune emit last --format k8s'
 
 
 def list_studies(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = False) -> None:
@@ -45,7 +43,7 @@ def show_study(
     from tuner.report.document import describe_study
     from tuner.report.workload import line
 
-    result = describe_study(_find(study, storage))
+    result = describe_study(find_study(study, storage))
     if json_:
         show_json(result)
         return
@@ -68,28 +66,6 @@ def show_study(
         terminal.warnings(result.warnings),
         terminal.summary(result),
     )
-
-
-def emit(
-    study: StudyArgument,
-    format_: Annotated[
-        str,
-        typer.Option("--format", metavar="sh|dotenv|docker|k8s|systemd|python|json", help="Format of the snippet."),
-    ] = "sh",
-    storage: StorageOption = DEFAULT_STORAGE,
-) -> None:
-    """Print a snippet that applies the recommendation of a study."""
-    from tuner.errors import unknown_name
-    from tuner.report.document import advice_of, describe_study
-    from tuner.report.emit import Format
-    from tuner.report.emit import emit as write
-
-    if format_ not in list(Format):
-        raise unknown_name("format", format_, list(Format))
-    result = describe_study(_find(study, storage))
-    advice = advice_of(result)
-    title = f"tftune, study {result.study}: {advice.reason}"
-    sys.stdout.write(write(advice.deployment, Format(format_), title=title, session=result.framework.session_code))
 
 
 def schema(
@@ -124,7 +100,7 @@ def described(storage: str, describe: Callable[[Record], T]) -> list[T]:
     return results
 
 
-def _find(study: str, storage: str) -> Record:
+def find_study(study: str, storage: str) -> Record:
     from tuner.search.storage import find, open_storage
 
     opened = open_storage(storage, create=False)

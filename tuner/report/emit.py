@@ -11,6 +11,9 @@ from enum import StrEnum
 from tuner.machine.cpulist import parse_list
 from tuner.space.deployment import PRELOAD, Deployment
 
+INSTANCE = "TFTUNE_INSTANCE"
+"""The variable that tells a process of several its number, from 0."""
+_FUNCTION = "tftune_instances"
 _NOTHING = "Keep the defaults: there is nothing to set."
 
 Session = Callable[[Mapping[str, int | str]], list[str]]
@@ -24,6 +27,7 @@ class Format(StrEnum):
     SH = "sh"
     DOTENV = "dotenv"
     DOCKER = "docker"
+    COMPOSE = "compose"
     K8S = "k8s"
     SYSTEMD = "systemd"
     PYTHON = "python"
@@ -59,16 +63,30 @@ def argument_note(name: str, value: int | str) -> str:
     return f"Set the {name.replace('_', ' ')} in your own code: {value}"
 
 
-def processes_note(n: int) -> str:
-    """Return what to do about the number of processes."""
-    return f"Run {n} processes of the program at the same time, each with these settings."
+def processes_note(deployment: Deployment) -> str:
+    """Return what to do about several processes."""
+    kept = f" and kept to its own CPUs: {', '.join(deployment.cpu_sets)}" if deployment.cpu_sets else ""
+    return f"Run {deployment.processes} processes of the program at the same time, each with these settings{kept}."
+
+
+def streams_note(n: int) -> str:
+    """Return what to do about the number of concurrent calls."""
+    return f"Let {n} threads of your own code call the model at the same time."
 
 
 def _notes(deployment: Deployment) -> list[str]:
     if not deployment:
         return [_NOTHING]
     notes = [] if deployment.env or deployment.options or deployment.cpus else ["Keep the default threads."]
-    notes += [processes_note(deployment.processes)] if deployment.processes > 1 else []
+    notes += [processes_note(deployment)] if deployment.processes > 1 else []
+    notes += [streams_note(deployment.streams)] if deployment.streams > 1 else []
+    return notes + [argument_note(name, value) for name, value in deployment.arguments.items()]
+
+
+def code_notes(deployment: Deployment) -> list[str]:
+    """Return what is left to do in the program's own code once its variables, CPUs and copies are there."""
+    notes = [option_note(name, value) for name, value in deployment.options.items()]
+    notes += [streams_note(deployment.streams)] if deployment.streams > 1 else []
     return notes + [argument_note(name, value) for name, value in deployment.arguments.items()]
 
 
@@ -84,7 +102,12 @@ def _commented(notes: list[str], lines: list[str]) -> str:
 
 def _sh(deployment: Deployment, notes: list[str]) -> str:
     notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
-    return _commented(notes, [f"export {name}={shlex.quote(value)}" for name, value in deployment.env.items()])
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in deployment.env.items()]
+    if deployment.cpu_sets:
+        notes.append(f"Then start your program with: {_FUNCTION} python serve.py")
+        starts = [f'  {INSTANCE}={number} taskset -c {cpus} "$@" &' for number, cpus in enumerate(deployment.cpu_sets)]
+        lines += [f"{_FUNCTION}() {{", *starts, "  wait", "}"]
+    return _commented(notes, lines)
 
 
 def _dotenv(deployment: Deployment, notes: list[str]) -> str:
@@ -107,6 +130,20 @@ def _docker(deployment: Deployment, notes: list[str]) -> str:
     return _commented(notes, lines)
 
 
+def _compose(deployment: Deployment, notes: list[str]) -> str:
+    """A service for each process; a `$` begins a variable in such a file and is doubled."""
+    masks: list[str | None] = list(deployment.cpu_sets) or [deployment.cpus] * deployment.processes
+    lines = ["services:"]
+    for number, cpus in enumerate(masks):
+        name = f"instance-{number}" if len(masks) > 1 else "program"
+        env = {**deployment.env, **({INSTANCE: str(number)} if len(masks) > 1 else {})}
+        lines += [f"  {name}:", "    image: YOUR_IMAGE"]
+        lines += [] if cpus is None else [f'    cpuset: "{cpus}"']
+        lines += ["    environment:"] if env else []
+        lines += [f"      {key}: {json.dumps(value).replace('$', '$$')}" for key, value in env.items()]
+    return _commented(notes, lines)
+
+
 def _double(value: str, *, escape_dollar: bool = False) -> str:
     text = value.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + (text.replace("$", "\\$") if escape_dollar else text) + '"'
@@ -115,17 +152,29 @@ def _double(value: str, *, escape_dollar: bool = False) -> str:
 def _k8s(deployment: Deployment, notes: list[str]) -> str:
     """An `env:` list for a container; every value is a string, as Kubernetes demands."""
     notes = notes + _cpu_notes(deployment, "let its command begin with taskset -c {}.")
-    if not deployment.env:
-        return _commented(notes, ["env: []"])
-    lines = ["env:"]
+    lines = ["env:"] if deployment.env else ["env: []"]
     for name, value in deployment.env.items():
         lines += [f"  - name: {name}", f"    value: {json.dumps(value)}"]
+    if deployment.cpu_sets:
+        # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
+        n_cpus = min(len(parse_list(cpus)) for cpus in deployment.cpu_sets)
+        notes = [*notes, f"A pod each: set replicas: {deployment.processes}, and the kubelet's CPU manager to static."]
+        lines += ["resources:"]
+        lines += [f'  {part}: {{cpu: "{n_cpus}", memory: YOUR_MEMORY}}' for part in ("requests", "limits")]
     return _commented(notes, lines)
 
 
 def _systemd(deployment: Deployment, notes: list[str]) -> str:
     """`Environment=` lines; % begins a specifier there and is doubled."""
     lines = [f"Environment={_double(f'{n}={v}').replace('%', '%%')}" for n, v in deployment.env.items()]
+    if deployment.cpu_sets:
+        places = [f"{number}: CPUAffinity={cpus}" for number, cpus in enumerate(deployment.cpu_sets)]
+        notes = [
+            *notes,
+            "For a template unit NAME@.service. In NAME@N.service.d/cpus.conf, below [Service], for each N",
+            *places,
+        ]
+        lines.append(f"Environment={INSTANCE}=%i")
     return _commented(notes, [*lines, *([] if deployment.cpus is None else [f"CPUAffinity={deployment.cpus}"])])
 
 
@@ -133,6 +182,9 @@ def _python(deployment: Deployment, notes: list[str], session: list[str]) -> str
     lines = [f"os.environ[{json.dumps(name)}] = {json.dumps(value)}" for name, value in deployment.env.items()]
     if deployment.cpus is not None:
         lines.append(f"os.sched_setaffinity(0, {sorted(parse_list(deployment.cpus))})")
+    if deployment.cpu_sets:
+        sets = [sorted(parse_list(cpus)) for cpus in deployment.cpu_sets]
+        lines.append(f'os.sched_setaffinity(0, {sets}[int(os.environ["{INSTANCE}"])])')
     before = ["Run this before the framework is imported: it reads the variables once."] if lines else []
     if PRELOAD in deployment.env:
         before.append(f"{PRELOAD} has no effect from here: set it where the interpreter is started.")
@@ -149,6 +201,7 @@ _WRITERS: dict[Format, Callable[[Deployment, list[str]], str]] = {
     Format.SH: _sh,
     Format.DOTENV: _dotenv,
     Format.DOCKER: _docker,
+    Format.COMPOSE: _compose,
     Format.K8S: _k8s,
     Format.SYSTEMD: _systemd,
     Format.JSON: _json,

@@ -12,10 +12,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
+from tuner.child.guard import EXPENDABLE
 from tuner.errors import TunerError
 from tuner.paths import CHILD, boot_arguments
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
@@ -59,6 +59,7 @@ def guarded(
 ) -> subprocess.Popen[bytes]:
     """Start a guard that starts `command` in `folder`; the command gets `inherited_fds`, besides its log."""
     guard = [sys.executable, "-I", "-S", *boot_arguments(CHILD, "guard"), str(ends.lifeline), str(ends.status)]
+    guard.append(str(EXPENDABLE))
     return subprocess.Popen(
         [*guard, *command],
         cwd=folder,
@@ -168,7 +169,7 @@ class ChildProcess:
         report = self.report("slice")
         self.peak_memory_bytes = max(self.peak_memory_bytes or 0, report.get("memory_bytes") or 0) or None
         resumed, self._resumed = self._resumed, False
-        return replace(Slice.from_dict(report), resumed=resumed)
+        return Slice.from_report(report, resumed=resumed)
 
     def _command(self, command: Mapping[str, object]) -> None:
         with contextlib.suppress(BrokenPipeError):  # a dead worker is told by the report pipe, with its reason

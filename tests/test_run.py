@@ -1,0 +1,157 @@
+"""`tftune run`: a program under a setting, alone or in several copies, and how they end; with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import Call
+from tests.processes import gone, wait_until
+from tuner.deploy.program import copies
+from tuner.errors import BadInputError
+from tuner.machine.cpulist import format_list
+from tuner.space.deployment import Deployment
+
+CPUS = sorted(os.sched_getaffinity(0))
+TFTUNE = [sys.executable, "-m", "tuner"]
+TELL = """
+import json, os, sys
+print(json.dumps({"cpus": sorted(os.sched_getaffinity(0)), "env": os.environ.get("A"),
+                  "number": os.environ.get("TFTUNE_INSTANCE"), "words": sys.argv[1:], "pid": os.getpid()}))
+"""
+SLEEP = "import subprocess, sys, time; subprocess.Popen(['sleep', '300']); print('up', flush=True); time.sleep(300)"
+
+
+def setting(folder: Path, **parts: object) -> str:
+    """Return a file with a deployment, as `emit --format json` writes it."""
+    path = folder / "setting.json"
+    path.write_text(json.dumps({"env": {}, "arguments": {}, "cpus": None, **parts}))
+    return str(path)
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*TFTUNE, "run", *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_single_copy_is_this_process(tmp_path: Path) -> None:
+    file = setting(tmp_path, env={"A": "1"}, cpus=str(CPUS[0]), arguments={"batch_size": 8})
+    process = subprocess.Popen(
+        [*TFTUNE, "run", file, "--", sys.executable, "-c", TELL, "{instance}", "--x"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    out, error = process.communicate(timeout=60)
+    told = json.loads(out)
+    assert told == {"cpus": [CPUS[0]], "env": "1", "number": None, "words": ["0", "--x"], "pid": process.pid}
+    assert error == "tftune: Set the batch size in your own code: 8\n"
+
+
+def test_several_copies_have_numbers_and_cores_of_their_own(tmp_path: Path) -> None:
+    sets = [str(CPUS[0]), str(CPUS[-1])]
+    file = setting(tmp_path, env={"A": "1"}, processes=2, cpu_sets=sets)
+    ended = run(file, "--", sys.executable, "-c", TELL, "80{instance}")
+    assert ended.returncode == 0, ended.stderr
+    lines = sorted(ended.stdout.splitlines())
+    for number, line in enumerate(lines):
+        assert line.startswith(f"[{number}] ")
+        told = json.loads(line[4:])
+        assert (told["cpus"], told["env"], told["number"]) == ([int(sets[number])], "1", str(number))
+        assert told["words"] == [f"80{number}"]
+
+
+def test_the_worst_exit_code_is_returned_and_each_message_is_shown(tmp_path: Path) -> None:
+    file = setting(tmp_path, processes=3)
+    code = "import os, sys; n = int(os.environ['TFTUNE_INSTANCE']); sys.stderr.write(f'port {n} in use'); sys.exit(n)"
+    ended = run(file, "--keep-going", "--", sys.executable, "-c", code)
+    assert ended.returncode == 2
+    assert {"[1] port 1 in use", "[2] port 2 in use"} <= set(ended.stderr.splitlines())
+
+
+def test_where_one_fails_the_others_are_ended(tmp_path: Path) -> None:
+    file = setting(tmp_path, processes=2)
+    code = "import os, sys, time; n = int(os.environ['TFTUNE_INSTANCE']); n and sys.exit(7); time.sleep(300)"
+    began = time.monotonic()
+    ended = run(file, "--", sys.executable, "-c", code)
+    assert time.monotonic() - began < 9
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert "tftune: copy 1 ended with exit code 7; the others are ended" in ended.stderr
+
+
+def test_with_keep_going_they_are_not(tmp_path: Path) -> None:
+    file = setting(tmp_path, processes=2)
+    code = "import os, sys, time; n = int(os.environ['TFTUNE_INSTANCE']); n and sys.exit(7); time.sleep(1); print('on')"
+    ended = run(file, "--keep-going", "--", sys.executable, "-c", code)
+    assert ended.returncode == 7
+    assert ended.stdout == "[0] on\n"
+
+
+@pytest.fixture
+def two_servers(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """Two copies that run, each with a child, below a `tftune run`; and the numbers of all their processes."""
+    file = setting(tmp_path, processes=2)
+    runner = subprocess.Popen(
+        [*TFTUNE, "run", file, "--", sys.executable, "-c", SLEEP], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert runner.stdout is not None
+    assert sorted([runner.stdout.readline(), runner.stdout.readline()]) == ["[0] up\n", "[1] up\n"]
+    yield runner, [each.pid for each in psutil.Process(runner.pid).children(recursive=True)]
+    runner.kill()
+    runner.communicate()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_signals_go_to_all(
+    two_servers: tuple[subprocess.Popen[str], list[int]], number: signal.Signals, code: int
+) -> None:
+    runner, pids = two_servers
+    assert len(pids) == 6  # two guards, two programs, and a child of each
+    runner.send_signal(number)
+    if number is signal.SIGINT:  # Python's own traceback, and exit code
+        code = 130
+    assert runner.wait(20) == code
+    assert wait_until(lambda: all(gone(pid) for pid in pids))
+
+
+def test_nothing_outlives_a_runner_that_is_killed(two_servers: tuple[subprocess.Popen[str], list[int]]) -> None:
+    runner, pids = two_servers
+    runner.kill()
+    runner.wait(10)
+    assert wait_until(lambda: all(gone(pid) for pid in pids), 5)
+
+
+def test_a_copy_that_ignores_signals_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tuner.deploy import program
+
+    monkeypatch.setattr(program, "GRACE_S", 0.5)
+    code = (
+        "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "n = int(os.environ['TFTUNE_INSTANCE']); n and (time.sleep(0.5), sys.exit(3)); time.sleep(300)"
+    )
+    began = time.monotonic()
+    group = copies(Deployment(processes=2), [sys.executable, "-c", code])
+    assert program.run_together(group, keep_going=False) == 128 + signal.SIGKILL
+    assert time.monotonic() - began < 8
+
+
+def test_bad_input_is_one_line(tmp_path: Path, call: Call) -> None:
+    assert "cannot be read" in call("run", str(tmp_path / "none.json"), "--", "true")[2]
+    (tmp_path / "no.json").write_text("[1]")
+    code, _, error = call("run", str(tmp_path / "no.json"), "--", "true")
+    assert code == 2
+    assert "no.json is not a setting; write it with: tftune emit STUDY --format json" in error
+    assert "no study 'nothing'" in call("run", "nothing", "--storage", f"sqlite:///{tmp_path}/n.db", "--", "true")[2]
+    beyond = str(max(CPUS) + 1)
+    with pytest.raises(BadInputError, match=f"uses CPUs {beyond}, and this process may use {format_list(set(CPUS))}"):
+        copies(Deployment(processes=2, cpu_sets=(str(CPUS[0]), beyond)), ["true"])
+    missing = run(setting(tmp_path), "--", "./no-such-program")
+    assert missing.returncode == 2
+    assert "tftune: cannot start ./no-such-program: No such file or directory" in missing.stderr

@@ -1,0 +1,101 @@
+"""The commands `emit` and `run`: a recommendation applied to the user's own program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import StorageOption, StudyArgument, complete_study
+from tuner.errors import BadInputError
+from tuner.paths import DEFAULT_STORAGE
+
+if TYPE_CHECKING:
+    from tuner.space.deployment import Deployment
+
+EMIT_EPILOG = 'Examples: eval "$(tftune emit last)" | tftune emit last --format k8s'
+RUN_EPILOG = "Examples: tftune run last -- python serve.py | tftune run last -- python serve.py --port 80{instance}"
+
+
+def emit(
+    study: StudyArgument,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="sh|dotenv|docker|compose|k8s|systemd|python|json", help="Format of the snippet."
+        ),
+    ] = "sh",
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Print a snippet that applies the recommendation of a study."""
+    from tuner.cli.studies import find_study
+    from tuner.errors import unknown_name
+    from tuner.report.document import advice_of, describe_study
+    from tuner.report.emit import Format
+    from tuner.report.emit import emit as write
+
+    if format_ not in list(Format):
+        raise unknown_name("format", format_, list(Format))
+    result = describe_study(find_study(study, storage))
+    advice = advice_of(result)
+    title = f"tftune, study {result.study}: {advice.reason}"
+    sys.stdout.write(write(advice.deployment, Format(format_), title=title, session=result.framework.session_code))
+
+
+def run(
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            help="A study, as in 'show', or a file written by 'emit --format json'.",
+            autocompletion=complete_study,
+        ),
+    ],
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="COMMAND...", help="Your program; {instance} becomes the number of its copy, from 0."),
+    ],
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Let the other copies run on where one fails.")
+    ] = False,
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Run your program with what a study recommends: its variables, its CPUs and as many copies as it says.
+
+    A single copy replaces this process. The lines of several are printed with their numbers, signals go to all of them,
+    and where one fails the others are ended; the exit code is the worst. Each finds its number in TFTUNE_INSTANCE.
+    """
+    from tuner.deploy import program
+    from tuner.report.emit import code_notes
+
+    if study.endswith(".json"):
+        deployment = _read(Path(study))
+    else:
+        from tuner.cli.studies import find_study
+        from tuner.report.document import advice_of, describe_study
+
+        deployment = advice_of(describe_study(find_study(study, storage))).deployment
+    group = program.copies(deployment, command)
+    for note in code_notes(deployment):
+        sys.stderr.write(f"tftune: {note}\n")
+    sys.stderr.flush()
+    if len(group) == 1:
+        program.become(group[0])
+    raise typer.Exit(program.run_together(group, keep_going=keep_going))
+
+
+def _read(path: Path) -> Deployment:
+    """Return the deployment that a file says; raises BadInputError."""
+    import json
+
+    from tuner.space.deployment import Deployment
+
+    hint = "write it with: tftune emit STUDY --format json"
+    try:
+        return Deployment.from_dict(json.loads(path.read_text()))
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror}", hint) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInputError(f"{path} is not a setting", hint) from error

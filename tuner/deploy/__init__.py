@@ -1,0 +1,1 @@
+"""Deploying a recommendation: starting the user's own program with it."""

@@ -1,0 +1,264 @@
+"""The user's program under a setting: one copy of it, or several that live and end together.
+
+A single copy is not watched: this process becomes it. Each of several runs behind a guard (`tuner.child.guard`), in a
+session of its own, so that nothing of it outlives this process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import IO, NoReturn
+
+from tuner.errors import BadInputError
+from tuner.machine.cpulist import format_list, parse_list
+from tuner.paths import CHILD, boot_arguments
+from tuner.report.emit import INSTANCE
+from tuner.space.deployment import Deployment
+
+_PLACEHOLDER = "{instance}"
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+GRACE_S = 10.0
+"""How long copies may take to end after SIGTERM, before they are killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """One copy of the program: its number from 0, its words, what is added to its environment, and its CPUs.
+
+    The CPUs are None where it may use all that this process may.
+    """
+
+    number: int
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+    cpus: frozenset[int] | None
+
+    def apply_mask(self) -> None:
+        """Keep the calling process to the copy's CPUs."""
+        if self.cpus is not None:
+            os.sched_setaffinity(0, self.cpus)
+
+
+def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
+    """Return the copies of a program that a deployment asks for, with their numbers in the place of `{instance}`.
+
+    Raises BadInputError where they are to use CPUs that this process may not.
+    """
+    allowed = os.sched_getaffinity(0)
+    result = []
+    for number in range(deployment.processes):
+        text = deployment.cpus_of(number)
+        cpus = None if text is None else parse_list(text)
+        if cpus is not None and cpus - allowed:
+            raise BadInputError(
+                f"the setting uses CPUs {text}, and this process may use {format_list(frozenset(allowed))}",
+                "search again on this machine, or allow these CPUs",
+            )
+        is_one_of_several = deployment.processes > 1
+        result.append(
+            Copy(
+                number=number,
+                words=tuple(word.replace(_PLACEHOLDER, str(number)) for word in words),
+                env={**deployment.env, **({INSTANCE: str(number)} if is_one_of_several else {})},
+                cpus=cpus,
+            )
+        )
+    return result
+
+
+def become(copy: Copy) -> NoReturn:
+    """Go on as the program; raises BadInputError where it cannot be started."""
+    copy.apply_mask()
+    try:
+        os.execvpe(copy.words[0], copy.words, {**os.environ, **copy.env})
+    except OSError as error:
+        raise BadInputError(f"cannot start {copy.words[0]}: {error.strerror}", "check its name and path") from error
+
+
+def run_together(group: Sequence[Copy], *, keep_going: bool) -> int:
+    """Run copies at the same time and return the worst of their exit codes, 128 + n for one that signal n ended.
+
+    Their lines are printed with their numbers, and signals are passed on to all. Where one fails the others are ended,
+    unless they are to `keep_going`.
+    """
+    with Supervisor(group, keep_going=keep_going) as supervisor:
+        return supervisor.run()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    """A copy that was started: its guard, its process group once that is known, and how it ended."""
+
+    copy: Copy
+    guard: subprocess.Popen[bytes]
+    lifeline: int
+    group: int = 0
+    missed: list[signal.Signals] = field(default_factory=list)
+    """Signals that came before its process group was known."""
+    code: int | None = None
+    unread: dict[int, bytes] = field(default_factory=dict)
+
+
+class Supervisor:
+    """Runs several copies of a program."""
+
+    def __init__(self, group: Sequence[Copy], *, keep_going: bool) -> None:
+        self._copies = group
+        self._keep_going = keep_going
+        self._running: list[_Running] = []
+        self._selector = selectors.DefaultSelector()
+        self._is_ending = False
+        self._kill_at_s: float | None = None
+        """When copies that were asked to end are killed."""
+        self._restored: dict[int, object] = {}
+
+    def __enter__(self) -> Supervisor:
+        for number in _FORWARDED:
+            self._restored[number] = signal.signal(number, self._forward)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for running in self._running:
+            with contextlib.suppress(OSError):
+                os.close(running.lifeline)
+            running.guard.wait()
+        for number, handler in self._restored.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # it came from there
+        self._selector.close()
+
+    def run(self) -> int:
+        """Start all, and wait until all have ended."""
+        for copy in self._copies:
+            self._start(copy)
+        while self._selector.get_map():
+            timeout = None if self._kill_at_s is None else max(0.0, self._kill_at_s - time.monotonic())
+            ready = self._selector.select(timeout)
+            for key, _ in ready:
+                key.data()
+            if self._kill_at_s is not None and time.monotonic() >= self._kill_at_s:
+                self._kill()
+        return max((_exit_code(running.code) for running in self._running), default=0)
+
+    def _start(self, copy: Copy) -> None:
+        lifeline_read, lifeline = os.pipe()
+        status, status_write = os.pipe()
+        guard = [sys.executable, "-I", "-S", *boot_arguments(CHILD, "guard"), str(lifeline_read), str(status_write)]
+        try:
+            process = subprocess.Popen(
+                [*guard, "0", *copy.words],
+                env={**os.environ, **copy.env},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(lifeline_read, status_write),
+                start_new_session=True,
+                preexec_fn=copy.apply_mask,  # this process has one thread
+            )
+        finally:
+            os.close(lifeline_read)
+            os.close(status_write)
+        running = _Running(copy=copy, guard=process, lifeline=lifeline)
+        self._running.append(running)
+        assert process.stdout is not None  # they are pipes
+        assert process.stderr is not None
+        self._watch(status, lambda: self._read_status(running, status))
+        for source, target in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)):
+            self._watch(source.fileno(), self._reader(running, source, target))
+
+    def _watch(self, descriptor: int, read: Callable[[], None]) -> None:
+        self._selector.register(descriptor, selectors.EVENT_READ, read)
+
+    def _reader(self, running: _Running, source: IO[bytes], target: IO[bytes]) -> Callable[[], None]:
+        """Return what reads more of an output and prints the whole lines that are there."""
+        descriptor = source.fileno()
+
+        def read() -> None:
+            chunk = os.read(descriptor, 1 << 16)
+            *lines, rest = (running.unread.get(descriptor, b"") + chunk).split(b"\n")
+            if not chunk:
+                self._selector.unregister(descriptor)
+                source.close()
+                lines, rest = [*lines, *([rest] if rest else [])], b""
+            running.unread[descriptor] = rest
+            for line in lines:
+                target.write(b"[%d] %s\n" % (running.copy.number, line))
+            with contextlib.suppress(BrokenPipeError):  # nobody reads it any more, and the program goes on
+                target.flush()
+
+        return read
+
+    def _read_status(self, running: _Running, descriptor: int) -> None:
+        """Take note of where a copy runs, and of how it ended."""
+        chunk = os.read(descriptor, 1 << 16)
+        for line in chunk.splitlines():
+            message = json.loads(line)
+            if "pid" in message:
+                running.group = int(message["pid"])
+                for number in running.missed:
+                    self._send_to(running, number)
+            else:
+                running.code = message.get("returncode")
+                if _exit_code(running.code) and not self._keep_going:
+                    self._end(running)
+        if not chunk:
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+
+    def _end(self, failed: _Running) -> None:
+        """Let the others end after one that failed."""
+        if not self._is_ending:
+            self._is_ending = True
+            others = [running for running in self._running if running.code is None]
+            self._kill_at_s = time.monotonic() + GRACE_S
+            if others:
+                text = f"tftune: copy {failed.copy.number} {_how(failed.code)}; the others are ended\n"
+                sys.stderr.write(text)
+                sys.stderr.flush()
+            self._send(signal.SIGTERM)
+
+    def _forward(self, number: int, _: FrameType | None) -> None:
+        """Pass a signal on."""
+        self._send(signal.Signals(number))
+
+    def _send(self, number: signal.Signals) -> None:
+        for running in self._running:
+            self._send_to(running, number)
+
+    def _send_to(self, running: _Running, number: signal.Signals) -> None:
+        if not running.group:
+            running.missed.append(number)
+        elif running.code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.group, number)
+
+    def _kill(self) -> None:
+        """Kill what has not ended in time."""
+        self._kill_at_s = None
+        for running in self._running:
+            if running.code is None:
+                os.close(running.lifeline)
+                running.lifeline = os.open(os.devnull, os.O_RDONLY)
+
+
+def _exit_code(code: int | None) -> int:
+    """Return an exit code as a shell has it; a copy of which nothing is known has failed."""
+    if code is None:
+        return 1
+    return 128 - code if code < 0 else code
+
+
+def _how(code: int | None) -> str:
+    """Return how a copy ended, in words."""
+    if code is not None and code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
