@@ -15,8 +15,14 @@ from tuner.paths import DEFAULT_STORAGE
 if TYPE_CHECKING:
     from tuner.space.deployment import Deployment
 
-EMIT_EPILOG = 'Examples: eval "$(tftune emit last)" | tftune emit last --format k8s'
-RUN_EPILOG = "Examples: tftune run last -- python serve.py | tftune run last -- python serve.py --port 80{instance}"
+EMIT_EPILOG = 'Examples: eval "$(tftune emit last)" | tftune emit last --format k8s | tftune emit last --instances'
+RUN_EPILOG = (
+    "Examples: tftune run last -- python serve.py | tftune run last --instances -- python serve.py --port 80{instance}"
+)
+InstancesOption = Annotated[
+    bool,
+    typer.Option("--instances", help="What is best if several processes may run, instead of the best of one process."),
+]
 
 
 def emit(
@@ -27,6 +33,7 @@ def emit(
             "--format", metavar="sh|dotenv|docker|compose|k8s|systemd|python|json", help="Format of the snippet."
         ),
     ] = "sh",
+    instances: InstancesOption = False,
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Print a snippet that applies the recommendation of a study."""
@@ -39,7 +46,7 @@ def emit(
     if format_ not in list(Format):
         raise unknown_name("format", format_, list(Format))
     result = describe_study(find_study(study, storage))
-    advice = advice_of(result)
+    advice = advice_of(result, groups=instances)
     title = f"tftune, study {result.study}: {advice.reason}"
     sys.stdout.write(write(advice.deployment, Format(format_), title=title, session=result.framework.session_code))
 
@@ -57,6 +64,7 @@ def run(
         list[str],
         typer.Argument(metavar="COMMAND...", help="Your program; {instance} becomes the number of its copy, from 0."),
     ],
+    instances: InstancesOption = False,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Let the other copies run on where one fails.")
     ] = False,
@@ -76,7 +84,7 @@ def run(
         from tuner.cli.studies import find_study
         from tuner.report.document import advice_of, describe_study
 
-        deployment = advice_of(describe_study(find_study(study, storage))).deployment
+        deployment = advice_of(describe_study(find_study(study, storage)), groups=instances).deployment
     group = program.copies(deployment, command)
     for note in code_notes(deployment):
         sys.stderr.write(f"tftune: {note}\n")

@@ -83,7 +83,8 @@ class SearchShown(VerificationShown):
         subject, space = job.subject, job.space
         done = len(record.trials())
         verb = f"continuing with {plural(done, 'trial')}" if done else "new"
-        progress = Progress(self._console, [*space.points, *space.baselines.values()], terminal.fixed_knobs(subject))
+        settings = [*space.points, *space.baselines.values(), *space.groups]
+        progress = Progress(self._console, settings, terminal.fixed_knobs(subject))
         progress.stage(
             f"study {record.name}: {verb}; ratios are relative to {space.default} at batch size "
             f"{space.reference.batch_size}"

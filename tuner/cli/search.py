@@ -78,6 +78,14 @@ def search(
         ),
     ] = None,
     trial_timeout: TimeoutOption = "2m",
+    instances: Annotated[
+        bool,
+        typer.Option(
+            "--instances/--no-instances",
+            help="Also find out whether several processes side by side, each with cores of its own, use the machine "
+            "better (inference, throughput).",
+        ),
+    ] = True,
     sessions: Annotated[
         int,
         typer.Option(
@@ -130,6 +138,7 @@ def search(
         new=new,
         wait=wait,
         launcher=launcher,
+        instances=instances,
     )
 
     def report(record: Record | None) -> None:
@@ -162,11 +171,12 @@ def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
             terminal.incumbent_line(study),
             "",
             terminal.verdicts(study),
-            terminal.tails(study),
+            terminal.tails(study.finals),
             terminal.noise_line(study),
             "",
             *terminal.recommendation(study, storage),
             "",
+            *terminal.groups(study, storage),
             terminal.warnings(study.warnings),
             *terminal.space_notes(study),
             terminal.summary(study),

@@ -58,11 +58,12 @@ def show_study(
         terminal.trials(result),
         "",
         terminal.verdicts(result),
-        terminal.tails(result),
+        terminal.tails(result.finals),
         terminal.noise_line(result),
         "",
         *terminal.recommendation(result, storage),
         "",
+        *terminal.groups(result, storage),
         terminal.warnings(result.warnings),
         terminal.summary(result),
     )

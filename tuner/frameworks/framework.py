@@ -89,7 +89,12 @@ class Framework(ABC):
             baselines=self.baselines,
             foreign=self.scrubbed_prefixes,
             owner=lambda name: registry.owner(name, besides=self.name),
+            threads_on=self.threads_on,
         )
+
+    def threads_on(self, cores: int) -> Mapping[str, Value]:
+        """Return the knobs of a process that has so many cores to itself, none where it has no such knobs."""
+        return {}
 
     @abstractmethod
     def probe(self, python: Path, env: Mapping[str, str]) -> Build:

@@ -175,13 +175,14 @@ def prepare(checked: ParsedRequest) -> Job:
             inherited=env,
             libraries=libraries,
             spelling=framework.canonicalizer(build, checked.machine),
+            with_groups=checked.with_groups and _may_be_several(checked),
             unavailable=framework.unavailable(build, checked.machine) | _concurrency_unavailable(checked),
         ),
         objective=checked.objective,
         limits=checked.limits,
         libraries=libraries,
     )
-    framework.check(build, [*job.space.baselines.values(), *job.space.points])
+    framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
     if checked.workload.command is not None:
         _check_placeholders(checked.workload.command, job.space)
     return job
@@ -197,6 +198,12 @@ def _concurrency_unavailable(checked: ParsedRequest) -> dict[str, str]:
     if checked.objective is Objective.LATENCY:
         reasons |= dict.fromkeys(("instances", "streams"), "--objective latency times one call at a time")
     return reasons
+
+
+def _may_be_several(checked: ParsedRequest) -> bool:
+    """Return whether a workload may run in several processes for more throughput: a model that serves requests."""
+    workload = checked.workload
+    return workload.command is None and workload.mode != TRAINING and checked.objective is Objective.THROUGHPUT
 
 
 def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:

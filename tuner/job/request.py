@@ -56,6 +56,7 @@ class SearchRequest:
     new: bool = False
     wait: bool = False
     launcher: str = "fork"
+    instances: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,8 @@ class ParsedRequest:
     budget: Budget
     deadline_s: float
     storage_url: str
+    with_groups: bool
+    """Whether settings of several processes are tried too, where the space is of one."""
 
 
 def parse_request(request: SearchRequest, *, stores: bool = True) -> ParsedRequest:
@@ -100,6 +103,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True) -> ParsedReque
         batch_sizes=_batch_sizes(request.batch_size),
         python=_interpreter(request.python, workload),
         storage_url=_storage(request.storage) if stores else request.storage,
+        with_groups=request.instances,
     )
 
 

@@ -26,6 +26,8 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
 
+_N_GROUPS = 3  # settings of several processes that a search tries
+
 
 def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bool]:
     """Run a search; returns its record and whether it was interrupted."""
@@ -89,6 +91,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                         finals=FinalsPlan(n_parallel_starts=parallel),
                         margin=request.margin,
                         n_together=parallel,
+                        n_groups=_N_GROUPS,
                     ),
                     budget=checked.budget,
                     events=listener,

@@ -321,4 +321,5 @@ def _command(case: Case, request: SuiteRequest) -> list[str]:
     command += ["--framework", request.framework]
     command += ["--python", str(case.python), "--space", request.space, "--time-budget", request.time_budget]
     command += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]
-    return [*command, "--wait", "--json"]
+    # Rules are of the threads of one process.
+    return [*command, "--no-instances", "--wait", "--json"]

@@ -30,6 +30,10 @@ INCUMBENT = "incumbent"
 SIMPLER = "simpler"
 """The simplest of the settings that the search could not tell apart from the incumbent."""
 SAME_BATCH = "@same-batch"
+GROUP = "several-processes"
+"""The best setting of several processes, where the search is of one."""
+ONE_PROCESS = "one-process"
+"""The incumbent of that search, as a rival of several processes."""
 _MAX_REPEATS = 2  # of one slice; if it keeps stalling, it is simply slow
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.measure.finals import INCUMBENT, SAME_BATCH, Contender
+from tuner.measure.finals import GROUP, INCUMBENT, SAME_BATCH, Contender
 from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import IDENTICAL, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
@@ -76,7 +76,7 @@ def all_verdicts(estimates: FinalsEstimates) -> dict[str, Verdict]:
             verdict = IDENTICAL
         else:
             verdict = estimates.verdict(first, estimates.incumbent) if first in estimates.levels else UNMEASURED
-        verdicts |= {name: verdict for name in contender.names if name != INCUMBENT}
+        verdicts |= {name: verdict for name in contender.names if name != estimates.incumbent}
     return verdicts
 
 
@@ -134,7 +134,7 @@ def _mean(estimate: Estimate | None) -> float:
 
 def _name(contender: Contender, default: str) -> str:
     """Return the name that a contender is spoken of by."""
-    for preferred in (default, default + SAME_BATCH, INCUMBENT):
+    for preferred in (default, default + SAME_BATCH, INCUMBENT, GROUP):
         if preferred in contender.names:
             return preferred
     return contender.names[0]

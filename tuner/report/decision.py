@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from tuner.measure.finals import INCUMBENT, SAME_BATCH, SIMPLER, Contender
+from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
 from tuner.measure.recommendation import FinalsEstimates, FinalsRecommendation, recommend
 from tuner.report.layout import plural
 from tuner.report.result.study import GainResult
@@ -138,5 +138,7 @@ def _reason(
     simplest = f"; the simplest of the settings tied with the fastest ({', '.join(tied_names)})" if tied_names else ""
     if source == INCUMBENT:
         return f"better than {default} in the finals{simplest}"
-    name = "a simpler setting than the incumbent" if source == SIMPLER else source
+    if source == GROUP:
+        return f"several processes are better than {default} in the finals{simplest}"
+    name = {SIMPLER: "a simpler setting than the incumbent", ONE_PROCESS: "one process"}.get(source, source)
     return f"{name} is better than {default} in the finals{simplest}"

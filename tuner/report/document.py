@@ -21,6 +21,7 @@ from tuner.report.result.study import (
     AdviceResult,
     CountsResult,
     FinalsResult,
+    GroupsResult,
     IncumbentResult,
     RecommendedResult,
     StudyLine,
@@ -35,6 +36,7 @@ from tuner.search.history import incumbent
 from tuner.search.record import Record, Trial
 from tuner.search.surrogate import posterior_means
 from tuner.space.catalogue import Catalogue
+from tuner.space.groups import INSTANCES
 from tuner.space.values import Value
 from tuner.stats.equivalence import Verdict
 from tuner.stats.tail import LimitStatus, p99
@@ -56,7 +58,8 @@ def describe_study(record: Record) -> StudyResult:
     """Return all that is published of a study; raises BadInputError where it cannot be read."""
     stored, trials = record.attributes(), record.trials()
     subject, objective, noise, process_sd = stored.subject, stored.objective, stored.noise, stored.process_sd
-    finals_verdicts = _finals_verdicts(stored)
+    finals_verdicts = _finals_verdicts(stored, stored.finals)
+    groups = _finals_verdicts(stored, stored.group_finals)
     shrinkage = None
     if finals_verdicts is not None:
         shrinkage = evidence.shrinkage(trials, finals_verdicts.estimates, finals_verdicts.verdicts, subject.default)
@@ -67,8 +70,8 @@ def describe_study(record: Record) -> StudyResult:
         created=stored.created,
         objective=objective,
         seed=stored.seed,
-        trials=_count(trials),
-        history=tuple(trial_result(trial, process_sd) for trial in trials),
+        trials=_count([*trials, *record.groups()]),
+        history=tuple(trial_result(trial, process_sd) for trial in _in_order(trials, record.groups())),
         features=stored.get("features", Features),
         hints=stored.hints,
         noise=None if noise is None else evidence.noise_result(noise, noise_floor(noise, FinalsPlan())),
@@ -80,6 +83,7 @@ def describe_study(record: Record) -> StudyResult:
         recommended=None if finals_verdicts is None else _recommended(finals_verdicts, subject.default),
         shrinkage=shrinkage,
         warnings=_warnings(stored, trials, finals_verdicts),
+        groups=None if groups is None else _groups(groups, objective, subject.default),
         limits=stored.limits,
         finals=None if finals_verdicts is None else _finals(finals_verdicts, objective, subject.default),
         ended_because=None if last is None else last.ended_because,
@@ -89,8 +93,15 @@ def describe_study(record: Record) -> StudyResult:
     )
 
 
-def advice_of(study: StudyResult) -> RecommendedResult:
-    """Return what a study recommends; raises BadInputError where it has no finals yet."""
+def advice_of(study: StudyResult, *, groups: bool = False) -> RecommendedResult:
+    """Return what a study recommends, of `groups` if several processes may run; raises BadInputError without finals."""
+    if groups and study.groups is not None:
+        return study.groups.recommended
+    knob = study.knobs.get(INSTANCES)
+    if groups and (knob is None or not knob.active):
+        raise BadInputError(
+            f"study {study.study} has not compared several processes", "run its search again, without --no-instances"
+        )
     if study.recommended is None:
         raise no_finals(study.study)
     return study.recommended
@@ -104,7 +115,8 @@ def no_finals(study: str) -> BadInputError:
 def describe_line(record: Record) -> StudyLine:
     """Return the little that a list of studies shows of one."""
     stored = record.attributes()
-    subject, finals_verdicts = stored.subject, _finals_verdicts(stored)
+    subject, finals_verdicts = stored.subject, _finals_verdicts(stored, stored.finals)
+    groups = _finals_verdicts(stored, stored.group_finals)
     verdict: VerdictResult | None = None
     if finals_verdicts is not None:
         against = finals_verdicts.verdicts.get(subject.default)
@@ -115,14 +127,14 @@ def describe_line(record: Record) -> StudyLine:
         mode=subject.workload.mode,
         trials=len(record.trials()),
         verdict=verdict,
+        groups=None if groups is None else VerdictResult.of(groups.verdicts[subject.default]),
         created=stored.created,
         updated=stored.updated,
     )
 
 
-def _finals_verdicts(stored: Attributes) -> _FinalsVerdicts | None:
-    """Return the finals with what they say, None where there are none yet."""
-    stored_finals = stored.finals
+def _finals_verdicts(stored: Attributes, stored_finals: StoredFinals | None) -> _FinalsVerdicts | None:
+    """Return finals of a study with what they say, None where there are none yet."""
     if stored_finals is None:
         return None
     estimates = stored_finals.estimates(stored.objective)
@@ -136,6 +148,18 @@ def _finals_verdicts(stored: Attributes) -> _FinalsVerdicts | None:
         verdicts=verdicts,
         limit_statuses=limit_statuses if stored.limits else {},
         decision=decision,
+    )
+
+
+def _in_order(trials: Sequence[Trial], groups: Sequence[Trial]) -> list[Trial]:
+    return sorted([*trials, *groups], key=lambda trial: trial.number)
+
+
+def _groups(groups: _FinalsVerdicts, objective: Objective, default: str) -> GroupsResult:
+    return GroupsResult(
+        finals=_finals(groups, objective, default),
+        verdicts={name: VerdictResult.of(each) for name, each in groups.verdicts.items()},
+        recommended=_recommended(groups, default),
     )
 
 
@@ -182,6 +206,7 @@ def trial_result(trial: Trial, process_sd: float) -> TrialResult:
         alone=trial.alone,
         over_limit=trial.over_limit,
         reference=trial.reference,
+        is_group=trial.is_group,
     )
 
 

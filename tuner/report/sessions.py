@@ -32,8 +32,9 @@ class Session:
 
 def of_setting(stored: Attributes, setting: Setting) -> list[Session]:
     """Return the sessions in which a setting was measured against the default, the oldest first."""
-    last, default, objective = stored.finals, stored.subject.default, stored.objective
-    all_finals = [*stored.earlier_finals, *([] if last is None else [last])]
+    default, objective = stored.subject.default, stored.objective
+    lasts = [last for last in (stored.finals, stored.group_finals) if last is not None]
+    all_finals = [*stored.earlier_finals, *stored.earlier_group_finals, *lasts]
     estimates = [(each.began, _estimate(each.estimates(objective), setting, default)) for each in all_finals]
     for check in stored.checks:
         first, second = check.contenders

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
-from tuner.measure.finals import INCUMBENT
+from tuner.measure.finals import GROUP, INCUMBENT
 from tuner.measure.objective import METRIC
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report.emit import emit, usual
@@ -175,26 +175,7 @@ def verdicts(study: StudyResult) -> RenderableType:
     final = study.finals
     if final is None or study.verdicts is None:
         return Text("no finals yet", style="yellow")
-    rendered = table(
-        "incumbent against",
-        f">{final.unit}",
-        ">speed-up [interval]",
-        "verdict",
-        title=f"finals: {rounds_text(final)}; differences under {percent(final.margin)} are treated as equal",
-    )
-    for first, names in final.names.items():
-        aliases = [name for name in names if name != INCUMBENT]
-        rate = final.rates.get(first)
-        figure = "—" if rate is None else rate_text(rate)
-        if INCUMBENT in names:
-            rendered.add_row(Text(f"incumbent{_alias_text(aliases)}", style="bold"), figure, "", "")
-            continue
-        verdict = study.verdicts[first]
-        style = VERDICT_STYLES[verdict.code]
-        rendered.add_row(
-            f"{first}{_alias_text(aliases[1:])}", figure, speedup_text(verdict), Text(verdict.code, style=style)
-        )
-    notes = [Text(f"{name}: {text}", style="red") for name, text in final.failures.items()]
+    notes = []
     best = study.incumbent
     # Where the default is the best of the search, the best of the others stands against it.
     if best is not None and best.setting not in (final.incumbent, final.default):
@@ -203,7 +184,34 @@ def verdicts(study: StudyResult) -> RenderableType:
                 "the search has found a better setting since these finals: run it again for new finals", style="yellow"
             )
         )
-    return Group(rendered, *notes)
+    of = "finals" if study.groups is None else "finals of one process"
+    return Group(_finals_table(final, study.verdicts, INCUMBENT, title=of), *notes)
+
+
+def _finals_table(
+    final: FinalsResult, by_name: Mapping[str, VerdictResult], incumbent: str, *, title: str
+) -> RenderableType:
+    """Return finals: the contender `incumbent`, which is called that, against each of the others."""
+    rendered = table(
+        f"{incumbent} against",
+        f">{final.unit}",
+        ">speed-up [interval]",
+        "verdict",
+        title=f"{title}: {rounds_text(final)}; differences under {percent(final.margin)} are treated as equal",
+    )
+    for first, names in final.names.items():
+        aliases = [name for name in names if name != incumbent]
+        rate = final.rates.get(first)
+        figure = "—" if rate is None else rate_text(rate)
+        if incumbent in names:
+            rendered.add_row(Text(f"{incumbent}{_alias_text(aliases)}", style="bold"), figure, "", "")
+            continue
+        verdict = by_name[first]
+        style = VERDICT_STYLES[verdict.code]
+        rendered.add_row(
+            f"{first}{_alias_text(aliases[1:])}", figure, speedup_text(verdict), Text(verdict.code, style=style)
+        )
+    return Group(rendered, *(Text(f"{name}: {text}", style="red") for name, text in final.failures.items()))
 
 
 def rounds_text(final: FinalsResult | ComparisonResult) -> str:
@@ -230,9 +238,8 @@ def speedup_text(verdict: Verdict | VerdictResult | ComparisonResult) -> str:
     return ratio_text(verdict.speedup, verdict.low, verdict.high)
 
 
-def tails(study: StudyResult) -> RenderableType:
+def tails(final: FinalsResult | None) -> RenderableType:
     """Return the contenders' quantiles of the step, memory and limits; nothing of a command, which shows no steps."""
-    final = study.finals
     if final is None or not final.tails or final.unit == METRIC:
         return Text()
     rendered = table("", ">p50", ">p90", ">p99", ">steps", ">peak memory", "", title="steps in the finals (ms)")
@@ -290,8 +297,9 @@ def recommendation(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[R
     advice = study.recommended
     if advice is None:
         return [Text("no recommendation yet: run the same search again to continue", style="yellow")]
+    label = "recommended: " if study.groups is None else "recommended for one process: "
     lines = [
-        Text.assemble(("recommended: ", "bold"), setting_text(advice.setting), f"  ({advice.source})"),
+        Text.assemble((label, "bold"), setting_text(advice.setting), f"  ({advice.source})"),
         Text(advice.reason),
     ]
     together = advice.together
@@ -313,6 +321,35 @@ def recommendation(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[R
         Text(),
         Text(f"print this again: {again}", style="dim"),
     ]
+
+
+def groups(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
+    """Return the answer on several processes, with the commands that use it; nothing where it was not asked."""
+    several = study.groups
+    if several is None:
+        return []
+    advice = several.recommended
+    lines: list[RenderableType] = [
+        _finals_table(several.finals, several.verdicts, GROUP, title="finals of several processes"),
+        tails(several.finals),
+        Text(),
+        Text.assemble(
+            ("recommended if several processes may run: ", "bold"), setting_text(advice.setting), f"  ({advice.source})"
+        ),
+        Text(advice.reason),
+    ]
+    if advice.gain is not None:
+        sessions = plural(advice.gain.sessions, "session")
+        lines.append(Text(f"speed-up over {study.default}: {speedup_text(advice.gain)}, from {sessions}"))
+    if advice.deployment.processes > 1:
+        stored = "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
+        of_study = f"{study.study} --instances{stored}"
+        lines += [
+            Text(),
+            Text(f"start them:         tftune run {of_study} -- python serve.py --port 80{{instance}}", style="green"),
+            Text(f"or print a snippet: tftune emit {of_study} --format sh", style="green"),
+        ]
+    return [*lines, Text()]
 
 
 def incumbent_line(study: StudyResult) -> RenderableType:
@@ -340,7 +377,9 @@ def summary(study: StudyResult) -> RenderableType:
 
 def studies(rows: Sequence[StudyLine]) -> RenderableType:
     """Return the list of studies."""
-    rendered = table("study", ">trials", ">speed-up over the default", "verdict", "created (UTC)")
+    rendered = table(
+        "study", ">trials", ">speed-up over the default", "verdict", ">of several processes", "created (UTC)"
+    )
     rendered.columns[0].no_wrap = True
     for row in rows:
         verdict = row.verdict
@@ -351,6 +390,7 @@ def studies(rows: Sequence[StudyLine]) -> RenderableType:
             Text("no finals", style="dim")
             if verdict is None
             else Text(verdict.code, style=VERDICT_STYLES[verdict.code]),
+            "—" if row.groups is None else speedup_text(row.groups),
             str(row.created)[:16].replace("T", " "),
         )
     return rendered

@@ -203,6 +203,17 @@ class Attributes:
         return self._finals_of("earlier_finals", lambda data: data != last)
 
     @property
+    def group_finals(self) -> StoredFinals | None:
+        """Return the last finals on several processes, None where there were none."""
+        return self._parsed("group_finals", StoredFinals.from_dict)
+
+    @property
+    def earlier_group_finals(self) -> list[StoredFinals]:
+        """Return the finals on several processes of earlier runs, the oldest first."""
+        last = self.raw.get("group_finals")
+        return self._finals_of("earlier_group_finals", lambda data: data != last)
+
+    @property
     def checks(self) -> list[StoredFinals]:
         """Return the checks of what was recommended, each of that setting first and the default second."""
         return self._finals_of("checks")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tuner.measure.finals import INCUMBENT, SAME_BATCH, SIMPLER, Contender
+from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.recommendation import simplicity
 from tuner.search.history import incumbent, tied
@@ -68,6 +68,17 @@ def _best_other(trials: Sequence[Trial], space: Space, posterior: Mapping[Settin
         ),
         None,
     )
+
+
+def group_contenders(group: Setting, one_process: Setting | None, space: Space) -> list[Contender]:
+    """Return the contenders of the finals on several processes: these, the default, and the best of one process."""
+    default_names = tuple(name for name, baseline in space.baselines.items() if baseline == space.reference)
+    names = {group: (GROUP, *space.groups.get(group, ())), space.reference: default_names}
+    if one_process is not None and one_process != space.reference:
+        names[one_process] = (ONE_PROCESS,)
+    return [
+        Contender(names=own, setting=setting, deployment=space.deployment(setting)) for setting, own in names.items()
+    ]
 
 
 def contenders(

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
 from tuner.errors import TunerError
+from tuner.measure import interruption
 from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.planning import Cost, choose_passes, required_time_s
 from tuner.search.budget import Countdown
-from tuner.search.contenders import choose_contenders
+from tuner.search.contenders import choose_contenders, group_contenders
 from tuner.search.events import Events
 from tuner.search.history import History
 from tuner.search.plan import Plan
 from tuner.search.processes import Processes
 from tuner.search.record import Record, now
+from tuner.space.groups import INSTANCES
+from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.launcher import Launcher
 
 _SHARE = 0.5  # of the time budget, at most, is kept for their first rounds
+_GROUP_SHARE = 0.4  # of the time of all finals, at most, is for those on several processes
 _MEMORY_MARGIN = 1.1
 _TARGET_GAIN = 0.03  # the smallest gain that they are given the time to find, as far as the budget goes
 
@@ -47,9 +52,8 @@ class Finals:
     events: Events
     seed: int
     rounds: list[Round] = field(default_factory=list)
-    began: str = ""
-    earlier: dict[str, object] | None = None
-    """Those of an earlier session, until these can stand in for them."""
+    group_rounds: list[Round] = field(default_factory=list)
+    """The rounds of the finals on several processes."""
 
     def reserve_s(self) -> float:
         """Return the time that the finals need for a small gain, and no more than their share of the budget."""
@@ -87,6 +91,34 @@ class Finals:
             + (f", then against {len(contenders) - 2} more" if len(contenders) > 2 else "")
             + f"; differences under {100 * self.plan.margin:g} % are treated as equal"
         )
+        self._run(contenders, self.rounds, self.time.left_s, key="finals")
+
+    def hold_of_groups(self) -> None:
+        """Hold rounds of the best setting of several processes until it is decided, or its share of the time is over.
+
+        The default is its rival first, then the best setting of one process: whether several are worth their memory.
+        """
+        best, one_process = self.history.best_group(), self.history.incumbent()
+        if best is None:
+            return
+        contenders = group_contenders(best.setting, None if one_process is None else one_process.setting, self.space)
+        self.events.stage(
+            f"finals: {best.setting[INSTANCES]} processes against "
+            + ", then ".join(each.names[0] for each in contenders[1:])
+        )
+        all_left_s = self.time.left_s()
+        kept_s = 0.0 if all_left_s is None else (1 - _GROUP_SHARE) * all_left_s
+
+        def own_left_s() -> float | None:
+            left_s = self.time.left_s()
+            return None if left_s is None else left_s - kept_s
+
+        self._run(contenders, self.group_rounds, own_left_s, key="group_finals")
+
+    def _run(
+        self, contenders: Sequence[Contender], rounds: list[Round], left_s: Callable[[], float | None], *, key: str
+    ) -> None:
+        """Hold rounds into `rounds`, and keep them in the record under `key`."""
         sequential_test = SequentialTest(
             contenders=contenders,
             launcher=self.launcher,
@@ -95,37 +127,43 @@ class Finals:
                 self.plan.finals,
                 self.history.noise(),
                 self._costs(contenders[:2]),
-                left_s=self.time.left_s(),
+                left_s=left_s(),
                 resident=self._resident(),
             ),
             objective=self.plan.evaluation.objective,
             margin=self.plan.margin,
             rng=np.random.default_rng([self.seed, len(self.record.attributes().runs)]),
-            left_s=self.time.left_s,
+            left_s=left_s,
             notify=self.events.stage,
+            rounds=rounds,
         )
-        self.rounds, self.began, self.earlier = sequential_test.rounds, now(), self.record.get("finals")
+        keeper = _Keeper(record=self.record, key=key, began=now(), earlier=self.record.get(key))
 
         def after_round() -> None:
-            self._keep(sequential_test)
+            keeper.keep(sequential_test)
             self.events.round_ended(len(sequential_test.rounds), sequential_test.rounds[-1], self.time.left_s())
 
         sequential_test.run(after_round)
 
     def _costs(self, contenders: Sequence[Contender]) -> list[Cost]:
-        """Return what each contender costs, as the trials of its batch size tell."""
+        """Return what each contender costs, as its trial tells, or those of its batch size."""
         # A trial that reused a process for another batch size says nothing about start times.
         starts_s = [
             trial.start_s for trial in self.history.trials if trial.facts is not None and trial.facts["load_s"] > 0
         ]
         start_s = max(starts_s[-6:], default=self.processes.start_s)
-        steps_s = {
-            trial.setting.batch_size: trial.pair.candidate[-1].elapsed_s / trial.pair.candidate[-1].n_steps
-            for trial in self.history.trials
-            if trial.pair is not None
-        }
+        steps_s: dict[Setting | int, float] = {}
+        for trial in [*self.history.trials, *self.history.groups]:
+            if trial.pair is not None:
+                # A slice ends with a whole step, of which those of several processes overlap.
+                step_s = median(trial.step_s or [interruption.step_s(trial.pair.candidate[-1])])
+                steps_s[trial.setting] = steps_s[trial.setting.batch_size] = step_s
         usual_s = self.processes.step_s
-        return [Cost(start_s=start_s, step_s=steps_s.get(c.setting.batch_size, usual_s)) for c in contenders]
+
+        def step_s_of(setting: Setting) -> float:
+            return steps_s.get(setting, steps_s.get(setting.batch_size, usual_s))
+
+        return [Cost(start_s=start_s, step_s=step_s_of(c.setting)) for c in contenders]
 
     def _contenders(self) -> list[Contender]:
         """Return the contenders of finals that were held now."""
@@ -140,11 +178,21 @@ class Finals:
 
     def _resident(self) -> int | None:
         """Return how many processes fit into the memory, as the trials' peaks tell; None if they do not."""
-        peaks = [t.peak_memory_bytes for t in self.history.trials if t.peak_memory_bytes]
+        peaks = [t.peak_memory_bytes for t in [*self.history.trials, *self.history.groups] if t.peak_memory_bytes]
         free = self.plan.evaluation.free_memory_bytes()
         return None if not peaks or free is None else int(free / (_MEMORY_MARGIN * max(peaks)))
 
-    def _keep(self, test: SequentialTest) -> None:
+
+@dataclass(slots=True, kw_only=True)
+class _Keeper:
+    """Stores finals under a key of the record; those of an earlier session stay until these can stand in for them."""
+
+    record: Record
+    key: str
+    began: str
+    earlier: dict[str, object] | None
+
+    def keep(self, test: SequentialTest) -> None:
         """Store the finals so far, from the second round on: one alone decides nothing.
 
         A killed run keeps what it had; earlier finals stay until these have ended.
@@ -152,10 +200,10 @@ class Finals:
         if test.n_rounds < MIN_ROUNDS or (self.earlier is not None and not test.end_reason):
             return
         if self.earlier is not None:
-            self.record.add("earlier_finals", self.earlier)
+            self.record.add(f"earlier_{self.key}", self.earlier)
             self.earlier = None
         self.record.put(
-            "finals",
+            self.key,
             {
                 "began": self.began,
                 "contenders": [c.to_dict() for c in test.contenders],

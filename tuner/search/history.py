@@ -53,10 +53,12 @@ class History:
         self._space = space
         self._posterior_means: tuple[tuple[int, float], dict[Setting, float]] | None = None
         self.trials: list[Trial] = []
+        self.groups: list[Trial] = []
+        """The finished trials of several processes, where the space is of one."""
 
     def read(self) -> None:
         """Take over the trials of earlier runs: once, as no other run may measure meanwhile."""
-        self.trials = self._record.trials()
+        self.trials, self.groups = self._record.trials(), self._record.groups()
 
     def noise(self) -> Noise:
         """Return the noise as it was measured last, in an earlier run if not in this one."""
@@ -74,6 +76,21 @@ class History:
             )
         return self._posterior_means[1]
 
+    def predictions(self, settings: Sequence[Setting]) -> dict[Setting, float]:
+        """Return the posterior mean (log-ratio) of settings of the space's knobs; none before anything was measured."""
+        return posterior_means(
+            self.trials,
+            self._space.choices(),
+            process_sd=self.noise().process_sd,
+            additive=self._space.additive(),
+            at=settings,
+        )
+
+    def best_group(self) -> Trial | None:
+        """Return the best trial of several processes so far, one that was stopped early if there is no other."""
+        allowed = [trial for trial in self.groups if trial.estimate is not None and not trial.over_limit]
+        return incumbent(allowed) or max(allowed, key=lambda trial: trial.log_ratio or 0.0, default=None)
+
     def incumbent(self) -> Trial | None:
-        """Return the best trial so far."""
+        """Return the best trial of the space so far."""
         return incumbent(self.trials, self.posterior_means())

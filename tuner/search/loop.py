@@ -1,4 +1,9 @@
-"""The study loop: noise, baselines, suggestions, finals; what is finished is in the record before the next begins."""
+"""The study loop: noise, baselines, suggestions, groups, finals; what is finished is recorded before the next begins.
+
+A search answers two questions: which setting of one process is best, and, where the plan has groups, whether several
+processes side by side use the machine better. The second is asked when the first search has shown what one process does
+with a share of the cores, and each has finals of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +20,12 @@ from tuner.search.budget import Budget, Countdown
 from tuner.search.evaluator import Evaluator
 from tuner.search.events import Events
 from tuner.search.finals import Finals, Replicas
+from tuner.search.groups import choose_groups
 from tuner.search.history import History
 from tuner.search.plan import Plan
 from tuner.search.record import Record, Trial, distributions
 from tuner.search.sampler import LatticeSampler
+from tuner.space.groups import INSTANCES
 from tuner.space.space import Space
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
@@ -84,6 +91,7 @@ class Search:
         self._history.read()
         try:
             self.search()
+            self._finals.hold_of_groups()
             self._finals.hold()
         finally:
             self._close_run()
@@ -96,6 +104,7 @@ class Search:
                 self._calibrate()
             while requested := self._next_trials():
                 self._measure(requested)
+            self._measure_groups()
         finally:
             self._evaluator.close()
             self._search_s = self._launcher.now() - began
@@ -152,6 +161,45 @@ class Search:
         finally:
             self._abandon(waiting)
 
+    def _measure_groups(self) -> None:
+        """Measure the settings of several processes that promise most, as many as there is time for."""
+        tried = {trial.setting for trial in self._history.groups}
+        n = self._plan.n_groups - len(tried)
+        untried = {each: names for each, names in self._space.groups.items() if each not in tried}
+        if n <= 0 or not untried:
+            return
+        batch_sizes = {trial.setting.batch_size for trial in self._history.trials if trial.estimate is not None}
+        chosen = choose_groups(untried, self._history.predictions, n=n, batch_sizes=batch_sizes)
+        self._events.stage("several processes side by side, each with cores of its own")
+        counts = sorted({int(each[INSTANCES]) for each in self._space.groups})
+        for position, setting in enumerate(chosen):
+            # Without a single one there is nothing to hold finals on.
+            if position and self._time.is_short_of(self._trial_s() + self._finals.reserve_s()):
+                break
+            running = self._record.begin_group(distributions(self._space), setting, counts)
+            trial = Trial(
+                number=running.number,
+                setting=setting,
+                status=Status.OK,
+                baselines=self._space.groups[setting],
+                is_group=True,
+            )
+            self._measure_group(running, trial)
+
+    def _measure_group(self, running: optuna.Trial, trial: Trial) -> None:
+        is_finished = False
+        try:
+            self._events.trials_started([trial], self._time.left_s())
+            for done in self._evaluator.measure([trial], self._history.trials):
+                self._record.finish(running, done)
+                is_finished = True
+                self._history.groups.append(done)
+                self._done.append(done)
+                self._events.trial_ended(done, None, self._time.left_s())
+        finally:
+            if not is_finished:
+                self._record.abandon(running.number)
+
     def _abandon(self, requested: Sequence[tuple[optuna.Trial, Trial]]) -> None:
         for running, _ in requested:
             self._record.abandon(running.number)
@@ -172,7 +220,7 @@ class Search:
             self._end = EndReason.TRIALS, f"the study has {len(trials)} trials"
             return True
         # Until a setting was measured that may be recommended, there is nothing to hold finals on.
-        reserve_s = self._finals.reserve_s() if self._history.incumbent() is not None else 0.0
+        reserve_s = self._finals.reserve_s() + self._groups_s() if self._history.incumbent() is not None else 0.0
         if self._time.is_short_of((n_asked + 1) * self._trial_s() + reserve_s):
             self._end = EndReason.TIME, "the remaining time is reserved for the finals"
             return True
@@ -183,6 +231,11 @@ class Search:
             return True
         return False
 
+    def _groups_s(self) -> float:
+        """Return about how long the trials of several processes will take that are still to come."""
+        n = min(self._plan.n_groups, len(self._space.groups)) - len(self._history.groups)
+        return max(0, n) * self._trial_s()
+
     def _trial_s(self) -> float:
         """Return how long a trial takes: the mean of the last few, or nothing where none was run yet."""
         recent = [trial.wall_s for trial in self._done[-6:]]
@@ -191,9 +244,10 @@ class Search:
     def _close_run(self) -> None:
         """Keep how long this run took, and how much of it was measurement."""
         timed = sum(trial.timed_s for trial in self._done)
+        rounds = [*self._finals.rounds, *self._finals.group_rounds]
         run = Run(
             wall_s=round(self._time.elapsed_s(), 3),
-            measured_s=round(timed + sum(round_.timed_s for round_ in self._finals.rounds), 3),
+            measured_s=round(timed + sum(round_.timed_s for round_ in rounds), 3),
             search_timed_share=round(timed / self._search_s, 4) if timed else None,
             ended=None if self._end is None else self._end[0],
             ended_because="" if self._end is None else self._end[1],

@@ -44,7 +44,8 @@ class Plan:
     """How a study is measured.
 
     `margin` is the smallest difference that matters in practice (0.02 is 2 %); `n_together` trials are started at once;
-    a search ends when the next trial is expected to gain less than `min_gain` (log-ratio).
+    a search ends when the next trial is expected to gain less than `min_gain` (log-ratio). Where its space is of one
+    process, `n_groups` settings of several are tried after that.
     """
 
     evaluation: EvaluatorPlan = field(default_factory=EvaluatorPlan)
@@ -52,3 +53,4 @@ class Plan:
     margin: float = MARGIN
     n_together: int = 2
     min_gain: float = 0.001
+    n_groups: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from tuner.errors import DamagedStudyError
 from tuner.measure.pair import Pair
 from tuner.search.attributes import Attributes
 from tuner.space.catalogue import Catalogue
+from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
@@ -29,6 +30,7 @@ from tuner.stats.estimate import Estimate
 from tuner.trial.outcome import Status, TrialFailure
 
 SCHEMA = 3
+_GROUP = "group"
 _STALE = timedelta(minutes=30)
 _OWNER = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -65,6 +67,8 @@ class Trial:
     """How far its outputs lie from the reference's, relative; None where they could not be compared."""
     peak_memory_bytes: int | None = None
     wall_s: float = 0.0
+    is_group: bool = False
+    """Whether it is of several processes, in a study whose space is of one."""
 
     def failed(self, failure: TrialFailure) -> Trial:
         """Return the trial as one that ended with this failure."""
@@ -147,8 +151,12 @@ class Record:
         self.put(key, [*(self.get(key) or ()), *values])
 
     def trials(self) -> list[Trial]:
-        """Return the finished trials, in the order of their numbers; interrupted ones never happened."""
+        """Return the finished trials of the space, in the order of their numbers; interrupted ones never happened."""
         return trials_of(self.study)
+
+    def groups(self) -> list[Trial]:
+        """Return the finished trials of several processes, where the space is of one."""
+        return [_trial(self.study.study_name, frozen) for frozen in _finished(self.study) if _is_group(frozen)]
 
     def choices(self) -> dict[str, tuple[Value, ...]]:
         """Return the values of each knob, as `Space.choices` had them; none before the first trial was asked for."""
@@ -163,14 +171,19 @@ class Record:
     def observations(self) -> list[tuple[Setting, float, float, int]]:
         """Return (setting, log-ratio, its standard error, number of the reference) of each trial that gave a number.
 
-        What many studies are learned from: without the raw slices that `trials` reads.
+        What many studies are learned from: without the raw slices that `trials` reads, and without groups.
         """
         rows = []
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
             attributes = frozen.user_attrs
-            if attributes.get("status") == Status.OK and None not in (
-                attributes.get("log_ratio"),
-                attributes.get("se"),
+            if (
+                not _is_group(frozen)
+                and attributes.get("status") == Status.OK
+                and None
+                not in (
+                    attributes.get("log_ratio"),
+                    attributes.get("se"),
+                )
             ):
                 setting = Setting.of(attributes["setting"])
                 rows.append((setting, attributes["log_ratio"], attributes["se"], attributes.get("reference", 0)))
@@ -181,6 +194,15 @@ class Record:
         trial = self.study.ask(fixed_distributions=dict(distributions))
         trial.set_user_attr("owner", _OWNER)
         return trial, Setting.of({name: trial.params[name] for name in distributions})
+
+    def begin_group(
+        self, distributions: Mapping[str, BaseDistribution], setting: Setting, counts: Sequence[int]
+    ) -> optuna.Trial:
+        """Begin the trial of a setting of several processes; `counts` are all that may come."""
+        self.study.enqueue_trial(setting.to_dict(), user_attrs={_GROUP: True})
+        trial = self.study.ask(fixed_distributions={INSTANCES: CategoricalDistribution(counts), **distributions})
+        trial.set_user_attr("owner", _OWNER)
+        return trial
 
     def finish(self, running: optuna.Trial, trial: Trial) -> None:
         """Store a finished trial, then tell Optuna: what is finished is complete, whenever we are killed."""
@@ -201,6 +223,8 @@ class Record:
     def abandon_stale(self) -> None:
         """Close what a killed run of this host left open; whoever calls this holds the right to measure here."""
         host = _OWNER.rpartition(":")[0]
+        for _ in self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            self.abandon(self.study.ask().number)  # a group that waited for the moment between two statements
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             owner = str(frozen.user_attrs.get("owner", _OWNER)).rpartition(":")[0]
             began = frozen.datetime_start
@@ -212,17 +236,24 @@ class Record:
 
 def trials_of(study: optuna.Study) -> list[Trial]:
     """Return the finished trials of an Optuna study, as `Record.trials` does."""
+    return [_trial(study.study_name, frozen) for frozen in _finished(study) if not _is_group(frozen)]
+
+
+def _finished(study: optuna.Study) -> list[FrozenTrial]:
     states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
     # The status is written last: without it a trial was never finished.
-    finished = [t for t in study.get_trials(deepcopy=False, states=states) if "status" in t.user_attrs]
-    return [_trial(study.study_name, frozen) for frozen in finished]
+    return [t for t in study.get_trials(deepcopy=False, states=states) if "status" in t.user_attrs]
+
+
+def _is_group(frozen: FrozenTrial) -> bool:
+    return _GROUP in frozen.user_attrs
 
 
 def pending_of(study: optuna.Study) -> list[Setting]:
-    """Return the settings of the trials that are under way, as far as they are known."""
+    """Return the settings of the space whose trials are under way, as far as they are known."""
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     # The owner is written once all parameters are.
-    return [Setting.of(t.params) for t in running if "owner" in t.user_attrs]
+    return [Setting.of(t.params) for t in running if "owner" in t.user_attrs and not _is_group(t)]
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
@@ -255,6 +286,7 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         "deviation": trial.deviation,
         "peak_memory_bytes": trial.peak_memory_bytes,
         "wall_s": round(trial.wall_s, 3),
+        _GROUP: trial.is_group or None,
         "pair": trial.pair.to_dict() if trial.pair else None,
         "status": trial.status.value,  # last: it says that the others are there
     }
@@ -292,4 +324,5 @@ def _understood(frozen: FrozenTrial, attrs: Mapping[str, Any]) -> Trial:
         deviation=attrs.get("deviation"),
         peak_memory_bytes=attrs.get("peak_memory_bytes"),
         wall_s=attrs.get("wall_s", 0.0),
+        is_group=attrs.get(_GROUP, False),
     )

@@ -80,21 +80,23 @@ def posterior_means(
     process_sd: float,
     additive: Sequence[str] = (),
     prior_mean: PriorMean | None = None,
+    at: Sequence[Setting] = (),
 ) -> dict[Setting, float]:
     """Return the posterior mean (log-ratio) of each setting that gave a number: what `incumbent` chooses by.
 
     `choices` are the values of each knob, as `Space.choices` has them; what an older space had beside them is added.
-    `additive` are knobs as `Space.additive` has them. The same trials give the same means.
+    `additive` are knobs as `Space.additive` has them. The same trials give the same means. `at` are settings to predict
+    instead.
     """
     values = {name: dict.fromkeys(knob_values) for name, knob_values in choices.items()}
-    for trial in trials:
-        for name, value in trial.setting.items:
+    for setting in [*(trial.setting for trial in trials), *at]:
+        for name, value in setting.items:
             values.setdefault(name, {}).setdefault(value)
     encoding = Encoding({name: tuple(knob_values) for name, knob_values in values.items()}, additive=additive)
     posterior = fit(trials, encoding, process_sd, prior_mean=prior_mean)
     if posterior is None:
         return {}
-    settings = distinct(t.setting for t in trials if t.estimate is not None)
+    settings = distinct(at or (t.setting for t in trials if t.estimate is not None))
     mean = gp.mean_of(posterior, encoding.encode(settings))
     if prior_mean is not None:
         mean = mean + prior_mean(settings)

@@ -23,7 +23,8 @@ class Catalogue:
 
     The first baseline is the default of the framework: it sets nothing. `foreign` is how variables begin that act on
     the same as the knobs do, or slow a step down, and so would falsify a trial. `owner` tells which other framework has
-    a knob of a name, None if none has.
+    a knob of a name, None if none has. `threads_on` gives the knobs of a process that has so many cores to itself, none
+    where the framework has no such knobs.
     """
 
     framework: str
@@ -31,6 +32,7 @@ class Catalogue:
     baselines: tuple[Baseline, ...]
     foreign: tuple[str, ...] = ()
     owner: Callable[[str], str | None] = lambda _: None
+    threads_on: Callable[[int], Mapping[str, Value]] = lambda _: {}
 
     @property
     def default(self) -> str:

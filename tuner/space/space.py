@@ -18,6 +18,7 @@ from tuner.space.carrier import Mask, Preload
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
 from tuner.space.expression import Expression
+from tuner.space.groups import groups
 from tuner.space.setting import Setting
 from tuner.space.spacefile import SpaceFile, default_of
 from tuner.space.values import Value
@@ -51,6 +52,11 @@ class Space:
     passes_batch_size: bool = True
     file_digest: str = ""
     """Of the file's text; the same on every machine."""
+    groups: Mapping[Setting, tuple[str, ...]] = field(default_factory=dict)
+    """Settings of several processes that answer how the machine is used best, with the baselines that recommend each.
+
+    They are no points: a search of the space is for the best setting of one process.
+    """
     cores: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     """The CPUs of each physical core and of each NUMA node, as `tuner.machine.coresets` takes them."""
@@ -155,6 +161,7 @@ def resolve(
     spelling: Canonicalize = lambda _, value: value,
     unavailable: Mapping[str, str] = MappingProxyType({}),
     passes_batch_size: bool = True,
+    with_groups: bool = False,
 ) -> Space:
     """Resolve a space file; raises BadInputError for a pin that cannot be or a lattice that is empty.
 
@@ -162,7 +169,8 @@ def resolve(
     default (of `batch_sizes` if given, else of the workload), as a search for latency must. Core knobs that the file
     leaves out, and that act on the build, stay at the framework's default. `inherited` are the variables that every
     trial has anyway, `libraries` what can be preloaded here; `spelling` gives one word for all values of a knob that
-    are the same on this machine; `unavailable` knobs stay out unless pinned, with their reasons.
+    are the same on this machine; `unavailable` knobs stay out unless pinned, with their reasons. `with_groups` adds the
+    settings of several processes, where the space itself does not ask for their number.
     """
     pins = dict(pins or {})
     knobs = catalogue.knobs
@@ -190,6 +198,8 @@ def resolve(
         for each in catalogue.baselines
         if each.needs <= domains.keys()
     }
+    pinned = {name: domains[name][0] for name in pins}
+    several = groups(catalogue, domains, baselines[catalogue.default], machine) if with_groups else {}
     points = _lattice(file, domains, baselines[catalogue.default], names=[name for name in knobs if name in domains])
     return Space(
         name=file.name,
@@ -201,8 +211,9 @@ def resolve(
         libraries={value: path for value, path in libraries.items() if any(value in d for d in domains.values())},
         points=points,
         passes_batch_size=passes_batch_size,
-        pins={name: domains[name][0] for name in pins},
+        pins=pinned,
         baselines=baselines,
+        groups={s: names for s, names in several.items() if all(s[name] == value for name, value in pinned.items())},
         cores=tuple(machine.cores),
         nodes=tuple(machine.numa_nodes.values()),
     )

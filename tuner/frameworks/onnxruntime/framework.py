@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tuner.frameworks import framework
 from tuner.frameworks.onnxruntime import build, design
-from tuner.frameworks.onnxruntime.baselines import BASELINES
+from tuner.frameworks.onnxruntime.baselines import BASELINES, threads_on
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.onnxruntime.knobs import AFFINITIES, CONFIG, KNOBS, MODES, PARALLEL
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
@@ -44,6 +44,10 @@ class OnnxRuntime(framework.Framework):
     suffixes: Mapping[str, str] = {".onnx": _ONNX, **TENSORFLOW.suffixes}  # not changed
     kinds = (_ONNX, *TENSORFLOW.kinds)
     timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "ORT_")
+
+    def threads_on(self, cores: int) -> dict[str, Value]:
+        """Return so many threads, which the process's mask keeps to its cores."""
+        return threads_on(cores)
 
     def probe(self, python: Path, env: Mapping[str, str]) -> OnnxRuntimeBuild:
         """Return the build of an interpreter."""

@@ -81,6 +81,11 @@ def wang_width(machine: Machine, width: float) -> dict[str, Value]:
     }
 
 
+def threads_on(cores: int) -> dict[str, Value]:
+    """Return the knobs of a process that has so many cores to itself, and runs one operator at a time."""
+    return {"inter_op": 1, "intra_op": cores, "omp_num_threads": cores}
+
+
 BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name=DEFAULT,
@@ -108,5 +113,5 @@ BASELINES: tuple[Baseline, ...] = (
         source="Intel reference models, general best practices for convolutional networks",
         rule=_intel_zoo,
     ),
-    *of_instances(lambda cores: {"inter_op": 1, "intra_op": cores, "omp_num_threads": cores}),
+    *of_instances(threads_on),
 )

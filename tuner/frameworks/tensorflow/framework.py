@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tuner.frameworks import framework
 from tuner.frameworks.tensorflow import affinity, build, design
-from tuner.frameworks.tensorflow.baselines import BASELINES
+from tuner.frameworks.tensorflow.baselines import BASELINES, threads_on
 from tuner.frameworks.tensorflow.build import TensorFlowBuild, is_off_by_default
 from tuner.frameworks.tensorflow.knobs import FOREIGN, KNOBS
 from tuner.machine.host import Machine
@@ -53,6 +53,10 @@ class TensorFlow(framework.Framework):
         "TF_OVERRIDE_",
         "TF_XLA_",
     )
+
+    def threads_on(self, cores: int) -> dict[str, Value]:
+        """Return one pool of so many threads."""
+        return threads_on(cores)
 
     def probe(self, python: Path, env: Mapping[str, str]) -> TensorFlowBuild:
         """Return the build of an interpreter."""

@@ -149,6 +149,8 @@ class TrialResult(Struct, frozen=True, kw_only=True):
     over_limit: bool
     reference: int
     """The number of the reference process that it was paired with."""
+    is_group: bool = field(name="group")
+    """Whether it is of several processes, in a study whose space is of one."""
 
 
 class CountsResult(Struct, frozen=True, kw_only=True):
@@ -244,6 +246,15 @@ class ShrinkageResult(Struct, frozen=True, kw_only=True):
     finals: float
 
 
+class GroupsResult(Struct, frozen=True, kw_only=True):
+    """Whether several processes side by side use the machine better: the finals of the best of them, and the answer."""
+
+    finals: FinalsResult
+    verdicts: dict[str, VerdictResult]
+    """On several processes against the default, and against the best setting of one process."""
+    recommended: RecommendedResult
+
+
 class StudyResult(Subject, frozen=True, kw_only=True):
     """A study: what it is of, its trials, its finals and what it recommends; what does not exist yet is null."""
 
@@ -264,6 +275,8 @@ class StudyResult(Subject, frozen=True, kw_only=True):
     warnings: tuple[WarningResult, ...]
     limits: Limits
     finals: FinalsResult | None
+    groups: GroupsResult | None
+    """The answer on several processes; what is beside it is of one process."""
     ended_because: str | None
     search_timed_share: float | None
     """Share of the last search that was spent inside timed slices."""
@@ -288,5 +301,7 @@ class StudyLine(Struct, frozen=True, kw_only=True):
     mode: str
     trials: int
     verdict: VerdictResult | None
+    groups: VerdictResult | None
+    """On several processes against the default."""
     created: str | None
     updated: str | None

@@ -1,0 +1,252 @@
+"""The second question of a search: whether several processes use the machine better; on a scripted machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.conftest import Call, setting
+from tests.frameworks import read_space, resolve
+from tests.scripted import noisy, run, surface
+from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.job.job import prepare
+from tuner.job.request import SearchRequest, parse_request
+from tuner.machine.host import Machine
+from tuner.report import terminal
+from tuner.report.document import advice_of, describe_line, describe_study
+from tuner.report.frame import trials as trial_table
+from tuner.search.budget import Budget
+from tuner.search.groups import choose_groups
+from tuner.search.plan import Plan
+from tuner.search.record import trials_of
+from tuner.space.groups import one_of
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.trial.outcome import Status
+from tuner.workload.spec import WorkloadSpec
+from tuner.workload.workload import Workload
+
+PLAN = Plan(n_groups=3)
+SHORT = Budget(trials=6)
+
+
+@pytest.fixture(scope="module")
+def cores(machine: Machine) -> Machine:
+    """The made machine, whose cores are known: two nodes of four."""
+    return replace(machine, cores=[f"{core},{core + 8}" for core in range(8)])
+
+
+@pytest.fixture(scope="module")
+def several(cores: Machine, stock: Build, resnet50: Workload) -> Space:
+    """The shipped CPU space with settings of several processes."""
+    return resolved(cores, stock, resnet50)
+
+
+def resolved(machine: Machine, build: Build, workload: Workload, **pins: str) -> Space:
+    file = read_space("cpu", machine)
+    return resolve(file, machine=machine, build=build, workload=workload, pins=pins, with_groups=True)
+
+
+def side_by_side(efficiency: float, *, threads_needed: int = 1):
+    """Return items/s of any setting: a process of n has an n-th of the machine, and loses what the others cost it."""
+
+    def rate(s: Setting) -> float:
+        values = s.to_dict()
+        n = int(values.get("instances", 1))
+        alone = surface(one_of(s))
+        return alone if n == 1 else n * efficiency * alone * (1 if int(values["intra_op"]) >= threads_needed else 0.01)
+
+    return rate
+
+
+# ---- which there are -----------------------------------------------------------------------------------------
+
+
+def test_the_groups_share_the_cores_in_each_usual_way(several: Space) -> None:
+    by_count = {each["instances"]: each["intra_op"] for each in several.groups}
+    assert by_count == {8: 1, 4: 2, 2: 4}
+    assert {each.batch_size for each in several.groups} == set(several.domains["batch_size"])
+    assert several.groups[setting(instances=8, inter_op=1, intra_op=1, batch_size=8)] == ("core-each",)
+    assert several.groups[setting(instances=2, inter_op=1, intra_op=4, batch_size=8)] == (
+        "launcher-latency",
+        "launcher-throughput",
+    )
+    assert several.groups[setting(instances=2, inter_op=1, intra_op=4, batch_size=16)] == ()
+
+
+def test_the_processes_of_a_group_have_cores_of_their_own(several: Space) -> None:
+    group = setting(instances=2, inter_op=1, intra_op=4, batch_size=8)
+    deployment = several.deployment(group)
+    assert deployment.processes == 2
+    assert deployment.cpu_sets == ("0-3,8-11", "4-7,12-15")
+    assert deployment.env["TF_NUM_INTRAOP_THREADS"] == "4"
+
+
+def test_groups_do_not_change_what_the_study_is(several: Space, space: Space) -> None:
+    assert several.fingerprint == space.fingerprint
+    assert several.points == space.points
+
+
+def test_a_group_keeps_to_what_is_held(cores: Machine, stock: Build, resnet50: Workload) -> None:
+    assert {each["instances"] for each in resolved(cores, stock, resnet50, intra_op="2").groups} == {4}
+    assert not resolved(cores, stock, resnet50, intra_op="16").groups
+    assert not resolved(cores, stock, resnet50, instances="2").groups  # the space itself is of several then
+
+
+def test_one_core_has_no_groups(cores: Machine, stock: Build, resnet50: Workload) -> None:
+    assert not resolved(replace(cores, physical_cores=1), stock, resnet50).groups
+    assert not resolved(replace(cores, cpu_quota=1.0), stock, resnet50).groups
+
+
+@pytest.mark.parametrize("options", [{"mode": "training"}, {"objective": "latency"}, {"instances": False}])
+def test_only_the_throughput_of_inference_asks_for_groups(options: dict[str, object]) -> None:
+    mode = str(options.pop("mode", "inference"))
+    spec = WorkloadSpec.of_name("lenet5", mode=mode)
+    request = SearchRequest(workload=spec, **({"instances": True} | options))  # type: ignore[arg-type]
+    assert not prepare(parse_request(request, stores=False)).space.groups
+
+
+# ---- which are tried -----------------------------------------------------------------------------------------
+
+
+def test_the_best_batch_of_each_count_comes_first(several: Space) -> None:
+    def predict(settings: list[Setting]) -> dict[Setting, float]:
+        # One thread does a quarter of what four do; the batch matters little beyond 4.
+        by_threads = {1: -2.0, 2: -1.2, 4: -0.4}
+        return {s: by_threads[int(s["intra_op"])] + (0.01 if s.batch_size > 4 else -0.2) for s in settings}
+
+    chosen = choose_groups(several.groups, predict, n=4, batch_sizes={4, 8, 64})  # type: ignore[arg-type]
+    assert [(each["instances"], each.batch_size) for each in chosen[:3]] == [(2, 8), (4, 8), (8, 8)]
+    assert chosen[3]["instances"] == 2
+
+
+def test_without_a_model_any_are_tried(several: Space) -> None:
+    assert len(choose_groups(several.groups, lambda _: {}, n=2, batch_sizes={8})) == 2
+
+
+# ---- in a search ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_both_questions_have_an_answer_of_their_own(tmp_path: Path, several: Space) -> None:
+    record, log = run(several, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=Budget(trials=12))
+    assert [trial.is_group for trial in log.trials] == 12 * [False] + 3 * [True]
+    assert record.trials() == trials_of(record.study)
+    assert not any("instances" in trial.setting.to_dict() for trial in record.trials())
+    assert not any("instances" in s.to_dict() for s, *_ in record.observations())
+    assert [trial.number for trial in record.groups()] == [12, 13, 14]
+    study = describe_study(record)
+    assert study.groups is not None
+    assert study.groups.verdicts["tf-default"].code == "better"
+    assert study.groups.verdicts["one-process"].code == "better"
+    best = Setting.of(study.groups.finals.incumbent)
+    truth = side_by_side(0.9)(best) / surface(several.reference)
+    assert study.groups.verdicts["tf-default"].speedup == pytest.approx(truth, rel=0.03)
+    assert study.groups.recommended.source == "several-processes"
+    assert study.groups.recommended.deployment == several.deployment(best)
+    assert study.groups.recommended.gain is not None
+    assert "instances" not in study.incumbent.setting
+    assert "instances" not in study.recommended.setting
+    assert advice_of(study, groups=True) == study.groups.recommended
+    assert advice_of(study) == study.recommended
+    assert describe_line(record).groups == study.groups.verdicts["tf-default"]
+    assert [trial.is_group for trial in study.history] == 12 * [False] + 3 * [True]
+    assert study.trials.ok + study.trials.pruned == 15
+    assert set(trial_table([study])["instances"].dropna()) <= {2.0, 4.0, 8.0}
+
+
+@pytest.mark.slow
+def test_one_process_is_kept_where_several_are_slower(tmp_path: Path, several: Space) -> None:
+    record, _ = run(several, noisy(rate=side_by_side(0.05)), folder=tmp_path, plan=PLAN, budget=SHORT)
+    study = describe_study(record)
+    assert study.groups is not None
+    assert study.groups.verdicts["tf-default"].code == "worse"
+    assert "instances" not in study.groups.recommended.setting
+    assert study.groups.recommended.deployment.processes == 1
+
+
+@pytest.mark.slow
+def test_a_group_that_fails_is_a_value(tmp_path: Path, several: Space) -> None:
+    failures = {each: Status.OOM for each in several.groups if each["instances"] != 4}
+    launcher = noisy(rate=side_by_side(0.9), failures=failures)
+    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=SHORT)
+    study = describe_study(record)
+    assert study.groups is not None
+    assert study.groups.finals.incumbent["instances"] == 4
+    assert {trial.status for trial in record.groups()} == {Status.OK, Status.OOM}
+    assert launcher.live == 0
+
+
+@pytest.mark.slow
+def test_where_all_groups_fail_the_first_answer_stands(tmp_path: Path, several: Space) -> None:
+    launcher = noisy(failures=dict.fromkeys(several.groups, Status.CRASHED))
+    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=SHORT)
+    study = describe_study(record)
+    assert study.groups is None
+    assert study.recommended is not None
+    with pytest.raises(BadInputError, match="has not compared several processes"):
+        advice_of(study, groups=True)
+
+
+@pytest.mark.slow
+def test_a_study_that_goes_on_keeps_its_groups(tmp_path: Path, several: Space) -> None:
+    launcher = noisy(rate=side_by_side(0.9))
+    first, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=SHORT)
+    numbers = [trial.number for trial in first.groups()]
+    again, log = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(trials=9))
+    assert [trial.number for trial in again.groups()] == numbers
+    assert not any(trial.is_group for trial in log.trials)
+    assert len(again.attributes().earlier_group_finals) == 1
+    # Both sessions are of the same setting, so that they speak together.
+    study = describe_study(again)
+    assert study.groups is not None
+    assert study.groups.recommended.gain is not None
+    assert study.groups.recommended.gain.sessions in (1, 2)
+
+
+@pytest.mark.slow
+def test_both_fit_into_the_time(tmp_path: Path, several: Space) -> None:
+    launcher = noisy(rate=side_by_side(0.5), start_s=2.0)
+    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(time_s=300))
+    assert launcher.clock_s <= 305
+    study = describe_study(record)
+    assert study.groups is not None
+    assert study.groups.finals.rounds >= 3
+    assert study.finals.rounds >= 3
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_in_a_group_can_go_on(tmp_path: Path, several: Space) -> None:
+    launcher = noisy(rate=side_by_side(0.9))
+    record, _ = run(several, launcher, folder=tmp_path, plan=Plan(), budget=SHORT)
+    group = next(iter(several.groups))
+    record.study.enqueue_trial(group.to_dict(), user_attrs={"group": True})  # killed before it was begun
+    record.begin_group({}, group, [2, 4, 8])  # killed while it ran
+    again, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(trials=8))
+    assert len(again.trials()) == 8
+    assert len(again.groups()) == 3
+
+
+@pytest.mark.slow
+def test_what_people_read(tmp_path: Path, several: Space) -> None:
+    record, _ = run(several, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=SHORT)
+    console = Console(width=200)
+    with console.capture() as captured:
+        for part in terminal.groups(describe_study(record)):
+            console.print(part)
+    text = captured.get()
+    assert "recommended if several processes may run: instances=" in text
+    assert f"tftune run {record.name} --instances -- python serve.py --port 80{{instance}}" in text
+    assert "from 1 session" in text
+
+
+def test_instances_are_refused_where_none_were_compared(call: Call, tmp_path: Path, space: Space) -> None:
+    record, _ = run(space, noisy(), folder=tmp_path, budget=SHORT)
+    code, _, error = call("emit", record.name, "--instances", "--storage", f"sqlite:///{tmp_path}/t.db")
+    assert code == 2
+    assert "has not compared several processes" in error
+    assert "without --no-instances" in error
