@@ -1,6 +1,6 @@
 """Measure what the README promises of a search, and print it as the README's table.
 
-    python -m tests.benchmarks.run            everything, about an hour
+    python -m tests.benchmarks.run            everything, about three hours
     python -m tests.benchmarks.run pair help  only these parts
 
 Nothing else may run meanwhile. The OpenMP build is taken from .openmp, or TFTUNE_OPENMP_PYTHON. A miss of a target is
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import launchers, replication, rules, searchers, simulation, workloads
+from tests.benchmarks import launchers, replication, rules, searchers, serving, simulation, workloads
 from tests.benchmarks.figures import Figure, job_on
 from tuner.machine.host import detect
 from tuner.machine.locks import machine_lock
@@ -187,6 +187,11 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "searchers": searchers.searchers,
     "rules": rules.figures,
     "recommend": recommend,
+    "group": serving.group,
+    "run": serving.run,
+    "single-calls": serving.single_calls,
+    "serving": serving.space,
+    "jobs": serving.jobs,
 }
 
 

@@ -7,7 +7,7 @@ and stderr belong to the framework and are kept by the parent as evidence.
 
     {"do": "export", ...}    writes the workload's model, reports "exported"
     {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
-        {"slice_s": s}       runs whole steps for at least s seconds, reports "slice"
+        {"slice_s": s}       runs whole steps for at least s seconds, or answers requests, reports "slice"
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
     {"do": "drift_probe"}    the same with a small step of the device's own
     any failure              reports "failure" with its kind: failed, oom or invalid
@@ -24,7 +24,7 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, Iterable, Optional
 
-from . import adapter, callers, device, effective, inputs
+from . import adapter, arrivals, callers, device, effective, inputs
 from .adapter import Adapter
 from .callers import CLOCK, Callers
 from .device import Device
@@ -259,7 +259,7 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
     # TensorFlow's autograph puts a traceback of its own before the message, and Keras sets parts of it in bold.
     error_text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).rpartition("%s: " % name)[2]
     message = " ".join(error_text.split())[:500]
-    if not isinstance(error, inputs.WorkloadError):
+    if not isinstance(error, (inputs.WorkloadError, CpusLostError)):
         message = "%s: %s" % (name, message)
     frames = own_frames(error, os.path.join(os.path.dirname(workload), ""))
     if frames:
@@ -293,30 +293,56 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
     """Load, then obey until the parent closes the command pipe."""
     worker_device = device.load_device(spec["device"])
     if spec["do"] == "drift_probe":
-        together, facts, check = prepare_drift_probe(worker_device)
+        timed_by, facts, check = prepare_drift_probe(worker_device)
         workload = None
     else:
         workload = LoadedWorkload(spec, adapter.load_adapter(spec["framework"]), worker_device)
         together, first, check = workload.prepare(spec["batch_size"])
+        timed_by = arrivals.of_spec(together, spec)
         facts = dict(workload.facts, **first, effective=workload.state())
+    mask = os.sched_getaffinity(0)
     send(dict(facts, report="ready"))
     for line in commands:
         command = json.loads(line)
         if "batch_size" in command and workload is not None:
-            together.close()
+            timed_by.close()
             together, facts, check = workload.prepare(command["batch_size"])
+            timed_by = arrivals.of_spec(together, spec)
             send(dict(facts, report="batch"))
         else:
-            timed = together.slices(command["slice_s"])
+            timed = timed_by.slices(command["slice_s"])
+            check_cpus(mask)
             for each in timed:
                 check(each.pop("outputs"))
             send(dict(callers.report_of(timed), report="slice", memory_bytes=worker_device.peak_memory()))
 
 
+class CpusLostError(Exception):
+    """The CPUs that this process may use are not those that it is to use."""
+
+
 def keep_to(cpus: str) -> None:
-    """Let this process run on the CPUs of a list such as 0-3,8 only, as `taskset -c` does."""
+    """Let this process run on the CPUs of a list such as 0-3,8 only, as `taskset -c` does; raises CpusLostError."""
     ends = [[int(end) for end in part.split("-")] for part in cpus.split(",")]
-    os.sched_setaffinity(0, [cpu for end in ends for cpu in range(end[0], end[-1] + 1)])
+    wanted = {cpu for end in ends for cpu in range(end[0], end[-1] + 1)}
+    try:
+        os.sched_setaffinity(0, wanted)
+    except OSError:  # none of them is in the cpuset any more
+        raise CpusLostError("CPUs %s cannot be used any more: a cpuset has taken them away" % cpus) from None
+    check_cpus(wanted)
+
+
+def check_cpus(wanted: set[int]) -> None:
+    """Raise CpusLostError where this process may no longer run on the CPUs that it began with.
+
+    The kernel moves it elsewhere without a word when a cpuset becomes smaller, and its figures mean nothing then.
+    """
+    allowed = os.sched_getaffinity(0)
+    if allowed != wanted:
+        lost, here = (",".join(map(str, sorted(cpus))) for cpus in (wanted - allowed, allowed))
+        raise CpusLostError(
+            "the CPUs of the process changed while it ran: %s" % ("lost %s" % lost if lost else "now %s" % here)
+        )
 
 
 def run(command_fd: int, report_fd: int, spec: Report) -> None:

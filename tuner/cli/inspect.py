@@ -67,6 +67,7 @@ def inspect(
         objective=objective,
         python=python,
     )
+    request.workload.reject_options("--rate", kind="inspect, which measures steps")
     checked = parse_request(request, stores=False)
     if affinity is not None:
         _affinity(affinity, checked, json_=json_)

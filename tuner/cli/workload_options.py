@@ -155,10 +155,21 @@ def _all_options(
     minimize: Annotated[
         bool, typer.Option("--minimize", rich_help_panel=_COMMAND_PANEL, help="A smaller number is better.")
     ] = False,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            rich_help_panel=_PANEL,
+            metavar="R",
+            help="Send R requests a second at random times, and minimise the mean time from when a request is due to its "
+            "answer, the wait in the queue included (inference; a request is one batch).",
+        ),
+    ] = None,
     **of_model: Any,
 ) -> WorkloadSpec:
     spec = _model_options(**of_model)
-    return WorkloadSpec(**(spec.to_dict() | {"words": spec.words, "metric_regex": metric_regex, "minimize": minimize}))
+    own = {"words": spec.words, "metric_regex": metric_regex, "minimize": minimize, "rate": rate}
+    return WorkloadSpec(**(spec.to_dict() | own))
 
 
 CliFunction = Callable[..., Any]

@@ -15,7 +15,7 @@ from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
 from tuner.measure.noise import estimate_noise, slice_sd
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
-from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
+from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan, slice_s
 from tuner.measure.warning import condition_warnings, merge
 from tuner.report import evidence
 from tuner.report.result.comparison import NoiseReport, PairResult
@@ -112,7 +112,11 @@ def _pair(launcher: Launcher, default: tuple[Setting, Deployment]) -> Pair:
         return measure_pair(
             a.process,
             b.process,
-            PairPlan(min_blocks=1 if isinstance(launcher, CommandLauncher) else 2, max_blocks=99),
+            PairPlan(
+                slice_s=slice_s(job.workload.rate),
+                min_blocks=1 if isinstance(launcher, CommandLauncher) else 2,
+                max_blocks=99,
+            ),
             step_s=(a.facts.step_s, b.facts.step_s),
             enough=lambda pair: pair.is_long(PAIR_S),
         )

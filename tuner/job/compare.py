@@ -25,7 +25,7 @@ from tuner.measure.constraint import Limits
 from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.objective import Objective
-from tuner.measure.planning import FinalsPlan
+from tuner.measure.planning import FinalsPlan, slice_s
 from tuner.measure.warning import DISTURBING, MeasurementWarning, condition_warnings, merge
 from tuner.report import evidence
 from tuner.report.result.comparison import ComparisonResult, SideResult
@@ -102,9 +102,9 @@ def measure(
 
     The caller holds the right to measure.
     """
-    if job.objective is Objective.LATENCY and a.setting.batch_size != b.setting.batch_size:
+    if job.objective.has_fixed_batch and a.setting.batch_size != b.setting.batch_size:
         raise BadInputError(
-            f"--objective latency needs one batch size, got {a.setting.batch_size} and {b.setting.batch_size}",
+            f"--objective {job.objective} needs one batch size, got {a.setting.batch_size} and {b.setting.batch_size}",
             "give both settings the same batch_size",
         )
     contenders = _contenders(a, b)
@@ -164,7 +164,9 @@ def _plan(job: Job, *, forks: bool) -> FinalsPlan:
     """Return the plan; of a command every run is a process of its own, so that nothing is gained by several a round."""
     passes = PASSES_FORKED if forks else PASSES_FRESH
     return FinalsPlan(
-        n_parallel_starts=parallel_starts(job.machine), passes=passes if job.workload.command is None else 1
+        slice_s=slice_s(job.workload.rate),
+        n_parallel_starts=parallel_starts(job.machine),
+        passes=passes if job.workload.command is None else 1,
     )
 
 

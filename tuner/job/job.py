@@ -138,6 +138,7 @@ class Job:
             self.environment,
             seed,
             *self.device.identity(),
+            *([] if self.workload.rate is None else [self.workload.rate]),
         ]
         graph = self.workload.execution is Execution.GRAPH
         executed = "" if graph else f"-{self.workload.execution}"
@@ -171,7 +172,7 @@ def prepare(checked: ParsedRequest) -> Job:
             pins=checked.pins,
             batch_sizes=checked.batch_sizes or ([checked.workload.batch_size] if untold else None),
             passes_batch_size=not untold,
-            fixed_batch=checked.objective is Objective.LATENCY,
+            fixed_batch=checked.objective.has_fixed_batch,
             inherited=env,
             libraries=libraries,
             spelling=framework.canonicalizer(build, checked.machine),
@@ -203,7 +204,7 @@ def _concurrency_unavailable(checked: ParsedRequest) -> dict[str, str]:
 def _may_be_several(checked: ParsedRequest) -> bool:
     """Return whether a workload may run in several processes for more throughput: a model that serves requests."""
     workload = checked.workload
-    return workload.command is None and workload.mode != TRAINING and checked.objective is Objective.THROUGHPUT
+    return workload.command is None and workload.mode != TRAINING and checked.objective is not Objective.LATENCY
 
 
 def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:

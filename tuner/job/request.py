@@ -160,6 +160,12 @@ def _limits(request: SearchRequest, workload: Workload) -> Limits:
 def _objective(text: str, workload: Workload) -> Objective:
     if text not in OF_MODELS:
         raise unknown_name("objective", text, OF_MODELS)
+    if workload.rate is not None:
+        if text == Objective.LATENCY:
+            raise BadInputError(
+                "--rate with --objective latency", "leave --objective out: with --rate it is the mean response time"
+            )
+        return Objective.RESPONSE
     if workload.command is None:
         return Objective(text)
     if text != Objective.THROUGHPUT:

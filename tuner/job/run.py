@@ -14,7 +14,8 @@ from tuner.job.job import Job, prepare
 from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.locks import machine_lock
-from tuner.measure.planning import FinalsPlan
+from tuner.measure.pair import PairPlan
+from tuner.measure.planning import FinalsPlan, slice_s
 from tuner.model.graph import Features
 from tuner.search.attributes import MEASURED
 from tuner.search.loop import Search
@@ -25,6 +26,7 @@ from tuner.search.storage import create_or_continue, open_storage, storage_error
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
+from tuner.workload.workload import Workload
 
 _N_GROUPS = 3  # settings of several processes that a search tries
 
@@ -79,7 +81,8 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                     plan=Plan(
                         evaluation=EvaluatorPlan(
                             objective=job.objective,
-                            max_pair_s=_max_pair_s(fresh),
+                            pair=PairPlan(slice_s=slice_s(job.workload.rate)),
+                            max_pair_s=_max_pair_s(fresh, job.workload),
                             limits=checked.limits,
                             n_parallel_starts=parallel,
                             # A command starts again for every slice, so blocks are expensive.
@@ -88,7 +91,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                             # Of a command nothing is resident between two slices.
                             free_memory_bytes=lambda: free_memory_bytes(job.machine) if of_model else None,
                         ),
-                        finals=FinalsPlan(n_parallel_starts=parallel),
+                        finals=FinalsPlan(n_parallel_starts=parallel, slice_s=slice_s(job.workload.rate)),
                         margin=request.margin,
                         n_together=parallel,
                         n_groups=_N_GROUPS,
@@ -107,9 +110,14 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
     return record, False
 
 
-def _max_pair_s(launcher: FreshLauncher | CommandLauncher) -> float:
-    """Return how long a pair may take: as many slices of a model as are worth it, but three blocks of runs."""
+def _max_pair_s(launcher: FreshLauncher | CommandLauncher, workload: Workload) -> float:
+    """Return how long a pair may take: as many slices of a model as are worth it, but three blocks of runs.
+
+    And two blocks of requests, whose slices are long.
+    """
     usual_s = EvaluatorPlan().max_pair_s
+    if workload.rate is not None:
+        return max(usual_s, 8 * slice_s(workload.rate))
     return usual_s if isinstance(launcher, FreshLauncher) else max(usual_s, 12 * launcher.typical_run.elapsed_s)
 
 

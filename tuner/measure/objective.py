@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from tuner.trial.outcome import Slice
 
+RESPONSE_UNIT = "ms to respond"
 METRIC = "metric"
 """What a command's number is called, whose unit only the command knows."""
 
@@ -19,13 +20,15 @@ class Objective(StrEnum):
     """Items per second."""
     LATENCY = "latency"
     """Short steps: the inverse of the median step, at one batch size."""
+    RESPONSE = "response"
+    """Short responses to requests that come at random times: the inverse of their mean, at one batch size."""
     MAXIMIZE = "maximize"
     """The number that a command prints."""
     MINIMIZE = "minimize"
     """The inverse of the number that a command prints."""
 
     def log_rate(self, slice_: Slice, batch_size: int) -> float:
-        """Return the natural logarithm of the slice's rate: items/s, or 1/(median step in s), or of a command's number.
+        """Return the natural logarithm of the slice's rate: items/s, 1/(median step or mean response in s), or a command's.
 
         Of several numbers it is their median: the first ones of a run are often from its warm-up.
         """
@@ -34,16 +37,26 @@ class Objective(StrEnum):
             return math.log(n_steps * batch_size / elapsed_s)
         if self is Objective.LATENCY:
             return -math.log(statistics.median(slice_.step_s))
+        if self is Objective.RESPONSE:
+            return -math.log(statistics.fmean(slice_.latency_samples_s))
         logarithm = math.log(statistics.median(slice_.metrics))
         return logarithm if self is Objective.MAXIMIZE else -logarithm
 
     @property
     def unit(self) -> str:
         """Return what a rate is shown in."""
-        return {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s"}.get(self, METRIC)
+        units = {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s", Objective.RESPONSE: RESPONSE_UNIT}
+        return units.get(self, METRIC)
+
+    @property
+    def has_fixed_batch(self) -> bool:
+        """Return whether settings of different batch sizes cannot be compared."""
+        return self in (Objective.LATENCY, Objective.RESPONSE)
 
     def shown(self, log_rate: float) -> float:
         """Return the rate that people know: the number itself where less of it is better."""
+        if self is Objective.RESPONSE:
+            return 1000 * math.exp(-log_rate)
         return math.exp(-log_rate if self is Objective.MINIMIZE else log_rate)
 
 

@@ -21,6 +21,7 @@ from tuner.machine.conditions import suspended_s
 from tuner.measure import interruption
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
+from tuner.measure.planning import SLICE_S
 from tuner.stats.estimate import Array
 from tuner.trial.launcher import Process
 from tuner.trial.outcome import Slice, TrialFailure
@@ -43,7 +44,7 @@ class PairPlan:
     At most `max_repeated_blocks` blocks are measured again.
     """
 
-    slice_s: float = 0.5
+    slice_s: float = SLICE_S
     min_blocks: int = 1
     max_blocks: int = 8
     max_repeated_blocks: int = 3

@@ -11,6 +11,9 @@ from scipy.special import stdtrit
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.noise import Noise
 
+SLICE_S = 0.5
+"""Seconds of a slice of whole steps."""
+_MIN_REQUESTS, _MIN_OPEN_S = 30, 2.0  # of a slice of requests: a queue takes a while to become what it is on average
 TYPICAL_ROUNDS = 10
 """Rounds that the default budget of a search has time for: the noise floor is that of these."""
 PRIMARY_TIME = 0.5
@@ -33,7 +36,7 @@ class FinalsPlan:
     At most `n_parallel_starts` processes start at once, and at most `max_resident` live at once.
     """
 
-    slice_s: float = 0.5
+    slice_s: float = SLICE_S
     passes: int = 2
     n_parallel_starts: int = 2
     max_resident: int = 12
@@ -53,6 +56,11 @@ class FinalsPlan:
     def slice_for(self, step_s: float) -> float:
         """Return how long a slice lasts on average when a step takes `step_s`: it ends with a whole step."""
         return max(step_s, self.slice_s + step_s / 2)
+
+
+def slice_s(rate: float | None) -> float:
+    """Return how long a slice lasts: of steps, or of so many requests a second that come at random times."""
+    return SLICE_S if rate is None else max(_MIN_OPEN_S, _MIN_REQUESTS / rate)
 
 
 def choose_passes(

@@ -32,6 +32,7 @@ class Code(StrEnum):
     FEW_SAMPLES = "few samples"
     FEW_ROUNDS = "few rounds"
     ALONE = "measured alone"
+    OVERLOAD = "overload"
     NOISY = "noisy"
     ASSUMED_NOISE = "assumed noise"
     NO_SEARCH = "no search"
@@ -51,6 +52,7 @@ ADVICE = {
     Code.FEW_SAMPLES: "give a longer --time-budget",
     Code.FEW_ROUNDS: "give a longer --time-budget",
     Code.ALONE: "there was memory for one process only, so drift is only partly corrected: free some memory",
+    Code.OVERLOAD: "its responses are only those of the first seconds, later ones take longer: give a lower --rate",
     Code.NOISY: "smaller differences will mostly stay undecided: use a quieter machine, or give a longer --time-budget",
     Code.ASSUMED_NOISE: "the noise floor is mostly a typical value, not measured here: give a longer --time-budget",
     Code.NO_SEARCH: "the finals needed all of the remaining time: give a longer --time-budget",

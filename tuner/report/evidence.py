@@ -85,6 +85,13 @@ def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
     paused = [each.text for r in rounds for each in r.interruptions if each.kind is not Kind.FORKS_DIFFER]
     if paused:
         warnings.append(MeasurementWarning(code=Code.ASLEEP, observation=paused[-1]))
+    late = _cannot_keep_up(rounds)
+    if late:
+        warnings.append(
+            MeasurementWarning(
+                code=Code.OVERLOAD, observation=f"requests came faster than {', '.join(late)} answers them"
+            )
+        )
     stalls = [each.text for r in rounds for each in r.repeated]
     if stalls:
         warnings.append(MeasurementWarning(code=Code.STALLED, observation=stalls[-1]))
@@ -96,6 +103,15 @@ def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
             )
         )
     return warnings + _creeping([list(r.slices.values()) for r in counted_rounds], "round")
+
+
+def _cannot_keep_up(rounds: Sequence[Round]) -> list[str]:
+    """Return the contenders that fell behind the requests in most of their slices."""
+    slices: dict[str, list[Slice]] = {}
+    for round_ in rounds:
+        for name, own in round_.slices.items():
+            slices.setdefault(name, []).extend(own)
+    return [name for name, own in slices.items() if sum(not each.keeps_up for each in own) > len(own) / 2]
 
 
 def _creeping(groups: Sequence[Sequence[Sequence[Slice]]], what: str) -> list[MeasurementWarning]:
@@ -140,7 +156,7 @@ def noise_warnings(noise: Noise, floor: float) -> list[MeasurementWarning]:
 def step_warnings(n_steps: int, objective: Objective, limits: Limits) -> list[MeasurementWarning]:
     """Return whether there are too few steps for the tail that was asked about."""
     missing = [name for name, p in QUANTILES.items() if n_steps < samples_needed(p)]
-    if not missing or (objective is not Objective.LATENCY and limits.p99_s is None):
+    if not missing or (not objective.has_fixed_batch and limits.p99_s is None):
         return []
     needed = samples_needed(QUANTILES[missing[0]])
     return [MeasurementWarning(code=Code.FEW_SAMPLES, observation=f"only {n_steps} steps; {missing[0]} needs {needed}")]

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.measure.finals import GROUP, INCUMBENT
-from tuner.measure.objective import METRIC
+from tuner.measure.objective import METRIC, RESPONSE_UNIT
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report.emit import emit, usual
 from tuner.report.layout import duration_text, ms_text, percent, plural, rate_text, ratio_text, table
@@ -242,7 +242,10 @@ def tails(final: FinalsResult | None) -> RenderableType:
     """Return the contenders' quantiles of the step, memory and limits; nothing of a command, which shows no steps."""
     if final is None or not final.tails or final.unit == METRIC:
         return Text()
-    rendered = table("", ">p50", ">p90", ">p99", ">steps", ">peak memory", "", title="steps in the finals (ms)")
+    is_open = final.unit == RESPONSE_UNIT
+    title = "responses in the finals (ms), the wait in the queue included" if is_open else "steps in the finals (ms)"
+    count = "requests" if is_open else "steps"
+    rendered = table("", ">p50", ">p90", ">p99", f">{count}", ">peak memory", "", title=title)
     for name, tail in final.tails.items():
         answer, memory = final.kept.get(name), tail.peak_memory_bytes
         rendered.add_row(
@@ -253,7 +256,7 @@ def tails(final: FinalsResult | None) -> RenderableType:
             Text("" if answer is None else f"limits {answer}", style="red" if answer is LimitStatus.BROKEN else "dim"),
         )
     needed = ", ".join(f"{name} from {samples_needed(p)}" for name, p in QUANTILES.items())
-    return Group(rendered, Text(f"steps needed: {needed}", style="dim"))
+    return Group(rendered, Text(f"{count} needed: {needed}", style="dim"))
 
 
 def warnings(observations: Sequence[WarningResult]) -> RenderableType:

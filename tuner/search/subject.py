@@ -45,6 +45,8 @@ class WorkloadFacts(Struct, frozen=True, kw_only=True):
     description: str
     item: str
     batch_size: int
+    rate: float | UnsetType = UNSET
+    """Requests a second that come at random times, where they do."""
 
 
 class KnobFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -138,6 +140,7 @@ def workload_facts(workload: Workload) -> WorkloadFacts:
         description=workload.description,
         item=workload.item,
         batch_size=workload.batch_size,
+        rate=UNSET if workload.rate is None else workload.rate,
     )
 
 

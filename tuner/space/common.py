@@ -36,7 +36,7 @@ CPUS = Knob(
 INSTANCES = Knob(
     name="instances",
     meaning="processes that run the workload at the same time, each with its own model and cores",
-    values=Numbers(limit=MAX_INSTANCES),
+    values=Numbers(limit=MAX_INSTANCES, counts_cores=True),
     carrier=Processes(),
     in_every_setting=False,
     default=lambda *_: 1,

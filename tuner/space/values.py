@@ -19,11 +19,12 @@ _MAX_THREADS_PER_CPU = 8  # larger thread counts are taken for typing errors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """Whole numbers from `minimum` to `limit`; thread counts end where a machine has no use for more."""
+    """Whole numbers from `minimum` to `limit`; what is counted in threads or cores ends where a machine has no more use."""
 
     minimum: int = 1
     limit: int = 1 << 20
     counts_threads: bool = False
+    counts_cores: bool = False
     octaves: float = 1.0
     """How many octaves (log₂) count as one step, where values that matter lie far apart."""
 
@@ -43,11 +44,14 @@ class Numbers:
 
     def maximum(self, machine: Machine) -> int:
         """Return the largest value that is not taken for a typing error."""
+        if self.counts_cores:
+            return min(self.limit, machine.physical_cores)
         return _MAX_THREADS_PER_CPU * machine.online_cpus if self.counts_threads else self.limit
 
     def range(self, machine: Machine) -> str:
         """Return the allowed values in words."""
-        return f"a whole number from {self.minimum} to {self.maximum(machine)}"
+        cores = ", the physical cores here" if self.counts_cores else ""
+        return f"a whole number from {self.minimum} to {self.maximum(machine)}{cores}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

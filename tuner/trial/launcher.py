@@ -89,6 +89,9 @@ class Target:
             "streams": deployment.streams,
             "options": dict(deployment.options),
         }
+        if self.workload.rate is not None:
+            # Requests are dealt out at random: what each process gets is a Poisson process again.
+            request |= {"rate": self.workload.rate / deployment.processes, "seed": number}
         return request | self.workload.child_spec()
 
 

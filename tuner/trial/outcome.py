@@ -10,6 +10,9 @@ from enum import StrEnum
 from typing import Any
 
 
+_LATE = 1.5  # times the window of a slice: whoever answers longer than that falls behind
+
+
 class Status(StrEnum):
     """How a trial ended."""
 
@@ -32,7 +35,8 @@ class Slice:
 
     `start_s` is CLOCK_MONOTONIC, one clock for all processes of a host. `step_s` are the durations of the steps,
     or of every k-th step of a slice of many. `metrics` are the numbers that a command printed. `resumed` tells whether
-    the process was stopped before it.
+    the process was stopped before it. `window_s` is for how long (s) requests came at random times, None for steps one
+    after another: the steps are the responses to them then, which overlap.
     """
 
     start_s: float
@@ -41,6 +45,12 @@ class Slice:
     step_s: tuple[float, ...]
     metrics: tuple[float, ...] = ()
     resumed: bool = False
+    window_s: float | None = None
+
+    @property
+    def keeps_up(self) -> bool:
+        """Return whether requests were answered about as fast as they came."""
+        return self.window_s is None or self.elapsed_s <= _LATE * self.window_s
 
     @property
     def counted_steps(self) -> tuple[int, float]:
@@ -49,7 +59,7 @@ class Slice:
         Waking up makes it slower: ResNet-50's by 5 to 12 of 170 ms, and more under a quota. That would favour slices of
         long steps, which are larger batches. A slice of one step has nothing else.
         """
-        if not self.resumed or self.n_steps < 2 or len(self.step_s) < self.n_steps:
+        if not self.resumed or self.window_s is not None or self.n_steps < 2 or len(self.step_s) < self.n_steps:
             return self.n_steps, self.elapsed_s
         return self.n_steps - 1, self.elapsed_s - self.step_s[0]
 
@@ -105,6 +115,7 @@ class Slice:
             step_s=tuple(data["step_s"]),
             metrics=tuple(data.get("metrics", ())),
             resumed=bool(data.get("resumed", False)),
+            window_s=data.get("window_s"),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -116,6 +127,7 @@ class Slice:
             "step_s": list(self.step_s),
         }
         data |= {"metrics": list(self.metrics)} if self.metrics else {}
+        data |= {"window_s": self.window_s} if self.window_s is not None else {}
         return data | ({"resumed": True} if self.resumed else {})
 
 
@@ -129,6 +141,8 @@ def combined(slices: Sequence[Slice]) -> Slice:
     first step after a pause is left out of each, as it is of a process alone. The duration is what all the steps take
     at that rate.
     """
+    if any(each.window_s is not None for each in slices):
+        return _responses(slices)
     start_s = max(each.counted_from_s for each in slices)
     end_s = min(each.start_s + each.elapsed_s for each in slices)
     n_steps = sum(each.counted_steps[0] for each in slices)
@@ -141,6 +155,18 @@ def combined(slices: Sequence[Slice]) -> Slice:
         elapsed_s=n_steps / rate,
         n_steps=n_steps,
         step_s=tuple(second for each in slices for second in each.latency_samples_s),
+    )
+
+
+def _responses(slices: Sequence[Slice]) -> Slice:
+    """Return the responses of processes that requests were dealt out to."""
+    start_s = min(each.start_s for each in slices)
+    return Slice(
+        start_s=start_s,
+        elapsed_s=max(each.start_s + each.elapsed_s for each in slices) - start_s,
+        n_steps=sum(each.n_steps for each in slices),
+        step_s=tuple(second for each in slices for second in each.latency_samples_s),
+        window_s=max(each.window_s or 0.0 for each in slices),
     )
 
 

@@ -27,6 +27,7 @@ class WorkloadSpec:
     input_ranges: Sequence[str] = ()
     metric_regex: str | None = None
     minimize: bool = False
+    rate: float | None = None
 
     @classmethod
     def of_name(cls, name: str, *, mode: str = INFERENCE, framework: str | None = None) -> WorkloadSpec:
@@ -48,6 +49,7 @@ class WorkloadSpec:
             "--input-range": self.input_ranges,
             "--metric-regex": self.metric_regex,
             "--minimize": self.minimize,
+            "--rate": self.rate is not None,
         }
         for option in options:
             if is_given[option]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -67,6 +68,8 @@ class Workload:
     ranges: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of inputs: the least value, and what all values are below."""
     command: Command | None = None
+    rate: float | None = None
+    """Requests a second that come at random times; None where each call follows the one before."""
 
     def child_spec(self) -> dict[str, Any]:
         """Return what a child is told of the workload."""
@@ -108,6 +111,22 @@ def find(spec: WorkloadSpec, suffixes: Mapping[str, str] = MappingProxyType({}))
         raise unknown_name("execution", spec.execution, list(Execution)) from None
     if spec.metric_regex is not None or len(spec.words) != 1:
         return _command(spec, execution)
+    workload = _model(spec, execution, suffixes)
+    return workload if spec.rate is None else replace(workload, rate=_rate(spec))
+
+
+def _rate(spec: WorkloadSpec) -> float:
+    """Return the requests a second; raises BadInputError."""
+    assert spec.rate is not None  # it was given
+    if not 0 < spec.rate < math.inf:
+        raise BadInputError(f"--rate is {spec.rate:g}", "expected requests a second, a number above 0")
+    if spec.mode != INFERENCE:
+        raise BadInputError(f"--rate does not apply to {spec.mode}", "leave --rate out")
+    return spec.rate
+
+
+def _model(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]) -> Workload:
+    """Return the workload of a model."""
     spec.reject_options("--minimize", kind="a model")
     name, path = spec.words[0], Path(spec.words[0])
     if path.suffix in suffixes and os.path.isdir(path):  # noqa: PTH112
@@ -207,7 +226,7 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
         raise BadInputError("no workload given", f"give the path of a model, or one of: {', '.join(names())}")
     parsed = command(spec.words, spec.metric_regex, minimize=spec.minimize)
     spec.reject_options(
-        "--mode", "--execution", "--param", "--signature", "--input-shape", "--input-range", kind="a command"
+        "--mode", "--execution", "--param", "--signature", "--input-shape", "--input-range", "--rate", kind="a command"
     )
     scripts = parsed.scripts()
     named = [word for word in parsed.words if word.endswith((".py", ".sh")) and not word.startswith("-")]
