@@ -81,7 +81,7 @@ def test_where_one_fails_the_others_are_ended(tmp_path: Path) -> None:
     began = time.monotonic()
     ended = run(file, "--", sys.executable, "-c", code)
     assert time.monotonic() - began < 9
-    assert ended.returncode == 128 + signal.SIGTERM
+    assert ended.returncode == 7  # that of the others, which were ended, does not count
     assert "tftune: copy 1 ended with exit code 7; the others are ended" in ended.stderr
 
 
@@ -138,7 +138,7 @@ def test_a_copy_that_ignores_signals_is_killed_in_the_end(monkeypatch: pytest.Mo
     )
     began = time.monotonic()
     group = copies(Deployment(processes=2), [sys.executable, "-c", code])
-    assert program.run_together(group, keep_going=False) == 128 + signal.SIGKILL
+    assert program.run_together(group, keep_going=False) == 3
     assert time.monotonic() - began < 8
 
 

@@ -1,7 +1,8 @@
-"""`tftune run` with a small real server of a model, under load from clients, ended in each way; with real TensorFlow."""
+"""`tftune run` with a small real server of a model, under load from clients, and ended in each way."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -10,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.conftest import Call
 from tests.processes import gone, wait_until
 from tuner.space.deployment import Deployment
 
@@ -74,7 +73,7 @@ class Load:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/", body, timeout=5) as answer:
                     self.answers[port].append(json.load(answer))
-            except (urllib.error.URLError, ConnectionError, TimeoutError):
+            except (OSError, http.client.HTTPException):
                 self.failed[port] += 1
                 time.sleep(0.05)
 
@@ -155,13 +154,13 @@ def test_no_server_outlives_a_runner_that_is_ended(
     assert {port: len(answers) for port, answers in load.answers.items()} == before
 
 
-def test_a_port_that_is_taken_is_told_by_the_program_itself(words: tuple[list[str], int], call: Call) -> None:
+def test_a_port_that_is_taken_is_told_by_the_program_itself(words: tuple[list[str], int]) -> None:
     command, port = words
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port + 1))
         other.listen()
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode in (1, 128 + signal.SIGTERM)  # of the first, which was ended
+    assert ended.returncode == 1
     assert "[1] OSError: [Errno 98] Address already in use" in ended.stderr
     assert "copy 1 ended with exit code 1; the others are ended" in ended.stderr

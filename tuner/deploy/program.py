@@ -89,7 +89,7 @@ def run_together(group: Sequence[Copy], *, keep_going: bool) -> int:
     """Run copies at the same time and return the worst of their exit codes, 128 + n for one that signal n ended.
 
     Their lines are printed with their numbers, and signals are passed on to all. Where one fails the others are ended,
-    unless they are to `keep_going`.
+    unless they are to `keep_going`; how those end does not count.
     """
     with Supervisor(group, keep_going=keep_going) as supervisor:
         return supervisor.run()
@@ -106,6 +106,8 @@ class _Running:
     missed: list[signal.Signals] = field(default_factory=list)
     """Signals that came before its process group was known."""
     code: int | None = None
+    is_ended_for_another: bool = False
+    """Whether it was ended because another copy had failed."""
     unread: dict[int, bytes] = field(default_factory=dict)
 
 
@@ -147,7 +149,7 @@ class Supervisor:
                 key.data()
             if self._kill_at_s is not None and time.monotonic() >= self._kill_at_s:
                 self._kill()
-        return max((_exit_code(running.code) for running in self._running), default=0)
+        return max(_exit_code(each.code) for each in self._running if not each.is_ended_for_another)
 
     def _start(self, copy: Copy) -> None:
         lifeline_read, lifeline = os.pipe()
@@ -220,6 +222,8 @@ class Supervisor:
             self._is_ending = True
             others = [running for running in self._running if running.code is None]
             self._kill_at_s = time.monotonic() + GRACE_S
+            for running in others:
+                running.is_ended_for_another = True
             if others:
                 text = f"tftune: copy {failed.copy.number} {_how(failed.code)}; the others are ended\n"
                 sys.stderr.write(text)
