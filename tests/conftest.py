@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.conditions import Conditions
+from tuner.machine import locks
 from tuner.machine.host import Machine
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -54,6 +55,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the tests out of the user's cache, and the user's out of the tests."""
     os.environ["TFTUNE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     os.environ.pop("TFTUNE_STORAGE", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_lock() -> Iterator[None]:
+    """Give each of pytest's workers a right to measure of its own: tests that run side by side measure nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+            patch.setattr(locks, "_ADDRESS", f"\0tftune-tests-{os.getppid()}-{worker}")
+        yield
 
 
 @pytest.fixture(scope="session")

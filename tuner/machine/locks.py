@@ -22,13 +22,13 @@ _POLL_S = 1.0
 
 @contextmanager
 def machine_lock(
-    *, wait: bool = False, on_wait: Callable[[str], None] = lambda _: None, address: str = _ADDRESS
+    *, wait: bool = False, on_wait: Callable[[str], None] = lambda _: None, address: str | None = None
 ) -> Iterator[None]:
     """Hold the machine's right to measure; raises MachineBusyError if another holds it and `wait` is false.
 
     `on_wait` is called once with one line when there is somebody to wait for.
     """
-    with _locked(address, "measuring on this machine", wait=wait, waiting=on_wait):
+    with _locked(address or _ADDRESS, "measuring on this machine", wait=wait, waiting=on_wait):
         yield
 
 
