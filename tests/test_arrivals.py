@@ -7,7 +7,6 @@ import math
 import time
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,7 +199,7 @@ def test_a_command_and_an_audit_have_no_requests(call: Call) -> None:
 
 
 @pytest.mark.tensorflow
-def test_a_real_model_answers_requests(tmp_path: Path) -> None:
+def test_a_real_model_answers_requests() -> None:
     spec = WorkloadSpec(words=("lenet5",), rate=40.0)
     job = prepare(parse_request(SearchRequest(workload=spec, space="serving"), stores=False))
     job.export()

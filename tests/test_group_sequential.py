@@ -32,7 +32,7 @@ from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.comparison import checked_text, comparison
 from tuner.report.result.comparison import CheckResult, ComparisonResult, NothingToCheck
-from tuner.report.terminal import speedup_text
+from tuner.report.verdicts import speedup_text
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space

@@ -26,7 +26,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
-from tuner.report import terminal
+from tuner.report import verdicts
 from tuner.report.document import describe_study
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.contenders import contenders
@@ -348,7 +348,7 @@ def test_what_is_to_be_pasted_is_neither_wrapped_nor_cut(
         contender["env"]["KMP_AFFINITY"] = "granularity=fine,proclist=[0-3,8-11],explicit,verbose"
     record.put("finals", env)
     monkeypatch.setenv("COLUMNS", "40")
-    output.show(*terminal.recommendation(describe_study(record), f"sqlite:///{tmp_path}/t.db"))
+    output.show(*verdicts.recommendation(describe_study(record), f"sqlite:///{tmp_path}/t.db"))
     printed = capsys.readouterr().out.splitlines()
     assert "export KMP_AFFINITY='granularity=fine,proclist=[0-3,8-11],explicit,verbose'" in printed
     assert f"print this again: tftune emit made --format sh --storage sqlite:///{tmp_path}/t.db" in printed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.host import Machine
-from tuner.report import terminal
+from tuner.report import verdicts
 from tuner.report.document import advice_of, describe_line, describe_study
 from tuner.report.frame import trials as trial_table
 from tuner.search.budget import Budget
@@ -113,19 +114,26 @@ def test_only_the_throughput_of_inference_asks_for_groups(options: dict[str, obj
 # ---- which are tried -----------------------------------------------------------------------------------------
 
 
-def test_the_best_batch_of_each_count_comes_first(several: Space) -> None:
-    def predict(settings: list[Setting]) -> dict[Setting, float]:
-        # One thread does a quarter of what four do; the batch matters little beyond 4.
-        by_threads = {1: -2.0, 2: -1.2, 4: -0.4}
+def test_each_count_comes_at_the_default_batch_and_then_one_more(several: Space) -> None:
+    def predict(settings: Sequence[Setting]) -> dict[Setting, float]:
+        # One thread does an eighth of what eight do, two a little more than a quarter; the batch matters little.
+        by_threads = {1: -2.1, 2: -1.2, 4: -0.8}
         return {s: by_threads[int(s["intra_op"])] + (0.01 if s.batch_size > 4 else -0.2) for s in settings}
 
-    chosen = choose_groups(several.groups, predict, n=4, batch_sizes={4, 8, 64})  # type: ignore[arg-type]
-    assert [(each["instances"], each.batch_size) for each in chosen[:3]] == [(2, 8), (4, 8), (8, 8)]
-    assert chosen[3]["instances"] == 2
+    def chosen(n: int) -> list[tuple[object, int]]:
+        groups = choose_groups(several.groups, predict, n=n, batch_sizes={4, 8, 16}, default_batch=8)
+        return [(each["instances"], each.batch_size) for each in groups]
+
+    assert chosen(9) == [(4, 8), (8, 8), (2, 8), (4, 16)]
+    assert chosen(2) == [(4, 8), (8, 8)]
+    # The workload's own batch size may not be among those that were measured.
+    groups = choose_groups(several.groups, predict, n=1, batch_sizes={2, 16}, default_batch=8)
+    assert groups[0].batch_size == 16
 
 
 def test_without_a_model_any_are_tried(several: Space) -> None:
-    assert len(choose_groups(several.groups, lambda _: {}, n=2, batch_sizes={8})) == 2
+    chosen = choose_groups(several.groups, lambda _: {}, n=2, batch_sizes={8}, default_batch=8)
+    assert [each["instances"] for each in chosen] == [8, 4]
 
 
 # ---- in a search ---------------------------------------------------------------------------------------------
@@ -236,7 +244,7 @@ def test_what_people_read(tmp_path: Path, several: Space) -> None:
     record, _ = run(several, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=SHORT)
     console = Console(width=200)
     with console.capture() as captured:
-        for part in terminal.groups(describe_study(record)):
+        for part in verdicts.groups(describe_study(record)):
             console.print(part)
     text = captured.get()
     assert "recommended if several processes may run: instances=" in text

@@ -23,7 +23,7 @@ from tuner.job.request import SearchRequest
 from tuner.job.sessions import SessionPlan, SessionsResult, make_sessions, run_sessions
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
-from tuner.report import terminal
+from tuner.report import verdicts
 from tuner.report.document import describe_line, describe_study
 from tuner.report.result.study import StudyResult
 from tuner.report.sessions import of_setting, pooled_result
@@ -136,7 +136,7 @@ def shown(*parts: object) -> str:
 
 
 def text_of(study: StudyResult) -> str:
-    return shown(*terminal.recommendation(study))
+    return shown(*verdicts.recommendation(study))
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def test_where_all_others_lose_one_of_them_still_stands_against_the_default(tmp_
     assert document.verdicts["tf-default"].code == "worse"
     assert describe_line(record).verdict.code == "worse"
     assert "the search has found a better setting since these finals: run it again for new finals" not in shown(
-        terminal.verdicts(document)
+        verdicts.verdicts(document)
     )
 
 

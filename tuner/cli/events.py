@@ -9,7 +9,7 @@ from rich.console import Console
 from tuner.errors import TunerError
 from tuner.job.job import Job
 from tuner.model.graph import Features
-from tuner.report import terminal
+from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
 from tuner.report.layout import duration_text, plural, ratio_text
 from tuner.report.progress import Progress
@@ -35,7 +35,7 @@ class ComparisonShown(_Shown):
 
     def looked(self, n_rounds: int, verdict: Verdict, left_s: float | None) -> None:
         left = "" if left_s is None else f", {duration_text(left_s)} left"
-        figure = "" if verdict.speedup is None else f": {terminal.speedup_text(verdict)}, {verdict.code}"
+        figure = "" if verdict.speedup is None else f": {verdicts.speedup_text(verdict)}, {verdict.code}"
         self._console.print(f"round {n_rounds}{figure}{left}", style="dim")
 
 
@@ -112,7 +112,7 @@ class SearchShown(VerificationShown):
         )
 
     def session_ended(self, verdict: Verdict) -> None:
-        self._console.print(f"this session: {terminal.speedup_text(verdict)}", soft_wrap=True)
+        self._console.print(f"this session: {verdicts.speedup_text(verdict)}", soft_wrap=True)
 
     def session_failed(self, number: int, error: TunerError) -> None:
         self._console.print(f"session {number} failed: {error.message}", style="red", soft_wrap=True, markup=False)

@@ -155,7 +155,7 @@ def search(
 
 
 def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
-    from tuner.report import terminal
+    from tuner.report import terminal, verdicts
     from tuner.report.document import describe_study
     from tuner.report.result.study import NoStudyResult
 
@@ -170,13 +170,13 @@ def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
         show(
             terminal.incumbent_line(study),
             "",
-            terminal.verdicts(study),
-            terminal.tails(study.finals),
+            verdicts.verdicts(study),
+            verdicts.tails(study.finals),
             terminal.noise_line(study),
             "",
-            *terminal.recommendation(study, storage),
+            *verdicts.recommendation(study, storage),
             "",
-            *terminal.groups(study, storage),
+            *verdicts.groups(study, storage),
             terminal.warnings(study.warnings),
             *terminal.space_notes(study),
             terminal.summary(study),

@@ -23,14 +23,14 @@ SCHEMA_EPILOG = "Examples: tftune schema show | tftune schema compare > compare.
 
 def list_studies(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = False) -> None:
     """List the studies of a storage, the oldest first."""
-    from tuner.report import terminal
+    from tuner.report import verdicts
     from tuner.report.document import describe_line
 
     rows = described(storage, describe_line)
     if json_:
         show_json(rows)
     elif rows:
-        show(terminal.studies(rows))
+        show(verdicts.studies(rows))
     else:
         show(f"no studies in {storage} yet; begin with: tftune search resnet50")
 
@@ -39,7 +39,7 @@ def show_study(
     study: StudyArgument = "last", storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = False
 ) -> None:
     """Show the stored results of a study."""
-    from tuner.report import terminal
+    from tuner.report import terminal, verdicts
     from tuner.report.document import describe_study
     from tuner.report.workload import line
 
@@ -57,13 +57,13 @@ def show_study(
         "",
         terminal.trials(result),
         "",
-        terminal.verdicts(result),
-        terminal.tails(result.finals),
+        verdicts.verdicts(result),
+        verdicts.tails(result.finals),
         terminal.noise_line(result),
         "",
-        *terminal.recommendation(result, storage),
+        *verdicts.recommendation(result, storage),
         "",
-        *terminal.groups(result, storage),
+        *verdicts.groups(result, storage),
         terminal.warnings(result.warnings),
         terminal.summary(result),
     )

@@ -161,7 +161,7 @@ def _all_options(
             "--rate",
             rich_help_panel=_PANEL,
             metavar="R",
-            help="Send R requests a second at random times, and minimise the mean time from when a request is due to its "
+            help="Send R requests a second at random times, and minimise the mean time from when each is due to its "
             "answer, the wait in the queue included (inference; a request is one batch).",
         ),
     ] = None,

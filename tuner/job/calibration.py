@@ -28,6 +28,7 @@ from tuner.stats.noise import Noise
 from tuner.trial.launcher import Launcher, start_together
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.running import CommandLauncher
+from tuner.workload.workload import Workload
 
 PAIR_S = 10.0
 """Slices of a pair of new processes, about."""
@@ -77,7 +78,7 @@ def calibrate(
             if len(pairs) >= FEWEST_PAIRS and left_s is not None and left_s < longest_s:
                 break
             pair_began_s = time.monotonic()
-            pairs.append(_pair(launcher, default))
+            pairs.append(_pair(launcher, default, job.workload))
             longest_s = max(longest_s, time.monotonic() - pair_began_s)
             batch_sizes = (setting.batch_size, setting.batch_size)
             ratios.append(estimate(log_ratios(pairs[-1], job.objective, batch_sizes=batch_sizes)))
@@ -96,7 +97,7 @@ def calibrate(
     )
 
 
-def _pair(launcher: Launcher, default: tuple[Setting, Deployment]) -> Pair:
+def _pair(launcher: Launcher, default: tuple[Setting, Deployment], workload: Workload) -> Pair:
     """Return the pair of two new processes of one setting."""
     started = start_together(launcher, [default, default], parallel=2)
     try:
@@ -113,12 +114,12 @@ def _pair(launcher: Launcher, default: tuple[Setting, Deployment]) -> Pair:
             a.process,
             b.process,
             PairPlan(
-                slice_s=slice_s(job.workload.rate),
+                slice_s=slice_s(workload.rate),
                 min_blocks=1 if isinstance(launcher, CommandLauncher) else 2,
                 max_blocks=99,
             ),
             step_s=(a.facts.step_s, b.facts.step_s),
-            enough=lambda pair: pair.is_long(PAIR_S),
+            enough=lambda pair: pair.is_long(max(PAIR_S, 8 * slice_s(workload.rate))),
         )
     except (TrialFailure, ReferenceLost) as failure:
         raise TunerError(

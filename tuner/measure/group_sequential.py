@@ -113,6 +113,8 @@ class SequentialTest:
     left_s: Callable[[], float | None]
     fork_launchers: Sequence[Launcher] = ()
     margin: float = MARGIN
+    primary_time: float = PRIMARY_TIME
+    """The share of the time that the primary comparison has for itself, unless it is decided before."""
     notify: Notify = lambda _: None
     rounds: list[Round] = field(default_factory=list)
     pairwise: dict[str, PairwiseTest] = field(default_factory=dict)
@@ -200,8 +202,8 @@ class SequentialTest:
             return False
         left_s = self.left_s()
         if self._total_s is None or left_s is None:
-            return len(self.rounds) >= PRIMARY_TIME * self.plan.max_rounds
-        return left_s <= (1 - PRIMARY_TIME) * self._total_s
+            return len(self.rounds) >= self.primary_time * self.plan.max_rounds
+        return left_s <= (1 - self.primary_time) * self._total_s
 
     def _worthwhile_rivals(self) -> Sequence[Contender]:
         """Return as many of the rivals that were not begun, in order, as there is time to learn something of."""

@@ -28,7 +28,7 @@ class Objective(StrEnum):
     """The inverse of the number that a command prints."""
 
     def log_rate(self, slice_: Slice, batch_size: int) -> float:
-        """Return the natural logarithm of the slice's rate: items/s, 1/(median step or mean response in s), or a command's.
+        """Return the natural logarithm of the slice's rate: items/s, 1/(median step or mean response), or a command's.
 
         Of several numbers it is their median: the first ones of a run are often from its warm-up.
         """

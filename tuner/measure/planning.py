@@ -19,6 +19,7 @@ TYPICAL_ROUNDS = 10
 PRIMARY_TIME = 0.5
 """Of the time of the finals, at most, so much is the primary comparison's alone."""
 _MIN_PASSES, _MAX_PASSES = 2, 6
+_FRESH_S = 10.0  # so much longer a round of fresh interpreters takes, about: they import the framework
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +65,25 @@ def slice_s(rate: float | None) -> float:
 
 
 def choose_passes(
-    plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, left_s: float | None, resident: int | None
+    plan: FinalsPlan,
+    noise: Noise,
+    costs: Sequence[Cost],
+    *,
+    left_s: float | None,
+    resident: int | None,
+    primary_time: float = PRIMARY_TIME,
 ) -> FinalsPlan:
     """Return the plan with the number of passes that makes the primary comparison's interval narrowest.
 
     n rounds of m slices of each give a half-width of t(n - 1) √(2 (σ_p² + σ_w²/m) / n): more slices a process cost less
     time than more processes, and do not reduce the variance between these. One pass is not enough where there is time
     for two: drift that lasts for longer than a slice is in all slices of it. `costs` are those of the two that are
-    compared; `resident` is the number of processes that memory holds, None if that is not known.
+    compared; `resident` is the number of processes that memory holds, None if that is not known. The two have
+    `primary_time` of the time for themselves.
     """
     fitting = plan.max_resident if resident is None else max(1, min(plan.max_resident, resident))
     plan = replace(plan, max_resident=fitting)
-    time_s = TYPICAL_ROUNDS * plan.round_s(costs) if left_s is None else PRIMARY_TIME * left_s
+    time_s = TYPICAL_ROUNDS * plan.round_s(costs) if left_s is None else primary_time * left_s - _FRESH_S
 
     def half_width(passes: int) -> float:
         candidate = replace(plan, passes=passes)

@@ -12,7 +12,8 @@ from tuner.report.layout import ratio_text
 from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.recommendation import RecommendationResult
 from tuner.report.rules import RECALLED, TITLES, evidence_lines, kind_text, n_studies, over_default
-from tuner.report.terminal import rounds_text, setting_text
+from tuner.report.terminal import setting_text
+from tuner.report.verdicts import rounds_text
 from tuner.rules.advice import AdviceCode, AdviceReason
 from tuner.stats.equivalence import VerdictCode
 

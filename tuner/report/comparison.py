@@ -9,15 +9,8 @@ from tuner.machine.conditions import Conditions
 from tuner.measure.objective import METRIC
 from tuner.report.layout import duration_text, ms_text, percent, rate_text, ratio_text, table
 from tuner.report.result.comparison import CheckResult, ComparisonResult, NoiseReport
-from tuner.report.terminal import (
-    VERDICT_STYLES,
-    process_sd_text,
-    rounds_text,
-    sessions_text,
-    setting_text,
-    speedup_text,
-    warnings,
-)
+from tuner.report.terminal import process_sd_text, setting_text, warnings
+from tuner.report.verdicts import VERDICT_STYLES, rounds_text, sessions_text, speedup_text
 from tuner.stats.equivalence import VerdictCode
 
 

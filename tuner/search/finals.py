@@ -12,7 +12,7 @@ from tuner.errors import TunerError
 from tuner.measure import interruption
 from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
-from tuner.measure.planning import Cost, choose_passes, required_time_s
+from tuner.measure.planning import PRIMARY_TIME, Cost, choose_passes, required_time_s
 from tuner.search.budget import Countdown
 from tuner.search.contenders import choose_contenders, group_contenders
 from tuner.search.events import Events
@@ -26,7 +26,8 @@ from tuner.space.space import Space
 from tuner.trial.launcher import Launcher
 
 _SHARE = 0.5  # of the time budget, at most, is kept for their first rounds
-_GROUP_SHARE = 0.4  # of the time of all finals, at most, is for those on several processes
+_SHARE_WITH_GROUPS = 0.55  # the same where several processes have finals of their own
+_GROUP_SHARE = 0.6  # of the time of all finals, at most, is for those on several processes
 _MEMORY_MARGIN = 1.1
 _TARGET_GAIN = 0.03  # the smallest gain that they are given the time to find, as far as the budget goes
 
@@ -61,7 +62,11 @@ class Finals:
         if len(costs) < 2:
             return 0.0
         needed = 2 * required_time_s(self.plan.finals, self.history.noise(), costs, gain=_TARGET_GAIN)
-        return needed if self.time.total_s is None else min(needed, _SHARE * self.time.total_s)
+        if self.plan.n_groups and self.space.groups:
+            needed, share = 2 * needed, _SHARE_WITH_GROUPS
+        else:
+            share = _SHARE
+        return needed if self.time.total_s is None else min(needed, share * self.time.total_s)
 
     def hold(self) -> None:
         """Hold rounds until every comparison is decided or the time is used up."""
@@ -113,12 +118,19 @@ class Finals:
             left_s = self.time.left_s()
             return None if left_s is None else left_s - kept_s
 
-        self._run(contenders, self.group_rounds, own_left_s, key="group_finals")
+        # What the other rivals need is left over, if anything is: this question is the one that was asked.
+        self._run(contenders, self.group_rounds, own_left_s, key="group_finals", primary_time=1.0)
 
     def _run(
-        self, contenders: Sequence[Contender], rounds: list[Round], left_s: Callable[[], float | None], *, key: str
+        self,
+        contenders: Sequence[Contender],
+        rounds: list[Round],
+        left_s: Callable[[], float | None],
+        *,
+        key: str,
+        primary_time: float = PRIMARY_TIME,
     ) -> None:
-        """Hold rounds into `rounds`, and keep them in the record under `key`."""
+        """Hold rounds into `rounds`, and keep them in the record under `key`; see `choose_passes`."""
         sequential_test = SequentialTest(
             contenders=contenders,
             launcher=self.launcher,
@@ -129,9 +141,11 @@ class Finals:
                 self._costs(contenders[:2]),
                 left_s=left_s(),
                 resident=self._resident(),
+                primary_time=primary_time,
             ),
             objective=self.plan.evaluation.objective,
             margin=self.plan.margin,
+            primary_time=primary_time,
             rng=np.random.default_rng([self.seed, len(self.record.attributes().runs)]),
             left_s=left_s,
             notify=self.events.stage,

@@ -165,11 +165,17 @@ class Search:
         """Measure the settings of several processes that promise most, as many as there is time for."""
         tried = {trial.setting for trial in self._history.groups}
         n = self._plan.n_groups - len(tried)
-        untried = {each: names for each, names in self._space.groups.items() if each not in tried}
+        untried = [each for each in self._space.groups if each not in tried]
         if n <= 0 or not untried:
             return
         batch_sizes = {trial.setting.batch_size for trial in self._history.trials if trial.estimate is not None}
-        chosen = choose_groups(untried, self._history.predictions, n=n, batch_sizes=batch_sizes)
+        chosen = choose_groups(
+            untried,
+            self._history.predictions,
+            n=n,
+            batch_sizes=batch_sizes,
+            default_batch=self._space.reference.batch_size,
+        )
         self._events.stage("several processes side by side, each with cores of its own")
         counts = sorted({int(each[INSTANCES]) for each in self._space.groups})
         for position, setting in enumerate(chosen):

@@ -19,7 +19,7 @@ _MAX_THREADS_PER_CPU = 8  # larger thread counts are taken for typing errors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """Whole numbers from `minimum` to `limit`; what is counted in threads or cores ends where a machine has no more use."""
+    """Whole numbers from `minimum` to `limit`; counts of threads and cores end where a machine has no use for more."""
 
     minimum: int = 1
     limit: int = 1 << 20

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-
 _LATE = 1.5  # times the window of a slice: whoever answers longer than that falls behind
 
 

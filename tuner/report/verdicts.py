@@ -1,0 +1,206 @@
+"""The answers of a study for people: its finals, and what it recommends for one process and for several."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tuner.measure.finals import GROUP, INCUMBENT
+from tuner.measure.objective import METRIC, RESPONSE_UNIT
+from tuner.paths import DEFAULT_STORAGE
+from tuner.report.emit import emit, usual
+from tuner.report.layout import duration_text, ms_text, percent, plural, rate_text, ratio_text, table
+from tuner.report.result.comparison import ComparisonResult
+from tuner.report.result.study import FinalsResult, PooledResult, StudyLine, StudyResult, VerdictResult
+from tuner.report.terminal import setting_text
+from tuner.stats.equivalence import Verdict, VerdictCode
+from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
+
+_GIB = 1024**3
+_MIN_SESSION_SPACING_S = 1800.0  # sessions of less than this between them may well meet the machine in one state
+VERDICT_STYLES = {
+    VerdictCode.BETTER: "green",
+    VerdictCode.WORSE: "red",
+    VerdictCode.NO_DIFFERENCE: "cyan",
+    VerdictCode.UNDECIDED: "yellow",
+}
+
+
+def verdicts(study: StudyResult) -> RenderableType:
+    """Return the finals: the incumbent against each distinct baseline."""
+    final = study.finals
+    if final is None or study.verdicts is None:
+        return Text("no finals yet", style="yellow")
+    notes = []
+    best = study.incumbent
+    # Where the default is the best of the search, the best of the others stands against it.
+    if best is not None and best.setting not in (final.incumbent, final.default):
+        notes.append(
+            Text(
+                "the search has found a better setting since these finals: run it again for new finals", style="yellow"
+            )
+        )
+    of = "finals" if study.groups is None else "finals of one process"
+    return Group(_finals_table(final, study.verdicts, INCUMBENT, title=of), *notes)
+
+
+def _finals_table(
+    final: FinalsResult, by_name: Mapping[str, VerdictResult], incumbent: str, *, title: str
+) -> RenderableType:
+    """Return finals: the contender `incumbent`, which is called that, against each of the others."""
+    rendered = table(
+        f"{incumbent} against",
+        f">{final.unit}",
+        ">speed-up [interval]",
+        "verdict",
+        title=f"{title}: {rounds_text(final)}; differences under {percent(final.margin)} are treated as equal",
+    )
+    for first, names in final.names.items():
+        aliases = [name for name in names if name != incumbent]
+        rate = final.rates.get(first)
+        figure = "—" if rate is None else rate_text(rate)
+        if incumbent in names:
+            rendered.add_row(Text(f"{incumbent}{_alias_text(aliases)}", style="bold"), figure, "", "")
+            continue
+        verdict = by_name[first]
+        style = VERDICT_STYLES[verdict.code]
+        rendered.add_row(
+            f"{first}{_alias_text(aliases[1:])}", figure, speedup_text(verdict), Text(verdict.code, style=style)
+        )
+    return Group(rendered, *(Text(f"{name}: {text}", style="red") for name, text in final.failures.items()))
+
+
+def rounds_text(final: FinalsResult | ComparisonResult) -> str:
+    """Return how many rounds there were, and of which processes."""
+    n, fresh = final.rounds, final.fresh_rounds
+    processes = "fresh interpreters" if fresh == n else f"new processes, {fresh} of them with fresh interpreters"
+    return f"{plural(n, 'round')} of {processes}"
+
+
+def sessions_text(gain: PooledResult, closest_s: float | None) -> str:
+    """Return how many sessions a gain rests on, and whether they agree; `closest_s` (s) lie between the closest two."""
+    if gain.sessions < 2:
+        return "from one session; run `tftune check` on another day to confirm it"
+    disagree = ", which disagree" if gain.sessions_disagree else ""
+    is_close = closest_s is not None and closest_s < _MIN_SESSION_SPACING_S
+    spacing_note = f", two of them only {duration_text(closest_s)} apart (better: several hours)" if is_close else ""
+    return f"{gain.sessions} sessions{disagree}{spacing_note}"
+
+
+def speedup_text(verdict: Verdict | VerdictResult | ComparisonResult) -> str:
+    """Return a verdict's speed-up with its interval; of an undecided one the interval alone."""
+    if verdict.code is VerdictCode.UNDECIDED and verdict.speedup is not None:
+        return f"between {verdict.low:.2f} and {verdict.high:.2f}"
+    return ratio_text(verdict.speedup, verdict.low, verdict.high)
+
+
+def tails(final: FinalsResult | None) -> RenderableType:
+    """Return the contenders' quantiles of the step, memory and limits; nothing of a command, which shows no steps."""
+    if final is None or not final.tails or final.unit == METRIC:
+        return Text()
+    is_open = final.unit == RESPONSE_UNIT
+    title = "responses in the finals (ms), the wait in the queue included" if is_open else "steps in the finals (ms)"
+    count = "requests" if is_open else "steps"
+    rendered = table("", ">p50", ">p90", ">p99", f">{count}", ">peak memory", "", title=title)
+    for name, tail in final.tails.items():
+        answer, memory = final.kept.get(name), tail.peak_memory_bytes
+        rendered.add_row(
+            name,
+            *(ms_text(value) for value in (tail.p50, tail.p90, tail.p99)),
+            str(tail.n_steps),
+            "—" if memory is None else f"{memory / _GIB:.2f} GiB",
+            Text("" if answer is None else f"limits {answer}", style="red" if answer is LimitStatus.BROKEN else "dim"),
+        )
+    needed = ", ".join(f"{name} from {samples_needed(p)}" for name, p in QUANTILES.items())
+    return Group(rendered, Text(f"{count} needed: {needed}", style="dim"))
+
+
+def recommendation(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
+    """Return the recommendation, its snippet, and the command that prints it again from `storage`.
+
+    What is to be pasted comes as plain texts, which may neither be wrapped nor cut: print them as they are.
+    """
+    advice = study.recommended
+    if advice is None:
+        return [Text("no recommendation yet: run the same search again to continue", style="yellow")]
+    label = "recommended: " if study.groups is None else "recommended for one process: "
+    lines = [
+        Text.assemble((label, "bold"), setting_text(advice.setting), f"  ({advice.source})"),
+        Text(advice.reason),
+    ]
+    together = advice.together
+    if together is not None:
+        of = "all sessions" if advice.gain is None else f"speed-up over {study.default}"
+        lines.append(Text(f"{of}: {speedup_text(together)}, {sessions_text(together, together.closest_s)}"))
+    if len(advice.alike) > 1:
+        lines.append(Text(f"tied with the fastest: {', '.join(advice.alike)}", style="dim"))
+    format_ = usual(advice.deployment)
+    again = f"tftune emit {study.study} --format {format_}"
+    if storage != DEFAULT_STORAGE:
+        again += f" --storage {shlex.quote(storage)}"
+    title = f"tftune, study {study.study}"
+    snippet = emit(advice.deployment, format_, title=title, session=study.framework.session_code)
+    return [
+        Group(*lines),
+        Text(),
+        Text(snippet.rstrip(), style="green"),
+        Text(),
+        Text(f"print this again: {again}", style="dim"),
+    ]
+
+
+def groups(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
+    """Return the answer on several processes, with the commands that use it; nothing where it was not asked."""
+    several = study.groups
+    if several is None:
+        return []
+    advice = several.recommended
+    lines: list[RenderableType] = [
+        _finals_table(several.finals, several.verdicts, GROUP, title="finals of several processes"),
+        tails(several.finals),
+        Text(),
+        Text.assemble(
+            ("recommended if several processes may run: ", "bold"), setting_text(advice.setting), f"  ({advice.source})"
+        ),
+        Text(advice.reason),
+    ]
+    if advice.gain is not None:
+        sessions = plural(advice.gain.sessions, "session")
+        lines.append(Text(f"speed-up over {study.default}: {speedup_text(advice.gain)}, from {sessions}"))
+    if advice.deployment.processes > 1:
+        stored = "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
+        of_study = f"{study.study} --instances{stored}"
+        lines += [
+            Text(),
+            Text(f"start them:         tftune run {of_study} -- python serve.py --port 80{{instance}}", style="green"),
+            Text(f"or print a snippet: tftune emit {of_study} --format sh", style="green"),
+        ]
+    return [*lines, Text()]
+
+
+def studies(rows: Sequence[StudyLine]) -> RenderableType:
+    """Return the list of studies."""
+    rendered = table(
+        "study", ">trials", ">speed-up over the default", "verdict", ">of several processes", "created (UTC)"
+    )
+    rendered.columns[0].no_wrap = True
+    for row in rows:
+        verdict = row.verdict
+        rendered.add_row(
+            row.study,
+            str(row.trials),
+            "—" if verdict is None else speedup_text(verdict),
+            Text("no finals", style="dim")
+            if verdict is None
+            else Text(verdict.code, style=VERDICT_STYLES[verdict.code]),
+            "—" if row.groups is None else speedup_text(row.groups),
+            str(row.created)[:16].replace("T", " "),
+        )
+    return rendered
+
+
+def _alias_text(names: Sequence[str]) -> str:
+    return f" (= {', '.join(names)})" if names else ""
