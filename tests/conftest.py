@@ -17,8 +17,8 @@ from tuner.cli import app
 from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
-from tuner.machine.conditions import Conditions
 from tuner.machine import locks
+from tuner.machine.conditions import Conditions
 from tuner.machine.host import Machine
 from tuner.space.setting import Setting
 from tuner.space.space import Space
