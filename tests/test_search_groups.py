@@ -120,19 +120,23 @@ def test_each_count_comes_at_the_default_batch_and_then_one_more(several: Space)
         by_threads = {1: -2.1, 2: -1.2, 4: -0.8}
         return {s: by_threads[int(s["intra_op"])] + (0.01 if s.batch_size > 4 else -0.2) for s in settings}
 
+    def of_batches(*sizes: int) -> list[Setting]:
+        return [each for each in several.groups if each.batch_size in sizes]
+
     def chosen(n: int) -> list[tuple[object, int]]:
-        groups = choose_groups(several.groups, predict, n=n, batch_sizes={4, 8, 16}, default_batch=8)
+        groups = choose_groups(of_batches(4, 8, 16), predict, n=n, default_batch=8)
         return [(each["instances"], each.batch_size) for each in groups]
 
     assert chosen(9) == [(4, 8), (8, 8), (2, 8), (4, 16)]
     assert chosen(2) == [(4, 8), (8, 8)]
     # The workload's own batch size may not be among those that were measured.
-    groups = choose_groups(several.groups, predict, n=1, batch_sizes={2, 16}, default_batch=8)
+    groups = choose_groups(of_batches(2, 16), predict, n=1, default_batch=8)
     assert groups[0].batch_size == 16
 
 
 def test_without_a_model_any_are_tried(several: Space) -> None:
-    chosen = choose_groups(several.groups, lambda _: {}, n=2, batch_sizes={8}, default_batch=8)
+    groups = [each for each in several.groups if each.batch_size == 8]
+    chosen = choose_groups(groups, lambda _: {}, n=2, default_batch=8)
     assert [each["instances"] for each in chosen] == [8, 4]
 
 
@@ -225,6 +229,22 @@ def test_both_fit_into_the_time(tmp_path: Path, several: Space) -> None:
     assert study.groups is not None
     assert study.groups.finals.rounds >= 3
     assert study.finals.rounds >= 3
+
+
+@pytest.mark.slow
+def test_groups_whose_steps_are_too_long_to_decide_are_not_tried(tmp_path: Path, several: Space) -> None:
+    def rate(setting: Setting) -> float:
+        # A step of the default takes half a second, and larger batches are ever so slightly better.
+        ratio = side_by_side(0.5)(setting) / surface(several.reference)
+        return 2 * several.reference.batch_size * ratio * (1 + setting.batch_size / 1000)
+
+    launcher = noisy(rate=rate, start_s=2.0)
+    record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(time_s=300))
+    tried = {trial.setting.batch_size for trial in record.trials()}
+    assert max(trial.setting.batch_size for trial in record.groups()) < max(tried)
+    study = describe_study(record)
+    assert study.groups is not None
+    assert study.groups.verdicts["tf-default"].code == "better"
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from tuner.trial.launcher import Launcher
 _SHARE = 0.5  # of the time budget, at most, is kept for their first rounds
 _SHARE_WITH_GROUPS = 0.55  # the same where several processes have finals of their own
 _GROUP_SHARE = 0.6  # of the time of all finals, at most, is for those on several processes
+_MIN_GROUP_ROUNDS = 6  # rounds: settings of several processes that there is time for fewer of would stay undecided
 _MEMORY_MARGIN = 1.1
 _TARGET_GAIN = 0.03  # the smallest gain that they are given the time to find, as far as the budget goes
 
@@ -103,7 +104,9 @@ class Finals:
 
         The default is its rival first, then the best setting of one process: whether several are worth their memory.
         """
-        best, one_process = self.history.best_group(), self.history.incumbent()
+        # Steps of large batches in several processes take seconds: few rounds of them decide nothing.
+        decidable = {trial.setting for trial in self.history.groups if self.is_decidable(trial.setting)}
+        best, one_process = self.history.best_group(among=decidable), self.history.incumbent()
         if best is None:
             return
         contenders = group_contenders(best.setting, None if one_process is None else one_process.setting, self.space)
@@ -120,6 +123,15 @@ class Finals:
 
         # What the other rivals need is left over, if anything is: this question is the one that was asked.
         self._run(contenders, self.group_rounds, own_left_s, key="group_finals", primary_time=1.0)
+
+    def is_decidable(self, group: Setting) -> bool:
+        """Return whether there is time for so many rounds of a setting of several processes that a verdict is likely."""
+        left_s = self.time.left_s()
+        if left_s is None or self.time.total_s is None:
+            return True
+        own_s = _GROUP_SHARE * min(left_s, _SHARE_WITH_GROUPS * self.time.total_s)
+        costs = self._costs(group_contenders(group, None, self.space))
+        return own_s >= _MIN_GROUP_ROUNDS * self.plan.finals.round_s(costs)
 
     def _run(
         self,
@@ -171,13 +183,19 @@ class Finals:
             if trial.pair is not None:
                 # A slice ends with a whole step, of which those of several processes overlap.
                 step_s = median(trial.step_s or [interruption.step_s(trial.pair.candidate[-1])])
-                steps_s[trial.setting] = steps_s[trial.setting.batch_size] = step_s
+                steps_s[trial.setting] = step_s
+                if not trial.is_group:
+                    steps_s[trial.setting.batch_size] = min(step_s, steps_s.get(trial.setting.batch_size, step_s))
         usual_s = self.processes.step_s
 
-        def step_s_of(setting: Setting) -> float:
-            return steps_s.get(setting, steps_s.get(setting.batch_size, usual_s))
+        def cost(contender: Contender) -> Cost:
+            n = contender.deployment.processes
+            setting = contender.setting
+            # Of several processes each has its part of the cores.
+            step_s = steps_s.get(setting, n * steps_s.get(setting.batch_size, usual_s))
+            return Cost(start_s=n * start_s, step_s=step_s)
 
-        return [Cost(start_s=start_s, step_s=step_s_of(c.setting)) for c in contenders]
+        return [cost(each) for each in contenders]
 
     def _contenders(self) -> list[Contender]:
         """Return the contenders of finals that were held now."""

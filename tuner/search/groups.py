@@ -17,17 +17,14 @@ def choose_groups(
     predict: Predict,
     *,
     n: int,
-    batch_sizes: Collection[int],
     default_batch: int,
 ) -> list[Setting]:
     """Return at most `n` of the `groups` to try, the most promising first.
 
     n processes that did not slow each other down would do n times what one of them does alone, on as many threads. That
     bound ranks them: first each number of processes at the batch size nearest to the default, as what the processes
-    gain is then seen by itself, and last the most promising of the others, of the `batch_sizes` that were measured of
-    one process.
+    gain is then seen by itself, and last the most promising of the others.
     """
-    groups = [each for each in groups if each.batch_size in batch_sizes]
     one_process = predict(distinct(one_of(each) for each in groups))
     ranked = sorted(groups, key=lambda each: -math.log(int(each[INSTANCES])) - one_process.get(one_of(each), 0.0))
     first = {

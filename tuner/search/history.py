@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tuner.search.record import Record, Trial
 from tuner.search.surrogate import posterior_means
@@ -86,9 +86,13 @@ class History:
             at=settings,
         )
 
-    def best_group(self) -> Trial | None:
-        """Return the best trial of several processes so far, one that was stopped early if there is no other."""
+    def best_group(self, *, among: Collection[Setting] = ()) -> Trial | None:
+        """Return the best trial of several processes, one that was stopped early if there is no other.
+
+        If any of the settings `among` ran, it is the best of these.
+        """
         allowed = [trial for trial in self.groups if trial.estimate is not None and not trial.over_limit]
+        allowed = [trial for trial in allowed if trial.setting in among] or allowed
         return incumbent(allowed) or max(allowed, key=lambda trial: trial.log_ratio or 0.0, default=None)
 
     def incumbent(self) -> Trial | None:

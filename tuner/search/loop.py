@@ -169,11 +169,11 @@ class Search:
         if n <= 0 or not untried:
             return
         batch_sizes = {trial.setting.batch_size for trial in self._history.trials if trial.estimate is not None}
+        candidates = [each for each in untried if each.batch_size in batch_sizes]
         chosen = choose_groups(
-            untried,
+            [each for each in candidates if self._finals.is_decidable(each)] or candidates,
             self._history.predictions,
             n=n,
-            batch_sizes=batch_sizes,
             default_batch=self._space.reference.batch_size,
         )
         self._events.stage("several processes side by side, each with cores of its own")
