@@ -137,9 +137,9 @@ def test_nothing_is_left_behind_where_one_cannot_start() -> None:
         return started[-1]
 
     with pytest.raises(OSError, match="no more processes"):
-        group.launch(start, 3)
+        group.launch(start, Deployment(processes=3))
     assert [member.log for member in started] == [["close"], ["close"]]
-    assert group.launch(lambda _: started[0], 1) is started[0]  # a group of one is that one
+    assert group.launch(lambda _: started[0], Deployment()) is started[0]  # a group of one is that one
 
 
 def test_snippets_say_how_many_to_start() -> None:
@@ -226,7 +226,7 @@ def test_a_group_that_loses_a_member_fails_and_leaves_nothing(job: Job, launcher
         started.append(fresh.launch_one(two, job.space.deployment(two), number))
         return started[-1]
 
-    both = group.launch(start, 2)
+    both = group.launch(start, Deployment(processes=2))
     both.ready()
     os.kill(started[1].pid, signal.SIGKILL)
     with pytest.raises(TrialFailure) as caught:

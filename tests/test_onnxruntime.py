@@ -260,7 +260,7 @@ def test_large_weights_are_converted_without_tf2onnx_s_copies(tmp_path: Path) ->
     )
     assert converted[0] == pytest.approx(expected[0], rel=1e-3, abs=1e-4)
     job = job_of(str(tmp_path / "large.py"), "onnxruntime")
-    model = onnx.load(job.export() / "model.onnx")
+    model = onnx.load(job.export()[0] / "model.onnx")
     assert len(model.graph.input) == 1
     sizes = {each.name: math.prod(each.dims) for each in model.graph.initializer}
     assert {1000 * 512, 512 * 1024} <= set(sizes.values())
@@ -293,7 +293,7 @@ def test_an_input_of_unknown_rank_is_no_scalar(tmp_path: Path) -> None:
         job_of(str(tmp_path / "open.onnx"), "onnxruntime").export()
     assert caught.value.hint == "give its shape without the batch, e.g. --input-shape x=128"
     spec = WorkloadSpec(words=(str(tmp_path / "open.onnx"),), input_shapes=("x=7",))
-    folder = prepare(parse_request(SearchRequest(workload=spec, batch_size="8"), stores=False)).export()
+    folder = prepare(parse_request(SearchRequest(workload=spec, batch_size="8"), stores=False)).export()[0]
     assert described_inputs(folder)[0]["shape"] == [None, 7]
 
 

@@ -76,7 +76,7 @@ def loading() -> Iterator[Figure]:
         job = prepare(
             parse_request(SearchRequest(workload=WorkloadSpec.of_name("densenet201", mode=mode)), stores=False)
         )
-        path = job.export() / GRAPH
+        path = job.export()[0] / GRAPH
         began = time.perf_counter()
         features(read(path))
         took_s = time.perf_counter() - began

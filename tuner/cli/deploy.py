@@ -62,7 +62,11 @@ def run(
     ],
     command: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND...", help="Your program; {instance} becomes the number of its copy, from 0."),
+        typer.Argument(
+            metavar="COMMAND...",
+            help="Your program; {instance} becomes the number of its copy, from 0, and {model} the model of an "
+            "ensemble that it is for.",
+        ),
     ],
     instances: InstancesOption = False,
     keep_going: Annotated[
@@ -73,7 +77,8 @@ def run(
     """Run your program with what a study recommends: its variables, its CPUs and as many copies as it says.
 
     A single copy replaces this process. The lines of several are printed with their numbers, signals go to all of them,
-    and where one fails the others are ended; the exit code is the worst. Each finds its number in TFTUNE_INSTANCE.
+    and where one fails the others are ended; the exit code is the worst. Each finds its number in TFTUNE_INSTANCE, and
+    of an ensemble the name of its model in TFTUNE_MODEL.
     """
     from tuner.deploy import program
     from tuner.report.emit import code_notes

@@ -76,6 +76,8 @@ def inspect(
         raise BadInputError(
             "--audit does not work for a command: tftune cannot look inside its processes", "use a model"
         )
+    if audit and checked.workload.members:
+        raise BadInputError("--audit does not work for an ensemble", "audit its models one at a time")
     job = prepare(checked)
     subject = job.subject
     if audit:

@@ -42,7 +42,7 @@ def _model_options(
         typer.Argument(
             metavar="WORKLOAD",
             help="A shipped workload (see: tftune workloads), your own Python file of the same form, a .keras or .onnx "
-            "file, or a SavedModel folder.",
+            "file, a SavedModel folder, or several of these joined by + (an ensemble).",
             autocompletion=complete_workload,
             show_default=False,
         ),

@@ -22,10 +22,10 @@ from typing import IO, NoReturn
 from tuner.errors import BadInputError
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.paths import CHILD, boot_arguments
-from tuner.report.emit import INSTANCE
+from tuner.report.emit import own_variables
 from tuner.space.deployment import Deployment
 
-_PLACEHOLDER = "{instance}"
+_NUMBER, _NAME = "{instance}", "{model}"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 GRACE_S = 10.0
 """How long copies may take to end after SIGTERM, before they are killed."""
@@ -50,8 +50,9 @@ class Copy:
 
 
 def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
-    """Return the copies of a program that a deployment asks for, with their numbers in the place of `{instance}`.
+    """Return the copies of a program that a deployment asks for.
 
+    Their numbers are put in the place of `{instance}`, and the names of an ensemble's models in that of `{model}`.
     Raises BadInputError where they are to use CPUs that this process may not.
     """
     allowed = os.sched_getaffinity(0)
@@ -59,17 +60,17 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
     for number in range(deployment.processes):
         text = deployment.cpus_of(number)
         cpus = None if text is None else parse_list(text)
+        part = deployment.of(number)
         if cpus is not None and cpus - allowed:
             raise BadInputError(
                 f"the setting uses CPUs {text}, and this process may use {format_list(frozenset(allowed))}",
                 "search again on this machine, or allow these CPUs",
             )
-        is_one_of_several = deployment.processes > 1
         result.append(
             Copy(
                 number=number,
-                words=tuple(word.replace(_PLACEHOLDER, str(number)) for word in words),
-                env={**deployment.env, **({INSTANCE: str(number)} if is_one_of_several else {})},
+                words=tuple(word.replace(_NUMBER, str(number)).replace(_NAME, part.name) for word in words),
+                env={**part.env, **own_variables(deployment, number)},
                 cpus=cpus,
             )
         )

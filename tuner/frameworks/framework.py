@@ -116,6 +116,10 @@ class Framework(ABC):
         """Raise BadInputError for a workload that it cannot run."""
         if workload.command is not None:
             return
+        if workload.members:
+            for member in workload.members:
+                self.check_workload(member)
+            return
         if workload.kind not in self.kinds:
             raise BadInputError(
                 f"{self.title} cannot run {workload.path}",

@@ -29,11 +29,13 @@ from tuner.rules.recipe import BATCH, THREADS
 from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet, recipe_words
 from tuner.rules.situation import Situation
 from tuner.space.deployment import Deployment
+from tuner.space.ensemble import in_proportion, knob_name
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
 from tuner.space.values import Value
 
 RULES = "rules"
+PROPORTION = "in proportion to operations"
 # A search measures what it tries, so a rule without evidence is worth a trial; one shown to gain nothing is not.
 _WORTH_A_TRIAL = frozenset({AdviceReason.FOLLOW, AdviceReason.NO_EVIDENCE})
 _SHOWN_TO_GAIN_NOTHING = frozenset({AdviceReason.NO_GAIN, AdviceReason.OWN_STUDY})
@@ -68,6 +70,8 @@ def hints(job: Job, features: Features | None, *, notify: Callable[[str], None])
 
     Where rules cannot be read, `notify` is called with the reason, and the search goes on without.
     """
+    if job.workload.members:
+        return _in_proportion(job)
     situation = situation_of(job, features) if features is not None and features.heavy_operators else None
     if situation is None or features is None:
         return {}
@@ -85,6 +89,21 @@ def hints(job: Job, features: Features | None, *, notify: Callable[[str], None])
     hinted[WANG] = apply(job.space.reference, wang | job.space.pins, _compact(job))
     baseline_settings = set(job.space.baselines.values())
     return {name: each for name, each in hinted.items() if each not in baseline_settings and job.space.contains(each)}
+
+
+def _in_proportion(job: Job) -> dict[str, Setting]:
+    """Return the setting that gives each member of an ensemble cores in proportion to what it computes."""
+    flops = [0 if each is None else each.flops for each in map(job.features_of, job.workload.members)]
+    if not all(flops):
+        return {}
+    reference = job.space.reference
+    names = [knob_name(member) for member in job.space.members]
+    cores = int(reference[names[0]])
+    shares = dict(zip(names, in_proportion(flops, cores), strict=True))
+    threads = job.space.catalogue.threads_on(cores)
+    setting = reference.with_values(**{name: threads[name] for name in threads if name in job.space.domains}, **shares)
+    is_new = setting not in job.space.baselines.values() and setting in job.space.points
+    return {PROPORTION: setting} if is_new else {}
 
 
 def _compact(job: Job) -> Value | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuner.errors import BadInputError
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.report.result.inspection import WorkloadResult
@@ -13,7 +14,10 @@ from tuner.workload.workload import Kind
 
 def describe(spec: WorkloadSpec, python: str | None) -> WorkloadResult:
     """Return the workload and its features; raises BadInputError. Nothing is measured or stored."""
-    job = prepare(parse_request(SearchRequest(workload=spec, python=python), stores=False))
+    checked = parse_request(SearchRequest(workload=spec, python=python), stores=False)
+    if checked.workload.members:
+        raise BadInputError(f"{checked.workload.name} is an ensemble", "show its models one at a time")
+    job = prepare(checked)
     job.export()
     file = read(job.workload.path) if job.workload.kind is Kind.PYTHON else None
     return WorkloadResult(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.devices.device import Device
@@ -63,9 +64,15 @@ class Job:
         """Return what a study of this job is of."""
         return subject_of(self.machine, self.device, self.build, self.workload, self.space, self.environment)
 
-    def audit_failure(self, setting: Setting, deployment: Deployment, facts: ReadyReport) -> str | None:
-        """Return why a setting does not hold in a process that is ready, None if nothing speaks against it."""
-        return unapplied(self.auditor.audit(setting, deployment, facts.effective))
+    def audit_failure(
+        self, setting: Setting, deployment: Deployment, facts: ReadyReport, *, member: int | None = None
+    ) -> str | None:
+        """Return why a setting does not hold in a process that is ready, None if nothing speaks against it.
+
+        `member` is the number of a member of an ensemble, which has a part of the setting.
+        """
+        own = setting if member is None else self.space.member_setting(setting, member)
+        return unapplied(self.auditor.audit(own, deployment, facts.effective))
 
     @property
     def auditor(self) -> Auditor:
@@ -78,7 +85,9 @@ class Job:
         A model is exported, unless that was done before; a command is run once. Raises BadInputError where that fails.
         """
         if self.workload.command is None:
-            self._check_batch(self.export())
+            self.export()
+            for model in self.models:
+                self._check_batch(model)
             return FreshLauncher(target=self.target(deadline_s=deadline_s))
         command_launcher = CommandLauncher(
             command=self.workload.command, base_env=self.env, folder=self.workload.path, deadline_s=deadline_s
@@ -86,44 +95,63 @@ class Job:
         command_launcher.run_once(self.space.reference, self.space.deployment(self.space.reference))
         return command_launcher
 
-    def export(self) -> Path:
-        """Write the workload's model, unless that was done before, and return its folder; raises BadInputError."""
-        return export(self.workload, self.framework, self.build, python=self.python, env=self.env)
+    @property
+    def models(self) -> tuple[Workload, ...]:
+        """Return the workload, or the members of an ensemble."""
+        return self.workload.members or (self.workload,)
 
-    def _check_batch(self, folder: Path) -> None:
+    def export(self) -> list[Path]:
+        """Write each model, unless that was done before, and return their folders; raises BadInputError."""
+        return [export(model, self.framework, self.build, python=self.python, env=self.env) for model in self.models]
+
+    def _check_batch(self, model: Workload) -> None:
         """Raise BadInputError where no input leaves its batch open, and another batch size is asked for."""
-        sizes = {each["shape"][0] for each in described_inputs(folder) if each["shape"]}
+        sizes = {each["shape"][0] for each in described_inputs(self._folder(model)) if each["shape"]}
         if None in sizes:
             return
         size = min(sizes) if len(sizes) == 1 else 1
         if set(self.space.domains["batch_size"]) != {size}:
             batch_note = f"have the fixed batch size {size}" if sizes else "have no batch dimension"
-            raise BadInputError(f"the inputs of {self.workload.path} {batch_note}", f"use --batch-size {size}")
+            raise BadInputError(f"the inputs of {model.path} {batch_note}", f"use --batch-size {size}")
 
     def features(self) -> Features | None:
-        """Return what is known of the graph of an exported model; None of a command, or where nothing is."""
-        if self.workload.command is not None:
+        """Return what is known of the graph of an exported model; None of others, or where nothing is."""
+        if self.workload.command is not None or self.workload.members:
             return None
-        graph = read(self._folder() / GRAPH)
+        return self.features_of(self.workload)
+
+    def features_of(self, model: Workload) -> Features | None:
+        """Return what is known of the graph of one of the models, None where nothing is."""
+        graph = read(self._folder(model) / GRAPH)
         return None if graph is None else features(graph)
 
     def target(self, *, deadline_s: float = 120.0) -> Target:
         """Return what the processes of this job have in common; its model has to be exported before one is ready."""
         assert self.framework.child is not None  # a command has no such processes
-        return Target(
+        target = Target(
             python=self.python,
             framework=self.framework.child,
             device=self.device.child,
             base_env=self.env,
             workload=self.workload,
-            folder=self._folder(),
+            folder=self._folder(self.workload),
             deadline_s=deadline_s,
             audit_failure=self.audit_failure,
             is_early=self.space.catalogue.is_early,
         )
+        members = [
+            replace(
+                target,
+                workload=model,
+                folder=self._folder(model),
+                audit_failure=functools.partial(self.audit_failure, member=number),
+            )
+            for number, model in enumerate(self.workload.members)
+        ]
+        return replace(target, members=tuple(members))
 
-    def _folder(self) -> Path:
-        return cached_folder(self.workload, self.framework, self.build)
+    def _folder(self, model: Workload) -> Path:
+        return cached_folder(model, self.framework, self.build)
 
     def study_stem(self, seed: int) -> str:
         """Return the name of the study that this job continues: equal jobs have equal names."""
@@ -165,7 +193,7 @@ def prepare(checked: ParsedRequest) -> Job:
         workload=checked.workload,
         space=resolve(
             checked.file,
-            catalogue=framework.catalogue,
+            catalogue=checked.catalogue,
             machine=checked.machine,
             build=build,
             workload=checked.workload,
@@ -204,7 +232,8 @@ def _concurrency_unavailable(checked: ParsedRequest) -> dict[str, str]:
 def _may_be_several(checked: ParsedRequest) -> bool:
     """Return whether a workload may run in several processes for more throughput: a model that serves requests."""
     workload = checked.workload
-    return workload.command is None and workload.mode != TRAINING and checked.objective is not Objective.LATENCY
+    is_model = workload.command is None and not workload.members
+    return is_model and workload.mode != TRAINING and checked.objective is not Objective.LATENCY
 
 
 def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:

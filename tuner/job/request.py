@@ -23,6 +23,7 @@ from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.storage import check_storage
 from tuner.space import spacefile
 from tuner.space.catalogue import Catalogue
+from tuner.space.ensemble import catalogue_of
 from tuner.space.spacefile import SpaceFile
 from tuner.stats.equivalence import MARGIN
 from tuner.workload import workload as workloads
@@ -67,6 +68,8 @@ class ParsedRequest:
     device: Device
     framework: Framework
     workload: Workload
+    catalogue: Catalogue
+    """The knobs and baselines of the framework, with those of an ensemble where the workload is one."""
     file: SpaceFile
     pins: dict[str, str]
     batch_sizes: list[int] | None
@@ -87,6 +90,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True) -> ParsedReque
     """
     machine = detect()
     framework, workload = find_workload(request.workload)
+    catalogue = catalogue_of(framework.catalogue, [member.name for member in workload.members])
     if request.launcher not in LAUNCHERS:
         raise unknown_name("launcher", request.launcher, LAUNCHERS)
     return ParsedRequest(
@@ -98,8 +102,9 @@ def parse_request(request: SearchRequest, *, stores: bool = True) -> ParsedReque
         device=find_device(request.workload, framework),
         framework=framework,
         workload=workload,
-        file=space_file(request.space, framework, machine, default_batch=workload.batch_size),
-        pins=_pins(request.pins, framework.catalogue, machine),
+        catalogue=catalogue,
+        file=space_file(request.space, framework, machine, catalogue=catalogue, default_batch=workload.batch_size),
+        pins=_pins(request.pins, catalogue, machine),
         batch_sizes=_batch_sizes(request.batch_size),
         python=_interpreter(request.python, workload),
         storage_url=_storage(request.storage) if stores else request.storage,
@@ -138,10 +143,24 @@ def _refuse_model_of_another(framework: Framework, words: Sequence[str]) -> None
         raise BadInputError(f"{framework.title} does not read {path.suffix} files", f"use --framework {reader.name}")
 
 
-def space_file(name: str, framework: Framework, machine: Machine, *, default_batch: int = 1) -> SpaceFile:
-    """Return a space of a framework by its name, or by the path of a file; raises BadInputError."""
+def space_file(
+    name: str,
+    framework: Framework,
+    machine: Machine,
+    *,
+    catalogue: Catalogue | None = None,
+    default_batch: int = 1,
+) -> SpaceFile:
+    """Return a space of a framework by its name, or by the path of a file; raises BadInputError.
+
+    It may have the knobs of the `catalogue`, of the framework's own if there is none.
+    """
     return spacefile.read(
-        name, machine, catalogue=framework.catalogue, folder=framework.spaces, default_batch=default_batch
+        name,
+        machine,
+        catalogue=catalogue or framework.catalogue,
+        folder=framework.spaces,
+        default_batch=default_batch,
     )
 
 

@@ -44,9 +44,9 @@ class Servers:
 
         A setting that is read while the framework is imported would need servers of its own.
         """
-        if any(
-            self._job.space.catalogue.is_early(name) for contender in contenders for name in contender.deployment.env
-        ):
+        deployments = [contender.deployment for contender in contenders]
+        deployments += [member for each in deployments for member in each.members]
+        if any(self._job.space.catalogue.is_early(name) for each in deployments for name in each.env):
             return ()
         if self.search_launcher() is None:
             return ()

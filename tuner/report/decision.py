@@ -49,7 +49,7 @@ def recommend_study(
     stored: Attributes, estimates: FinalsEstimates, verdicts: Mapping[str, Verdict], *, broken: Sequence[str]
 ) -> StudyRecommendation:
     """Return what a study recommends, by what its last finals say; `broken` names those that break a limit."""
-    catalogue = stored.subject.framework.catalogue
+    catalogue = stored.subject.catalogue
     default = catalogue.default
     candidate = recommend(estimates, catalogue, broken=broken)
     tried = _contender(estimates, estimates.incumbent if candidate.gain is None else candidate.source)
@@ -86,8 +86,11 @@ def recommend_study(
 
 
 def deployment_of(source: str, chosen: Contender, *, default: str) -> Deployment:
-    """Return what to set: nothing at all for the `default` at the default batch size."""
-    return Deployment() if source == default else chosen.deployment
+    """Return what to set: nothing at all for the `default` at the default batch size.
+
+    Of an ensemble the processes remain, with nothing set in them.
+    """
+    return Deployment() if source == default and not chosen.deployment.members else chosen.deployment
 
 
 def _contender(estimates: FinalsEstimates, name: str) -> Contender:

@@ -76,7 +76,7 @@ def describe_study(record: Record) -> StudyResult:
         hints=stored.hints,
         noise=None if noise is None else evidence.noise_result(noise, noise_floor(noise, FinalsPlan())),
         conditions=stored.conditions[-1] if stored.conditions else None,
-        incumbent=_incumbent(trials, process_sd, record.choices(), subject.framework.catalogue),
+        incumbent=_incumbent(trials, process_sd, record.choices(), subject.catalogue),
         verdicts=None
         if finals_verdicts is None
         else {name: VerdictResult.of(each) for name, each in finals_verdicts.verdicts.items()},

@@ -13,6 +13,8 @@ from tuner.space.deployment import PRELOAD, Deployment
 
 INSTANCE = "TFTUNE_INSTANCE"
 """The variable that tells a process of several its number, from 0."""
+MODEL = "TFTUNE_MODEL"
+"""The variable that tells a process of an ensemble the name of its model."""
 _FUNCTION = "tftune_instances"
 _NOTHING = "Keep the defaults: there is nothing to set."
 
@@ -39,6 +41,8 @@ def emit(deployment: Deployment, format_: Format, *, title: str, session: Sessio
 
     `session` is the framework's own way to give options to a session, which no other format than Python can.
     """
+    if deployment.members:
+        return _ensemble(deployment, format_, title=title, session=session)
     notes = [title, *_notes(deployment)]
     if format_ is Format.PYTHON:
         return _python(deployment, notes, session(deployment.options) if deployment.options else [])
@@ -46,6 +50,42 @@ def emit(deployment: Deployment, format_: Format, *, title: str, session: Sessio
     if options:
         options.append("For the code that makes such a session, use --format python.")
     return _WRITERS[format_](deployment, notes + options)
+
+
+def own_variables(deployment: Deployment, number: int) -> dict[str, str]:
+    """Return the variables by which a process of several knows which one it is; none where there is only one."""
+    own = {INSTANCE: str(number)} if deployment.processes > 1 else {}
+    name = deployment.of(number).name
+    return own | ({MODEL: name} if name else {})
+
+
+def _ensemble(deployment: Deployment, format_: Format, *, title: str, session: Session) -> str:
+    """Return the snippets of an ensemble's members: one text for all where its format can hold that."""
+    if format_ is Format.JSON:
+        return _json(deployment, [])
+    notes = [title, *code_notes(deployment)]
+    if format_ is Format.SH:
+        return _commented([*notes, f"Then start your program with: {_FUNCTION} python serve.py"], _starts(deployment))
+    if format_ is Format.COMPOSE:
+        return _compose(deployment, notes)
+    heads = [
+        f"{title}; {number + 1} of {len(deployment.members)}: {each.name}, which has a process of its own"
+        for number, each in enumerate(deployment.members)
+    ]
+    return "\n".join(
+        emit(each, format_, title=head, session=session) for head, each in zip(heads, deployment.members, strict=True)
+    )
+
+
+def _starts(deployment: Deployment) -> list[str]:
+    """Return a shell function that starts a program in each of several processes."""
+    lines = []
+    for number in range(deployment.processes):
+        cpus = deployment.cpus_of(number)
+        own = own_variables(deployment, number) | dict(deployment.of(number).env if deployment.members else {})
+        words = [f"{name}={shlex.quote(value)}" for name, value in own.items()]
+        lines.append("  " + " ".join([*words, *([] if cpus is None else ["taskset", "-c", cpus]), '"$@" &']))
+    return [f"{_FUNCTION}() {{", *lines, "  wait", "}"]
 
 
 def usual(deployment: Deployment) -> Format:
@@ -86,6 +126,8 @@ def _notes(deployment: Deployment) -> list[str]:
 def code_notes(deployment: Deployment) -> list[str]:
     """Return what is left to do in the program's own code once its variables, CPUs and copies are there."""
     notes = [option_note(name, value) for name, value in deployment.options.items()]
+    for member in deployment.members:
+        notes += [f"{member.name}: {option_note(name, value)}" for name, value in member.options.items()]
     notes += [streams_note(deployment.streams)] if deployment.streams > 1 else []
     return notes + [argument_note(name, value) for name, value in deployment.arguments.items()]
 
@@ -105,8 +147,7 @@ def _sh(deployment: Deployment, notes: list[str]) -> str:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in deployment.env.items()]
     if deployment.cpu_sets:
         notes.append(f"Then start your program with: {_FUNCTION} python serve.py")
-        starts = [f'  {INSTANCE}={number} taskset -c {cpus} "$@" &' for number, cpus in enumerate(deployment.cpu_sets)]
-        lines += [f"{_FUNCTION}() {{", *starts, "  wait", "}"]
+        lines += _starts(deployment)
     return _commented(notes, lines)
 
 
@@ -132,11 +173,12 @@ def _docker(deployment: Deployment, notes: list[str]) -> str:
 
 def _compose(deployment: Deployment, notes: list[str]) -> str:
     """A service for each process; a `$` begins a variable in such a file and is doubled."""
-    masks: list[str | None] = list(deployment.cpu_sets) or [deployment.cpus] * deployment.processes
     lines = ["services:"]
-    for number, cpus in enumerate(masks):
-        name = f"instance-{number}" if len(masks) > 1 else "program"
-        env = {**deployment.env, **({INSTANCE: str(number)} if len(masks) > 1 else {})}
+    for number in range(deployment.processes):
+        part, cpus = deployment.of(number), deployment.cpus_of(number)
+        name = f"instance-{number}" if deployment.processes > 1 else "program"
+        name = re.sub(r"[^\w.-]", "-", part.name) or name
+        env = {**part.env, **own_variables(deployment, number)}
         lines += [f"  {name}:", "    image: YOUR_IMAGE"]
         lines += [] if cpus is None else [f'    cpuset: "{cpus}"']
         lines += ["    environment:"] if env else []

@@ -125,7 +125,7 @@ class Finals:
         self._run(contenders, self.group_rounds, own_left_s, key="group_finals", primary_time=1.0)
 
     def is_decidable(self, group: Setting) -> bool:
-        """Return whether there is time for so many rounds of a setting of several processes that a verdict is likely."""
+        """Return whether there is time for so many rounds of several processes that a verdict is likely."""
         left_s = self.time.left_s()
         if left_s is None or self.time.total_s is None:
             return True

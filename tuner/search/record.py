@@ -132,7 +132,7 @@ class Record:
     @property
     def catalogue(self) -> Catalogue:
         """Return the knobs and baselines that the study is over."""
-        return self.attributes().subject.framework.catalogue
+        return self.attributes().subject.catalogue
 
     def attributes(self) -> Attributes:
         """Return what is stored of the study, in one reading."""

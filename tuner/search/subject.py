@@ -15,6 +15,8 @@ from tuner.devices.device import Device
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build, Framework
 from tuner.machine.host import Machine
+from tuner.space.catalogue import Catalogue
+from tuner.space.ensemble import catalogue_of
 from tuner.space.space import Space
 from tuner.space.values import Value
 from tuner.workload.workload import Execution, Workload
@@ -47,6 +49,8 @@ class WorkloadFacts(Struct, frozen=True, kw_only=True):
     batch_size: int
     rate: float | UnsetType = UNSET
     """Requests a second that come at random times, where they do."""
+    members: tuple[str, ...] | UnsetType = UNSET
+    """The names of an ensemble's models."""
 
 
 class KnobFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,6 +107,11 @@ class Subject(Document, frozen=True, kw_only=True):
         """Return what the build is one of."""
         return registry.for_build(self.runtime)
 
+    @property
+    def catalogue(self) -> Catalogue:
+        """Return the knobs and baselines that it is over."""
+        return catalogue_of(self.framework.catalogue, self.workload.members or ())
+
 
 def subject_of(
     machine: Machine, device: Device, build: Build, workload: Workload, space: Space, environment: Mapping[str, str]
@@ -141,6 +150,7 @@ def workload_facts(workload: Workload) -> WorkloadFacts:
         item=workload.item,
         batch_size=workload.batch_size,
         rate=UNSET if workload.rate is None else workload.rate,
+        members=tuple(member.name for member in workload.members) or UNSET,
     )
 
 

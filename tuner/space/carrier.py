@@ -1,9 +1,9 @@
 """Carriers: how the value of a knob is applied to a process.
 
-There are seven. A variable of the environment; a library that is loaded before all others; the CPUs that the process
+There are eight. A variable of the environment; a library that is loaded before all others; the CPUs that the process
 is kept to, which `taskset` does for a program that is started; an option that the framework is given when it loads a
-model; how many processes there are; how many calls run at once in each; and an argument of the workload's own code.
-Each gives its part of a `Deployment`.
+model; how many processes there are; how many calls run at once in each; the share of the cores that a member of an
+ensemble has; and an argument of the workload's own code. Each gives its part of a `Deployment`.
 """
 
 from __future__ import annotations
@@ -127,6 +127,22 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """How many cores a member of an ensemble has. Which ones depends on the others: the space says it of all."""
+
+    name: str
+
+    @property
+    def title(self) -> str:
+        """Return what it is called in a table."""
+        return "taskset"
+
+    def deploy(self, _value: Value, _: Libraries) -> Deployment:
+        """Return nothing, as it says nothing by itself."""
+        return Deployment()
+
+
+@dataclass(frozen=True, slots=True)
 class Argument:
     """An argument that the workload's own code takes."""
 
@@ -142,4 +158,4 @@ class Argument:
         return Deployment(arguments={self.name: value})
 
 
-Carrier = Variable | Preload | Mask | Option | Processes | Streams | Argument
+Carrier = Variable | Preload | Mask | Option | Processes | Streams | Share | Argument

@@ -16,7 +16,8 @@ class Deployment:
     `env` are the variables of the program's environment, `options` those of the session that it loads its model into,
     `arguments` what its own code has to be given, such as the batch size, `cpus` the list of the CPUs that it is kept
     to, None for all that it may use anyway. `processes` is how many of it run at the same time, `cpu_sets` the CPUs of
-    each of them, empty where they are not kept apart, and `streams` how many calls run at once in each.
+    each of them, empty where they are not kept apart, and `streams` how many calls run at once in each. Of an ensemble
+    each process has a deployment of its own, in `members`, with the `name` of its model.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -26,9 +27,17 @@ class Deployment:
     processes: int = 1
     cpu_sets: tuple[str, ...] = ()
     streams: int = 1
+    name: str = ""
+    members: tuple[Deployment, ...] = ()
+
+    def of(self, number: int) -> Deployment:
+        """Return what applies to the process of that number, counted from 0."""
+        return self.members[number] if self.members else self
 
     def cpus_of(self, number: int) -> str | None:
         """Return the CPUs of a process by its number, counted from 0; None for all that it may use anyway."""
+        if self.members:
+            return self.members[number].cpus
         return self.cpu_sets[number] if self.cpu_sets else self.cpus
 
     def __bool__(self) -> bool:
@@ -48,6 +57,8 @@ class Deployment:
             processes=self.processes if other.processes == 1 else other.processes,
             cpu_sets=other.cpu_sets or self.cpu_sets,
             streams=self.streams if other.streams == 1 else other.streams,
+            name=other.name or self.name,
+            members=other.members or self.members,
         )
 
     def holds(self, part: Deployment) -> bool:
@@ -62,6 +73,8 @@ class Deployment:
         data |= {"options": dict(self.options)} if self.options else {}
         data |= {"processes": self.processes} if self.processes > 1 else {}
         data |= {"cpu_sets": list(self.cpu_sets)} if self.cpu_sets else {}
+        data |= {"name": self.name} if self.name else {}
+        data |= {"members": [each.to_dict() for each in self.members]} if self.members else {}
         return data | ({"streams": self.streams} if self.streams > 1 else {})
 
     @classmethod
@@ -82,4 +95,6 @@ class Deployment:
             processes=data.get("processes", 1),
             cpu_sets=tuple(data.get("cpu_sets", ())),
             streams=data.get("streams", 1),
+            name=data.get("name", ""),
+            members=tuple(cls.from_dict(each) for each in data.get("members", ())),
         )

@@ -17,9 +17,10 @@ from tuner.space.baseline import Baseline
 from tuner.space.carrier import Mask, Preload
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
+from tuner.space.ensemble import divided, knob_name, of_member, share_sets
 from tuner.space.expression import Expression
 from tuner.space.groups import groups
-from tuner.space.setting import Setting
+from tuner.space.setting import Setting, distinct
 from tuner.space.spacefile import SpaceFile, default_of
 from tuner.space.values import Value
 from tuner.workload.workload import Workload
@@ -57,6 +58,8 @@ class Space:
 
     They are no points: a search of the space is for the best setting of one process.
     """
+    members: tuple[str, ...] = ()
+    """The names of an ensemble's members; none for a single model."""
     cores: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     """The CPUs of each physical core and of each NUMA node, as `tuner.machine.coresets` takes them."""
@@ -103,6 +106,32 @@ class Space:
         The default is measured as users run it, with nothing set, and not as a copy of it.
         """
         is_default = setting.without("batch_size") == self.reference.without("batch_size")
+        if self.members:
+            return self._ensemble(setting, is_default=is_default)
+        deployment = self._apply(setting, is_default=is_default)
+        if deployment.processes == 1:
+            return deployment
+        mask = None if deployment.cpus is None else parse_list(deployment.cpus)
+        cores = [core for core in self.cores if mask is None or parse_list(core) <= mask]
+        return replace(deployment, cpu_sets=core_sets(cores, self.nodes, deployment.processes))
+
+    def member_setting(self, setting: Setting, number: int) -> Setting:
+        """Return the setting of one member of an ensemble, without the shares."""
+        shares = [knob_name(member) for member in self.members]
+        return of_member(setting, self.catalogue, shares[number], shares)
+
+    def _ensemble(self, setting: Setting, *, is_default: bool) -> Deployment:
+        """Return what applies a setting of an ensemble: a process for each member, on its share of the cores."""
+        shares = [int(setting[knob_name(member)]) for member in self.members]
+        cpu_sets = share_sets(self.cores, shares, whole=int(self.reference[knob_name(self.members[0])]))
+        members = [
+            replace(self._apply(self.member_setting(setting, number), is_default=is_default), name=name, cpus=cpus)
+            for number, (name, cpus) in enumerate(zip(self.members, cpu_sets, strict=True))
+        ]
+        return Deployment(processes=len(members), members=tuple(members), arguments=members[0].arguments)
+
+    def _apply(self, setting: Setting, *, is_default: bool) -> Deployment:
+        """Return what applies the values of a setting, besides the CPUs of several processes."""
         values = setting.to_dict()
         applied = {
             name: value
@@ -113,12 +142,7 @@ class Space:
                 else not is_default and not self._needs_nothing(name, values)
             )
         }
-        deployment = self.catalogue.deploy(applied, self.libraries)
-        if deployment.processes == 1:
-            return deployment
-        mask = None if deployment.cpus is None else parse_list(deployment.cpus)
-        cores = [core for core in self.cores if mask is None or parse_list(core) <= mask]
-        return replace(deployment, cpu_sets=core_sets(cores, self.nodes, deployment.processes))
+        return self.catalogue.deploy(applied, self.libraries)
 
     def _needs_nothing(self, name: str, values: Mapping[str, Value]) -> bool:
         """Return whether a knob is left alone: where it does nothing beside the others, and some at their defaults.
@@ -201,6 +225,12 @@ def resolve(
     pinned = {name: domains[name][0] for name in pins}
     several = groups(catalogue, domains, baselines[catalogue.default], machine) if with_groups else {}
     points = _lattice(file, domains, baselines[catalogue.default], names=[name for name in knobs if name in domains])
+    members = tuple(member.name for member in workload.members)
+    if members:
+        default = baselines[catalogue.default]
+        # Of a machine whose cores are not known none can be given to a process.
+        n_cores = min(machine.usable_cores, len(machine.cores))
+        points, domains = _with_shares(points, domains, members, catalogue, default, pinned, n_cores=n_cores)
     return Space(
         name=file.name,
         catalogue=catalogue,
@@ -210,6 +240,7 @@ def resolve(
         unavailable_values=dropped,
         libraries={value: path for value, path in libraries.items() if any(value in d for d in domains.values())},
         points=points,
+        members=members,
         passes_batch_size=passes_batch_size,
         pins=pinned,
         baselines=baselines,
@@ -323,6 +354,34 @@ def _lattice(
                     "relax it, or remove a --set",
                 )
     return tuple(points)
+
+
+def _with_shares(
+    points: Sequence[Setting],
+    domains: Mapping[str, tuple[Value, ...]],
+    members: Sequence[str],
+    catalogue: Catalogue,
+    default: Setting,
+    pins: Mapping[str, Value],
+    *,
+    n_cores: int,
+) -> tuple[tuple[Setting, ...], dict[str, tuple[Value, ...]]]:
+    """Return the points of an ensemble and the domains of their knobs: those with all cores for all, and divisions.
+
+    Divisions are tried at each batch size; the other knobs are at their defaults there. Raises BadInputError where the
+    pins leave none.
+    """
+    shares = [knob_name(member) for member in members]
+    cores = int(default[shares[0]])
+    bases = [default.with_values(batch_size=batch_size) for batch_size in domains["batch_size"]]
+    split = [s for base in bases for s in divided(base, catalogue, shares, cores, pins)] if n_cores == cores else []
+    together = [each for each in points if all(each[name] == cores for name in shares)]
+    everything = tuple(distinct([*together, *split]))
+    if not everything:
+        pinned = ", ".join(f"{name}={value}" for name, value in pins.items())
+        raise BadInputError(f"{cores} cores cannot be shared out with {pinned}", "remove a --set")
+    used = {name: sorted({int(each[name]) for each in everything}) for name in shares}
+    return everything, dict(domains) | {name: tuple(values) for name, values in used.items()}
 
 
 def _satisfying_values(

@@ -55,10 +55,11 @@ class ForkLauncher:
 
         Raises TunerError where the server dies a second time.
         """
-        return group.launch(lambda number: self._launch_one(setting, deployment, number), deployment.processes)
+        return group.launch(lambda number: self._launch_one(setting, deployment, number), deployment)
 
     def _launch_one(self, setting: Setting, deployment: Deployment, number: int) -> ChildProcess:
-        early = tuple(sorted((name, value) for name, value in deployment.env.items() if self._target.is_early(name)))
+        env = deployment.of(number).env
+        early = tuple(sorted((name, value) for name, value in env.items() if self._target.is_early(name)))
         while True:
             server = self._server(early)
             try:
@@ -104,13 +105,14 @@ class ForkLauncher:
         return list(self._servers.values())
 
     def _fork(self, server: Server, setting: Setting, deployment: Deployment, number: int) -> ChildProcess:
-        late = {name: value for name, value in deployment.env.items() if not self._target.is_early(name)}
-        request = {"spec": self._target.child_spec(setting, deployment, number), "env": late}
+        target, own = self._target.of(number), deployment.of(number)
+        late = {name: value for name, value in own.env.items() if not target.is_early(name)}
+        request = {"spec": target.child_spec(setting, own, number), "env": late}
         try:
             return ChildProcess(
                 lambda ends: server.fork(ends, request),
-                self._target.deadline_s,
-                applied=lambda facts: self._target.audit_failure(setting, deployment, facts),
+                target.deadline_s,
+                applied=lambda facts: target.audit_failure(setting, own, facts),
             )
         except GuardLost:
             if server.ended():

@@ -41,11 +41,11 @@ class FreshLauncher:
 
     def launch(self, setting: Setting, deployment: Deployment) -> Process:
         """Start fresh interpreters with the setting's variables, as many as the deployment has."""
-        return group.launch(lambda number: self.launch_one(setting, deployment, number), deployment.processes)
+        return group.launch(lambda number: self.launch_one(setting, deployment, number), deployment)
 
     def launch_one(self, setting: Setting, deployment: Deployment, number: int = 0) -> ChildProcess:
         """Start a single one, of several the one of that number."""
-        target = self.target
+        target, deployment = self.target.of(number), deployment.of(number)
         spec = target.child_spec(setting, deployment, number)
         return ChildProcess(
             interpreter(target.python, target.base_env | dict(deployment.env), spec),

@@ -1,8 +1,11 @@
 """Groups: the processes that run one setting together, behind the protocol of a single one.
 
-Each member is an instance of the workload with a model of its own, and all compute at the same time. What a group does
-in a slice is what its members do together; see `tuner.trial.outcome.combined`. Its memory is what its members hold,
-with what they share counted once.
+Each member of a group is an instance of the workload with a model of its own, and all compute at the same time. What
+the group does in a slice is what its members do together; see `tuner.trial.outcome.combined`. Its memory is what its
+members hold, with what they share counted once.
+
+The members of an ensemble are different models that answer together. They take their steps together too: a step of the
+ensemble is one of each, begun at the same time, and ends when the slowest has answered.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from tuner.space.deployment import Deployment
 from tuner.trial.launcher import Process
-from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure, combined
+from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure, combined, lockstep
 
 T = TypeVar("T")
+
+_ONE_STEP_S = 1e-9  # a slice ends with the first step after its time: this one with the first step
 
 
 class Member(Process, Protocol):
@@ -33,20 +39,22 @@ class Member(Process, Protocol):
         """Wait until it is warm with that batch size; raises TrialFailure."""
 
 
-def launch(start: Callable[[int], Member], n: int) -> Process:
-    """Start `n` processes, by their numbers from 0, and return them as one.
+def launch(start: Callable[[int], Member], deployment: Deployment) -> Process:
+    """Start the processes of a deployment, by their numbers from 0, and return them as one.
 
     Raises what `start` raises, with nothing left behind.
     """
     members: list[Member] = []
     try:
-        for number in range(n):
+        for number in range(deployment.processes):
             members.append(start(number))  # noqa: PERF401  # started processes must be known if the next start fails
     except BaseException:
         for member in members:
             member.close()
         raise
-    return members[0] if n == 1 else Group(members)
+    if deployment.members:
+        return Ensemble(members, [each.name for each in deployment.members])
+    return members[0] if len(members) == 1 else Group(members)
 
 
 class Group:
@@ -101,10 +109,14 @@ class Group:
         try:
             return ask()
         except TrialFailure as failure:
-            message = f"process {number} of {len(self._members)}: {failure.message}"
+            message = f"{self._title(number)}: {failure.message}"
             raise TrialFailure(
                 failure.status, message, failure.log, frames=failure.frames, hint=failure.hint
             ) from failure
+
+    def _title(self, number: int) -> str:
+        """Return what a member is called, by its number from 1."""
+        return f"process {number} of {len(self._members)}"
 
     def _facts(self, facts: Sequence[ReadyReport]) -> ReadyReport:
         """Return what the first member told, with the longest of all phases and the memory of all."""
@@ -127,3 +139,49 @@ class Group:
         if len(known_amounts) < len(amounts):
             return None
         return sum(known_amounts) - sum(sorted(self._shared_bytes)[:-1])
+
+
+class Ensemble(Group):
+    """Processes of different models that answer together."""
+
+    def __init__(self, members: Sequence[Member], names: Sequence[str]) -> None:
+        """`names` are those of the members' models."""
+        super().__init__(members)
+        self._names = names
+
+    def slice(self, duration_s: float) -> Slice:
+        """Let all run whole steps together for at least `duration_s`."""
+        steps: list[Slice] = []
+        elapsed_s = 0.0
+        while elapsed_s < duration_s:
+            for member in self._members:
+                member.start_slice(_ONE_STEP_S)
+            ended = [self._of(number, member.end_slice) for number, member in enumerate(self._members, start=1)]
+            steps.append(lockstep(ended))
+            elapsed_s += steps[-1].elapsed_s
+        return Slice(
+            start_s=steps[0].start_s,
+            elapsed_s=elapsed_s,
+            n_steps=len(steps),
+            step_s=tuple(step.elapsed_s for step in steps),
+            resumed=steps[0].resumed,
+        )
+
+    def _title(self, number: int) -> str:
+        return self._names[number - 1]
+
+    def _facts(self, facts: Sequence[ReadyReport]) -> ReadyReport:
+        """Return the facts of all; a step takes as long as the slowest member's, and the outputs are all members'."""
+        samples = [each.sample for each in facts]
+        outputs = {
+            f"{name}/{output}": values
+            for name, sample in zip(self._names, samples, strict=True)
+            if sample is not None
+            for output, values in sample["outputs"].items()
+        }
+        inputs = " ".join(sample["inputs"] for sample in samples if sample is not None)
+        return replace(
+            super()._facts(facts),
+            warm_up=max(facts, key=lambda each: each.step_s).warm_up,
+            sample={"inputs": inputs, "outputs": outputs} if outputs else None,
+        )

@@ -64,7 +64,7 @@ class Target:
     `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `audit_failure` tells why a
     setting, deployed so, does not hold in a process that is ready, None if it does. `framework` is the folder of the
     framework's own part, `device` the file of the device's, and `is_early` tells which variables a process has to begin
-    with.
+    with. The processes of an ensemble have properties of their own, in `members`.
     """
 
     python: Path
@@ -76,6 +76,11 @@ class Target:
     deadline_s: float = 120.0
     audit_failure: Callable[[Setting, Deployment, ReadyReport], str | None] = lambda *_: None
     is_early: Callable[[str], bool] = lambda _: False
+    members: tuple[Target, ...] = ()
+
+    def of(self, number: int) -> Target:
+        """Return the properties of the process of that number, counted from 0."""
+        return self.members[number] if self.members else self
 
     def child_spec(self, setting: Setting, deployment: Deployment, number: int) -> dict[str, object]:
         """Return what a worker is told, of several the one of that number."""

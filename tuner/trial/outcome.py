@@ -157,6 +157,22 @@ def combined(slices: Sequence[Slice]) -> Slice:
     )
 
 
+def lockstep(slices: Sequence[Slice]) -> Slice:
+    """Return the one step that the members of an ensemble took together, from the slice of each.
+
+    It lasts from the first beginning to the last end: an ensemble has answered when the slowest has.
+    """
+    start_s = min(each.start_s for each in slices)
+    elapsed_s = max(each.start_s + each.elapsed_s for each in slices) - start_s
+    return Slice(
+        start_s=start_s,
+        elapsed_s=elapsed_s,
+        n_steps=1,
+        step_s=(elapsed_s,),
+        resumed=any(each.resumed for each in slices),
+    )
+
+
 def _responses(slices: Sequence[Slice]) -> Slice:
     """Return the responses of processes that requests were dealt out to."""
     start_s = min(each.start_s for each in slices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,8 @@ from tuner.workload.pyfile import INFERENCE, PythonFile
 from tuner.workload.spec import WorkloadSpec
 
 _MODEL = "saved_model.pb"
+_JOINED = "+"
+MAX_MEMBERS = 8
 
 
 class Kind(StrEnum):
@@ -33,6 +36,8 @@ class Kind(StrEnum):
     """A folder that TensorFlow saved."""
     COMMAND = "command"
     """A command that prints a number."""
+    ENSEMBLE = "ensemble"
+    """Different models that answer together."""
 
 
 class Execution(StrEnum):
@@ -70,6 +75,8 @@ class Workload:
     command: Command | None = None
     rate: float | None = None
     """Requests a second that come at random times; None where each call follows the one before."""
+    members: tuple[Workload, ...] = ()
+    """The models of an ensemble, which are run side by side; none of another workload."""
 
     def child_spec(self) -> dict[str, Any]:
         """Return what a child is told of the workload."""
@@ -83,6 +90,18 @@ class Workload:
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
         }
+
+
+def check_members(member_names: Sequence[str]) -> None:
+    """Raise BadInputError for members of an ensemble that could not be told apart, or that are too many."""
+    if len(member_names) > MAX_MEMBERS:
+        raise BadInputError(f"an ensemble of {len(member_names)} models", f"expected at most {MAX_MEMBERS}")
+    for first, second in itertools.combinations(member_names, 2):
+        if first == second:
+            raise BadInputError(
+                f"{first} is in the ensemble twice",
+                "name different models; for several processes of one, use --set instances=2",
+            )
 
 
 def names() -> list[str]:
@@ -111,8 +130,35 @@ def find(spec: WorkloadSpec, suffixes: Mapping[str, str] = MappingProxyType({}))
         raise unknown_name("execution", spec.execution, list(Execution)) from None
     if spec.metric_regex is not None or len(spec.words) != 1:
         return _command(spec, execution)
+    if _JOINED in spec.words[0] and not os.path.exists(spec.words[0]):  # noqa: PTH110
+        return _ensemble(spec, execution, suffixes)
     workload = _model(spec, execution, suffixes)
     return workload if spec.rate is None else replace(workload, rate=_rate(spec))
+
+
+def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]) -> Workload:
+    """Return the workload of several models that answer together, `a+b`; its batch size is the smallest of theirs."""
+    text = spec.words[0]
+    spec.reject_options(
+        "--mode", "--param", "--signature", "--input-shape", "--input-range", "--minimize", "--rate", kind="an ensemble"
+    )
+    parts = text.split(_JOINED)
+    if not all(parts):
+        raise BadInputError(f"'{text}' has an empty name", "expected models joined by +, e.g. resnet50+vgg19")
+    members = tuple(_model(replace(spec, words=(part,), name=None), execution, suffixes) for part in parts)
+    check_members([member.name for member in members])
+    return Workload(
+        name=spec.name or _JOINED.join(member.name for member in members),
+        kind=Kind.ENSEMBLE,
+        path=Path.cwd(),
+        description=f"an ensemble of {len(members)} models",
+        mode=INFERENCE,
+        execution=execution,
+        item="prediction",
+        batch_size=min(member.batch_size for member in members),
+        members=members,
+        fingerprint=digest([member.fingerprint for member in members]),
+    )
 
 
 def _rate(spec: WorkloadSpec) -> float:

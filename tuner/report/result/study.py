@@ -79,6 +79,35 @@ class AppliedParts(TypedDict):
     processes: int | UnsetType
     cpu_sets: tuple[str, ...] | UnsetType
     streams: int | UnsetType
+    members: tuple[MemberResult, ...] | UnsetType
+
+
+class MemberResult(Struct, frozen=True, kw_only=True):
+    """What applies a setting to the process of one member of an ensemble, by the `name` of its model."""
+
+    name: str
+    env: dict[str, str]
+    arguments: dict[str, Value]
+    cpus: str | None
+    options: dict[str, Value] | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, deployment: Deployment) -> MemberResult:
+        """Return what is published of a member's deployment."""
+        return cls(
+            name=deployment.name,
+            env=dict(deployment.env),
+            arguments=dict(deployment.arguments),
+            cpus=deployment.cpus,
+            options=dict(deployment.options) or UNSET,
+        )
+
+    @property
+    def deployment(self) -> Deployment:
+        """Return what applies it."""
+        return Deployment(
+            name=self.name, env=self.env, arguments=self.arguments, cpus=self.cpus, options=self.options or {}
+        )
 
 
 def applied(deployment: Deployment) -> AppliedParts:
@@ -91,14 +120,15 @@ def applied(deployment: Deployment) -> AppliedParts:
         "processes": deployment.processes if deployment.processes > 1 else UNSET,
         "cpu_sets": deployment.cpu_sets or UNSET,
         "streams": deployment.streams if deployment.streams > 1 else UNSET,
+        "members": tuple(MemberResult.of(each) for each in deployment.members) or UNSET,
     }
 
 
 class Applied(Struct, frozen=True, kw_only=True):
     """What applies a setting, see `tuner.space.deployment`.
 
-    `options` are there where a session has some, `processes` and `streams` where there are several, and `cpu_sets`, the
-    CPUs of each process, where they are kept apart.
+    `options` are there where a session has some, `processes` and `streams` where there are several, `cpu_sets`, the
+    CPUs of each process, where they are kept apart, and `members` where the workload is an ensemble.
     """
 
     env: dict[str, str]
@@ -108,6 +138,7 @@ class Applied(Struct, frozen=True, kw_only=True):
     processes: int | UnsetType = UNSET
     cpu_sets: tuple[str, ...] | UnsetType = UNSET
     streams: int | UnsetType = UNSET
+    members: tuple[MemberResult, ...] | UnsetType = UNSET
 
     @property
     def deployment(self) -> Deployment:
@@ -120,6 +151,7 @@ class Applied(Struct, frozen=True, kw_only=True):
             processes=self.processes or 1,
             cpu_sets=self.cpu_sets or (),
             streams=self.streams or 1,
+            members=tuple(each.deployment for each in self.members or ()),
         )
 
 
