@@ -34,6 +34,9 @@ def emit(
         ),
     ] = "sh",
     instances: InstancesOption = False,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="Of an ensemble, the model that the snippet is for.")
+    ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Print a snippet that applies the recommendation of a study."""
@@ -47,8 +50,10 @@ def emit(
         raise unknown_name("format", format_, list(Format))
     result = describe_study(find_study(study, storage))
     advice = advice_of(result, groups=instances)
-    title = f"tftune, study {result.study}: {advice.reason}"
-    sys.stdout.write(write(advice.deployment, Format(format_), title=title, session=result.framework.session_code))
+    deployment, title = advice.deployment, f"tftune, study {result.study}: {advice.reason}"
+    if model is not None:
+        deployment, title = deployment.member(model), f"{title}; {model}"
+    sys.stdout.write(write(deployment, Format(format_), title=title, session=result.framework.session_code))
 
 
 def run(

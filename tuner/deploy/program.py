@@ -61,6 +61,7 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
         text = deployment.cpus_of(number)
         cpus = None if text is None else parse_list(text)
         part = deployment.of(number)
+        own = {_NUMBER: str(number)} | ({_NAME: part.name} if part.name else {})
         if cpus is not None and cpus - allowed:
             raise BadInputError(
                 f"the setting uses CPUs {text}, and this process may use {format_list(frozenset(allowed))}",
@@ -69,12 +70,19 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
         result.append(
             Copy(
                 number=number,
-                words=tuple(word.replace(_NUMBER, str(number)).replace(_NAME, part.name) for word in words),
+                words=tuple(_filled(word, own) for word in words),
                 env={**part.env, **own_variables(deployment, number)},
                 cpus=cpus,
             )
         )
     return result
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    """Return a word with values in their places."""
+    for place, value in values.items():
+        word = word.replace(place, value)
+    return word
 
 
 def become(copy: Copy) -> NoReturn:

@@ -111,14 +111,13 @@ def check_study(
         budget=budget,
         trial_timeout=trial_timeout,
     )
-    batch = Deployment(arguments={"batch_size": default.batch_size})
     margin = described.finals.margin if margin is None else margin
     with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
         refuse_elsewhere(stored, job)
         comparison = measure(
             job,
-            ComparedSetting(name=described.default, setting=default, deployment=batch),
+            ComparedSetting(name=described.default, setting=default, deployment=_of_default(job, default)),
             ComparedSetting(name=f"study {record.name}", setting=recommended, deployment=advice.deployment),
             checked,
             margin=margin,
@@ -143,6 +142,13 @@ def check_study(
         limit_statuses=limit_statuses,
         closest_s=sessions.closest_s(study_sessions),
     )
+
+
+def _of_default(job: Job, default: Setting) -> Deployment:
+    """Return what applies the default: nothing but the batch size, in each process of an ensemble."""
+    if job.workload.members:
+        return job.space.deployment(default)
+    return Deployment(arguments={"batch_size": default.batch_size})
 
 
 def describe(result: StudyCheck) -> CheckResult | NothingToCheck:

@@ -118,7 +118,8 @@ def find_workload(spec: WorkloadSpec) -> tuple[Framework, Workload]:
     Where no framework is named, a model file decides, and for all else it is the default.
     """
     named = registry.find(spec.framework) if spec.framework is not None else None
-    reader = registry.reader_of(Path(spec.words[0])) if named is None and len(spec.words) == 1 else None
+    readers = [registry.reader_of(Path(part)) for part in workloads.parts(spec.words)] if named is None else []
+    reader = next((each for each in readers if each is not None), None)
     framework = named or reader or registry.find(registry.DEFAULT)
     _refuse_model_of_another(framework, spec.words)
     workload = workloads.find(spec, framework.suffixes)
@@ -138,9 +139,11 @@ def find_device(spec: WorkloadSpec, framework: Framework) -> Device:
 
 def _refuse_model_of_another(framework: Framework, words: Sequence[str]) -> None:
     """Raise BadInputError for a model file that another framework reads, and this one does not."""
-    path = Path(words[0]) if len(words) == 1 else Path()
-    if path.suffix not in framework.suffixes and (reader := registry.reader_of(path)) is not None:
-        raise BadInputError(f"{framework.title} does not read {path.suffix} files", f"use --framework {reader.name}")
+    for path in map(Path, workloads.parts(words)):
+        if path.suffix not in framework.suffixes and (reader := registry.reader_of(path)) is not None:
+            raise BadInputError(
+                f"{framework.title} does not read {path.suffix} files", f"use --framework {reader.name}"
+            )
 
 
 def space_file(

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+from tuner.errors import BadInputError
 from tuner.machine.cpulist import parse_list
 from tuner.space.deployment import PRELOAD, Deployment
 
@@ -42,7 +43,7 @@ def emit(deployment: Deployment, format_: Format, *, title: str, session: Sessio
     `session` is the framework's own way to give options to a session, which no other format than Python can.
     """
     if deployment.members:
-        return _ensemble(deployment, format_, title=title, session=session)
+        return _ensemble(deployment, format_, title=title)
     notes = [title, *_notes(deployment)]
     if format_ is Format.PYTHON:
         return _python(deployment, notes, session(deployment.options) if deployment.options else [])
@@ -59,21 +60,18 @@ def own_variables(deployment: Deployment, number: int) -> dict[str, str]:
     return own | ({MODEL: name} if name else {})
 
 
-def _ensemble(deployment: Deployment, format_: Format, *, title: str, session: Session) -> str:
-    """Return the snippets of an ensemble's members: one text for all where its format can hold that."""
-    if format_ is Format.JSON:
-        return _json(deployment, [])
+def _ensemble(deployment: Deployment, format_: Format, *, title: str) -> str:
+    """Return the snippet of all members of an ensemble; raises BadInputError for formats that speak of one program."""
     notes = [title, *code_notes(deployment)]
-    if format_ is Format.SH:
-        return _commented([*notes, f"Then start your program with: {_FUNCTION} python serve.py"], _starts(deployment))
+    if format_ is Format.JSON:
+        return _json(deployment, notes)
     if format_ is Format.COMPOSE:
         return _compose(deployment, notes)
-    heads = [
-        f"{title}; {number + 1} of {len(deployment.members)}: {each.name}, which has a process of its own"
-        for number, each in enumerate(deployment.members)
-    ]
-    return "\n".join(
-        emit(each, format_, title=head, session=session) for head, each in zip(heads, deployment.members, strict=True)
+    if format_ is Format.SH:
+        return _commented([*notes, f"Then start your program with: {_FUNCTION} python serve.py"], _starts(deployment))
+    names = ", ".join(each.name for each in deployment.members)
+    raise BadInputError(
+        f"--format {format_} speaks of one program, and an ensemble has several", f"add --model with one of: {names}"
     )
 
 

@@ -189,7 +189,8 @@ class Finals:
         usual_s = self.processes.step_s
 
         def cost(contender: Contender) -> Cost:
-            n = contender.deployment.processes
+            # What was measured of an ensemble is of all its processes.
+            n = 1 if contender.deployment.members else contender.deployment.processes
             setting = contender.setting
             # Of several processes each has its part of the cores.
             step_s = steps_s.get(setting, n * steps_s.get(setting.batch_size, usual_s))

@@ -52,7 +52,8 @@ class Processes:
             return 1
         if free is None or not self._memory_bytes:
             return n_wanted
-        n_more = int(free / (_MEMORY_MARGIN * self._memory_bytes)) + len(list(self._pool))
+        trial_bytes = self._size(self._space.reference) * self._memory_bytes
+        n_more = int(free / (_MEMORY_MARGIN * trial_bytes)) + len(list(self._pool))
         return max(1, min(n_wanted, n_more))
 
     def fits(self, n: int = 1) -> bool:
@@ -109,12 +110,12 @@ class Processes:
         )
         if not due and not settings:
             return {}
-        n_processes = sum(map(self._size, settings)) + due
+        n_processes = sum(map(self._size, settings)) + due * self._size(self._space.reference)
         if not self.fits(n_processes):
             self._pool.close()
         too_large = {each: failure for each in settings if (failure := self._too_large(each)) is not None}
         settings = [each for each in settings if each not in too_large]
-        n_processes = sum(map(self._size, settings)) + due
+        n_processes = sum(map(self._size, settings)) + due * self._size(self._space.reference)
         if due and reference is not None and not self.fits(n_processes):
             self.lose_reference()  # there is no room for the old one beside the new
             reference = None

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.errors import unknown_name
+
 PRELOAD = "LD_PRELOAD"
 
 
@@ -33,6 +35,12 @@ class Deployment:
     def of(self, number: int) -> Deployment:
         """Return what applies to the process of that number, counted from 0."""
         return self.members[number] if self.members else self
+
+    def member(self, name: str) -> Deployment:
+        """Return what applies to the process of that model; raises BadInputError where there is none."""
+        if name not in (each.name for each in self.members):
+            raise unknown_name("model of the study", name, [each.name for each in self.members])
+        return next(each for each in self.members if each.name == name)
 
     def cpus_of(self, number: int) -> str | None:
         """Return the CPUs of a process by its number, counted from 0; None for all that it may use anyway."""

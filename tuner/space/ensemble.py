@@ -21,6 +21,7 @@ from tuner.space.setting import Setting
 from tuner.space.values import Numbers, Value
 
 _MAX_DIVISIONS = 500
+_MAX_COMPOSITIONS = 50_000  # that are written out, before some of them are kept
 _PREFIX = "cores_"
 
 
@@ -80,11 +81,12 @@ def divisions(n_members: int, cores: int) -> list[tuple[int, ...]]:
     """
     if n_members <= cores:
         step = 1
-        while math.comb(cores // step - 1, n_members - 1) > _MAX_DIVISIONS and cores // (2 * step) >= n_members:
+        while math.comb(cores // step - 1, n_members - 1) > _MAX_COMPOSITIONS and cores // (2 * step) > n_members:
             step *= 2
-        parts = _compositions(cores // step, n_members)
-        # What a coarser step leaves over goes to the first.
-        return [(step * first + cores % step, *(step * part for part in rest)) for first, *rest in parts]
+        parts = list(_compositions(cores // step, n_members))
+        # Of too many every so many are kept, in order. What a coarser step leaves over goes to the first.
+        kept = parts[:: math.ceil(len(parts) / _MAX_DIVISIONS)]
+        return [(step * first + cores % step, *(step * part for part in rest)) for first, *rest in kept]
     sizes = range(1, cores + 1) if cores**n_members <= _MAX_DIVISIONS else sorted({1, cores})
     return [each for each in itertools.product(sizes, repeat=n_members) if min(each) < cores]
 
@@ -146,11 +148,16 @@ def divided(
     return [each for each in settings if all(each[name] == value for name, value in pins.items())]
 
 
-def of_member(setting: Setting, catalogue: Catalogue, name: str, names: Sequence[str]) -> Setting:
-    """Return the setting of one member, whose knob is `name`: no more threads than it has cores."""
+def of_member(setting: Setting, catalogue: Catalogue, name: str, names: Sequence[str], *, whole: int) -> Setting:
+    """Return the setting of one member, whose knob is `name`: no more threads than it has cores of its own.
+
+    With a share of the `whole` it has none of its own, and the threads are those of the setting.
+    """
     share = int(setting[name])
     threads = catalogue.threads_on(share)
     values = {knob: value for knob, value in setting.items if knob not in names}
+    if share >= whole:
+        return Setting.of(values)
     capped = {
         knob: min(int(value), share)
         for knob, value in values.items()

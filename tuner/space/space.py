@@ -118,7 +118,7 @@ class Space:
     def member_setting(self, setting: Setting, number: int) -> Setting:
         """Return the setting of one member of an ensemble, without the shares."""
         shares = [knob_name(member) for member in self.members]
-        return of_member(setting, self.catalogue, shares[number], shares)
+        return of_member(setting, self.catalogue, shares[number], shares, whole=int(self.reference[shares[0]]))
 
     def _ensemble(self, setting: Setting, *, is_default: bool) -> Deployment:
         """Return what applies a setting of an ensemble: a process for each member, on its share of the cores."""

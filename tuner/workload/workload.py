@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -92,6 +93,14 @@ class Workload:
         }
 
 
+def parts(words: Sequence[str]) -> list[str]:
+    """Return the models that one word names: several where they are joined by `+`; none of a command of more words."""
+    if len(words) != 1:
+        return []
+    is_ensemble = _JOINED in words[0] and not os.path.exists(words[0])  # noqa: PTH110
+    return words[0].split(_JOINED) if is_ensemble else [words[0]]
+
+
 def check_members(member_names: Sequence[str]) -> None:
     """Raise BadInputError for members of an ensemble that could not be told apart, or that are too many."""
     if len(member_names) > MAX_MEMBERS:
@@ -102,6 +111,8 @@ def check_members(member_names: Sequence[str]) -> None:
                 f"{first} is in the ensemble twice",
                 "name different models; for several processes of one, use --set instances=2",
             )
+        if re.sub(r"\W", "_", first) == re.sub(r"\W", "_", second):
+            raise BadInputError(f"{first} and {second} cannot be told apart", "rename one of them")
 
 
 def names() -> list[str]:
@@ -130,7 +141,7 @@ def find(spec: WorkloadSpec, suffixes: Mapping[str, str] = MappingProxyType({}))
         raise unknown_name("execution", spec.execution, list(Execution)) from None
     if spec.metric_regex is not None or len(spec.words) != 1:
         return _command(spec, execution)
-    if _JOINED in spec.words[0] and not os.path.exists(spec.words[0]):  # noqa: PTH110
+    if len(parts(spec.words)) > 1:
         return _ensemble(spec, execution, suffixes)
     workload = _model(spec, execution, suffixes)
     return workload if spec.rate is None else replace(workload, rate=_rate(spec))
@@ -142,10 +153,10 @@ def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, s
     spec.reject_options(
         "--mode", "--param", "--signature", "--input-shape", "--input-range", "--minimize", "--rate", kind="an ensemble"
     )
-    parts = text.split(_JOINED)
-    if not all(parts):
+    members_as_typed = parts(spec.words)
+    if not all(members_as_typed):
         raise BadInputError(f"'{text}' has an empty name", "expected models joined by +, e.g. resnet50+vgg19")
-    members = tuple(_model(replace(spec, words=(part,), name=None), execution, suffixes) for part in parts)
+    members = tuple(_model(replace(spec, words=(part,), name=None), execution, suffixes) for part in members_as_typed)
     check_members([member.name for member in members])
     return Workload(
         name=spec.name or _JOINED.join(member.name for member in members),
