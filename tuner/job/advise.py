@@ -104,13 +104,13 @@ def _in_proportion(job: Job) -> dict[str, Setting]:
     values = {name: threads[name] for name in threads if name in job.space.domains}
     setting = reference.with_values(**values | shares | job.space.pins)
     # Of very many divisions only some are points.
-    nearest = min(job.space.points, key=lambda point: distance(point, setting, names), default=setting)
+    nearest = min(job.space.points, key=lambda point: _distance(point, setting, names), default=setting)
     setting = setting.with_values(**{name: nearest[name] for name in names})
     is_new = setting not in job.space.baselines.values() and setting in job.space.points
     return {PROPORTION: setting} if is_new else {}
 
 
-def distance(a: Setting, b: Setting, names: Sequence[str]) -> int:
+def _distance(a: Setting, b: Setting, names: Sequence[str]) -> int:
     """Return by how many cores the shares of two settings differ."""
     return sum(abs(int(a[name]) - int(b[name])) for name in names)
 

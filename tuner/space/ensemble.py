@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from tuner.space.catalogue import Catalogue
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
 from tuner.space.values import Numbers, Value
+from tuner.workload.workload import identifier
 
 _MAX_DIVISIONS = 500
 _MAX_COMPOSITIONS = 50_000  # that are written out, before some of them are kept
@@ -27,7 +27,7 @@ _PREFIX = "cores_"
 
 def knob_name(member: str) -> str:
     """Return the name of the knob for a member's share of the cores."""
-    return _PREFIX + re.sub(r"\W", "_", member)
+    return _PREFIX + identifier(member)
 
 
 def catalogue_of(catalogue: Catalogue, members: Sequence[str]) -> Catalogue:

@@ -154,18 +154,16 @@ class Ensemble(Group):
     def slice(self, duration_s: float) -> Slice:
         """Let all run whole steps together for at least `duration_s`, what is between the steps included."""
         steps: list[Slice] = []
-        elapsed_s = 0.0
         until_s = time.monotonic() + duration_s
         while not steps or time.monotonic() < until_s:
             for member in self._members:
                 member.start_slice(_ONE_STEP_S)
             ended = [self._of(number, member.end_slice) for number, member in enumerate(self._members, start=1)]
             steps.append(lockstep(ended))
-            elapsed_s += steps[-1].elapsed_s
         stride = -(-len(steps) // MAX_STEP_TIMES)
         return Slice(
             start_s=steps[0].start_s,
-            elapsed_s=elapsed_s,
+            elapsed_s=sum(step.elapsed_s for step in steps),
             n_steps=len(steps),
             step_s=tuple(round(step.elapsed_s, 7) for step in steps[::stride]),
             resumed=steps[0].resumed,

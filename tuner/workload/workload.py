@@ -101,6 +101,11 @@ def parts(words: Sequence[str]) -> list[str]:
     return words[0].split(_JOINED) if is_ensemble else [words[0]]
 
 
+def identifier(name: str) -> str:
+    """Return a name with all that is no letter, digit or underscore replaced: what it is called in a knob's name."""
+    return re.sub(r"\W", "_", name)
+
+
 def check_members(member_names: Sequence[str]) -> None:
     """Raise BadInputError for members of an ensemble that could not be told apart, or that are too many."""
     if len(member_names) > MAX_MEMBERS:
@@ -111,7 +116,7 @@ def check_members(member_names: Sequence[str]) -> None:
                 f"{first} is in the ensemble twice",
                 "name different models; for several processes of one, use --set instances=2",
             )
-        if re.sub(r"\W", "_", first) == re.sub(r"\W", "_", second):
+        if identifier(first) == identifier(second):
             raise BadInputError(f"{first} and {second} cannot be told apart", "rename one of them")
 
 
