@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -19,11 +20,13 @@ from tuner.child.callers import Callers
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.measure.finals import Round
+from tuner.measure.interruption import stalled
 from tuner.measure.objective import Objective
 from tuner.measure.planning import slice_s
 from tuner.report.evidence import round_warnings
 from tuner.space.deployment import Deployment
 from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import ArrivalSeeds
 from tuner.trial.outcome import Slice, combined
 from tuner.workload.spec import WorkloadSpec
 
@@ -156,15 +159,29 @@ def test_slices_are_long_enough_for_a_queue() -> None:
     assert slice_s(5.0) == 6.0
 
 
+def test_the_contenders_of_a_round_answer_the_same_requests_and_each_round_others() -> None:
+    a, b = setting(batch_size=1), setting(batch_size=2)
+    first, second = ArrivalSeeds(), ArrivalSeeds()
+    rounds = [[seeds.next(each, 0) for each in (a, b)] for seeds in (first, first, second)]
+    assert all(x == y for x, y in rounds)
+    assert len({x for x, _ in rounds}) == 3
+    assert first.next(a, 1) != first.next(a, 0)
+
+
+def test_few_requests_are_no_stall() -> None:
+    """Of five requests a second a slice of 6 s has thirty, though a call takes 2 ms."""
+    assert stalled([0.002], [open_slice(0.01, elapsed_s=6.0)]) is None
+
+
 def test_each_process_gets_its_part_of_the_requests() -> None:
     spec = WorkloadSpec(words=("lenet5",), rate=30.0)
     job = prepare(parse_request(SearchRequest(workload=spec, pins=["instances=2"]), stores=False))
     two = setting(instances=2, inter_op=1, intra_op=1, batch_size=1)
-    told = [job.target().child_spec(two, deployed(two), number) for number in (0, 1)]
+    told = [job.target().child_spec(two, deployed(two), number, seed=number) for number in (0, 1)]
     assert [each["rate"] for each in told] == [15.0, 15.0]
     assert [each["seed"] for each in told] == [0, 1]
     plain = prepare(parse_request(SearchRequest(workload=replace(spec, rate=None)), stores=False))
-    assert "rate" not in plain.target().child_spec(two, Deployment(), 0)
+    assert "rate" not in plain.target().child_spec(two, Deployment(), 0, seed=0)
     assert job.study_stem(0) != plain.study_stem(0)
     assert job.objective is Objective.RESPONSE
     assert set(job.space.domains["batch_size"]) == {load("lenet5").batch_size}
@@ -178,6 +195,10 @@ def test_each_process_gets_its_part_of_the_requests() -> None:
     [
         (["--rate", "0"], "--rate is 0"),
         (["--rate", "inf"], "--rate is inf"),
+        (["--rate", "nan"], "--rate is nan"),
+        (["--rate", "-3"], "--rate is -3"),
+        (["--rate", "1e9"], "--rate is 1e+09; expected requests a second, a number above 0 and at most 100,000"),
+        (["--rate", "0.2"], "--rate 0.2 needs 300 s for enough requests, and --trial-timeout is 120 s; give a larger"),
         (["--rate", "5", "--mode", "training"], "--rate does not apply to training"),
         (["--rate", "5", "--objective", "latency"], "leave --objective out"),
     ],
@@ -211,8 +232,7 @@ def test_a_real_model_answers_requests() -> None:
             timed = process.slice(3.0)
             assert timed.window_s is not None
             assert timed.n_steps == pytest.approx(0.8 * 3 * 40, rel=0.4)
-            assert timed.keeps_up
-            assert 0 < min(timed.step_s) < max(timed.step_s) < 1.0
+            assert 0 < min(timed.step_s) <= statistics.median(timed.step_s) < 1.0
 
 
 @pytest.mark.tensorflow

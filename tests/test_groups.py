@@ -118,6 +118,17 @@ def test_the_first_step_after_a_pause_counts_for_no_member() -> None:
     assert ran.counted_steps == (8, pytest.approx(0.4))
 
 
+def test_calls_at_once_in_each_of_several_processes_all_count() -> None:
+    """Two processes of two callers, a call 0.4 s: the steps of a caller follow each other, those of two overlap."""
+    callers = [a_slice(2, 0.4), a_slice(2, 0.4)]
+    member = combined(callers)
+    assert member.n_steps / member.elapsed_s == pytest.approx(5.0)
+    assert member.steps_between(1.0, 1.4) == pytest.approx(2.0)
+    both = combined([member, member])
+    assert both.n_steps / both.elapsed_s == pytest.approx(10.0)
+    assert Slice.from_dict(both.to_dict()) == both
+
+
 def test_a_member_that_fails_is_named() -> None:
     with pytest.raises(TrialFailure) as caught:
         group.Group([Made(0.1), Made(0.1, fails=Status.OOM)]).ready()
@@ -125,6 +136,26 @@ def test_a_member_that_fails_is_named() -> None:
     assert (caught.value.message, caught.value.hint) == ("process 2 of 2: no more", "less")
     assert group.Group([Made(0.1), Made(0.1, fails=Status.OOM)]).close().returncode == 1
     assert group.Group([Made(0.1), Made(0.1, memory_bytes=None)]).peak_memory_bytes is None
+
+
+@pytest.mark.parametrize("status", [Status.CRASHED, Status.TIMEOUT])
+@pytest.mark.parametrize("when", ["slice", "batch"])
+def test_a_member_that_dies_at_work_is_named_and_the_others_are_ended(status: Status, when: str) -> None:
+    class Dying(Made):
+        def end_slice(self) -> Slice:
+            raise TrialFailure(status, "it is gone")
+
+        def end_batch(self) -> ReadyReport:
+            raise TrialFailure(status, "it is gone")
+
+    members = [Made(0.1), Dying(0.1)]
+    both = group.Group(members)
+    both.ready()
+    with pytest.raises(TrialFailure, match="process 2 of 2: it is gone") as caught:
+        both.slice(0.5) if when == "slice" else both.set_batch_size(16)
+    assert caught.value.status is status
+    both.close()
+    assert all(member.log[-1] == "close" for member in members)
 
 
 def test_nothing_is_left_behind_where_one_cannot_start() -> None:

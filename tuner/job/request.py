@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.child.arrivals import PATIENCE
 from tuner.devices import registry as devices
 from tuner.devices.device import Device
 from tuner.errors import BadInputError, unknown_name
@@ -18,6 +19,7 @@ from tuner.frameworks.framework import Framework
 from tuner.machine.host import Machine, detect
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
+from tuner.measure.planning import slice_s
 from tuner.paths import DEFAULT_STORAGE, cache_dir, check_writable
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.storage import check_storage
@@ -93,9 +95,11 @@ def parse_request(request: SearchRequest, *, stores: bool = True) -> ParsedReque
     catalogue = catalogue_of(framework.catalogue, [member.name for member in workload.members])
     if request.launcher not in LAUNCHERS:
         raise unknown_name("launcher", request.launcher, LAUNCHERS)
+    deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
+    _check_rate(workload, deadline_s)
     return ParsedRequest(
         budget=make_budget(request.trials, request.time_budget),
-        deadline_s=parse_duration(request.trial_timeout, option="--trial-timeout"),
+        deadline_s=deadline_s,
         objective=_objective(request.objective, workload),
         limits=_limits(request, workload),
         machine=machine,
@@ -165,6 +169,17 @@ def space_file(
         folder=framework.spaces,
         default_batch=default_batch,
     )
+
+
+def _check_rate(workload: Workload, deadline_s: float) -> None:
+    """Raise BadInputError for a rate so low that a slice with enough requests takes longer than a process may."""
+    if workload.rate is not None and PATIENCE * slice_s(workload.rate) >= deadline_s:
+        needed_s = PATIENCE * slice_s(workload.rate)
+        raise BadInputError(
+            f"--rate {workload.rate:g} needs {needed_s:.0f} s for enough requests, and --trial-timeout is "
+            f"{deadline_s:g} s",
+            f"give a larger --rate, or --trial-timeout {needed_s + 10:.0f}s",
+        )
 
 
 def _limits(request: SearchRequest, workload: Workload) -> Limits:

@@ -70,8 +70,11 @@ def idle(slices: Sequence[Slice], where: str) -> Interruption | None:
 def stalled(usual_s: Sequence[float], new: Sequence[Slice]) -> Interruption | None:
     """Return that one of a process's new slices is much slower than usual, None if none is.
 
-    `usual_s` are steps (s) that are known of the process.
+    `usual_s` are steps (s) that are known of the process. Of requests at random times nothing is said: how many come
+    decides how long a slice lasts for each.
     """
+    if any(each.window_s is not None for each in new):
+        return None
     usual_step_s = statistics.median_low([*usual_s, *(step_s(s) for s in new)])
     slow = max(new, key=step_s)
     if step_s(slow) > _STALLED * usual_step_s and slow.elapsed_s > _STALL_S:

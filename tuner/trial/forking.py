@@ -107,7 +107,8 @@ class ForkLauncher:
     def _fork(self, server: Server, setting: Setting, deployment: Deployment, number: int) -> ChildProcess:
         target, own = self._target.of(number), deployment.of(number)
         late = {name: value for name, value in own.env.items() if not target.is_early(name)}
-        request = {"spec": target.child_spec(setting, own, number), "env": late}
+        seed = self._fresh.seeds.next(setting, number)
+        request = {"spec": target.child_spec(setting, own, number, seed=seed), "env": late}
         try:
             return ChildProcess(
                 lambda ends: server.fork(ends, request),

@@ -6,14 +6,14 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.paths import CHILD, boot_arguments
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial import group
-from tuner.trial.launcher import Process, Target
+from tuner.trial.launcher import ArrivalSeeds, Process, Target
 from tuner.trial.process import ChildProcess, PipeFds, StartProcess, guarded
 
 
@@ -38,6 +38,7 @@ class FreshLauncher:
     """Every process is a new interpreter, which is how users run."""
 
     target: Target
+    seeds: ArrivalSeeds = field(default_factory=ArrivalSeeds)
 
     def launch(self, setting: Setting, deployment: Deployment) -> Process:
         """Start fresh interpreters with the setting's variables, as many as the deployment has."""
@@ -46,7 +47,7 @@ class FreshLauncher:
     def launch_one(self, setting: Setting, deployment: Deployment, number: int = 0) -> ChildProcess:
         """Start a single one, of several the one of that number."""
         target, deployment = self.target.of(number), deployment.of(number)
-        spec = target.child_spec(setting, deployment, number)
+        spec = target.child_spec(setting, deployment, number, seed=self.seeds.next(setting, number))
         return ChildProcess(
             interpreter(target.python, target.base_env | dict(deployment.env), spec),
             target.deadline_s,

@@ -7,8 +7,10 @@ A process is asked through `Process` and made by a `Launcher`. There are four la
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -82,8 +84,8 @@ class Target:
         """Return the properties of the process of that number, counted from 0."""
         return self.members[number] if self.members else self
 
-    def child_spec(self, setting: Setting, deployment: Deployment, number: int) -> dict[str, object]:
-        """Return what a worker is told, of several the one of that number."""
+    def child_spec(self, setting: Setting, deployment: Deployment, number: int, *, seed: int) -> dict[str, object]:
+        """Return what a worker is told, of several the one of that number; `seed` is for what comes at random times."""
         request: dict[str, object] = {
             "do": "time",
             "framework": str(self.framework),
@@ -96,8 +98,28 @@ class Target:
         }
         if self.workload.rate is not None:
             # Requests are dealt out at random: what each process gets is a Poisson process again.
-            request |= {"rate": self.workload.rate / deployment.processes, "seed": number}
+            request |= {"rate": self.workload.rate / deployment.processes, "seed": seed}
         return request | self.workload.child_spec()
+
+
+_launcher_numbers = itertools.count()
+
+
+@dataclass(slots=True)
+class ArrivalSeeds:
+    """The seeds of the times at which requests come to the processes of one launcher, the same in every run.
+
+    The processes that are each setting's k-th have the same, so that all contenders of a round, who are started once
+    each, answer the same requests, and those of the next round others: what is random in them averages out.
+    """
+
+    launcher: int = field(default_factory=_launcher_numbers.__next__)
+    starts: Counter[tuple[Setting, int]] = field(default_factory=Counter)
+
+    def next(self, setting: Setting, number: int) -> int:
+        """Return the seed of one more process of a setting, of several the one of that number."""
+        self.starts[setting, number] += 1
+        return (self.launcher << 40) + (self.starts[setting, number] << 16) + number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 _LATE = 1.5  # times the window of a slice: whoever answers longer than that falls behind
+_OVERLAPPING = 1.001  # times the duration of a slice: steps of several callers take longer in sum
 
 
 class Status(StrEnum):
@@ -73,10 +74,10 @@ class Slice:
     def steps_between(self, start_s: float, end_s: float) -> float:
         """Return how many steps it did between two moments, parts of a step included.
 
-        Steps are taken for equally long where not all of their durations are known.
+        Steps are taken for equally long where not all of their durations are known, or where they overlap.
         """
         ends = list(itertools.accumulate(self.step_s, initial=self.start_s))
-        if len(self.step_s) < self.n_steps:
+        if len(self.step_s) < self.n_steps or sum(self.step_s) > _OVERLAPPING * self.elapsed_s:
             ends = [self.start_s + self.elapsed_s * i / self.n_steps for i in range(self.n_steps + 1)]
 
         def done(moment_s: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +25,8 @@ from tuner.workload.spec import WorkloadSpec
 _MODEL = "saved_model.pb"
 _JOINED = "+"
 MAX_MEMBERS = 8
+MAX_RATE = 100_000.0
+"""Requests a second: more than one process can draw and answer."""
 
 
 class Kind(StrEnum):
@@ -180,8 +181,10 @@ def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, s
 def _rate(spec: WorkloadSpec) -> float:
     """Return the requests a second; raises BadInputError."""
     assert spec.rate is not None  # it was given
-    if not 0 < spec.rate < math.inf:
-        raise BadInputError(f"--rate is {spec.rate:g}", "expected requests a second, a number above 0")
+    if not 0 < spec.rate <= MAX_RATE:
+        raise BadInputError(
+            f"--rate is {spec.rate:g}", f"expected requests a second, a number above 0 and at most {MAX_RATE:,}"
+        )
     if spec.mode != INFERENCE:
         raise BadInputError(f"--rate does not apply to {spec.mode}", "leave --rate out")
     return spec.rate
