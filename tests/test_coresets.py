@@ -21,13 +21,26 @@ def sets_of(machine: Machine, n: int) -> list[frozenset[int]]:
     return [parse_list(text) for text in core_sets(machine.cores, list(machine.numa_nodes.values()), n)]
 
 
+def capture(name: str, folder: Path) -> Machine:
+    """Return a captured machine, unpacked into a folder."""
+    with tarfile.open(DATA / "machines" / f"{name}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return detect(next(path for path in (folder, *folder.iterdir()) if (path / "proc").is_dir()))
+
+
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """A captured machine of four sockets and two threads a core, with three nodes of 16, 8 and 8 cores."""
-    folder = tmp_path_factory.mktemp("machine")
-    with tarfile.open(DATA / "machines" / "x86_64-64cpu.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return detect(next(path for path in (folder, *folder.iterdir()) if (path / "proc").is_dir()))
+    return capture("x86_64-64cpu", tmp_path_factory.mktemp("machine"))
+
+
+def test_two_processes_of_a_captured_machine_of_two_sockets_have_one_each(tmp_path: Path) -> None:
+    machine = capture("vmware_fpe", tmp_path)
+    assert (machine.sockets, machine.physical_cores, machine.threads_per_core) == (2, 8, 2)
+    assert list(machine.numa_nodes.values()) == ["0-3", "4-7", "8-11", "12-15"]
+    assert core_sets(machine.cores, list(machine.numa_nodes.values()), 2) == ("0-7", "8-15")
+    assert sets_of(machine, 4) == [parse_list(node) for node in machine.numa_nodes.values()]
+    assert [len(each) for each in sets_of(machine, 8)] == [2] * 8  # both threads of a core
 
 
 def test_a_process_a_core() -> None:

@@ -348,6 +348,53 @@ def test_no_more_processes_live_at_once_than_memory_holds(
     assert document.verdicts["tf-default"].code == "better"
 
 
+class OfGroups(Small):
+    """A host on which a setting of n processes takes n GiB."""
+
+    def launch(self, setting: Setting, deployment: object) -> object:
+        process = super().launch(setting, deployment)
+        n_more = int(setting.to_dict().get("instances", 1)) - 1
+        self.heavy += n_more
+        self.most = max(self.most, self.heavy)
+        return WeightyGroup(self, process, n_more)
+
+
+class WeightyGroup(Weighty):
+    """A group that takes 1 GiB for each of its processes."""
+
+    def __init__(self, host: Small, process: Weighty, n_more: int) -> None:
+        super().__init__(host, process)
+        self._n = 1 + n_more
+        host.heavy -= 0
+
+    def ready(self) -> ReadyReport:
+        facts = self._process.ready()
+        return replace(facts, memory_bytes=self._n * facts.memory_bytes)
+
+    def close(self) -> ExitStatus:
+        if not self._closed:
+            self._closed = True
+            self._host.heavy -= self._n - 1
+        return self._process.close()
+
+
+def test_groups_that_memory_does_not_hold_are_not_started_and_those_it_holds_one_by_one(space: Space) -> None:
+    launcher = OfGroups(4)
+    bench = Evaluator(space, launcher, EvaluatorPlan(free_memory_bytes=launcher.free, n_live=0))
+    bench.calibrate([])
+    groups = [setting(instances=n, inter_op=1, intra_op=1, batch_size=8) for n in (2, 3, 8)]
+    trials = [Trial(number=i, setting=each, status=Status.OK) for i, each in enumerate(groups)]
+    space_of = {each: Deployment(processes=int(each["instances"])) for each in groups}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Space, "deployment", lambda _, each: space_of.get(each, Deployment()))
+        two, three, eight = bench.measure(trials, [])
+    bench.close()
+    assert launcher.most <= 4
+    assert (two.status, three.status, eight.status) == (Status.OK, Status.OK, Status.OOM)
+    assert eight.message.startswith("not started: 8 processes need about ")
+    assert launcher.heavy == 0
+
+
 def test_through_the_drift_probe_ratios_are_still_to_the_default(space: Space) -> None:
     launcher = Small(1)
     bench = Evaluator(space, launcher, EvaluatorPlan(free_memory_bytes=launcher.free))

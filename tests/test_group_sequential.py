@@ -305,6 +305,20 @@ def test_rivals_for_which_there_is_no_time_are_not_begun() -> None:
     assert set(finals_test.levels) == {"tf-default"}
 
 
+@pytest.mark.parametrize(("leaves_time", "more"), [(False, {"intel"}), (True, set())])
+def test_time_that_nobody_else_needs_is_for_one_rival(leaves_time: bool, more: set[str]) -> None:
+    """The default is decided soon, and there is no time for eight rounds more."""
+    finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01)
+    finals_test.leaves_time = leaves_time
+    finals_test.run_round(finals_test.contenders[:2])
+    round_s = launcher.now()
+    finals_test, launcher = of_four(lambda s: 20.0 + 20.0 * (s == FAST), noise=0.01, budget_s=8.5 * round_s)
+    finals_test.leaves_time = leaves_time
+    finals_test.run()
+    assert {name for name in finals_test.levels if name != "tf-default"} == more
+    assert launcher.now() <= 8.5 * round_s
+
+
 def test_what_the_primary_claim_does_not_spend_is_passed_on() -> None:
     equal, _ = of_four(lambda _: 20.0, noise=0.004)
     equal.run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -14,20 +15,24 @@ from tests.frameworks import read_space, resolve
 from tests.scripted import noisy, run, surface
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.job import check
+from tuner.job.compared import ComparedSetting
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.host import Machine
+from tuner.measure.constraint import Limits
 from tuner.report import verdicts
 from tuner.report.document import advice_of, describe_line, describe_study
 from tuner.report.frame import trials as trial_table
 from tuner.search.budget import Budget
 from tuner.search.groups import choose_groups
-from tuner.search.plan import Plan
+from tuner.search.plan import EvaluatorPlan, Plan
 from tuner.search.record import trials_of
 from tuner.space.groups import one_of
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Status
+from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
@@ -93,7 +98,7 @@ def test_groups_do_not_change_what_the_study_is(several: Space, space: Space) ->
 
 
 def test_a_group_keeps_to_what_is_held(cores: Machine, stock: Build, resnet50: Workload) -> None:
-    assert {each["instances"] for each in resolved(cores, stock, resnet50, intra_op="2").groups} == {4}
+    assert {each["instances"] for each in resolved(cores, stock, resnet50, intra_op="2").groups} == {4, 2}
     assert not resolved(cores, stock, resnet50, intra_op="16").groups
     assert not resolved(cores, stock, resnet50, instances="2").groups  # the space itself is of several then
 
@@ -124,19 +129,19 @@ def test_each_count_comes_at_the_default_batch_and_then_one_more(several: Space)
         return [each for each in several.groups if each.batch_size in sizes]
 
     def chosen(n: int) -> list[tuple[object, int]]:
-        groups = choose_groups(of_batches(4, 8, 16), predict, n=n, default_batch=8)
+        groups = choose_groups(of_batches(4, 8, 16), predict, n=n, usual_batch=8)
         return [(each["instances"], each.batch_size) for each in groups]
 
     assert chosen(9) == [(4, 8), (8, 8), (2, 8), (4, 16)]
     assert chosen(2) == [(4, 8), (8, 8)]
     # The workload's own batch size may not be among those that were measured.
-    groups = choose_groups(of_batches(2, 16), predict, n=1, default_batch=8)
+    groups = choose_groups(of_batches(2, 16), predict, n=1, usual_batch=8)
     assert groups[0].batch_size == 16
 
 
 def test_without_a_model_any_are_tried(several: Space) -> None:
     groups = [each for each in several.groups if each.batch_size == 8]
-    chosen = choose_groups(groups, lambda _: {}, n=2, default_batch=8)
+    chosen = choose_groups(groups, lambda _: {}, n=2, usual_batch=8)
     assert [each["instances"] for each in chosen] == [8, 4]
 
 
@@ -194,13 +199,66 @@ def test_a_group_that_fails_is_a_value(tmp_path: Path, several: Space) -> None:
 
 
 @pytest.mark.slow
+def test_groups_keep_to_a_limit_at_the_batch_size_that_one_process_keeps_it_at(tmp_path: Path, several: Space) -> None:
+    """The default's own step is over the limit, and larger batches are faster: no group at those is tried."""
+    limits = Limits(p99_s=0.5 * several.reference.batch_size / surface(several.reference))
+    plan = Plan(n_groups=3, evaluation=EvaluatorPlan(limits=limits))
+    launcher = ScriptedLauncher(rate=side_by_side(0.9), noise=0.002)
+    record, _ = run(several, launcher, folder=tmp_path, plan=plan, limits=limits, budget=Budget(trials=20))
+    best = describe_study(record).incumbent
+    assert best is not None
+    over = {trial.setting.batch_size for trial in record.trials() if trial.over_limit}
+    within = {trial.setting.batch_size for trial in record.trials() if trial.estimate and not trial.over_limit}
+    assert record.groups()
+    assert {trial.setting.batch_size for trial in record.groups()} <= within
+    assert several.reference.batch_size in over - within
+    assert record.groups()[0].setting.batch_size == best.setting["batch_size"]
+
+
+@pytest.mark.slow
+def test_what_is_no_longer_asked_has_no_finals_and_keeps_its_answer(tmp_path: Path, several: Space) -> None:
+    record, _ = run(several, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=SHORT)
+    before = describe_study(record).groups
+    one_process = replace(several, groups={})
+    again, log = run(one_process, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=SHORT)
+    assert describe_study(again).groups == before
+    assert not any("processes against" in stage for stage in log.stages)
+
+
+def test_a_check_of_several_processes_is_another_session_of_theirs(
+    tmp_path: Path, several: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, _ = run(several, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=SHORT)
+    described = describe_study(record)
+    assert described.groups is not None
+    compared: list[Setting] = []
+
+    def measure(_: object, a: ComparedSetting, b: ComparedSetting, *__: object, **___: object) -> None:
+        compared.extend([a.setting, b.setting])
+        assert b.deployment.processes == int(b.setting.to_dict().get("instances", 1))
+        raise InterruptedError
+
+    monkeypatch.setattr(check, "measure", measure)
+    monkeypatch.setattr(check, "_parsed_request", lambda *_, **__: None)
+    monkeypatch.setattr(check, "prepare", lambda _: SimpleNamespace(workload=SimpleNamespace(members=())))
+    monkeypatch.setattr(check, "refuse_elsewhere", lambda *_: None)
+    storage, events = f"sqlite:///{tmp_path}/t.db", SimpleNamespace(waiting=print)
+    options = {"python": None, "budget": "1s", "trial_timeout": None, "margin": None, "wait": False}
+    for groups, expected in ((False, described.finals), (True, described.groups.finals)):
+        compared.clear()
+        with pytest.raises(InterruptedError):
+            check.check_study(record.name, storage_url=storage, events=events, groups=groups, **options)
+        assert compared == [several.reference, Setting.of(expected.advice.setting)]
+
+
+@pytest.mark.slow
 def test_where_all_groups_fail_the_first_answer_stands(tmp_path: Path, several: Space) -> None:
     launcher = noisy(failures=dict.fromkeys(several.groups, Status.CRASHED))
     record, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=SHORT)
     study = describe_study(record)
     assert study.groups is None
     assert study.recommended is not None
-    with pytest.raises(BadInputError, match="has not compared several processes"):
+    with pytest.raises(BadInputError, match="has no answer on several processes: scripted crashed"):
         advice_of(study, groups=True)
 
 

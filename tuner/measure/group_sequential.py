@@ -52,6 +52,7 @@ _MAX_INTERRUPTED_ROUNDS = 3
 _RHO = 2.0  # how the error is spent over the looks
 _PLANNED_ROUNDS_FACTOR = 1.1  # plan 10 % more rounds than there seems to be time for
 _MIN_RIVAL_ROUNDS = 8  # rounds: rivals for which there is no time for so many are not compared with
+_MIN_ONLY_RIVAL_ROUNDS = 4  # rounds of one rival, where nothing else is left to do with the time
 _CHECK_ALPHA = 0.01  # the error of saying that forked processes differ from fresh ones
 _MIN_FORKED_ROUNDS = 4  # rounds of forked processes
 
@@ -115,6 +116,8 @@ class SequentialTest:
     margin: float = MARGIN
     primary_time: float = PRIMARY_TIME
     """The share of the time that the primary comparison has for itself, unless it is decided before."""
+    leaves_time: bool = False
+    """Whether others have a use for the time that is left over."""
     notify: Notify = lambda _: None
     rounds: list[Round] = field(default_factory=list)
     pairwise: dict[str, PairwiseTest] = field(default_factory=dict)
@@ -206,12 +209,17 @@ class SequentialTest:
         return left_s <= (1 - self.primary_time) * self._total_s
 
     def _worthwhile_rivals(self) -> Sequence[Contender]:
-        """Return as many of the rivals that were not begun, in order, as there is time to learn something of."""
+        """Return as many of the rivals that were not begun, in order, as there is time to learn something of.
+
+        Where nothing is open and nobody else needs the time, one of them: an interval is worth more than none.
+        """
         left_s, n_active = self.left_s(), len(self.active_contenders())
         rivals = [c for c in self._rivals if c.names[0] not in self.pairwise]
         if left_s is None:
             return rivals
         n = sum(_MIN_RIVAL_ROUNDS * self._expected_round_s(n_active + k) <= left_s for k in range(1, len(rivals) + 1))
+        if n_active == 1 and not self.leaves_time and _MIN_ONLY_RIVAL_ROUNDS * self._expected_round_s(2) <= left_s:
+            n = max(n, 1)
         return rivals[:n]
 
     def _expected_round_s(self, n: int) -> float:

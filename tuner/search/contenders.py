@@ -9,10 +9,12 @@ from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.recommendation import simplicity
 from tuner.search.history import incumbent, tied
 from tuner.search.record import Trial
+from tuner.space.groups import is_group
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats.equivalence import verdict_probability
 from tuner.stats.noise import Noise
+from tuner.trial.outcome import Status
 
 
 def choose_contenders(
@@ -30,7 +32,7 @@ def choose_contenders(
     recommended in the incumbent's place is the first rival; of the others those come first of which a verdict is
     likely, by `posterior`, the posterior mean of each setting that was measured (log-ratio).
     """
-    void = [trial.setting for trial in trials if trial.is_inapplicable]
+    void = _void(trials)
     best = _best_other(trials, space, posterior)
     if best is None:
         return contenders(None, space, without=void)
@@ -45,6 +47,16 @@ def choose_contenders(
         return SIMPLER not in rival.names, -chance
 
     return [first, second, *sorted(rivals, key=urgency)]
+
+
+def _void(trials: Sequence[Trial]) -> list[Setting]:
+    """Return the settings that are no rivals: they do not hold, or need more processes than could run."""
+    ran = {trial.setting for trial in trials if trial.status is Status.OK}
+    return [
+        trial.setting
+        for trial in trials
+        if trial.is_inapplicable or (trial.baselines and is_group(trial.setting) and trial.setting not in ran)
+    ]
 
 
 def _best_other(trials: Sequence[Trial], space: Space, posterior: Mapping[Setting, float]) -> Setting | None:

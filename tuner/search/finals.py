@@ -103,7 +103,10 @@ class Finals:
         """Hold rounds of the best setting of several processes until it is decided, or its share of the time is over.
 
         The default is its rival first, then the best setting of one process: whether several are worth their memory.
+        Of a study that was asked about several in another run, and is not in this one, none are held.
         """
+        if not self.space.groups:
+            return
         # Steps of large batches in several processes take seconds: few rounds of them decide nothing.
         decidable = {trial.setting for trial in self.history.groups if self.is_decidable(trial.setting)}
         best, one_process = self.history.best_group(among=decidable), self.history.incumbent()
@@ -122,7 +125,7 @@ class Finals:
             return None if left_s is None else left_s - kept_s
 
         # What the other rivals need is left over, if anything is: this question is the one that was asked.
-        self._run(contenders, self.group_rounds, own_left_s, key="group_finals", primary_time=1.0)
+        self._run(contenders, self.group_rounds, own_left_s, key="group_finals", primary_time=1.0, leaves_time=True)
 
     def is_decidable(self, group: Setting) -> bool:
         """Return whether there is time for so many rounds of several processes that a verdict is likely."""
@@ -141,8 +144,9 @@ class Finals:
         *,
         key: str,
         primary_time: float = PRIMARY_TIME,
+        leaves_time: bool = False,
     ) -> None:
-        """Hold rounds into `rounds`, and keep them in the record under `key`; see `choose_passes`."""
+        """Hold rounds into `rounds`, and keep them in the record under `key`; see `choose_passes`, `SequentialTest`."""
         sequential_test = SequentialTest(
             contenders=contenders,
             launcher=self.launcher,
@@ -158,6 +162,7 @@ class Finals:
             objective=self.plan.evaluation.objective,
             margin=self.plan.margin,
             primary_time=primary_time,
+            leaves_time=leaves_time,
             rng=np.random.default_rng([self.seed, len(self.record.attributes().runs)]),
             left_s=left_s,
             notify=self.events.stage,

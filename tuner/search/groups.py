@@ -17,12 +17,12 @@ def choose_groups(
     predict: Predict,
     *,
     n: int,
-    default_batch: int,
+    usual_batch: int,
 ) -> list[Setting]:
     """Return at most `n` of the `groups` to try, the most promising first.
 
     n processes that did not slow each other down would do n times what one of them does alone, on as many threads. That
-    bound ranks them: first each number of processes at the batch size nearest to the default, as what the processes
+    bound ranks them: first each number of processes at the batch size nearest to `usual_batch`, as what the processes
     gain is then seen by itself, and last the most promising of the others.
     """
     one_process = predict(distinct(one_of(each) for each in groups))
@@ -30,7 +30,7 @@ def choose_groups(
     first = {
         count: min(
             (each for each in ranked if each[INSTANCES] == count),
-            key=lambda each: abs(math.log(each.batch_size / default_batch)),
+            key=lambda each: abs(math.log(each.batch_size / usual_batch)),
         )
         for count in dict.fromkeys(each[INSTANCES] for each in ranked)
     }

@@ -86,6 +86,15 @@ class History:
             at=settings,
         )
 
+    def batch_sizes(self) -> set[int]:
+        """Return the batch sizes at which one process ran, and kept to the limits if any size does.
+
+        Processes that share a machine are slower, each by itself, than one that has it all.
+        """
+        measured = [trial for trial in self.trials if trial.estimate is not None]
+        within = {trial.setting.batch_size for trial in measured if not trial.over_limit}
+        return within or {trial.setting.batch_size for trial in measured}
+
     def best_group(self, *, among: Collection[Setting] = ()) -> Trial | None:
         """Return the best trial of several processes, one that was stopped early if there is no other.
 

@@ -25,7 +25,7 @@ from tuner.search.history import History
 from tuner.search.plan import Plan
 from tuner.search.record import Record, Trial, distributions
 from tuner.search.sampler import LatticeSampler
-from tuner.space.groups import INSTANCES
+from tuner.space.groups import INSTANCES, is_group
 from tuner.space.space import Space
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
@@ -100,7 +100,7 @@ class Search:
         """Search without finals: noise, baselines, suggestions."""
         began = self._launcher.now()
         try:
-            if not self._is_over(0):
+            if not self._is_over(0) or self._are_groups_due():
                 self._calibrate()
             while requested := self._next_trials():
                 self._measure(requested)
@@ -152,7 +152,7 @@ class Search:
                 self._history.trials.append(done)
                 self._done.append(done)
                 self._events.trial_ended(done, self._history.incumbent(), self._time.left_s())
-                if done.baselines and done.status is not Status.OK and not done.is_inapplicable:
+                if self._is_missed(done):
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
                         "all baselines must run: fix the workload or the machine, then run the same command again",
@@ -161,20 +161,32 @@ class Search:
         finally:
             self._abandon(waiting)
 
+    def _is_missed(self, done: Trial) -> bool:
+        """Return whether a search cannot do without a trial that failed: a baseline that ought to run.
+
+        What is advised of several processes is for machines that hold so many.
+        """
+        is_failed = done.status is not Status.OK and not done.is_inapplicable
+        return bool(done.baselines) and is_failed and not is_group(done.setting)
+
     def _measure_groups(self) -> None:
         """Measure the settings of several processes that promise most, as many as there is time for."""
+        if not self._are_groups_due():
+            return
         tried = {trial.setting for trial in self._history.groups}
         n = self._plan.n_groups - len(tried)
         untried = [each for each in self._space.groups if each not in tried]
-        if n <= 0 or not untried:
+        left_s = self._time.left_s()
+        if left_s is not None and left_s < self._trial_s():
+            self._events.stage("no time is left for several processes side by side: give a longer --time-budget")
             return
-        batch_sizes = {trial.setting.batch_size for trial in self._history.trials if trial.estimate is not None}
+        batch_sizes = self._history.batch_sizes()
         candidates = [each for each in untried if each.batch_size in batch_sizes]
         chosen = choose_groups(
             [each for each in candidates if self._finals.is_decidable(each)] or candidates,
             self._history.predictions,
             n=n,
-            default_batch=self._space.reference.batch_size,
+            usual_batch=self._usual_batch(),
         )
         self._events.stage("several processes side by side, each with cores of its own")
         counts = sorted({int(each[INSTANCES]) for each in self._space.groups})
@@ -191,6 +203,18 @@ class Search:
                 is_group=True,
             )
             self._measure_group(running, trial)
+
+    def _are_groups_due(self) -> bool:
+        """Return whether there are settings of several processes to try yet."""
+        n_tried = len({trial.setting for trial in self._history.groups})
+        return n_tried < min(self._plan.n_groups, len(self._space.groups))
+
+    def _usual_batch(self) -> int:
+        """Return the batch size at which numbers of processes are compared: the default, or one within the limits."""
+        best = self._history.incumbent()
+        if not self._plan.evaluation.limits or best is None:
+            return self._space.reference.batch_size
+        return best.setting.batch_size
 
     def _measure_group(self, running: optuna.Trial, trial: Trial) -> None:
         is_finished = False

@@ -65,6 +65,10 @@ class Processes:
         """Return how many processes run a setting."""
         return self._space.deployment(setting).processes
 
+    def _n_processes_of(self, settings: Sequence[Setting], *, due: bool) -> int:
+        """Return how many processes run settings together, with a new reference where one is due."""
+        return sum(map(self._size, settings)) + due * self._size(self._space.reference)
+
     def _too_large(self, setting: Setting) -> TrialFailure | None:
         """Return the failure of a setting whose processes memory does not hold, however few others there are."""
         n = self._size(setting)
@@ -110,12 +114,14 @@ class Processes:
         )
         if not due and not settings:
             return {}
-        n_processes = sum(map(self._size, settings)) + due * self._size(self._space.reference)
-        if not self.fits(n_processes):
+        if not self.fits(self._n_processes_of(settings, due=due)):
             self._pool.close()
         too_large = {each: failure for each in settings if (failure := self._too_large(each)) is not None}
         settings = [each for each in settings if each not in too_large]
-        n_processes = sum(map(self._size, settings)) + due * self._size(self._space.reference)
+        # Each fits by itself: those that do not fit beside the others are started when it is their turn.
+        while len(settings) > 1 and not self.fits(self._n_processes_of(settings, due=due)):
+            settings.pop()
+        n_processes = self._n_processes_of(settings, due=due)
         if due and reference is not None and not self.fits(n_processes):
             self.lose_reference()  # there is no room for the old one beside the new
             reference = None

@@ -27,6 +27,7 @@ from tuner.search.attributes import Attributes
 from tuner.search.lattice import Encoding, Indices, Lattice
 from tuner.search.record import Trial, distributions, pending_of, trials_of
 from tuner.search.surrogate import PriorMean, fit_with_pending
+from tuner.space.groups import is_group
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats import gp
@@ -114,11 +115,11 @@ class LatticeSampler(BaseSampler):
     def _propose(
         self, trials: Sequence[Trial], pending: Sequence[Setting], process_sd: float, cost_s: CostS | None
     ) -> Proposal | None:
-        # A failed baseline stops the study, so if the study continues, the cause may have been fixed.
-        measured = {trial.setting for trial in trials if trial.status is Status.OK or trial.is_inapplicable} | set(
-            pending
-        )
         tried = {trial.setting for trial in trials} | set(pending)
+        # A failed baseline stops the study, so if the study continues, the cause may have been fixed: but not one of
+        # several processes, which the search does without.
+        measured = {t.setting for t in trials if t.status is Status.OK or t.is_inapplicable} | set(pending)
+        measured |= {each for each in tried if is_group(each)}
         for setting in distinct(self._space.baselines.values()):
             if setting not in measured:
                 return Proposal(setting=setting, expected_gain=math.inf)

@@ -33,10 +33,11 @@ def of_instances(threads: Callable[[int], dict[str, Value]]) -> tuple[Baseline, 
     `threads` gives a framework's knobs for a process on so many cores that runs one operator at a time.
     """
 
-    def rule(count: Callable[[Machine], int]) -> Callable[[Machine], dict[str, Value]]:
+    def rule(count: Callable[[Machine], int], *, at_most: int | None = None) -> Callable[[Machine], dict[str, Value]]:
         def values(machine: Machine) -> dict[str, Value]:
             n = min(MAX_INSTANCES, max(1, count(machine)))
-            return {"instances": n, **threads(max(1, machine.usable_cores // n))}
+            n_cores = max(1, machine.usable_cores // n)
+            return {"instances": n, **threads(n_cores if at_most is None else min(n_cores, at_most))}
 
         return values
 
@@ -45,7 +46,7 @@ def of_instances(threads: Callable[[int], dict[str, Value]]) -> tuple[Baseline, 
         Baseline(
             name="launcher-latency",
             source="Intel Extension for PyTorch, launch script, latency mode: four cores for each instance",
-            rule=rule(lambda machine: machine.usable_cores // 4),
+            rule=rule(lambda machine: machine.usable_cores // 4, at_most=4),
             needs=needs,
         ),
         Baseline(

@@ -223,7 +223,7 @@ def resolve(
         if each.needs <= domains.keys()
     }
     pinned = {name: domains[name][0] for name in pins}
-    several = groups(catalogue, domains, baselines[catalogue.default], machine) if with_groups else {}
+    several = groups(catalogue, domains, baselines[catalogue.default], machine, pinned) if with_groups else {}
     points = _lattice(file, domains, baselines[catalogue.default], names=[name for name in knobs if name in domains])
     members = tuple(member.name for member in workload.members)
     if members:
@@ -244,7 +244,7 @@ def resolve(
         passes_batch_size=passes_batch_size,
         pins=pinned,
         baselines=baselines,
-        groups={s: names for s, names in several.items() if all(s[name] == value for name, value in pinned.items())},
+        groups=several,
         cores=tuple(machine.cores),
         nodes=tuple(machine.numa_nodes.values()),
     )
