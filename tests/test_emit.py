@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import configparser
 import io
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import dotenv
+import psutil
 import pytest
 import yaml
 
+from tests.processes import gone, wait_until
 from tuner.report.emit import Format, emit
 from tuner.space.deployment import Deployment
 
@@ -138,15 +143,53 @@ def test_compose_has_a_service_for_each_process() -> None:
 
 def test_kubernetes_keeps_whole_cpus_for_each_pod() -> None:
     text = emit(Deployment(processes=2, cpu_sets=("0-1", "2-3")), Format.K8S, title=TITLE)
-    part = yaml.safe_load(text)["resources"]
-    assert part["requests"]["cpu"] == part["limits"]["cpu"] == "2"
-    assert "# A pod each: set replicas: 2, and the kubelet's CPU manager to static." in text
+    part = yaml.safe_load(text)
+    assert part["resources"]["requests"]["cpu"] == part["resources"]["limits"]["cpu"] == "2"
+    place = {"fieldRef": {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}}
+    assert part["env"] == [{"name": "TFTUNE_INSTANCE", "valueFrom": place}]
+    assert "# A pod each: a StatefulSet with replicas: 2, on nodes whose CPU manager is static." in text
+    with_variables = yaml.safe_load(emit(TWO, Format.K8S, title=TITLE))
+    assert [entry["name"] for entry in with_variables["env"]] == ["A", "TFTUNE_INSTANCE"]
 
 
 def test_a_systemd_template_says_where_each_instance_goes() -> None:
     text = emit(TWO, Format.SYSTEMD, title=TITLE)
-    assert "Environment=TFTUNE_INSTANCE=%i" in text
-    assert "# 1: CPUAffinity=0" in text
+    unit = configparser.RawConfigParser(strict=False, comment_prefixes="#")
+    unit.read_string(text)
+    assert unit.sections() == ["Unit", "Service", "Install"]
+    assert 'Environment="TFTUNE_INSTANCE=%i"' in text
+    assert 'Environment="TFTUNE_CPUS_1=0"' in text
+    assert unit["Service"]["ExecStart"] == "/usr/bin/taskset -c ${TFTUNE_CPUS_%i} YOUR_PROGRAM"
+    assert "systemctl start NAME@0 NAME@1" in text
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd's own checker")
+def test_systemd_reads_a_template(tmp_path: Path) -> None:
+    unit = tmp_path / "made@.service"
+    unit.write_text(emit(TWO, Format.SYSTEMD, title=TITLE).replace("YOUR_PROGRAM", "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / "made@1.service")], capture_output=True, text=True, check=False
+    )
+    assert "made@" not in done.stderr
+
+
+def test_the_shell_ends_all_processes_with_itself_and_says_how_they_ended() -> None:
+    script = emit(TWO, Format.SH, title=TITLE)
+    failing = subprocess.run(["sh", "-c", f"{script}\ntftune_instances sh -c 'exit 3'"], check=False)
+    assert failing.returncode == 3
+    asleep = f"{script}\ntftune_instances sh -c 'echo $$; exec sleep 300'"
+    runner = subprocess.Popen(["sh", "-c", f"{asleep}; exit 9"], stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    pids = [int(runner.stdout.readline()) for _ in range(2)]
+    function = next(child.pid for child in psutil.Process(runner.pid).children())
+    os.kill(function, signal.SIGTERM)
+    runner.communicate(timeout=20)
+    assert wait_until(lambda: all(gone(pid) for pid in pids), 5)
+
+
+def test_a_snippet_of_one_model_of_an_ensemble_names_it() -> None:
+    for format_ in set(Format) - {Format.JSON}:
+        assert "TFTUNE_MODEL" in emit(Deployment(env={"A": "1"}, name="vgg19"), format_, title=TITLE)
 
 
 def test_python_takes_the_cpus_of_its_number() -> None:

@@ -128,6 +128,71 @@ def test_nothing_outlives_a_runner_that_is_killed(two_servers: tuple[subprocess.
     assert wait_until(lambda: all(gone(pid) for pid in pids), 5)
 
 
+def test_who_asks_all_to_end_is_told_of_no_failure(two_servers: tuple[subprocess.Popen[str], list[int]]) -> None:
+    runner, _ = two_servers
+    runner.send_signal(signal.SIGTERM)
+    _, error = runner.communicate(timeout=20)
+    assert (runner.returncode, error) == (143, "")
+
+
+def test_a_guard_that_is_killed_counts_as_its_copy(two_servers: tuple[subprocess.Popen[str], list[int]]) -> None:
+    runner, pids = two_servers
+    guard = psutil.Process(runner.pid).children()[1]
+    guard.kill()
+    _, error = runner.communicate(timeout=20)
+    assert runner.returncode == 128 + signal.SIGKILL
+    assert "was killed by SIGKILL; the others are ended" in error
+    assert wait_until(lambda: all(gone(pid) for pid in pids))
+
+
+def test_a_signal_during_the_start_reaches_all(tmp_path: Path) -> None:
+    """As soon as the first copy is there: it ends well, and the last ones are not left running for ever."""
+    code = "import os, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(300)"
+    words = [*TFTUNE, "run", setting(tmp_path, processes=8), "--", sys.executable, "-c", code]
+    with subprocess.Popen(words, stderr=subprocess.PIPE) as runner:
+        assert wait_until(lambda: bool(psutil.Process(runner.pid).children()), 30)
+        runner.send_signal(signal.SIGTERM)
+        runner.communicate(timeout=60)
+
+
+def test_the_program_goes_on_where_nobody_reads_its_output(tmp_path: Path) -> None:
+    """The reader takes one line and goes; both copies still get to their end, and say so in a file."""
+    code = (
+        "import os, pathlib; [print('x' * 1000, flush=True) for _ in range(300)];"
+        f"pathlib.Path({str(tmp_path)!r}, os.environ['TFTUNE_INSTANCE']).touch()"
+    )
+    words = [*TFTUNE, "run", setting(tmp_path, processes=2), "--", sys.executable, "-c", code]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as runner:
+        assert runner.stdout is not None
+        runner.stdout.readline()
+        runner.stdout.close()
+        error = runner.stderr.read() if runner.stderr is not None else b""
+    assert (runner.returncode, error) == (0, b"")
+    assert (tmp_path / "0").exists()
+    assert (tmp_path / "1").exists()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_pipeline_of_the_program_ends_as_it_does_without_tftune(tmp_path: Path, processes: int) -> None:
+    ended = run(setting(tmp_path, processes=processes), "--", "sh", "-c", "yes | head -n 1")
+    assert ended.returncode == 0
+    assert ended.stderr == ""  # `yes` ends by SIGPIPE, and says nothing
+
+
+def test_a_line_without_an_end_is_shown_in_parts(tmp_path: Path) -> None:
+    code = "import sys; sys.stdout.write('x' * 200_000)"
+    ended = run(setting(tmp_path, processes=2), "--", sys.executable, "-c", code)
+    own = [line[4:] for line in ended.stdout.splitlines() if line.startswith("[0] ")]
+    assert "".join(own) == 200_000 * "x"
+    assert 1 < len(own) < 10
+
+
+def test_closed_streams_are_no_failure(tmp_path: Path) -> None:
+    file = setting(tmp_path, processes=2, arguments={"batch_size": 8})
+    command = f"exec {' '.join(TFTUNE)} run {file} -- true >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], check=False, timeout=60).returncode == 0
+
+
 def test_a_copy_that_ignores_signals_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     from tuner.deploy import program
 
@@ -147,7 +212,16 @@ def test_bad_input_is_one_line(tmp_path: Path, call: Call) -> None:
     (tmp_path / "no.json").write_text("[1]")
     code, _, error = call("run", str(tmp_path / "no.json"), "--", "true")
     assert code == 2
-    assert "no.json is not a setting; write it with: tftune emit STUDY --format json" in error
+    assert "no.json is not a setting: Expected `object`, got `array`; write it with: tftune emit STUDY" in error
+    for parts, reason in (
+        ({"processes": "2"}, "Expected `int`, got `str`"),
+        ({"processes": 0}, "says 0 processes"),
+        ({"processes": 3, "cpu_sets": ["0"]}, "says 3 processes, and names 1"),
+        ({"env": {"A": 1}}, "Expected `str`, got `int`"),
+    ):
+        code, _, error = call("run", setting(tmp_path, **parts), "--", "true")
+        assert code == 2
+        assert reason in error
     assert "no study 'nothing'" in call("run", "nothing", "--storage", f"sqlite:///{tmp_path}/n.db", "--", "true")[2]
     beyond = str(max(CPUS) + 1)
     with pytest.raises(BadInputError, match=f"uses CPUs {beyond}, and this process may use {format_list(set(CPUS))}"):

@@ -50,6 +50,12 @@ def start(run: Callable[[], object], private: set[int], oom_score: int) -> int:
     os._exit(127)
 
 
+def default_signals() -> None:
+    """Give back what Python has set aside: a program that is executed is to end where nobody reads its output."""
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
 def descendants(root: int) -> list[int]:
     """Return the living processes below `root`; a subreaper's orphans are its children again."""
     parents: dict[int, int] = {}
@@ -131,6 +137,7 @@ def main(arguments: list[str]) -> None:
     lifeline, status, oom_score, *command = arguments
 
     def execute() -> None:
+        default_signals()
         try:
             os.execvp(command[0], command)
         except OSError as error:

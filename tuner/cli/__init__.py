@@ -63,8 +63,9 @@ def _interrupt(*_: object) -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command; every failure of the tool ends in one clear line and its exit code."""
-    if sys.stdout is None:  # closed by the caller
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # for the rest of the process
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123  # for the rest of the process
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = app(standalone_mode=False) or 0

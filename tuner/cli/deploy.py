@@ -106,14 +106,18 @@ def run(
 
 def _read(path: Path) -> Deployment:
     """Return the deployment that a file says; raises BadInputError."""
-    import json
+    import msgspec
 
-    from tuner.space.deployment import Deployment
+    from tuner.report.result.study import Applied
 
     hint = "write it with: tftune emit STUDY --format json"
     try:
-        return Deployment.from_dict(json.loads(path.read_text()))
+        applied = msgspec.json.decode(path.read_bytes(), type=Applied)
     except OSError as error:
         raise BadInputError(f"{path} cannot be read: {error.strerror}", hint) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInputError(f"{path} is not a setting", hint) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path} is not a setting: {error}", hint) from error
+    n, parts = 1 if applied.processes is msgspec.UNSET else applied.processes, applied.members or applied.cpu_sets or ()
+    if n < 1 or (parts and len(parts) != n):
+        raise BadInputError(f"{path} says {n} processes" + (f", and names {len(parts)}" if parts else ""), hint)
+    return applied.deployment

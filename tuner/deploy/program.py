@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO, NoReturn
 
+from tuner.child.guard import default_signals
 from tuner.errors import BadInputError
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.paths import CHILD, boot_arguments
@@ -27,6 +28,8 @@ from tuner.space.deployment import Deployment
 
 _NUMBER, _NAME = "{instance}", "{model}"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # whoever sends these wants all to end
+_LONGEST_LINE = 1 << 16  # bytes: what goes on without an end of line is printed in parts of so many
 GRACE_S = 10.0
 """How long copies may take to end after SIGTERM, before they are killed."""
 
@@ -44,9 +47,16 @@ class Copy:
     cpus: frozenset[int] | None
 
     def apply_mask(self) -> None:
-        """Keep the calling process to the copy's CPUs."""
-        if self.cpus is not None:
+        """Keep the calling process to the copy's CPUs; raises BadInputError where they are gone."""
+        if self.cpus is None:
+            return
+        try:
             os.sched_setaffinity(0, self.cpus)
+        except OSError as error:
+            raise BadInputError(
+                f"copy {self.number} cannot be kept to CPUs {format_list(self.cpus)}: {error.strerror}",
+                "search again on this machine, or allow these CPUs",
+            ) from error
 
 
 def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
@@ -88,6 +98,7 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 def become(copy: Copy) -> NoReturn:
     """Go on as the program; raises BadInputError where it cannot be started."""
     copy.apply_mask()
+    default_signals()
     try:
         os.execvpe(copy.words[0], copy.words, {**os.environ, **copy.env})
     except OSError as error:
@@ -112,8 +123,6 @@ class _Running:
     guard: subprocess.Popen[bytes]
     lifeline: int
     group: int = 0
-    missed: list[signal.Signals] = field(default_factory=list)
-    """Signals that came before its process group was known."""
     code: int | None = None
     is_ended_for_another: bool = False
     """Whether it was ended because another copy had failed."""
@@ -129,6 +138,8 @@ class Supervisor:
         self._running: list[_Running] = []
         self._selector = selectors.DefaultSelector()
         self._is_ending = False
+        self._sent: list[signal.Signals] = []
+        """What all copies are to be sent, those that are yet to start as well."""
         self._kill_at_s: float | None = None
         """When copies that were asked to end are killed."""
         self._restored: dict[int, object] = {}
@@ -161,6 +172,8 @@ class Supervisor:
         return max(_exit_code(each.code) for each in self._running if not each.is_ended_for_another)
 
     def _start(self, copy: Copy) -> None:
+        original_mask = os.sched_getaffinity(0)
+        copy.apply_mask()  # its guard and the program inherit it
         lifeline_read, lifeline = os.pipe()
         status, status_write = os.pipe()
         guard = [sys.executable, "-I", "-S", *boot_arguments(CHILD, "guard"), str(lifeline_read), str(status_write)]
@@ -173,9 +186,9 @@ class Supervisor:
                 stderr=subprocess.PIPE,
                 pass_fds=(lifeline_read, status_write),
                 start_new_session=True,
-                preexec_fn=copy.apply_mask,  # this process has one thread
             )
         finally:
+            os.sched_setaffinity(0, original_mask)
             os.close(lifeline_read)
             os.close(status_write)
         running = _Running(copy=copy, guard=process, lifeline=lifeline)
@@ -199,12 +212,15 @@ class Supervisor:
             if not chunk:
                 self._selector.unregister(descriptor)
                 source.close()
-                lines, rest = [*lines, *([rest] if rest else [])], b""
+            if rest and (not chunk or len(rest) >= _LONGEST_LINE):
+                lines, rest = [*lines, rest], b""
             running.unread[descriptor] = rest
-            for line in lines:
-                target.write(b"[%d] %s\n" % (running.copy.number, line))
-            with contextlib.suppress(BrokenPipeError):  # nobody reads it any more, and the program goes on
+            try:
+                for line in lines:
+                    target.write(b"[%d] %s\n" % (running.copy.number, line))
                 target.flush()
+            except OSError:  # nobody reads it any more, and the program goes on
+                _discard(target)
 
         return read
 
@@ -215,15 +231,22 @@ class Supervisor:
             message = json.loads(line)
             if "pid" in message:
                 running.group = int(message["pid"])
-                for number in running.missed:
+                for number in self._sent:
                     self._send_to(running, number)
             else:
-                running.code = message.get("returncode")
-                if _exit_code(running.code) and not self._keep_going:
-                    self._end(running)
+                self._ended(running, message.get("returncode"))
         if not chunk:
             self._selector.unregister(descriptor)
             os.close(descriptor)
+            if running.code is None:  # the guard was killed, and the program with it, but not what that has started
+                self._send_to(running, signal.SIGKILL)
+                self._ended(running, -signal.SIGKILL)
+
+    def _ended(self, running: _Running, code: int | None) -> None:
+        """Take note of how a copy ended, and let the others end where it failed and nobody has asked all to end."""
+        running.code = 1 if code is None else code
+        if running.code and not self._keep_going and not set(_ENDING) & set(self._sent):
+            self._end(running)
 
     def _end(self, failed: _Running) -> None:
         """Let the others end after one that failed."""
@@ -244,15 +267,18 @@ class Supervisor:
         self._send(signal.Signals(number))
 
     def _send(self, number: signal.Signals) -> None:
+        """Send a signal to all copies; those whose process is not known yet get it when it is."""
+        self._sent.append(number)
         for running in self._running:
             self._send_to(running, number)
 
     def _send_to(self, running: _Running, number: signal.Signals) -> None:
-        if not running.group:
-            running.missed.append(number)
-        elif running.code is None:
+        if running.group and running.code is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(running.group, number)
+                try:
+                    os.killpg(running.group, number)
+                except ProcessLookupError:  # it has not made a group of its own yet
+                    os.kill(running.group, number)
 
     def _kill(self) -> None:
         """Kill what has not ended in time."""
@@ -261,6 +287,13 @@ class Supervisor:
             if running.code is None:
                 os.close(running.lifeline)
                 running.lifeline = os.open(os.devnull, os.O_RDONLY)
+
+
+def _discard(stream: IO[bytes]) -> None:
+    """Let what is yet written to a stream vanish."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, stream.fileno())
+    os.close(sink)
 
 
 def _exit_code(code: int | None) -> int:

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 
 from tuner.errors import BadInputError
@@ -16,7 +17,7 @@ INSTANCE = "TFTUNE_INSTANCE"
 """The variable that tells a process of several its number, from 0."""
 MODEL = "TFTUNE_MODEL"
 """The variable that tells a process of an ensemble the name of its model."""
-_FUNCTION = "tftune_instances"
+_FUNCTION, _CPUS = "tftune_instances", "TFTUNE_CPUS"
 _NOTHING = "Keep the defaults: there is nothing to set."
 
 Session = Callable[[Mapping[str, int | str]], list[str]]
@@ -44,6 +45,8 @@ def emit(deployment: Deployment, format_: Format, *, title: str, session: Sessio
     """
     if deployment.members:
         return _ensemble(deployment, format_, title=title)
+    if deployment.name and format_ is not Format.JSON:
+        deployment = replace(deployment, env={**deployment.env, MODEL: deployment.name})
     notes = [title, *_notes(deployment)]
     if format_ is Format.PYTHON:
         return _python(deployment, notes, session(deployment.options) if deployment.options else [])
@@ -76,14 +79,26 @@ def _ensemble(deployment: Deployment, format_: Format, *, title: str) -> str:
 
 
 def _starts(deployment: Deployment) -> list[str]:
-    """Return a shell function that starts a program in each of several processes."""
+    """Return a shell function that starts a program in each of several processes, and ends them all with itself.
+
+    Without job control the shell lets what runs in the background ignore Ctrl-C, so that it is passed on as SIGTERM.
+    """
     lines = []
     for number in range(deployment.processes):
         cpus = deployment.cpus_of(number)
         own = own_variables(deployment, number) | dict(deployment.of(number).env if deployment.members else {})
         words = [f"{name}={shlex.quote(value)}" for name, value in own.items()]
-        lines.append("  " + " ".join([*words, *([] if cpus is None else ["taskset", "-c", cpus]), '"$@" &']))
-    return [f"{_FUNCTION}() {{", *lines, "  wait", "}"]
+        words += [] if cpus is None else ["taskset", "-c", cpus]
+        lines.append("  " + " ".join([*words, '"$@" & pids="$pids $!"']))
+    return [
+        f"{_FUNCTION}() (",
+        "  pids= code=0",
+        "  trap 'kill $pids 2>/dev/null' INT TERM HUP EXIT",
+        *lines,
+        '  for pid in $pids; do wait "$pid" || code=$?; done',
+        '  exit "$code"',
+        ")",
+    ]
 
 
 def usual(deployment: Deployment) -> Format:
@@ -196,26 +211,44 @@ def _k8s(deployment: Deployment, notes: list[str]) -> str:
     for name, value in deployment.env.items():
         lines += [f"  - name: {name}", f"    value: {json.dumps(value)}"]
     if deployment.cpu_sets:
+        # The number of a pod of a StatefulSet is one of its labels, from Kubernetes 1.28 on.
+        number = "metadata.labels['apps.kubernetes.io/pod-index']"
+        lines = lines if deployment.env else ["env:"]
+        lines += [f"  - name: {INSTANCE}", "    valueFrom:", "      fieldRef:", f'        fieldPath: "{number}"']
         # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
         n_cpus = min(len(parse_list(cpus)) for cpus in deployment.cpu_sets)
-        notes = [*notes, f"A pod each: set replicas: {deployment.processes}, and the kubelet's CPU manager to static."]
+        notes = [
+            *notes,
+            f"A pod each: a StatefulSet with replicas: {deployment.processes}, on nodes whose CPU manager is static.",
+        ]
         lines += ["resources:"]
         lines += [f'  {part}: {{cpu: "{n_cpus}", memory: YOUR_MEMORY}}' for part in ("requests", "limits")]
     return _commented(notes, lines)
 
 
 def _systemd(deployment: Deployment, notes: list[str]) -> str:
-    """`Environment=` lines; % begins a specifier there and is doubled."""
+    """`Environment=` lines; % begins a specifier there and is doubled. Of several processes a whole template unit."""
     lines = [f"Environment={_double(f'{n}={v}').replace('%', '%%')}" for n, v in deployment.env.items()]
-    if deployment.cpu_sets:
-        places = [f"{number}: CPUAffinity={cpus}" for number, cpus in enumerate(deployment.cpu_sets)]
-        notes = [
-            *notes,
-            "For a template unit NAME@.service. In NAME@N.service.d/cpus.conf, below [Service], for each N",
-            *places,
-        ]
-        lines.append(f"Environment={INSTANCE}=%i")
-    return _commented(notes, [*lines, *([] if deployment.cpus is None else [f"CPUAffinity={deployment.cpus}"])])
+    if not deployment.cpu_sets:
+        return _commented(notes, [*lines, *([] if deployment.cpus is None else [f"CPUAffinity={deployment.cpus}"])])
+    numbers = range(deployment.processes)
+    # Specifiers are replaced when the unit is read, variables when it starts: each instance finds its own CPUs.
+    own_cpus = [f'Environment="{_CPUS}_{number}={cpus}"' for number, cpus in enumerate(deployment.cpu_sets)]
+    unit = [
+        "[Unit]",
+        "Description=Instance %i of YOUR_PROGRAM",
+        "",
+        "[Service]",
+        *lines,
+        f'Environment="{INSTANCE}=%i"',
+        *own_cpus,
+        f"ExecStart=/usr/bin/taskset -c ${{{_CPUS}_%i}} YOUR_PROGRAM",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    starts = " ".join(f"NAME@{number}" for number in numbers)
+    return _commented([*notes, f"Save this as NAME@.service, and start it with: systemctl start {starts}"], unit)
 
 
 def _python(deployment: Deployment, notes: list[str], session: list[str]) -> str:
