@@ -290,7 +290,8 @@ def held(
     happened: list[str] = []
     remaining = list(outcomes)
 
-    def check(*_: object) -> None:
+    def check(*_: object, groups: bool) -> None:
+        assert not groups
         happened.append("check")
         outcome = remaining.pop(0)
         if outcome is not None:

@@ -36,7 +36,9 @@ COMPARE_EPILOG = (
     "tftune compare resnet50 --a tf-default --b inter_op=1,intra_op=2,batch_size=16 | "
     "tftune compare resnet50 --a intel --b resnet50-inference --json"
 )
-CHECK_EPILOG = "Examples: tftune check last | tftune check resnet50 --time-budget 5m --json"
+CHECK_EPILOG = (
+    "Examples: tftune check last | tftune check resnet50 --time-budget 5m --json | tftune check last --instances"
+)
 NOISE_EPILOG = "Examples: tftune noise resnet50 | tftune noise resnet50 --python .openmp/bin/python --time-budget 3m"
 
 
@@ -113,6 +115,9 @@ def compare(
 
 def check(
     study: StudyArgument = "last",
+    instances: Annotated[
+        bool, typer.Option("--instances", help="Check the answer on several processes, instead of that on one.")
+    ] = False,
     time_budget: BudgetOption = "2m",
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
@@ -148,6 +153,7 @@ def check(
         margin=None if margin is None else margin / 100,
         wait=wait,
         events=ComparisonShown(console(stderr=True)),
+        groups=instances,
     )
     result = describe(checked)
     if json_:

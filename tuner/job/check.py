@@ -24,7 +24,7 @@ from tuner.job.request import parse_request as understand
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.report import evidence, sessions
-from tuner.report.document import describe_study, no_finals
+from tuner.report.document import describe_study, no_finals, no_groups
 from tuner.report.result.comparison import CheckResult, NothingToCheck
 from tuner.search.attributes import Attributes
 from tuner.search.record import now
@@ -83,8 +83,9 @@ def check_study(
     margin: float | None,
     wait: bool,
     events: ComparisonEvents,
+    groups: bool = False,
 ) -> StudyCheck:
-    """Measure a study's recommendation against the default, on this machine as it is now.
+    """Measure a study's recommendation against the default, on this machine as it is now; of `groups`, if asked.
 
     The margin is that of the study's own finals, if no other is given.
 
@@ -97,9 +98,14 @@ def check_study(
     check_storage(storage_url)  # what is measured is to be kept there
     record = find(storage, study)
     stored, described = record.attributes(), describe_study(record)
-    if described.finals is None:
+    held = described.finals
+    if groups:
+        if described.groups is None:
+            raise no_groups(described)
+        held = described.groups.finals
+    if held is None:
         raise no_finals(record.name)
-    advice = described.finals.advice  # of the finals: what sessions together did not bear out may come to
+    advice = held.advice  # of the finals: what sessions together did not bear out may come to
     if advice.source == described.default:
         return StudyCheck(study=record.name, comparison=None)
     default = Setting.of(described.baselines[described.default].setting)
@@ -111,7 +117,7 @@ def check_study(
         budget=budget,
         trial_timeout=trial_timeout,
     )
-    margin = described.finals.margin if margin is None else margin
+    margin = held.margin if margin is None else margin
     with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
         refuse_elsewhere(stored, job)

@@ -62,14 +62,16 @@ def run_sessions(
     after_first(record)
     failed = False
     for number in range(2, sessions.n + 1):
-        if not _is_to_check(record):
+        answers = _to_check(record)
+        if not answers:
             events.nothing_to_repeat()
             break
         left_s = max(0.0, began_s + (number - 1) * sessions.every_s - time.monotonic())
         events.session_waits(number, sessions.n, record.name, left_s)
         try:
             time.sleep(left_s)
-            check_again(record.name, request, events)
+            for groups in answers:
+                check_again(record.name, request, events, groups=groups)
         except KeyboardInterrupt:
             return SessionsResult(record=record, interrupted=True, failed=failed)
         except TunerError as error:
@@ -80,14 +82,15 @@ def run_sessions(
     return SessionsResult(record=record, interrupted=False, failed=failed)
 
 
-def _is_to_check(record: Record) -> bool:
-    """Return whether the study's finals recommend something else than the default."""
+def _to_check(record: Record) -> list[bool]:
+    """Return which answers are something else than the default: False that on one process, True that on several."""
     study = describe_study(record)
-    return study.finals is not None and study.finals.advice.source != study.default
+    answers = {False: study.finals, True: None if study.groups is None else study.groups.finals}
+    return [groups for groups, held in answers.items() if held is not None and held.advice.source != study.default]
 
 
-def check_again(study: str, request: SearchRequest, events: SearchEvents) -> None:
-    """Add a session."""
+def check_again(study: str, request: SearchRequest, events: SearchEvents, *, groups: bool) -> None:
+    """Add a session with one of the study's answers."""
     result = check_study(
         study,
         storage_url=request.storage,
@@ -97,6 +100,7 @@ def check_again(study: str, request: SearchRequest, events: SearchEvents) -> Non
         margin=request.margin,
         wait=True,
         events=events,
+        groups=groups,
     )
     if result.comparison is not None:
         events.session_ended(result.comparison.verdict)

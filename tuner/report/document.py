@@ -82,7 +82,7 @@ def describe_study(record: Record) -> StudyResult:
         else {name: VerdictResult.of(each) for name, each in finals_verdicts.verdicts.items()},
         recommended=None if finals_verdicts is None else _recommended(finals_verdicts, subject.default),
         shrinkage=shrinkage,
-        warnings=_warnings(stored, trials, finals_verdicts),
+        warnings=_warnings(stored, [*trials, *record.groups()], finals_verdicts, groups),
         groups=None if groups is None else _groups(groups, objective, subject.default),
         limits=stored.limits,
         finals=None if finals_verdicts is None else _finals(finals_verdicts, objective, subject.default),
@@ -94,17 +94,33 @@ def describe_study(record: Record) -> StudyResult:
 
 
 def advice_of(study: StudyResult, *, groups: bool = False) -> RecommendedResult:
-    """Return what a study recommends, of `groups` if several processes may run; raises BadInputError without finals."""
-    if groups and study.groups is not None:
-        return study.groups.recommended
+    """Return what a study recommends, of `groups` if several processes may run; raises BadInputError without finals.
+
+    Where several are not shown to be better than the default, that is what is best of one process.
+    """
     knob = study.knobs.get(INSTANCES)
-    if groups and (knob is None or not knob.active):
-        raise BadInputError(
-            f"study {study.study} has not compared several processes", "run its search again, without --no-instances"
-        )
+    if groups and study.groups is None and (knob is None or not knob.active):
+        raise no_groups(study)
     if study.recommended is None:
         raise no_finals(study.study)
+    if groups and study.groups is not None:
+        several = study.groups.recommended
+        return study.recommended if several.gain is None and study.recommended.gain is not None else several
     return study.recommended
+
+
+def no_groups(study: StudyResult) -> BadInputError:
+    """Return the error for a study that says nothing of several processes."""
+    tried = [trial for trial in study.history if trial.is_group]
+    if not tried:
+        return BadInputError(
+            f"study {study.study} has not compared several processes", "run its search again, without --no-instances"
+        )
+    reasons = {"it breaks a limit" if trial.over_limit else trial.message or "there was no time" for trial in tried}
+    return BadInputError(
+        f"study {study.study} has no answer on several processes: {'; '.join(sorted(reasons))}",
+        "`tftune show` lists them; a longer --time-budget or another limit may help",
+    )
 
 
 def no_finals(study: str) -> BadInputError:
@@ -125,7 +141,7 @@ def describe_line(record: Record) -> StudyLine:
         study=record.name,
         workload=subject.workload.name,
         mode=subject.workload.mode,
-        trials=len(record.trials()),
+        trials=len(record.trials()) + len(record.groups()),
         verdict=verdict,
         groups=None if groups is None else VerdictResult.of(groups.verdicts[subject.default]),
         created=stored.created,
@@ -219,15 +235,21 @@ def _incumbent(
     return None if best is None else IncumbentResult(setting=best.setting.to_dict(), **_ratio(best, process_sd))
 
 
-def _warnings(stored: Attributes, trials: Sequence[Trial], finals: _FinalsVerdicts | None) -> tuple[WarningResult, ...]:
-    rounds = [] if finals is None else finals.stored.rounds
-    warnings = evidence.study_warnings(stored, trials, rounds)
-    if finals is not None:
-        chosen, limits = finals.decision.chosen.names[0], stored.limits
+def _warnings(
+    stored: Attributes, trials: Sequence[Trial], finals: _FinalsVerdicts | None, groups: _FinalsVerdicts | None
+) -> tuple[WarningResult, ...]:
+    """Return all warnings, those on the finals of several processes before those on one."""
+    warnings = evidence.study_warnings(stored, trials)
+    for held in (groups, finals):
+        if held is None:
+            continue
+        rounds = held.stored.rounds
+        chosen, limits = held.decision.chosen.names[0], stored.limits
         warnings = merge(
             warnings,
+            evidence.round_warnings(rounds),
             evidence.step_warnings(len(evidence.steps_of(rounds, chosen)), stored.objective, limits),
-            evidence.limit_warnings(finals.limit_statuses.get(chosen, LimitStatus.UNKNOWN), limits) if limits else [],
+            evidence.limit_warnings(held.limit_statuses.get(chosen, LimitStatus.UNKNOWN), limits) if limits else [],
         )
     return tuple(WarningResult.of(warning) for warning in warnings)
 

@@ -60,15 +60,14 @@ def limit_statuses(rounds: Sequence[Round], names: Sequence[str], limits: Limits
     return {name: limits.status(steps_of(rounds, name), memory_of(rounds, name)) for name in names}
 
 
-def study_warnings(stored: Attributes, trials: Sequence[Trial], rounds: Sequence[Round]) -> list[MeasurementWarning]:
-    """Return all that makes a study's figures less believable."""
+def study_warnings(stored: Attributes, trials: Sequence[Trial]) -> list[MeasurementWarning]:
+    """Return all that makes the figures of a study's search less believable."""
     noise = stored.noise
     return merge(
         *(condition_warnings(each) for each in stored.conditions),
         [] if noise is None else noise_warnings(noise, noise_floor(noise, FinalsPlan())),
         _of_search(stored.runs, trials),
         _of_trials(trials),
-        round_warnings(rounds),
     )
 
 

@@ -48,8 +48,22 @@ def studies(results: Iterable[StudyResult]) -> pd.DataFrame:
             | {"trials": len(study.history), "rounds": finals and finals.rounds, "wall_s": study.wall_s}
             | {"recommended": advice and advice.source, **gain}
             | {f"recommended_{knob}": value for knob, value in (advice.setting if advice else {}).items()}
+            | _of_groups(study)
         )
     return pd.DataFrame(rows)
+
+
+def _of_groups(study: StudyResult) -> dict[str, object]:
+    """Return the answer on several processes; nothing where it was not asked for."""
+    if study.groups is None:
+        return {}
+    against, finals = study.groups.verdicts[study.default], study.groups.finals
+    figures = to_builtins(against)
+    return {
+        "groups_rounds": finals.rounds,
+        **{f"groups_{name}": figures[name] for name in ("speedup", "low", "high", "verdict")},
+        **{f"groups_{knob}": value for knob, value in finals.incumbent.items()},
+    }
 
 
 _OF_GAIN = ("speedup", "low", "high", "verdict", "sessions", "sessions_disagree")
