@@ -27,13 +27,19 @@ N_RUNS = 11
 
 
 def space() -> Iterator[Figure]:
-    """A search of the space `serving` for each of five models, against TensorFlow's default and Intel's guide."""
+    """A search of the space `serving` for each of five models, against TensorFlow's default and Intel's guide.
+
+    Where the finals had no time for Intel's guide, a comparison with what was found is held on it.
+    """
     speed_ups: dict[str, list[float]] = {"tf-default": [], "intel": []}
     n_better = 0
     with tempfile.TemporaryDirectory() as folder:
         for model in MODELS:
             study = _json("search", model, "--space", "serving", folder=folder)
             verdicts = study["verdicts"]
+            if verdicts["intel"]["speedup"] is None:
+                words = ["--space", "serving", "--a", "intel", "--b", study["study"], "--time-budget", "2m"]
+                verdicts["intel"] = _json("compare", model, *words, folder=folder)
             for baseline, each in speed_ups.items():
                 each.append(verdicts[baseline]["speedup"] or math.nan)
             n_better += verdicts["tf-default"]["verdict"] == "better"
@@ -86,7 +92,8 @@ def group() -> Iterator[Figure]:
     job, target = job_on(sys.executable, "mobilenetv2")
     launcher = FreshLauncher(target=target)
     setting = Setting.of({"instances": 2, "inter_op": 1, "intra_op": 1, "batch_size": 1})
-    deployment = job.space.catalogue.deploy(setting.to_dict())
+    deployment = job.space.deployment(setting)
+    assert len(deployment.cpu_sets) == 2
     skews_s, differences = [], []
     with machine_lock():
         members = [launcher.launch_one(setting, deployment, number) for number in range(2)]
@@ -111,12 +118,12 @@ def group() -> Iterator[Figure]:
         "at most 50 ms",
         worst <= 0.05,
     )
-    off = statistics.fmean(differences)
+    off, furthest = statistics.fmean(differences), max(map(abs, differences))
     yield Figure(
-        f"the group's rate against the sum of its members', mean of {N_SLICES} slices",
-        f"{100 * off:+.2f} %",
+        f"the group's rate against the sum of its members' ({N_SLICES} slices): mean; furthest",
+        f"{100 * off:+.2f} %; {100 * furthest:.2f} %",
         "at most 1 %",
-        abs(off) <= 0.01,
+        furthest <= 0.01,
     )
 
 
