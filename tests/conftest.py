@@ -17,7 +17,6 @@ from tuner.cli import app
 from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
-from tuner.machine import locks
 from tuner.machine.conditions import Conditions
 from tuner.machine.host import Machine
 from tuner.space.setting import Setting
@@ -62,7 +61,7 @@ def _own_lock() -> Iterator[None]:
     """Give each of pytest's workers a right to measure of its own: tests that run side by side measure nothing."""
     with pytest.MonkeyPatch.context() as patch:
         if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-            patch.setattr(locks, "_ADDRESS", f"\0tftune-tests-{os.getppid()}-{worker}")
+            patch.setenv("TFTUNE_LOCK", f"tftune-tests-{os.getppid()}-{worker}")
         yield
 
 

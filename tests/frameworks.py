@@ -13,6 +13,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.request import space_file
 from tuner.machine.host import Machine
+from tuner.report.emit import Ways
 from tuner.search.subject import Subject, subject_of
 from tuner.space import space
 from tuner.space.deployment import Deployment
@@ -26,6 +27,8 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 CATALOGUE = FRAMEWORK.catalogue
+WAYS = Ways(server_flags=FRAMEWORK.server_flags, calls=FRAMEWORK.calls)
+"""TensorFlow's own ways to apply a setting."""
 PACKAGES = Path(__file__).parent / "data/packages"
 """A folder of packages as an interpreter has them: one brings a framework, by its entry point."""
 

@@ -16,8 +16,8 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 2.0) -> bool:
-    """Return whether the condition came true in time."""
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Return whether the condition came true in time, which on a busy machine may take a while."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

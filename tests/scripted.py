@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -18,6 +18,7 @@ from tuner.search.plan import Plan
 from tuner.search.record import SCHEMA, Record, Trial
 from tuner.search.sampler import LatticeSampler
 from tuner.search.storage import create_or_continue, open_storage
+from tuner.space.groups import one_of
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.noise import Noise
@@ -31,6 +32,18 @@ def surface(s: Setting) -> float:
     """Return items/s: a smooth hill with its top at BEST, 30 % above the default."""
     distance = sum((math.log2(int(s[k])) - math.log2(v)) ** 2 for k, v in BEST.items())
     return 100 * math.exp(-0.03 * distance)
+
+
+def side_by_side(efficiency: float, *, threads_needed: int = 1) -> Callable[[Setting], float]:
+    """Return items/s of any setting: a process of n has an n-th of the machine, and loses what the others cost it."""
+
+    def rate(s: Setting) -> float:
+        values = s.to_dict()
+        n = int(values.get("instances", 1))
+        alone = surface(one_of(s))
+        return alone if n == 1 else n * efficiency * alone * (1 if int(values["intra_op"]) >= threads_needed else 0.01)
+
+    return rate
 
 
 class Log:

@@ -235,6 +235,7 @@ def test_a_real_model_answers_requests() -> None:
             assert 0 < min(timed.step_s) <= statistics.median(timed.step_s) < 1.0
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_two_settings_are_compared_under_requests(call: Call) -> None:
     code, out, _ = call(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Call
-from tests.frameworks import MADE_MACHINE, STOCK
+from tests.frameworks import MADE_MACHINE, STOCK, WAYS
 from tuner.deploy.program import copies
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
@@ -336,7 +336,7 @@ def test_a_snippet_is_for_all_models_or_asks_which(deployment: Deployment, forma
         with pytest.raises(BadInputError, match="speaks of one program") as caught:
             emit(deployment, format_, title="an ensemble")
         assert caught.value.hint == "add --model with one of: lenet5, a b"
-    assert "2" in emit(deployment.member("a b"), format_, title="a member")
+    assert "2" in emit(deployment.member("a b"), format_, title="a member", ways=WAYS)
     with pytest.raises(BadInputError, match="unknown model of the study 'c'"):
         deployment.member("c")
 
@@ -367,11 +367,12 @@ def test_two_real_models_answer_together(kind: str) -> None:
                 assert {name.partition("/")[0] for name in facts.sample["outputs"]} == set(NAMES)
                 timed = process.slice(0.5)
                 assert timed.n_steps >= 2
-                assert timed.elapsed_s == pytest.approx(sum(timed.step_s))
+                assert timed.elapsed_s == pytest.approx(sum(timed.step_s), rel=1e-4)
                 larger = process.set_batch_size(16)
                 assert larger.step_s > 0
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it shares out two CPUs")
 def test_a_real_search_of_an_ensemble(call: Call, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request, space_file
 from tuner.machine.host import Machine
-from tuner.report.emit import Format, emit
+from tuner.report.emit import Format, Ways, emit
 from tuner.space import space as spaces
 from tuner.space.carrier import Argument, Option, Streams
 from tuner.space.knob import Knob
@@ -186,7 +186,7 @@ def test_every_knob_has_all_its_parts(name: str, knob_name: str, machine: Machin
     assert set(knob.overrides) <= framework.knobs.keys()
     # An option of a session has to be one that the framework writes.
     if isinstance(knob.carrier, Option):
-        text = emit(deployed, Format.PYTHON, title="t", session=framework.session_code)
+        text = emit(deployed, Format.PYTHON, title="t", ways=Ways(session=framework.session_code))
         ast.parse(text)
         assert knob.carrier.name in text
 
@@ -308,6 +308,7 @@ def test_a_workload_computes_the_same_whatever_computes_it() -> None:
     assert a == pytest.approx(b, rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_device_of_another_package_is_measured_on(tmp_path: Path) -> None:
     """Its environment, its memory and its identity are in the study."""
@@ -359,6 +360,7 @@ def test_a_broken_package_stops_nothing_but_itself(text: str, reason: str, tmp_p
     assert asked_for.stdout == ""
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_framework_of_another_package_searches(tmp_path: Path) -> None:
     """From outside of the package: NumPy, as docs/architecture.md shows it."""

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.frameworks import WAYS
 from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
+from tuner.job.compared import parse_compared
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.report.emit import Format, emit
@@ -177,7 +179,7 @@ def test_snippets_say_how_many_to_start() -> None:
     deployment = Deployment(env={"TF_NUM_INTRAOP_THREADS": "1"}, processes=2)
     assert Deployment.from_dict(deployment.to_dict()) == deployment
     for format_ in set(Format) - {Format.JSON}:
-        assert "# Run 2 processes of the program at the same time" in emit(deployment, format_, title="t")
+        assert "# Run 2 processes of the program at the same time" in emit(deployment, format_, title="t", ways=WAYS)
     assert '"processes": 2' in emit(deployment, Format.JSON, title="t")
     assert "processes" not in emit(Deployment(env={"A": "1"}), Format.JSON, title="t")
 
@@ -185,6 +187,53 @@ def test_snippets_say_how_many_to_start() -> None:
 def test_how_many_to_start_is_published_and_read_back() -> None:
     for deployment in (Deployment(env={"A": "1"}, cpus="0", processes=2), Deployment(env={"A": "1"})):
         assert Applied(**applied(deployment)).deployment == deployment
+
+
+# ---- a batch that several share ------------------------------------------------------------------------------
+
+
+def test_a_step_of_processes_that_share_a_batch_ends_with_the_slowest() -> None:
+    class Stepping(Made):
+        n_begun = 0
+
+        def start_slice(self, duration_s: float) -> None:
+            self.n_begun += 1
+
+        def end_slice(self) -> Slice:
+            return a_slice(1, self.step_s)
+
+    members = [Stepping(0.1), Stepping(0.2)]
+    both = group.launch(lambda number: members[number], Deployment(processes=2), in_step=True)
+    assert both.ready().step_s == pytest.approx(0.2)
+    ran = both.slice(0.0)
+    assert (ran.n_steps, ran.elapsed_s, ran.step_s) == (1, pytest.approx(0.2), (0.2,))
+    assert {each.n_begun for each in members} == {1}
+
+
+def latency_of(batch_size: str, *pins: str) -> Job:
+    spec = WorkloadSpec.of_name("lenet5", framework="tensorflow")
+    request = SearchRequest(workload=spec, space="serving", objective="latency", pins=list(pins), batch_size=batch_size)
+    return prepare(parse_request(request, stores=False))
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has no second process")
+def test_processes_share_the_batch_whose_latency_is_searched() -> None:
+    job = latency_of("8")
+    space = job.space
+    assert {int(each["instances"]) * each.batch_size for each in (*space.points, *space.baselines.values())} == {8}
+    assert space.reference.batch_size == 8
+    assert {each["instances"] for each in space.points} >= {1, 2}
+    assert job.target().in_step
+    odd = latency_of("7").space
+    assert {each["instances"] for each in odd.points} == {1}
+    assert "core-each" not in odd.baselines
+    with pytest.raises(BadInputError, match="a batch of 7 cannot be shared evenly by 2 processes"):
+        latency_of("7", "instances=2")
+    parsed = parse_compared("instances=2,batch_size=4", job, "sqlite:///none.db")
+    assert parsed.deployment.processes == 2
+    with pytest.raises(BadInputError, match="has steps of 16 items, and --objective latency compares steps of 8") as e:
+        parse_compared("instances=2", job, "sqlite:///none.db")
+    assert e.value.hint == "add batch_size=4"
 
 
 def test_a_command_starts_its_own_processes() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks import CATALOGUE, read_space, resolve, subject
+from tests.frameworks import CATALOGUE, WAYS, read_space, resolve, subject
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.knobs import KNOBS
@@ -210,7 +210,7 @@ def test_a_knob_is_one_object_and_one_line_of_a_space_file(
 
 @pytest.mark.parametrize("format_", list(Format))
 def test_cpus_are_emitted_as_what_starts_the_program(format_: Format) -> None:
-    text = emit(Deployment(env={"TF_NUM_INTRAOP_THREADS": "4"}, cpus="0-1,4"), format_, title="t")
+    text = emit(Deployment(env={"TF_NUM_INTRAOP_THREADS": "4"}, cpus="0-1,4"), format_, title="t", ways=WAYS)
     expected = {
         Format.SH: "taskset -c 0-1,4",
         Format.DOTENV: "taskset -c 0-1,4",
@@ -218,6 +218,7 @@ def test_cpus_are_emitted_as_what_starts_the_program(format_: Format) -> None:
         Format.COMPOSE: 'cpuset: "0-1,4"',
         Format.K8S: "taskset -c 0-1,4",
         Format.SYSTEMD: "CPUAffinity=0-1,4",
+        Format.TFSERVING: "taskset -c 0-1,4",
         Format.PYTHON: "os.sched_setaffinity(0, [0, 1, 4])",
         Format.JSON: '"cpus": "0-1,4"',
     }

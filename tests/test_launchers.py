@@ -403,7 +403,7 @@ time.sleep(600)
     tuner.kill()
     tuner.wait()
     tuner.stdout.close()
-    assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
+    assert wait_until(lambda: all(gone(pid) for pid in children), 10.0)
 
 
 def test_forks_leave_nothing_behind(forks: ForkLauncher) -> None:

@@ -26,7 +26,7 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status
 from tuner.workload.spec import WorkloadSpec
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]
 
 PRODUCT = '''"""A product of matrices that more than one thread helps."""
 ITEM = "row"

@@ -89,6 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -24,7 +24,7 @@ from tuner.frameworks.onnxruntime.framework import FRAMEWORK
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request, space_file
 from tuner.machine.host import Machine
-from tuner.report.emit import Format, emit
+from tuner.report.emit import Format, Ways, emit
 from tuner.space.space import resolve
 from tuner.trial.exporting import described_inputs
 from tuner.trial.fresh import FreshLauncher
@@ -81,11 +81,11 @@ def test_a_recommendation_is_code_that_makes_the_session() -> None:
     deployment = FRAMEWORK.catalogue.deploy({"intra_op_num_threads": 2, "intra_op_affinity": "none", "batch_size": 8})
     assert deployment.options == {"intra_op_num_threads": 2}
     for format_ in set(Format) - {Format.PYTHON, Format.JSON}:  # no variable carries an option
-        text = emit(deployment, format_, title="t", session=FRAMEWORK.session_code)
+        text = emit(deployment, format_, title="t", ways=Ways(session=FRAMEWORK.session_code))
         assert "# Let your own code make the session with intra_op_num_threads: 2" in text
         assert "use --format python" in text
     nothing = FRAMEWORK.catalogue.deploy({"batch_size": 8})
-    assert "onnxruntime" not in emit(nothing, Format.PYTHON, title="t", session=FRAMEWORK.session_code)
+    assert "onnxruntime" not in emit(nothing, Format.PYTHON, title="t", ways=Ways(session=FRAMEWORK.session_code))
 
 
 BINDING = """
@@ -106,7 +106,7 @@ print(json.dumps([os.sched_getaffinity(os.getpid()) == cpus, n_bound()]))
 def test_the_code_of_a_recommendation_makes_the_session_that_was_measured(n: int, tmp_path: Path) -> None:
     """The emitted lines, run as they stand: all threads are bound to a core but the caller; also on fewer cores."""
     bound = BOUND | {"intra_op_num_threads": n}
-    text = emit(FRAMEWORK.catalogue.deploy(bound), Format.PYTHON, title="t", session=FRAMEWORK.session_code)
+    text = emit(FRAMEWORK.catalogue.deploy(bound), Format.PYTHON, title="t", ways=Ways(session=FRAMEWORK.session_code))
     shutil.copy(datasets.get_example("sigmoid.onnx"), tmp_path / "model.onnx")
     code = f"{text}\n{BINDING.format(n=n - 1)}"
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -187,6 +187,7 @@ def written(folder: Path, operation: str) -> str:
     return "./net.py"
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
     ended = tftune("search", "lenet5", "--framework", "onnxruntime", "--time-budget", "60s", "--json", cwd=tmp_path)
@@ -201,6 +202,7 @@ def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
     assert json.loads(snippet.stdout).keys() >= {"env", "arguments", "cpus"}
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_comparison_says_what_a_mode_costs(tmp_path: Path) -> None:
     """Options reach the process: handing small operators in a row to a second pool takes longer than they do."""

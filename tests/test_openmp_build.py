@@ -115,6 +115,7 @@ def test_the_package_s_library_takes_the_place_of_the_bundled_one(target: Target
         process.close()
 
 
+@pytest.mark.alone
 def test_two_bound_processes_of_a_pair_do_not_fight_for_the_first_cpu(target: Target, job: Job) -> None:
     """Both bind their threads to the same CPUs; as they take turns, each is as fast as if it were alone."""
     if N_CPUS < 2:
@@ -135,6 +136,7 @@ def test_two_bound_processes_of_a_pair_do_not_fight_for_the_first_cpu(target: Ta
     assert 0.8 < estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))).ratio < 1.25
 
 
+@pytest.mark.alone
 def test_omp_threads_act_and_eigen_s_do_not(target: Target, job: Job) -> None:
     if N_CPUS < 2:
         pytest.skip("one CPU has no second thread to compare with")
@@ -212,6 +214,7 @@ def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> No
     assert reach.known is (name != "lstm")
 
 
+@pytest.mark.alone
 def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
     done = tftune(
         "search", "mobilenetv2", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "30s",
@@ -228,6 +231,7 @@ def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
     assert len(tried) > 1
 
 
+@pytest.mark.alone
 def test_the_audit_proves_the_knobs(tmp_path: Path) -> None:
     done = tftune("inspect", "mobilenetv2", "--audit", "--python", str(PYTHON), "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

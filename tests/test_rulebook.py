@@ -16,7 +16,7 @@ from msgspec import structs, to_builtins
 
 from tests.command_line import ROOT, tftune
 from tests.conftest import DATA, Call
-from tests.frameworks import read_space, resolve
+from tests.frameworks import WAYS, read_space, resolve
 from tests.planted import ONE_THREAD, Truth, make, studies_in, write
 from tuner.devices.cpu import DEVICE
 from tuner.errors import BadInputError
@@ -643,7 +643,7 @@ def test_a_kept_default_is_emitted_as_one(format_: str, call_on: Call, call: Cal
     call_on()
     out = call("recommend", "resnet50", *RULES, "--format", format_)[1]
     title = out.splitlines()[0].removeprefix("# ")
-    assert out == emit(Deployment(), Format(format_), title=title)
+    assert out == emit(Deployment(), Format(format_), title=title, ways=WAYS)
 
 
 def test_a_kept_default_needs_no_proof(call_on: Call, call: Call) -> None:
@@ -712,6 +712,7 @@ def test_a_hint_by_wangs_formula_is_said_to_be_recalled(call_on: Call) -> None:
     assert "Wang et al., ACM TACO 2021; the formula as recalled, not verified from the paper" in str(line)
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     """The rules are of made machines of 8 and 16 cores, so that this one lies outside of their evidence."""

@@ -16,6 +16,7 @@ import pytest
 
 from tests.conftest import Call
 from tests.processes import gone, wait_until
+from tuner.deploy import remembered
 from tuner.deploy.program import copies
 from tuner.errors import BadInputError
 from tuner.machine.cpulist import format_list
@@ -229,3 +230,29 @@ def test_bad_input_is_one_line(tmp_path: Path, call: Call) -> None:
     missing = run(setting(tmp_path), "--", "./no-such-program")
     assert missing.returncode == 2
     assert "tftune: cannot start ./no-such-program: No such file or directory" in missing.stderr
+
+
+def test_what_a_study_recommends_is_remembered_until_its_storage_changes(tmp_path: Path) -> None:
+    storage = tmp_path / "t.db"
+    url = f"sqlite:///{storage}"
+    assert remembered.of_study("last", url, groups=False) is None  # there is no such file
+    assert remembered.of_study("last", "postgresql://host/team", groups=False) is None
+    storage.write_text("one")
+    place = remembered.of_study("last", url, groups=True)
+    assert place is not None
+    assert place.deployment() is None
+    deployment = Deployment(env={"A": "1"}, processes=2, cpu_sets=("0", "1"))
+    place.remember(deployment)
+    again = remembered.of_study("last", url, groups=True)
+    assert again is not None
+    assert again.deployment() == deployment
+    other = remembered.of_study("last", url, groups=False)
+    assert other is not None
+    assert other.deployment() is None
+    place.file.write_text("damaged")
+    assert again.deployment() is None
+    place.remember(deployment)
+    storage.write_text("one more trial")
+    changed = remembered.of_study("last", url, groups=True)
+    assert changed is not None
+    assert changed.deployment() is None

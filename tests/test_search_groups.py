@@ -8,11 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from tests.conftest import Call, setting
 from tests.frameworks import read_space, resolve
-from tests.scripted import noisy, run, surface
+from tests.scripted import noisy, run, side_by_side, surface
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
@@ -21,14 +20,12 @@ from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
-from tuner.report import verdicts
 from tuner.report.document import advice_of, describe_line, describe_study
 from tuner.report.frame import trials as trial_table
 from tuner.search.budget import Budget
 from tuner.search.groups import choose_groups
 from tuner.search.plan import EvaluatorPlan, Plan
 from tuner.search.record import trials_of
-from tuner.space.groups import one_of
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.outcome import Status
@@ -55,18 +52,6 @@ def several(cores: Machine, stock: Build, resnet50: Workload) -> Space:
 def resolved(machine: Machine, build: Build, workload: Workload, **pins: str) -> Space:
     file = read_space("cpu", machine)
     return resolve(file, machine=machine, build=build, workload=workload, pins=pins, with_groups=True)
-
-
-def side_by_side(efficiency: float, *, threads_needed: int = 1):
-    """Return items/s of any setting: a process of n has an n-th of the machine, and loses what the others cost it."""
-
-    def rate(s: Setting) -> float:
-        values = s.to_dict()
-        n = int(values.get("instances", 1))
-        alone = surface(one_of(s))
-        return alone if n == 1 else n * efficiency * alone * (1 if int(values["intra_op"]) >= threads_needed else 0.01)
-
-    return rate
 
 
 # ---- which there are -----------------------------------------------------------------------------------------
@@ -315,19 +300,6 @@ def test_a_run_that_is_killed_in_a_group_can_go_on(tmp_path: Path, several: Spac
     again, _ = run(several, launcher, folder=tmp_path, plan=PLAN, budget=Budget(trials=8))
     assert len(again.trials()) == 8
     assert len(again.groups()) == 3
-
-
-@pytest.mark.slow
-def test_what_people_read(tmp_path: Path, several: Space) -> None:
-    record, _ = run(several, noisy(rate=side_by_side(0.9)), folder=tmp_path, plan=PLAN, budget=SHORT)
-    console = Console(width=200)
-    with console.capture() as captured:
-        for part in verdicts.groups(describe_study(record)):
-            console.print(part)
-    text = captured.get()
-    assert "recommended if several processes may run: instances=" in text
-    assert f"tftune run {record.name} --instances -- python serve.py --port 80{{instance}}" in text
-    assert "from 1 session" in text
 
 
 def test_instances_are_refused_where_none_were_compared(call: Call, tmp_path: Path, space: Space) -> None:

@@ -136,7 +136,7 @@ def shown(*parts: object) -> str:
 
 
 def text_of(study: StudyResult) -> str:
-    return shown(*verdicts.recommendation(study))
+    return shown(*verdicts.details(study))
 
 
 @pytest.fixture(scope="module")

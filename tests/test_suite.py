@@ -292,6 +292,7 @@ def test_no_search_begins_after_its_time(planned: Any, monkeypatch: pytest.Monke
 
 @pytest.mark.tensorflow
 @needs_groups
+@pytest.mark.alone
 def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
     words = ["suite", "--workloads", "lenet5", "--cpu-quota", "1.5", "--space", "threads", "--time-budget", "5s"]
     first = tftune(*words, "--json", cwd=tmp_path)
@@ -316,6 +317,7 @@ def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
     assert "No rule: keep TensorFlow's defaults" in tftune("rules", cwd=tmp_path).stdout
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_an_interrupted_suite_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [

@@ -31,7 +31,7 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.workload.workload import load
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]
 
 ONE_THREAD = setting(inter_op=1, intra_op=1, batch_size=8)
 ALL_THREADS = setting(inter_op=1, intra_op=len(os.sched_getaffinity(0)), batch_size=8)

@@ -126,8 +126,8 @@ def test_a_saved_model_has_no_eager_code(tmp_path: Path) -> None:
         find(WorkloadSpec(words=(str(tmp_path),), execution="eager"))
 
 
-def test_the_example_of_the_readme_is_a_workload(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text()
+def test_the_example_of_the_docs_is_a_workload(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
     path = tmp_path / "mine.py"
     path.write_text(text.partition("```python\n")[2].partition("```")[0])
     workload = find(WorkloadSpec(words=(str(path),), mode="training", params=("width=512",)))

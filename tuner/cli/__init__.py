@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.cli import deploy, env, inspect, measure, rules, search, studies, suite, workloads
+from tuner.cli import deploy, env, inspect, measure, report, rules, search, studies, suite, workloads
 from tuner.cli.output import discard
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import BadInputError, TunerError
@@ -32,6 +32,7 @@ app.command(epilog=measure.NOISE_EPILOG)(measure.noise)
 app.command(epilog=inspect.EPILOG)(inspect.inspect)
 app.command("list", epilog=studies.LIST_EPILOG)(studies.list_studies)
 app.command("show", epilog=studies.SHOW_EPILOG)(studies.show_study)
+app.command(epilog=report.EPILOG)(report.report)
 app.command(epilog=deploy.EMIT_EPILOG)(deploy.emit)
 app.command(epilog=deploy.RUN_EPILOG)(deploy.run)
 app.command("import", epilog=rules.IMPORT_EPILOG)(rules.import_studies)

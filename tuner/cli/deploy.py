@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,7 +31,9 @@ def emit(
     format_: Annotated[
         str,
         typer.Option(
-            "--format", metavar="sh|dotenv|docker|compose|k8s|systemd|python|json", help="Format of the snippet."
+            "--format",
+            metavar="sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json",
+            help="Format of the snippet.",
         ),
     ] = "sh",
     instances: InstancesOption = False,
@@ -42,6 +45,7 @@ def emit(
     """Print a snippet that applies the recommendation of a study."""
     from tuner.cli.studies import find_study
     from tuner.errors import unknown_name
+    from tuner.report import card
     from tuner.report.document import advice_of, describe_study
     from tuner.report.emit import Format
     from tuner.report.emit import emit as write
@@ -50,10 +54,12 @@ def emit(
         raise unknown_name("format", format_, list(Format))
     result = describe_study(find_study(study, storage))
     advice = advice_of(result, groups=instances)
-    deployment, title = advice.deployment, f"tftune, study {result.study}: {advice.reason}"
+    deployment, title = advice.deployment, f"tftune, study {result.study}"
     if model is not None:
-        deployment, title = deployment.member(model), f"{title}; {model}"
-    sys.stdout.write(write(deployment, Format(format_), title=title, session=result.framework.session_code))
+        deployment, title = deployment.member(model), f"{title}, {model}"
+    n_cpus = math.ceil(result.machine.cpu_quota or result.machine.logical_cpus) if deployment else None
+    facts, ways = card.facts(result, advice), card.ways(result)
+    sys.stdout.write(write(deployment, Format(format_), title=title, facts=facts, ways=ways, n_cpus=n_cpus))
 
 
 def run(
@@ -88,13 +94,7 @@ def run(
     from tuner.deploy import program
     from tuner.report.emit import code_notes
 
-    if study.endswith(".json"):
-        deployment = _read(Path(study))
-    else:
-        from tuner.cli.studies import find_study
-        from tuner.report.document import advice_of, describe_study
-
-        deployment = advice_of(describe_study(find_study(study, storage)), groups=instances).deployment
+    deployment = _read(Path(study)) if study.endswith(".json") else _of_study(study, storage, groups=instances)
     group = program.copies(deployment, command)
     for note in code_notes(deployment):
         sys.stderr.write(f"tftune: {note}\n")
@@ -104,20 +104,37 @@ def run(
     raise typer.Exit(program.run_together(group, keep_going=keep_going))
 
 
+def _of_study(study: str, storage: str, *, groups: bool) -> Deployment:
+    """Return what a study recommends; raises BadInputError."""
+    from tuner.deploy import remembered
+
+    place = remembered.of_study(study, storage, groups=groups)
+    known = None if place is None else place.deployment()
+    if known is not None:
+        return known
+    from tuner.cli.studies import find_study
+    from tuner.report.document import advice_of, describe_study
+
+    deployment = advice_of(describe_study(find_study(study, storage)), groups=groups).deployment
+    if place is not None:
+        place.remember(deployment)
+    return deployment
+
+
 def _read(path: Path) -> Deployment:
     """Return the deployment that a file says; raises BadInputError."""
     import msgspec
 
-    from tuner.report.result.study import Applied
+    from tuner.space.deployment import Deployment
 
     hint = "write it with: tftune emit STUDY --format json"
     try:
-        applied = msgspec.json.decode(path.read_bytes(), type=Applied)
+        deployment = msgspec.json.decode(path.read_bytes(), type=Deployment)
     except OSError as error:
         raise BadInputError(f"{path} cannot be read: {error.strerror}", hint) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path} is not a setting: {error}", hint) from error
-    n, parts = 1 if applied.processes is msgspec.UNSET else applied.processes, applied.members or applied.cpu_sets or ()
+    n, parts = deployment.processes, deployment.members or deployment.cpu_sets
     if n < 1 or (parts and len(parts) != n):
         raise BadInputError(f"{path} says {n} processes" + (f", and names {len(parts)}" if parts else ""), hint)
-    return applied.deployment
+    return deployment

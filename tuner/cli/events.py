@@ -60,14 +60,20 @@ class NoiseShown(_Shown):
 class SearchShown(VerificationShown):
     """Shows what is searched and where, the trials and rounds, and the further sessions."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, details: bool = False) -> None:
+        """With `details` the machine, the knobs and the baselines are shown in full."""
         super().__init__(console)
+        self._details = details
         self._progress: Progress | None = None
 
     def prepared(self, job: Job) -> None:
         subject = job.subject
-        for part in (terminal.host(subject), "", terminal.knobs(subject), "", terminal.baselines(subject), ""):
-            self._console.print(part)
+        if self._details:
+            for part in (terminal.host(subject), "", terminal.knobs(subject), "", terminal.baselines(subject), ""):
+                self._console.print(part)
+        else:
+            for line in terminal.searched_lines(subject):
+                self._console.print(line, soft_wrap=True)
         if job.ignored_variables:
             ignored = ", ".join(job.ignored_variables)
             self._console.print(f"ignored in the trials, though set in your environment: {ignored}")

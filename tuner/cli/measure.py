@@ -11,6 +11,7 @@ from tuner.cli.options import (
     BatchOption,
     BudgetOption,
     CheckMarginOption,
+    DetailsOption,
     JsonOption,
     MarginOption,
     ObjectiveOption,
@@ -72,6 +73,7 @@ def compare(
     margin: MarginOption = MARGIN_PERCENT,
     trial_timeout: TimeoutOption = "2m",
     wait: WaitOption = False,
+    details: DetailsOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Compare two settings: is b faster than a? Every round starts new processes.
@@ -82,6 +84,7 @@ def compare(
     from tuner.job.compare import compare as run
     from tuner.job.compare import describe
     from tuner.job.request import SearchRequest, parse_request
+    from tuner.report import card
     from tuner.report.comparison import comparison
 
     checked = parse_request(
@@ -110,7 +113,7 @@ def compare(
     if json_:
         show_json(document)
     else:
-        show(comparison(document))
+        show(*([comparison(document), ""] if details else []), *card.rendered(card.comparison_card(document)))
 
 
 def check(
@@ -131,6 +134,7 @@ def check(
         ),
     ] = None,
     wait: WaitOption = False,
+    details: DetailsOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Measure the recommendation of a study against the default again; exit code 1 if it no longer helps.
@@ -141,7 +145,8 @@ def check(
     """
     from tuner.cli.events import ComparisonShown
     from tuner.job.check import check_study, describe
-    from tuner.report.comparison import checked_text, comparison
+    from tuner.report import card
+    from tuner.report.comparison import comparison
     from tuner.report.result.comparison import NothingToCheck
 
     checked = check_study(
@@ -161,7 +166,7 @@ def check(
     elif isinstance(result, NothingToCheck):
         show(result.reason)
     else:
-        show(comparison(result), checked_text(result))
+        show(*([comparison(result), ""] if details else []), *card.rendered(card.check_card(result)))
     if checked.helps is False:
         raise typer.Exit(NO_LONGER_HELPS)
 

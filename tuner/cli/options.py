@@ -125,6 +125,7 @@ TimeoutOption = Annotated[
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait for another tftune on this machine to finish, instead of failing.")
 ]
+DetailsOption = Annotated[bool, typer.Option("--details", help="Also show the tables behind the answer.")]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout; everything else goes to stderr.")
 ]

@@ -18,7 +18,7 @@ from tuner.cli.options import (
 from tuner.cli.output import console, show, show_json
 from tuner.cli.studies import described
 from tuner.cli.workload_options import takes_model
-from tuner.errors import BadInputError, unknown_name
+from tuner.errors import BadInputError, TunerError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, check_writable
 from tuner.workload.spec import WorkloadSpec
 
@@ -209,7 +209,7 @@ def recommend(
         str | None,
         typer.Option(
             "--format",
-            metavar="sh|dotenv|docker|compose|k8s|systemd|python|json",
+            metavar="sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json",
             help="Print only the snippet, in this format.",
         ),
     ] = None,
@@ -223,8 +223,9 @@ def recommend(
     from tuner.job.request import SearchRequest, parse_request
     from tuner.job.rulebook import load
     from tuner.report import advice
-    from tuner.report.emit import Format, emit
+    from tuner.report.emit import Format, Ways, emit
     from tuner.rules.recipe import THREADS
+    from tuner.stats.equivalence import VerdictCode
 
     if format_ is not None and format_ not in list(Format):
         raise unknown_name("format", format_, list(Format))
@@ -247,8 +248,12 @@ def recommend(
         console(stderr=True).print(advice.verified(verified), soft_wrap=True)
     elif verified is not None:
         show(advice.verified(verified), "")
+    if verified is not None and verified.code is VerdictCode.WORSE:
+        raise TunerError("the recommended setting is slower than the default here", "keep the default")
     title = f"tftune recommend {result.workload}: {'; '.join(rule.sentence for rule in result.followed)}"
-    sys.stdout.write(emit(result.deployment, Format(format_ or Format.SH), title=title))
+    ways = Ways(server_flags=job.framework.server_flags, calls=job.framework.calls)
+    facts = advice.facts(result, verified)
+    sys.stdout.write(emit(result.deployment, Format(format_ or Format.SH), title=title, facts=facts, ways=ways))
 
 
 def _verify(job: Job, setting: Setting, checked: ParsedRequest, *, wait: bool) -> ComparisonResult | None:

@@ -9,6 +9,7 @@ import typer
 from tuner.cli.options import (
     MARGIN_PERCENT,
     BatchOption,
+    DetailsOption,
     JsonOption,
     MarginOption,
     ObjectiveOption,
@@ -109,6 +110,7 @@ def search(
             "interpreter each time (fresh).",
         ),
     ] = "fork",
+    details: DetailsOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Search for the best setting, then compare it with the recommended ones.
@@ -142,11 +144,11 @@ def search(
     )
 
     def report(record: Record | None) -> None:
-        _report_search(record, storage, json_=json_)
+        _report_search(record, storage, details=details, json_=json_)
 
     # In JSON there is one document, and it comes last.
     after_first = (lambda _: None) if json_ else report
-    result = run_sessions(request, planned, SearchShown(console(stderr=True)), after_first=after_first)
+    result = run_sessions(request, planned, SearchShown(console(stderr=True), details=details), after_first=after_first)
     report(result.record)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -154,8 +156,8 @@ def search(
         raise typer.Exit(TunerError.exit_code)
 
 
-def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
-    from tuner.report import terminal, verdicts
+def _report_search(record: Record | None, storage: str, *, details: bool, json_: bool) -> None:
+    from tuner.report import card, verdicts
     from tuner.report.document import describe_study
     from tuner.report.result.study import NoStudyResult
 
@@ -167,17 +169,6 @@ def _report_search(record: Record | None, storage: str, *, json_: bool) -> None:
     if json_:
         show_json(study)
     else:
-        show(
-            terminal.incumbent_line(study),
-            "",
-            verdicts.verdicts(study),
-            verdicts.tails(study.finals),
-            terminal.noise_line(study),
-            "",
-            *verdicts.recommendation(study, storage),
-            "",
-            *verdicts.groups(study, storage),
-            terminal.warnings(study.warnings),
-            *terminal.space_notes(study),
-            terminal.summary(study),
-        )
+        handle = "last" if storage == DEFAULT_STORAGE else study.study
+        shown_details = ["", *verdicts.details(study)] if details else []
+        show(*shown_details, "", *card.rendered(card.study_card(study, handle=handle, storage=storage)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tuner.cli.options import JsonOption, StorageOption, StudyArgument
+from tuner.cli.options import DetailsOption, JsonOption, StorageOption, StudyArgument
 from tuner.cli.output import print_skipped, show, show_json
 from tuner.errors import BadInputError, DamagedStudyError
 from tuner.paths import DEFAULT_STORAGE
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LIST_EPILOG = "Examples: tftune list | tftune list --json"
-SHOW_EPILOG = "Examples: tftune show last | tftune show resnet50 --json"
+SHOW_EPILOG = "Examples: tftune show last | tftune show last --details | tftune show resnet50 --json"
 SCHEMA_EPILOG = "Examples: tftune schema show | tftune schema compare > compare.schema.json"
 
 
@@ -36,10 +36,13 @@ def list_studies(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = F
 
 
 def show_study(
-    study: StudyArgument = "last", storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = False
+    study: StudyArgument = "last",
+    storage: StorageOption = DEFAULT_STORAGE,
+    details: DetailsOption = False,
+    json_: JsonOption = False,
 ) -> None:
-    """Show the stored results of a study."""
-    from tuner.report import terminal, verdicts
+    """Show the answer of a study; with --details also its machine, knobs, trials and finals."""
+    from tuner.report import card, terminal, verdicts
     from tuner.report.document import describe_study
     from tuner.report.workload import line
 
@@ -47,26 +50,21 @@ def show_study(
     if json_:
         show_json(result)
         return
-    show(
-        terminal.host(result),
-        line(result.workload, result.features),
-        "",
-        terminal.knobs(result),
-        "",
-        terminal.baselines(result),
-        "",
-        terminal.trials(result),
-        "",
-        verdicts.verdicts(result),
-        verdicts.tails(result.finals),
-        terminal.noise_line(result),
-        "",
-        *verdicts.recommendation(result, storage),
-        "",
-        *verdicts.groups(result, storage),
-        terminal.warnings(result.warnings),
-        terminal.summary(result),
-    )
+    if details:
+        show(
+            terminal.host(result),
+            line(result.workload, result.features),
+            "",
+            terminal.knobs(result),
+            "",
+            terminal.baselines(result),
+            "",
+            terminal.trials(result),
+            "",
+            *verdicts.details(result),
+            "",
+        )
+    show(*card.rendered(card.study_card(result, handle=study, storage=storage)))
 
 
 def schema(

@@ -77,6 +77,10 @@ class Framework(ABC):
     executions: tuple[Execution, ...] = (Execution.GRAPH,)
     devices: tuple[str, ...] = ("cpu",)
     """The kinds of devices that it can use."""
+    server_flags: Mapping[str, str] = {}  # not changed
+    """Flags of the framework's own model server, by the variable whose place each takes."""
+    calls: Mapping[str, str] = {}  # not changed
+    """Calls of the framework that set the same as a variable, with `{}` for its value."""
     scrubbed_prefixes: tuple[str, ...] = ()
     timing_prefixes: tuple[str, ...] = ()
 

@@ -112,7 +112,7 @@ def check_study(
     recommended = Setting.of(advice.setting)
     checked = _parsed_request(
         stored,
-        {default.batch_size, recommended.batch_size},
+        {default.batch_size} | (set() if stored.objective.has_fixed_batch else {recommended.batch_size}),
         python=python,
         budget=budget,
         trial_timeout=trial_timeout,

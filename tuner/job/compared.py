@@ -8,9 +8,11 @@ from tuner.errors import BadInputError, UnknownNameError, unknown_name
 from tuner.job.job import Job
 from tuner.report.document import advice_of, describe_study
 from tuner.search.storage import find, open_storage
+from tuner.space import batches
 from tuner.space.carrier import Preload
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
+from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.values import Cpus, Value, Words
 
@@ -36,6 +38,13 @@ def parse_compared(text: str, job: Job, storage_url: str) -> ComparedSetting:
         setting = space.baselines[text]
     else:
         setting = _recommended(text, job, storage_url)
+    items = space.total_batch
+    if items is not None and batches.total(setting) != items:
+        n = int(setting[INSTANCES])
+        raise BadInputError(
+            f"'{text}' has steps of {batches.total(setting)} items, and --objective latency compares steps of {items}",
+            f"add batch_size={items // n}" if items % n == 0 else f"give a --batch-size that {n} divides",
+        )
     for name, value in setting.items:
         carrier = space.catalogue.knobs[name].carrier
         if isinstance(carrier, Preload) and carrier.is_missing(value, space.libraries):

@@ -138,6 +138,7 @@ class Job:
             deadline_s=deadline_s,
             audit_failure=self.audit_failure,
             is_early=self.space.catalogue.is_early,
+            in_step=self.space.total_batch is not None,
         )
         members = [
             replace(
@@ -201,6 +202,7 @@ def prepare(checked: ParsedRequest) -> Job:
             batch_sizes=checked.batch_sizes or ([checked.workload.batch_size] if untold else None),
             passes_batch_size=not untold,
             fixed_batch=checked.objective.has_fixed_batch,
+            splits_batch=checked.objective is Objective.LATENCY,
             inherited=env,
             libraries=libraries,
             spelling=framework.canonicalizer(build, checked.machine),
@@ -225,7 +227,7 @@ def _concurrency_unavailable(checked: ParsedRequest) -> dict[str, str]:
         if int(checked.pins.get("streams", "1")) > 1:
             raise BadInputError(f"streams={checked.pins['streams']}: {reasons['streams']}", "remove it")
     if checked.objective is Objective.LATENCY:
-        reasons |= dict.fromkeys(("instances", "streams"), "--objective latency times one call at a time")
+        reasons["streams"] = "--objective latency times one batch at a time"
     return reasons
 
 

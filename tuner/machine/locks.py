@@ -7,6 +7,7 @@ A right is an abstract Unix socket: the kernel gives it to one process, tells a 
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import struct
 import time
@@ -16,7 +17,8 @@ from pathlib import Path
 
 from tuner.errors import MachineBusyError
 
-_ADDRESS = "\0tftune-measuring"
+_NAME = "TFTUNE_LOCK"
+"""The variable that names another right: for containers that share a network but no CPUs, and for tests."""
 _POLL_S = 1.0
 
 
@@ -28,7 +30,8 @@ def machine_lock(
 
     `on_wait` is called once with one line when there is somebody to wait for.
     """
-    with _locked(address or _ADDRESS, "measuring on this machine", wait=wait, waiting=on_wait):
+    address = address or "\0" + (os.environ.get(_NAME) or "tftune-measuring")
+    with _locked(address, "measuring on this machine", wait=wait, waiting=on_wait):
         yield
 
 

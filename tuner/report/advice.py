@@ -76,6 +76,20 @@ def _lines(result: RecommendationResult) -> Iterator[str]:
         yield "so the gain here is unknown; to measure it: tftune recommend … --verify"
 
 
+def facts(result: RecommendationResult, verified: ComparisonResult | None) -> list[str]:
+    """Return what a snippet says of itself: what is gained and where; nothing where the default is kept."""
+    if result.advice.code is AdviceCode.KEEP_DEFAULT:
+        return []
+    place = f"{result.shape}, {result.runtime}"
+    if verified is not None and verified.speedup is not None:
+        return [f"Measured on {place}: {ratio_text(verified.speedup, verified.low, verified.high)} over the defaults"]
+    expected = result.expected
+    if expected is None or expected.low is None:
+        return [f"For {place}; its gain is not known there"]
+    gain = ratio_text(expected.ratio, expected.low, expected.high)
+    return [f"Expected on {place}: {gain} over the defaults, the mean of other workloads; --verify measures it"]
+
+
 def verified(measured: ComparisonResult) -> str:
     """Return what the measurement said, in a line."""
     ratio = ratio_text(measured.speedup, measured.low, measured.high)

@@ -8,9 +8,9 @@ from rich.text import Text
 from tuner.machine.conditions import Conditions
 from tuner.measure.objective import METRIC
 from tuner.report.layout import duration_text, ms_text, percent, rate_text, ratio_text, table
-from tuner.report.result.comparison import CheckResult, ComparisonResult, NoiseReport
+from tuner.report.result.comparison import ComparisonResult, NoiseReport
 from tuner.report.terminal import process_sd_text, setting_text, warnings
-from tuner.report.verdicts import VERDICT_STYLES, rounds_text, sessions_text, speedup_text
+from tuner.report.verdicts import VERDICT_STYLES, rounds_text, speedup_text
 from tuner.stats.equivalence import VerdictCode
 
 
@@ -35,19 +35,6 @@ def comparison(result: ComparisonResult) -> RenderableType:
     failures = [Text(f"{name} {text}", style="red") for name, text in result.failures.items()]
     dim = [Text(note, style="dim") for note in notes]
     return Group(rows, Text(), verdict, *dim, *failures, warnings(result.warnings))
-
-
-def checked_text(result: CheckResult) -> str:
-    """Return what a check says of a study's recommendation, by all of its sessions."""
-    answer = {True: "still helps", False: "no longer helps", None: "could not be shown to help or not to help"}[
-        result.helps
-    ]
-    limits = f"; limits {result.limits['b']}" if result.limits else ""
-    pooled = result.together
-    return (
-        f"all sessions combined: {pooled.code}  {speedup_text(pooled)}, "
-        f"{sessions_text(pooled, result.closest_s)}\nthe recommendation of study {result.study} {answer}{limits}"
-    )
 
 
 def _asked(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tuner.errors import BadInputError
@@ -34,22 +34,46 @@ class Format(StrEnum):
     COMPOSE = "compose"
     K8S = "k8s"
     SYSTEMD = "systemd"
+    TFSERVING = "tfserving"
     PYTHON = "python"
     JSON = "json"
 
 
-def emit(deployment: Deployment, format_: Format, *, title: str, session: Session = lambda _: []) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """A framework's own ways to apply a setting: see `tuner.frameworks.framework`."""
+
+    session: Session = lambda _: []
+    server_flags: Mapping[str, str] = field(default_factory=dict)
+    calls: Mapping[str, str] = field(default_factory=dict)
+
+
+def emit(
+    deployment: Deployment,
+    format_: Format,
+    *,
+    title: str,
+    facts: Sequence[str] = (),
+    ways: Ways = Ways(),  # frozen
+    n_cpus: int | None = None,
+) -> str:
     """Return the snippet for `deployment`, ending in a newline; `title` is its first comment, where it can have one.
 
-    `session` is the framework's own way to give options to a session, which no other format than Python can.
+    `facts` are further comments: what is gained, and where that holds. `ways` are the framework's own, of which most
+    formats have no use. `n_cpus` is what the setting was measured on, which a cluster is asked for. Raises
+    BadInputError for a format that cannot carry the setting.
     """
     if deployment.members:
-        return _ensemble(deployment, format_, title=title)
+        return _ensemble(deployment, format_, title=title, facts=facts)
     if deployment.name and format_ is not Format.JSON:
         deployment = replace(deployment, env={**deployment.env, MODEL: deployment.name})
-    notes = [title, *_notes(deployment)]
+    notes = [title, *facts, *_notes(deployment)]
     if format_ is Format.PYTHON:
-        return _python(deployment, notes, session(deployment.options) if deployment.options else [])
+        return _python(deployment, notes, ways)
+    if format_ is Format.TFSERVING:
+        return _tfserving(deployment, notes, ways)
+    if format_ is Format.K8S:
+        return _k8s(deployment, notes, n_cpus)
     options = [option_note(name, value) for name, value in deployment.options.items()]
     if options:
         options.append("For the code that makes such a session, use --format python.")
@@ -63,9 +87,9 @@ def own_variables(deployment: Deployment, number: int) -> dict[str, str]:
     return own | ({MODEL: name} if name else {})
 
 
-def _ensemble(deployment: Deployment, format_: Format, *, title: str) -> str:
+def _ensemble(deployment: Deployment, format_: Format, *, title: str, facts: Sequence[str]) -> str:
     """Return the snippet of all members of an ensemble; raises BadInputError for formats that speak of one program."""
-    notes = [title, *code_notes(deployment)]
+    notes = [title, *facts, *code_notes(deployment)]
     if format_ is Format.JSON:
         return _json(deployment, notes)
     if format_ is Format.COMPOSE:
@@ -204,8 +228,8 @@ def _double(value: str, *, escape_dollar: bool = False) -> str:
     return '"' + (text.replace("$", "\\$") if escape_dollar else text) + '"'
 
 
-def _k8s(deployment: Deployment, notes: list[str]) -> str:
-    """An `env:` list for a container; every value is a string, as Kubernetes demands."""
+def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None) -> str:
+    """An `env:` list for a container and its CPUs; every value is a string, as Kubernetes demands."""
     notes = notes + _cpu_notes(deployment, "let its command begin with taskset -c {}.")
     lines = ["env:"] if deployment.env else ["env: []"]
     for name, value in deployment.env.items():
@@ -215,12 +239,13 @@ def _k8s(deployment: Deployment, notes: list[str]) -> str:
         number = "metadata.labels['apps.kubernetes.io/pod-index']"
         lines = lines if deployment.env else ["env:"]
         lines += [f"  - name: {INSTANCE}", "    valueFrom:", "      fieldRef:", f'        fieldPath: "{number}"']
-        # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
         n_cpus = min(len(parse_list(cpus)) for cpus in deployment.cpu_sets)
         notes = [
             *notes,
             f"A pod each: a StatefulSet with replicas: {deployment.processes}, on nodes whose CPU manager is static.",
         ]
+    if n_cpus is not None:
+        # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
         lines += ["resources:"]
         lines += [f'  {part}: {{cpu: "{n_cpus}", memory: YOUR_MEMORY}}' for part in ("requests", "limits")]
     return _commented(notes, lines)
@@ -251,7 +276,26 @@ def _systemd(deployment: Deployment, notes: list[str]) -> str:
     return _commented([*notes, f"Save this as NAME@.service, and start it with: systemctl start {starts}"], unit)
 
 
-def _python(deployment: Deployment, notes: list[str], session: list[str]) -> str:
+def _tfserving(deployment: Deployment, notes: list[str], ways: Ways) -> str:
+    """The command line of TensorFlow Serving: its flags make session options, which go before the variables."""
+    if not ways.server_flags:
+        raise BadInputError("--format tfserving is for TensorFlow's settings", "use another --format")
+    notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
+    notes.append("TensorFlow Serving makes a session of its own, so that its flags are what counts, not the variables.")
+    if "batch_size" in deployment.arguments:
+        notes.append("Its batches: --enable_batching and max_batch_size in --batching_parameters_file.")
+    flags = [f"{flag}={deployment.env[name]}" for name, flag in ways.server_flags.items() if name in deployment.env]
+    others = {name: value for name, value in deployment.env.items() if name not in ways.server_flags}
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in others.items()]
+    lines.append(" \\\n  ".join(["tensorflow_model_server", *flags, '"$@"']))
+    return _commented(notes, lines)
+
+
+def _python(deployment: Deployment, notes: list[str], ways: Ways) -> str:
+    session = ways.session(deployment.options) if deployment.options else []
+    calls = [call.format(deployment.env[name]) for name, call in ways.calls.items() if name in deployment.env]
+    if calls:
+        notes = [*notes, f"Where the variables cannot be set: {'; '.join(calls)}"]
     lines = [f"os.environ[{json.dumps(name)}] = {json.dumps(value)}" for name, value in deployment.env.items()]
     if deployment.cpus is not None:
         lines.append(f"os.sched_setaffinity(0, {sorted(parse_list(deployment.cpus))})")
@@ -275,7 +319,6 @@ _WRITERS: dict[Format, Callable[[Deployment, list[str]], str]] = {
     Format.DOTENV: _dotenv,
     Format.DOCKER: _docker,
     Format.COMPOSE: _compose,
-    Format.K8S: _k8s,
     Format.SYSTEMD: _systemd,
     Format.JSON: _json,
 }

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
+from tuner.machine.host import Machine
 from tuner.report.layout import duration_text, ms_text, percent, plural, ratio_text, table
 from tuner.report.result.study import (
     NoiseResult,
@@ -61,6 +62,30 @@ def host(subject: Subject) -> RenderableType:
     for number, line in enumerate(subject.framework.build_lines(subject.runtime)):
         rows.add_row("" if number else "build", line)
     return rows
+
+
+def searched_lines(subject: Subject) -> list[Text]:
+    """Return what is searched and where, in a few lines."""
+    active = [name for name, knob in subject.knobs.items() if knob.active and len(knob.values) > 1]
+    inactive = [name for name, knob in subject.knobs.items() if not knob.active]
+    lines = [
+        Text(f"on {cores_text(subject.machine)}, {subject.framework.build_lines(subject.runtime)[0]}"),
+        Text(f"searching {plural(subject.points, 'setting')} of {', '.join(active)}, and the recommended ones"),
+    ]
+    if inactive:
+        lines.append(Text(f"no effect here: {', '.join(inactive)} (`tftune inspect` says why)", style="dim"))
+    return [*lines, *space_notes(subject)]
+
+
+def cores_text(machine: Machine) -> str:
+    """Return the cores that a process may use, and its limit."""
+    cores = plural(machine.physical_cores, "core")
+    if machine.threads_per_core > 1:
+        cores += f" ({plural(machine.logical_cpus, 'thread')})"
+    if machine.logical_cpus < machine.online_cpus:
+        cores += f", CPUs {machine.affinity} of {machine.online_cpus}"
+    limit = "no CPU limit" if machine.cpu_quota is None else f"a limit of {machine.cpu_quota:g} CPUs"
+    return f"{cores}, {limit}"
 
 
 def knobs(subject: Subject) -> RenderableType:

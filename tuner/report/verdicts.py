@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
@@ -10,12 +9,10 @@ from rich.text import Text
 
 from tuner.measure.finals import GROUP, INCUMBENT
 from tuner.measure.objective import METRIC, RESPONSE_UNIT
-from tuner.paths import DEFAULT_STORAGE
-from tuner.report.emit import emit, usual
+from tuner.report import terminal
 from tuner.report.layout import duration_text, ms_text, percent, plural, rate_text, ratio_text, table
 from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.study import FinalsResult, PooledResult, StudyLine, StudyResult, VerdictResult
-from tuner.report.terminal import setting_text
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
 
@@ -118,67 +115,20 @@ def tails(final: FinalsResult | None) -> RenderableType:
     return Group(rendered, Text(f"{count} needed: {needed}", style="dim"))
 
 
-def recommendation(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
-    """Return the recommendation, its snippet, and the command that prints it again from `storage`.
-
-    What is to be pasted comes as plain texts, which may neither be wrapped nor cut: print them as they are.
-    """
-    advice = study.recommended
-    if advice is None:
-        return [Text("no recommendation yet: run the same search again to continue", style="yellow")]
-    label = "recommended: " if study.groups is None else "recommended for one process: "
-    lines = [
-        Text.assemble((label, "bold"), setting_text(advice.setting), f"  ({advice.source})"),
-        Text(advice.reason),
-    ]
-    together = advice.together
-    if together is not None:
-        of = "all sessions" if advice.gain is None else f"speed-up over {study.default}"
-        lines.append(Text(f"{of}: {speedup_text(together)}, {sessions_text(together, together.closest_s)}"))
-    if len(advice.alike) > 1:
-        lines.append(Text(f"tied with the fastest: {', '.join(advice.alike)}", style="dim"))
-    format_ = usual(advice.deployment)
-    again = f"tftune emit {study.study} --format {format_}"
-    if storage != DEFAULT_STORAGE:
-        again += f" --storage {shlex.quote(storage)}"
-    title = f"tftune, study {study.study}"
-    snippet = emit(advice.deployment, format_, title=title, session=study.framework.session_code)
-    return [
-        Group(*lines),
-        Text(),
-        Text(snippet.rstrip(), style="green"),
-        Text(),
-        Text(f"print this again: {again}", style="dim"),
-    ]
-
-
-def groups(study: StudyResult, storage: str = DEFAULT_STORAGE) -> list[RenderableType]:
-    """Return the answer on several processes, with the commands that use it; nothing where it was not asked."""
+def details(study: StudyResult) -> list[RenderableType]:
+    """Return what stands behind the answers of a study: its finals, and how its search went."""
+    parts: list[RenderableType] = [terminal.incumbent_line(study), Text(), verdicts(study), tails(study.finals)]
     several = study.groups
-    if several is None:
-        return []
-    advice = several.recommended
-    lines: list[RenderableType] = [
-        _finals_table(several.finals, several.verdicts, GROUP, title="finals of several processes"),
-        tails(several.finals),
-        Text(),
-        Text.assemble(
-            ("recommended if several processes may run: ", "bold"), setting_text(advice.setting), f"  ({advice.source})"
-        ),
-        Text(advice.reason),
-    ]
-    if advice.gain is not None:
-        sessions = plural(advice.gain.sessions, "session")
-        lines.append(Text(f"speed-up over {study.default}: {speedup_text(advice.gain)}, from {sessions}"))
-    if advice.deployment.processes > 1:
-        stored = "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
-        of_study = f"{study.study} --instances{stored}"
-        lines += [
-            Text(),
-            Text(f"start them:         tftune run {of_study} -- python serve.py --port 80{{instance}}", style="green"),
-            Text(f"or print a snippet: tftune emit {of_study} --format sh", style="green"),
-        ]
-    return [*lines, Text()]
+    if several is not None:
+        title = "finals of several processes"
+        parts += [Text(), _finals_table(several.finals, several.verdicts, GROUP, title=title), tails(several.finals)]
+    together = None if study.recommended is None else study.recommended.together
+    if together is not None:
+        sessions = sessions_text(together, together.closest_s)
+        parts += [Text(), Text(f"speed-up over {study.default}: {speedup_text(together)}, {sessions}")]
+    if study.recommended is not None:
+        parts.append(Text(study.recommended.reason))
+    return [*parts, Text(), terminal.noise_line(study), *terminal.space_notes(study), terminal.summary(study)]
 
 
 def studies(rows: Sequence[StudyLine]) -> RenderableType:

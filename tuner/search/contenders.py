@@ -105,7 +105,7 @@ def contenders(
     that asks for it, stand again at the winner's, so that the gain of the batch and of the threads are separated.
     """
     named = ({INCUMBENT: best} if best is not None else {}) | space.baselines
-    if best is not None and best.batch_size != space.reference.batch_size:
+    if best is not None and space.total_batch is None and best.batch_size != space.reference.batch_size:
         for name in [space.default, *(each.name for each in space.catalogue.baselines if each.at_best_batch)]:
             named[name + SAME_BATCH] = space.baselines[name].with_values(batch_size=best.batch_size)
     if simpler is not None and simpler not in named.values():

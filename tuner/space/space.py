@@ -13,13 +13,14 @@ from tuner.identity import digest
 from tuner.machine.coresets import core_sets
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
+from tuner.space import batches
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Mask, Preload
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
 from tuner.space.ensemble import divided, knob_name, of_member, share_sets
 from tuner.space.expression import Expression
-from tuner.space.groups import groups
+from tuner.space.groups import INSTANCES, groups
 from tuner.space.setting import Setting, distinct
 from tuner.space.spacefile import SpaceFile, default_of
 from tuner.space.values import Value
@@ -58,6 +59,8 @@ class Space:
 
     They are no points: a search of the space is for the best setting of one process.
     """
+    total_batch: int | None = None
+    """The items of a step that several processes share among them; None where each has steps of its own."""
     members: tuple[str, ...] = ()
     """The names of an ensemble's members; none for a single model."""
     cores: tuple[str, ...] = ()
@@ -186,6 +189,7 @@ def resolve(
     unavailable: Mapping[str, str] = MappingProxyType({}),
     passes_batch_size: bool = True,
     with_groups: bool = False,
+    splits_batch: bool = False,
 ) -> Space:
     """Resolve a space file; raises BadInputError for a pin that cannot be or a lattice that is empty.
 
@@ -194,7 +198,8 @@ def resolve(
     leaves out, and that act on the build, stay at the framework's default. `inherited` are the variables that every
     trial has anyway, `libraries` what can be preloaded here; `spelling` gives one word for all values of a knob that
     are the same on this machine; `unavailable` knobs stay out unless pinned, with their reasons. `with_groups` adds the
-    settings of several processes, where the space itself does not ask for their number.
+    settings of several processes, where the space itself does not ask for their number. With `splits_batch` the
+    processes of a setting share the default's batch among them.
     """
     pins = dict(pins or {})
     knobs = catalogue.knobs
@@ -212,19 +217,24 @@ def resolve(
         if "batch_size" in pins:
             raise BadInputError("both --batch-size and --set batch_size are given", "keep one of them")
         domains["batch_size"] = tuple(sorted({knobs["batch_size"].check(b, machine) for b in batch_sizes}))
-    default_batch = _default_batch(domains, workload, is_user_choice=bool(batch_sizes) or "batch_size" in pins)
+    default_batch = batches.default(domains, workload, is_user_choice=bool(batch_sizes) or "batch_size" in pins)
     if fixed_batch:
         if batch_sizes and len(set(batch_sizes)) > 1:
             raise BadInputError("--objective latency with several batch sizes", "give one batch size")
         domains["batch_size"] = (default_batch,)
+    total_batch = default_batch if splits_batch and INSTANCES in domains else None
+    if total_batch is not None:
+        domains["batch_size"] = batches.shares(total_batch, domains[INSTANCES])
     baselines = {
         each.name: _baseline(each, catalogue, domains, machine, build, default_batch, spelling)
         for each in catalogue.baselines
         if each.needs <= domains.keys()
     }
+    baselines = batches.shared(baselines, total_batch)
     pinned = {name: domains[name][0] for name in pins}
     several = groups(catalogue, domains, baselines[catalogue.default], machine, pinned) if with_groups else {}
     points = _lattice(file, domains, baselines[catalogue.default], names=[name for name in knobs if name in domains])
+    points = tuple(each for each in points if total_batch is None or batches.total(each) == total_batch)
     members = tuple(member.name for member in workload.members)
     if members:
         default = baselines[catalogue.default]
@@ -240,6 +250,7 @@ def resolve(
         unavailable_values=dropped,
         libraries={value: path for value, path in libraries.items() if any(value in d for d in domains.values())},
         points=points,
+        total_batch=total_batch,
         members=members,
         passes_batch_size=passes_batch_size,
         pins=pinned,
@@ -248,13 +259,6 @@ def resolve(
         cores=tuple(machine.cores),
         nodes=tuple(machine.numa_nodes.values()),
     )
-
-
-def _default_batch(domains: Mapping[str, tuple[Value, ...]], workload: Workload, *, is_user_choice: bool) -> int:
-    """Return the batch size of the baselines: the workload's, or the nearest of those that the user chose."""
-    if not is_user_choice:
-        return workload.batch_size
-    return min((int(b) for b in domains["batch_size"]), key=lambda b: (abs(b - workload.batch_size), b))
 
 
 def _baseline(

@@ -55,7 +55,9 @@ class ForkLauncher:
 
         Raises TunerError where the server dies a second time.
         """
-        return group.launch(lambda number: self._launch_one(setting, deployment, number), deployment)
+        return group.launch(
+            lambda number: self._launch_one(setting, deployment, number), deployment, in_step=self._target.in_step
+        )
 
     def _launch_one(self, setting: Setting, deployment: Deployment, number: int) -> ChildProcess:
         env = deployment.of(number).env

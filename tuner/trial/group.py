@@ -4,8 +4,8 @@ Each member of a group is an instance of the workload with a model of its own, a
 the group does in a slice is what its members do together; see `tuner.trial.outcome.combined`. Its memory is what its
 members hold, with what they share counted once.
 
-The members of an ensemble are different models that answer together. They take their steps together too: a step of the
-ensemble is one of each, begun at the same time, and ends when the slowest has answered.
+Members that share a batch among them take their steps together: a step of the group is one of each, begun at the same
+time, and ends when the slowest has answered. So do the members of an ensemble, which are different models.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ class Member(Process, Protocol):
         """Wait until it is warm with that batch size; raises TrialFailure."""
 
 
-def launch(start: Callable[[int], Member], deployment: Deployment) -> Process:
+def launch(start: Callable[[int], Member], deployment: Deployment, *, in_step: bool = False) -> Process:
     """Start the processes of a deployment, by their numbers from 0, and return them as one.
+
+    Several take their steps together if they are to be `in_step`.
 
     Raises what `start` raises, with nothing left behind.
     """
@@ -56,7 +58,9 @@ def launch(start: Callable[[int], Member], deployment: Deployment) -> Process:
         raise
     if deployment.members:
         return Ensemble(members, [each.name for each in deployment.members])
-    return members[0] if len(members) == 1 else Group(members)
+    if len(members) == 1:
+        return members[0]
+    return InStep(members) if in_step else Group(members)
 
 
 class Group:
@@ -143,13 +147,8 @@ class Group:
         return sum(known_amounts) - sum(sorted(self._shared_bytes)[:-1])
 
 
-class Ensemble(Group):
-    """Processes of different models that answer together."""
-
-    def __init__(self, members: Sequence[Member], names: Sequence[str]) -> None:
-        """`names` are those of the members' models."""
-        super().__init__(members)
-        self._names = names
+class InStep(Group):
+    """Processes that take their steps together."""
 
     def slice(self, duration_s: float) -> Slice:
         """Let all run whole steps together for at least `duration_s`, what is between the steps included."""
@@ -169,11 +168,24 @@ class Ensemble(Group):
             resumed=steps[0].resumed,
         )
 
+    def _facts(self, facts: Sequence[ReadyReport]) -> ReadyReport:
+        """Return the facts of all; a step takes as long as the slowest member's."""
+        return replace(super()._facts(facts), warm_up=max(facts, key=lambda each: each.step_s).warm_up)
+
+
+class Ensemble(InStep):
+    """Processes of different models that answer together."""
+
+    def __init__(self, members: Sequence[Member], names: Sequence[str]) -> None:
+        """`names` are those of the members' models."""
+        super().__init__(members)
+        self._names = names
+
     def _title(self, number: int) -> str:
         return self._names[number - 1]
 
     def _facts(self, facts: Sequence[ReadyReport]) -> ReadyReport:
-        """Return the facts of all; a step takes as long as the slowest member's, and the outputs are all members'."""
+        """Return the facts of all, and the outputs of all members."""
         samples = [each.sample for each in facts]
         outputs = {
             f"{name}/{output}": values
@@ -184,6 +196,5 @@ class Ensemble(Group):
         inputs = " ".join(sample["inputs"] for sample in samples if sample is not None)
         return replace(
             super()._facts(facts),
-            warm_up=max(facts, key=lambda each: each.step_s).warm_up,
             sample={"inputs": inputs, "outputs": outputs} if outputs else None,
         )

@@ -35,6 +35,14 @@ class TensorFlow(framework.Framework):
     kinds = (Kind.PYTHON, _KERAS, Kind.SAVED_MODEL)
     modes = (INFERENCE, TRAINING)
     executions = tuple(Execution)
+    server_flags: Mapping[str, str] = {  # not changed
+        "TF_NUM_INTEROP_THREADS": "--tensorflow_inter_op_parallelism",
+        "TF_NUM_INTRAOP_THREADS": "--tensorflow_intra_op_parallelism",
+    }
+    calls: Mapping[str, str] = {  # not changed
+        "TF_NUM_INTEROP_THREADS": "tf.config.threading.set_inter_op_parallelism_threads({})",
+        "TF_NUM_INTRAOP_THREADS": "tf.config.threading.set_intra_op_parallelism_threads({})",
+    }
     scrubbed_prefixes = FOREIGN
     # TensorFlow's own, oneDNN's, XLA's and the allocators'. Not all of TF_*: Terraform keeps its secrets there.
     timing_prefixes = (

@@ -1,0 +1,215 @@
+"""The verdict card and the page of a study: what a reader is told, of scripted studies and of a stored one."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+from msgspec import structs
+
+from tests.command_line import ROOT
+from tests.conftest import Call
+from tests.frameworks import read_space, resolve
+from tests.scripted import noisy, run, side_by_side
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.machine.host import Machine
+from tuner.report import card, chart, studypage
+from tuner.report.document import describe_study
+from tuner.report.result.study import StudyResult
+from tuner.search.budget import Budget
+from tuner.search.plan import Plan
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.stats.equivalence import VerdictCode
+from tuner.trial.scripted import ScriptedLauncher
+from tuner.workload.workload import Workload
+
+pytestmark = pytest.mark.slow
+
+
+def lines_of(study: StudyResult, handle: str = "last") -> list[str]:
+    return [str(line) for line in card.rendered(card.study_card(study, handle=handle))]
+
+
+@pytest.fixture(scope="module")
+def better(tmp_path_factory: pytest.TempPathFactory, space: Space) -> StudyResult:
+    record, _ = run(space, noisy(), folder=tmp_path_factory.mktemp("better"), budget=Budget(trials=16))
+    return describe_study(record)
+
+
+@pytest.fixture(scope="module")
+def of_groups(
+    tmp_path_factory: pytest.TempPathFactory, machine: Machine, stock: Build, resnet50: Workload
+) -> StudyResult:
+    cores = replace(machine, cores=[f"{core},{core + 8}" for core in range(8)])
+    several = resolve(read_space("cpu", cores), machine=cores, build=stock, workload=resnet50, with_groups=True)
+    folder, launcher = tmp_path_factory.mktemp("groups"), noisy(rate=side_by_side(0.9))
+    record, _ = run(several, launcher, folder=folder, plan=Plan(n_groups=3), budget=Budget(trials=12))
+    return describe_study(record)
+
+
+def test_a_gain_is_the_first_line_and_what_to_set_the_second(better: StudyResult) -> None:
+    first, _, setting, _, *rows = lines_of(better)
+    gain = better.recommended.gain
+    pattern = r"✔ FASTER  resnet50: 1\.\d\d× \[.*\] over TensorFlow's defaults \(\d+\.\d → \d+\.\d items/s\)"
+    assert re.fullmatch(pattern, first)
+    assert f"{gain.speedup:.2f}× [{gain.low:.2f}–{gain.high:.2f}]" in first
+    assert all(f"{name}={value}" in setting for name, value in better.recommended.env.items())
+    assert "batch 16 (default 8)" in setting
+    titles = [row.split()[0] for row in rows]
+    assert titles[:6] == ["Why", "Proof", "Valid", "Apply", "Run", "Check"]
+    assert "8 cores (16 threads), no CPU limit, TensorFlow" in rows[2]
+    assert "tftune emit last --format" in rows[3]
+    assert len(first) + len(rows) > 0
+    assert len(lines_of(better)) <= 16
+
+
+def test_the_storage_is_part_of_every_command(better: StudyResult) -> None:
+    rows = dict(card.study_card(better, handle="made", storage="sqlite:///my data.db").rows)
+    for title in ("Apply", "Run", "Check", "More"):
+        assert "made --storage 'sqlite:///my data.db'" in rows[title]
+
+
+def test_several_processes_have_an_answer_of_their_own(of_groups: StudyResult) -> None:
+    one, several = card.study_card(of_groups, handle="last").answers
+    assert one.text.startswith("resnet50: ")
+    n = of_groups.groups.recommended.deployment.processes
+    assert several.text.startswith(f"{n} processes side by side: ")
+    assert (several.word, several.code) == ("FASTER", VerdictCode.BETTER)
+    assert any(word.startswith("CPUs ") and word.count("|") == n - 1 for word in several.setting)
+    rows = dict(card.study_card(of_groups, handle="last").rows)
+    assert "tftune run last --instances -- python serve.py --port 80{instance}" in rows[f"Run {n}"]
+
+
+def test_no_difference_says_that_there_is_nothing_to_set(tmp_path: Path, space: Space) -> None:
+    launcher = ScriptedLauncher(rate=lambda _: 100.0, noise=0.002, process_noise=0.0005)
+    record, _ = run(space, launcher, folder=tmp_path, budget=Budget(trials=8))
+    study = describe_study(record)
+    first, *rest = lines_of(study)
+    assert first.startswith("= NO DIFFERENCE  resnet50: nothing to set; the best other setting runs at ")
+    assert not any(line.startswith(("Apply", "Run", "Check", "Decide")) for line in rest)
+
+
+def test_undecided_says_how_long_it_would_take(tmp_path: Path, space: Space) -> None:
+    def rate(s: Setting) -> float:
+        return 103.0 if s == Setting.of({**space.reference.to_dict(), "batch_size": 16}) else 100.0
+
+    record, _ = run(space, noisy(rate=rate, noise=0.08), folder=tmp_path, budget=Budget(trials=8, time_s=200))
+    study = describe_study(record)
+    assert study.verdicts["tf-default"].code is VerdictCode.UNDECIDED
+    first, *rest = lines_of(study)
+    assert first.startswith("? UNDECIDED  resnet50: keep TensorFlow's defaults for now; the best other setting runs")
+    assert sum(line.startswith("Decide") for line in rest) == 1
+
+
+def test_the_time_that_would_decide_follows_the_interval(better: StudyResult) -> None:
+    """Half-widths shrink with the square root of the rounds: twice as wide an interval takes four times as long."""
+    against = better.verdicts["tf-default"]
+    study = structs.replace(better, wall_s=300.0, measured_s=150.0)
+    held = structs.replace(study.finals, rounds=6, timed_s=60.0)
+
+    def budget_s(low: float, high: float) -> float | None:
+        wide = structs.replace(against, speedup=(low * high) ** 0.5, low=low, high=high)
+        return card.deciding_budget_s(study, held, wide)
+
+    # Six rounds of 20 s found 1.03 with a half-width of 6 %: (0.06 / 0.03)² × 6 rounds, in half of the budget.
+    assert budget_s(1.03 / 1.0618, 1.03 * 1.0618) == 1200.0
+    assert budget_s(1.03 / 1.1275, 1.03 * 1.1275) == 4200.0
+    assert card.deciding_budget_s(study, structs.replace(held, rounds=1), against) is None
+
+
+def test_without_finals_the_next_step_is_told(better: StudyResult) -> None:
+    unfinished = structs.replace(better, finals=None, verdicts=None, recommended=None)
+    first, *rest = lines_of(unfinished)
+    assert first.startswith("? UNFINISHED  resnet50: there are no finals yet")
+    assert rest[-1].startswith("Next")
+
+
+# ---- pages ---------------------------------------------------------------------------------------------------
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and whether each that was opened was closed."""
+
+    VOID = ("meta", "br", "hr", "img", "link", "input", "path", "use")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            assert name not in ("src", "href") or str(value).startswith("#"), "the page needs nothing else"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("which", ["better", "of_groups"])
+def test_the_page_is_whole_and_holds_what_the_card_says(which: str, request: pytest.FixtureRequest) -> None:
+    study = request.getfixturevalue(which)
+    of_study = card.study_card(study, handle="last")
+    text = studypage.html(study, of_study, {"sh": "export A='<1>'"}, chart.all_of(study))
+    page = Elements()
+    page.feed(text)
+    assert page.open == []
+    assert page.seen.count("svg") >= 3
+    assert "export A=&#x27;&lt;1&gt;&#x27;" in text
+    for answer in of_study.answers:
+        assert answer.word in text
+    markdown = studypage.markdown(study, of_study, {"sh": "export A=1"})
+    rendered = MarkdownIt("commonmark").enable("table").render(markdown)
+    assert rendered.count("<table>") >= 4
+    assert all(str(trial.number) in rendered for trial in study.history)
+
+
+def test_a_page_of_200_trials_is_quick_and_small(better: StudyResult) -> None:
+    many = tuple(structs.replace(better.history[i % len(better.history)], number=i) for i in range(200))
+    study = structs.replace(better, history=many)
+    chart.all_of(better)  # what draws is loaded
+    began = time.process_time()
+    text = studypage.html(study, card.study_card(study, handle="last"), {}, chart.all_of(study))
+    assert time.process_time() - began < 3.0
+    assert len(text) < 1_000_000
+
+
+def test_the_command_writes_a_page_for_every_stored_kind(call: Call, tmp_path: Path) -> None:
+    database = tmp_path / "reference.db"
+    database.write_bytes(lzma.decompress((ROOT / "results" / "reference.db.xz").read_bytes()))
+    url = f"sqlite:///{database}"
+    rows = json.loads(call("list", "--storage", url, "--json")[1])
+    by_verdict = {row["verdict"]["verdict"]: row["study"] for row in rows if row["verdict"]}
+    assert by_verdict.keys() == {"better", "no difference", "undecided", "worse"} | by_verdict.keys()
+    for study in by_verdict.values():
+        out = tmp_path / f"{study}.html"
+        code, printed, _ = call("report", study, "--storage", url, "--out", str(out))
+        assert (code, printed.strip()) == (0, str(out))
+        assert out.stat().st_size < 1_000_000
+        code, printed, _ = call("show", study, "--storage", url)
+        assert code == 0
+        assert len(printed.splitlines()) <= 18
+        assert call("report", study, "--storage", url, "--format", "md")[1].startswith("# ")
+    assert call("report", "nothing", "--storage", url)[0] == 2
+    assert call("report", study, "--storage", url, "--out", str(tmp_path / "no" / "page.html"))[0] == 2
+    assert "unknown format 'pdf'" in call("report", study, "--storage", url, "--format", "pdf")[2]
+
+
+def test_a_surface_is_of_the_two_knobs_that_were_tried_most(better: StudyResult) -> None:
+    svg = chart.surface(better)
+    assert svg is not None
+    assert "batch_size" in svg
+    one = structs.replace(better, history=better.history[:1])
+    assert chart.surface(one) is None
+    assert chart.finals(structs.replace(better, finals=None)) is None

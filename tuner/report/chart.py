@@ -1,0 +1,178 @@
+"""Charts of a study, as SVG: its finals, its trials, and what two of its knobs do together."""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tuner.report.result.study import FinalsResult, StudyResult, TrialResult, VerdictResult
+from tuner.space.values import Value
+from tuner.stats.equivalence import VerdictCode
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe & Ito's palette, which stays apart for colour-blind eyes.
+_COLOURS = {
+    VerdictCode.BETTER: "#009E73",
+    VerdictCode.NO_DIFFERENCE: "#56B4E9",
+    VerdictCode.UNDECIDED: "#E69F00",
+    VerdictCode.WORSE: "#D55E00",
+}
+_ONE, _SEVERAL, _BEST, _GREY = "#0072B2", "#CC79A7", "#009E73", "#999999"
+_MAX_CELLS = 14  # values of a knob that a surface has room for
+
+
+def finals(study: StudyResult) -> str | None:
+    """Return a forest plot of the finals: each comparison with its interval, and the margin as a band."""
+    rows = [*_comparisons(study.finals, study.verdicts or {}, "")]
+    if study.groups is not None:
+        rows += _comparisons(study.groups.finals, study.groups.verdicts, "several processes ")
+    if not rows or study.finals is None:
+        return None
+    figure, axes = _figure(8, 0.9 + 0.34 * len(rows))
+    margin = study.finals.margin
+    axes.axvspan(1 / (1 + margin), 1 + margin, color=_GREY, alpha=0.25, linewidth=0)
+    axes.axvline(1.0, color=_GREY, linewidth=0.8)
+    for at, (_, verdict) in enumerate(reversed(rows)):
+        low, high, middle = (float(value or 1.0) for value in (verdict.low, verdict.high, verdict.speedup))
+        colour = _COLOURS[verdict.code]
+        axes.plot([low, high], [at, at], color=colour, linewidth=2, solid_capstyle="butt")
+        axes.plot([middle], [at], "o", color=colour, markersize=5)
+        axes.annotate(f" {verdict.code}", (high, at), va="center", fontsize=8, color=colour)
+    axes.set_yticks(range(len(rows)), [title for title, _ in reversed(rows)])
+    axes.set_xlabel(f"speed-up in new processes; the band is the margin of {100 * margin:g} %")
+    return _svg(figure)
+
+
+def _comparisons(
+    held: FinalsResult | None, verdicts: Mapping[str, VerdictResult], of: str
+) -> list[tuple[str, VerdictResult]]:
+    """Return each distinct rival with what was said of it, those that were measured."""
+    first_names = [] if held is None else [name for name in held.names if name in verdicts]
+    return [(f"{of}over {name}", verdicts[name]) for name in first_names if verdicts[name].speedup is not None]
+
+
+def trials(study: StudyResult) -> str | None:
+    """Return the ratio of each trial to the default with its interval, in the order in which they ran."""
+    if all(trial.ratio is None for trial in study.history):
+        return None
+    figure, axes = _figure(8, 3.0)
+    axes.axhline(1.0, color=_GREY, linewidth=0.8)
+    best = None if study.incumbent is None else study.incumbent.setting
+    for trial in study.history:
+        if trial.ratio is None:
+            continue
+        colour = _SEVERAL if trial.is_group else _BEST if trial.setting == best else _ONE
+        low, high = trial.low or trial.ratio, trial.high or trial.ratio
+        alpha = 0.5 if trial.pruned else 1.0
+        axes.plot([trial.number] * 2, [low, high], color=colour, linewidth=1.5, alpha=alpha)
+        axes.plot([trial.number], [trial.ratio], "o", color=colour, markersize=4, alpha=alpha)
+    axes.set_xlabel("trial")
+    axes.set_ylabel("ratio to the default")
+    axes.set_title(
+        "one process (the best in green), several processes in pink; pale: stopped early", loc="left", fontsize=9
+    )
+    return _svg(figure)
+
+
+def surface(study: StudyResult) -> str | None:
+    """Return what two knobs do together: the best ratio that was measured for each pair of their values.
+
+    The two are the batch size and the knob of which most values were tried. A cell says the ratio and half the width of
+    its interval; empty ones were not measured.
+    """
+    measured = [trial for trial in study.history if trial.ratio is not None and not trial.is_group]
+    tried: dict[str, set[Value]] = defaultdict(set)
+    for trial in measured:
+        for name, value in trial.setting.items():
+            tried[name].add(value)
+    names = [name for name in tried if 1 < len(tried[name]) <= _MAX_CELLS]
+    names.sort(key=lambda name: (name != "batch_size", -len(tried[name])))
+    if len(names) < 2:
+        return None
+    across, down = names[0], names[1]
+    columns, rows = _ordered(tried[across]), _ordered(tried[down])
+    best: dict[tuple[Value, Value], TrialResult] = {}
+    for trial in sorted(measured, key=lambda each: each.ratio or 0.0):
+        best[trial.setting[across], trial.setting[down]] = trial
+    figure, axes = _figure(1.5 + 0.75 * len(columns), 1.1 + 0.5 * len(rows))
+    for (x, y), trial in best.items():
+        ratio = float(trial.ratio or 1.0)
+        colour = _BEST if ratio >= 1 else "#D55E00"
+        at = columns.index(x), rows.index(y)
+        axes.fill_between(
+            [at[0] - 0.48, at[0] + 0.48], at[1] - 0.46, at[1] + 0.46, color=colour,
+            alpha=min(0.75, 0.12 + 1.5 * abs(ratio - 1)), linewidth=0,
+        )  # fmt: skip
+        half = "" if trial.low is None or trial.high is None else f"\n±{(trial.high - trial.low) / 2:.2f}"
+        axes.annotate(f"{ratio:.2f}{half}", at, ha="center", va="center", fontsize=7)
+    axes.set_xticks(range(len(columns)), [str(value) for value in columns])
+    axes.set_yticks(range(len(rows)), [str(value) for value in rows])
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(-0.5, len(rows) - 0.5)
+    axes.set_xlabel(across)
+    axes.set_ylabel(down)
+    return _svg(figure)
+
+
+def latency(study: StudyResult) -> str | None:
+    """Return the ratio of each trial against the 99th percentile of its steps, with the limit where there is one."""
+    points = [
+        (trial, trial.p99_ms, trial.ratio)
+        for trial in study.history
+        if trial.p99_ms is not None and trial.ratio is not None
+    ]
+    if len(points) < 2:
+        return None
+    figure, axes = _figure(8, 3.0)
+    for trial, p99_ms, ratio in points:
+        axes.plot([p99_ms], [ratio], "o", color=_SEVERAL if trial.is_group else _ONE, markersize=5)
+        axes.annotate(f" batch {trial.setting['batch_size']}", (p99_ms, ratio), fontsize=7)
+    if study.limits.p99_s is not None:
+        axes.axvline(1000 * study.limits.p99_s, color="#D55E00", linestyle="--", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_xlabel("p99 of a step (ms)")
+    axes.set_ylabel("ratio to the default")
+    return _svg(figure)
+
+
+def _ordered(values: set[Value]) -> list[Value]:
+    return sorted(values, key=lambda value: (isinstance(value, str), value))
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure (inches), whose background is that of the page."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"font.size": 9}):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _svg(figure: Figure) -> str:
+    """Return a figure; the same figures give the same text: no date in it, and no random names."""
+    from matplotlib import rc_context
+
+    out = io.StringIO()
+    with rc_context({"svg.hashsalt": "tftune", "svg.fonttype": "none"}):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def all_of(study: StudyResult) -> Sequence[tuple[str, str]]:
+    """Return the charts that a study has something for, each with its title."""
+    drawn = {
+        "Finals": finals(study),
+        "Trials": trials(study),
+        "Two knobs together": surface(study),
+        "Speed and latency": latency(study),
+    }
+    return [(title, svg) for title, svg in drawn.items() if svg is not None]

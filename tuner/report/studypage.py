@@ -1,0 +1,135 @@
+"""A study as a page: one HTML file that needs nothing else, or Markdown for a pull request."""
+
+from __future__ import annotations
+
+import html as text_of_html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import to_builtins
+
+from tuner.report.card import Card, notes
+from tuner.report.layout import duration_text, percent, ratio_text
+from tuner.report.result.study import FinalsResult, StudyResult, VerdictResult
+from tuner.report.terminal import setting_text
+from tuner.report.verdicts import speedup_text
+
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:1.5rem auto;padding:0 1rem}
+h1{font-size:1.4rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid #8886}
+table{border-collapse:collapse;font-size:.9em;display:block;overflow-x:auto}
+th,td{padding:.25rem .7rem;border-bottom:1px solid #8884;text-align:left;vertical-align:top}
+code,pre{background:#8882;font-size:.9em}pre{padding:.6rem .8rem;overflow-x:auto}
+.answer{font-size:1.1rem;margin:.8rem 0 .2rem}.answer b{padding:.1rem .5rem;border-radius:.3rem;color:#fff}
+.better b{background:#00795a}.no-difference b{background:#20759e}
+.undecided b{background:#8a6000}.worse b{background:#b34700}
+svg{max-width:100%;height:auto}
+@media(prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180deg)}}
+"""
+
+
+def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Sequence[tuple[str, str]]) -> str:
+    """Return the page: `snippets` by their format, and `charts` as SVG with their titles."""
+    parts = [f"<h1>{_escaped(_title(study))}</h1>"]
+    for answer in card.answers:
+        style = answer.code.value.replace(" ", "-")
+        parts.append(f'<p class="answer {style}"><b>{answer.mark} {answer.word}</b> {_escaped(answer.text)}</p>')
+        if answer.setting:
+            parts.append(f"<p><code>{_escaped('  '.join(answer.setting))}</code></p>")
+    parts.append(_table((), card.rows))
+    if snippets:
+        parts.append("<h2>What to set</h2>")
+        for name, snippet in snippets.items():
+            is_open = " open" if name == next(iter(snippets)) else ""
+            parts.append(f"<details{is_open}><summary>{name}</summary><pre>{_escaped(snippet)}</pre></details>")
+    for title, svg in charts:
+        parts += [f"<h2>{title}</h2>", svg]
+    for title, heads, rows in _tables(study):
+        parts += [f"<h2>{title}</h2>", _table(heads, rows)]
+    raw = json.dumps(to_builtins(study), indent=1)
+    parts.append(f"<details><summary>All of it as JSON</summary><pre>{_escaped(raw)}</pre></details>")
+    body = "\n".join(parts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        f"<title>{_escaped(_title(study))}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def markdown(study: StudyResult, card: Card, snippets: Mapping[str, str]) -> str:
+    """Return the page without its charts, as text."""
+    lines = [f"# {_title(study)}", ""]
+    for answer in card.answers:
+        lines += [f"**{answer.mark} {answer.word}** {answer.text}", ""]
+        lines += [f"`{'  '.join(answer.setting)}`", ""] if answer.setting else []
+    lines += [f"- **{title}**: {text}" for title, text in card.rows]
+    for name, snippet in snippets.items():
+        lines += ["", f"{name}:", "", "```", snippet.rstrip(), "```"]
+    for title, heads, rows in _tables(study):
+        lines += ["", f"## {title}", "", f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+        lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _title(study: StudyResult) -> str:
+    return f"{study.workload.name}, {study.workload.mode}: study {study.study}"
+
+
+def _tables(study: StudyResult) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
+    """Yield the title, the headings and the rows of each table."""
+    heads = ("against", "speed-up [interval]", "verdict")
+    if study.finals is not None and study.verdicts is not None:
+        yield "Finals of one process", heads, _finals_rows(study.finals, study.verdicts)
+    if study.groups is not None:
+        yield "Finals of several processes", heads, _finals_rows(study.groups.finals, study.groups.verdicts)
+    rows = [
+        (
+            str(trial.number),
+            setting_text(trial.setting),
+            ratio_text(trial.ratio, trial.low, trial.high),
+            ", ".join([*trial.baselines, *(["stopped early"] if trial.pruned else []), trial.message]).strip(", "),
+        )
+        for trial in study.history
+    ]
+    yield "All trials", ("#", "setting", "ratio [95 %]", ""), rows
+    knobs = [
+        (name, knob.set_by or str(knob.variable), ", ".join(map(str, knob.values)) if knob.active else knob.reason)
+        for name, knob in study.knobs.items()
+    ]
+    yield "Knobs", ("knob", "set by", "values, or why it has no effect"), knobs
+    yield "How to reproduce it", ("", ""), list(_origin(study))
+
+
+def _finals_rows(held: FinalsResult, verdicts: Mapping[str, VerdictResult]) -> list[tuple[str, str, str]]:
+    first_names = [name for name in held.names if name in verdicts]
+    return [
+        (" = ".join(held.names[name]), speedup_text(verdicts[name]), str(verdicts[name].code)) for name in first_names
+    ]
+
+
+def _origin(study: StudyResult) -> Iterator[tuple[str, str]]:
+    """Yield what is needed to measure a study again, and how it went."""
+    machine, workload = study.machine, study.workload
+    yield "machine", f"{machine.cpu_model}, CPUs {machine.affinity} of {machine.online_cpus}, id {machine.id}"
+    for number, line in enumerate(study.framework.build_lines(study.runtime)):
+        yield "" if number else "build", line
+    params = " ".join(f"--param {name}={value}" for name, value in workload.params.items())
+    words = [f"tftune search {workload.name} --space {study.space} --mode {workload.mode}", params]
+    yield "command", " ".join([*words, *([] if study.seed is None else [f"--seed {study.seed}"])]).replace("  ", " ")
+    yield "workload", f"fingerprint {workload.fingerprint}, executed as {workload.execution}"
+    if study.noise is not None:
+        yield "noise", f"{percent(study.noise.block_sd)} per block, noise floor {percent(study.noise.floor)}"
+    if study.wall_s is not None:
+        yield "duration", f"{duration_text(study.wall_s)}, {duration_text(study.measured_s)} of it measuring"
+    yield from notes(study.warnings)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = f"<tr>{''.join(f'<th>{_escaped(each)}</th>' for each in heads)}</tr>" if heads else ""
+    body = "".join(f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table>{head}{body}</table>"
+
+
+def _escaped(text: str) -> str:
+    return text_of_html.escape(text)
