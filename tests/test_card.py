@@ -20,7 +20,7 @@ from tests.frameworks import read_space, resolve
 from tests.scripted import noisy, run, side_by_side
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
-from tuner.report import card, chart, studypage
+from tuner.report import card, chart, studycard, studypage
 from tuner.report.document import describe_study
 from tuner.report.result.study import StudyResult
 from tuner.search.budget import Budget
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 
 def lines_of(study: StudyResult, handle: str = "last") -> list[str]:
-    return [str(line) for line in card.rendered(card.study_card(study, handle=handle))]
+    return [str(line) for line in card.rendered(studycard.study_card(study, handle=handle))]
 
 
 @pytest.fixture(scope="module")
@@ -64,28 +64,29 @@ def test_a_gain_is_the_first_line_and_what_to_set_the_second(better: StudyResult
     assert all(f"{name}={value}" in setting for name, value in better.recommended.env.items())
     assert "batch 16 (default 8)" in setting
     titles = [row.split()[0] for row in rows]
-    assert titles[:6] == ["Why", "Proof", "Valid", "Apply", "Run", "Check"]
+    assert titles[:7] == ["Why", "Proof", "Valid", "Apply", "formats:", "Run", "Check"]
     assert "8 cores (16 threads), no CPU limit, TensorFlow" in rows[2]
-    assert "tftune emit last --format" in rows[3]
-    assert len(first) + len(rows) > 0
+    assert rows[3].endswith("tftune emit last --format k8s")
     assert len(lines_of(better)) <= 16
 
 
 def test_the_storage_is_part_of_every_command(better: StudyResult) -> None:
-    rows = dict(card.study_card(better, handle="made", storage="sqlite:///my data.db").rows)
+    rows = dict(studycard.study_card(better, handle="made", storage="sqlite:///my data.db").rows)
     for title in ("Apply", "Run", "Check", "More"):
         assert "made --storage 'sqlite:///my data.db'" in rows[title]
 
 
 def test_several_processes_have_an_answer_of_their_own(of_groups: StudyResult) -> None:
-    one, several = card.study_card(of_groups, handle="last").answers
+    one, several = studycard.study_card(of_groups, handle="last").answers
     assert one.text.startswith("resnet50: ")
     n = of_groups.groups.recommended.deployment.processes
     assert several.text.startswith(f"{n} processes side by side: ")
     assert (several.word, several.code) == ("FASTER", VerdictCode.BETTER)
-    assert any(word.startswith("CPUs ") and word.count("|") == n - 1 for word in several.setting)
-    rows = dict(card.study_card(of_groups, handle="last").rows)
-    assert "tftune run last --instances -- python serve.py --port 80{instance}" in rows[f"Run {n}"]
+    assert any(word.startswith(f"{n} processes on CPUs ") and word.count("|") == n - 1 for word in several.setting)
+    rows = [text for _, text in studycard.study_card(of_groups, handle="last").rows]
+    assert "tftune run last --instances -- python serve.py --port 850{instance}" in rows
+    assert "tftune emit last --instances --format k8s" in rows
+    assert "tftune check last --instances" in rows
 
 
 def test_no_difference_says_that_there_is_nothing_to_set(tmp_path: Path, space: Space) -> None:
@@ -117,12 +118,12 @@ def test_the_time_that_would_decide_follows_the_interval(better: StudyResult) ->
 
     def budget_s(low: float, high: float) -> float | None:
         wide = structs.replace(against, speedup=(low * high) ** 0.5, low=low, high=high)
-        return card.deciding_budget_s(study, held, wide)
+        return studycard.deciding_budget_s(study, held, wide)
 
     # Six rounds of 20 s found 1.03 with a half-width of 6 %: (0.06 / 0.03)² × 6 rounds, in half of the budget.
     assert budget_s(1.03 / 1.0618, 1.03 * 1.0618) == 1200.0
     assert budget_s(1.03 / 1.1275, 1.03 * 1.1275) == 4200.0
-    assert card.deciding_budget_s(study, structs.replace(held, rounds=1), against) is None
+    assert studycard.deciding_budget_s(study, structs.replace(held, rounds=1), against) is None
 
 
 def test_without_finals_the_next_step_is_told(better: StudyResult) -> None:
@@ -160,7 +161,7 @@ class Elements(HTMLParser):
 @pytest.mark.parametrize("which", ["better", "of_groups"])
 def test_the_page_is_whole_and_holds_what_the_card_says(which: str, request: pytest.FixtureRequest) -> None:
     study = request.getfixturevalue(which)
-    of_study = card.study_card(study, handle="last")
+    of_study = studycard.study_card(study, handle="last")
     text = studypage.html(study, of_study, {"sh": "export A='<1>'"}, chart.all_of(study))
     page = Elements()
     page.feed(text)
@@ -180,7 +181,7 @@ def test_a_page_of_200_trials_is_quick_and_small(better: StudyResult) -> None:
     study = structs.replace(better, history=many)
     chart.all_of(better)  # what draws is loaded
     began = time.process_time()
-    text = studypage.html(study, card.study_card(study, handle="last"), {}, chart.all_of(study))
+    text = studypage.html(study, studycard.study_card(study, handle="last"), {}, chart.all_of(study))
     assert time.process_time() - began < 3.0
     assert len(text) < 1_000_000
 
@@ -199,7 +200,7 @@ def test_the_command_writes_a_page_for_every_stored_kind(call: Call, tmp_path: P
         assert out.stat().st_size < 1_000_000
         code, printed, _ = call("show", study, "--storage", url)
         assert code == 0
-        assert len(printed.splitlines()) <= 18
+        assert len(printed.splitlines()) <= 20
         assert call("report", study, "--storage", url, "--format", "md")[1].startswith("# ")
     assert call("report", "nothing", "--storage", url)[0] == 2
     assert call("report", study, "--storage", url, "--out", str(tmp_path / "no" / "page.html"))[0] == 2

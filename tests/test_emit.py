@@ -113,7 +113,7 @@ def test_systemd_reads_it(tmp_path: Path) -> None:
     assert "Environment" not in done.stderr
 
 
-@pytest.mark.parametrize("format_", [f for f in Format if f is not Format.JSON])
+@pytest.mark.parametrize("format_", [f for f in Format if f not in (Format.JSON, Format.TFSERVING)])
 def test_the_batch_size_is_explained_and_the_title_stays_one_comment(format_: Format) -> None:
     lines = emit(Deployment(env=PLAIN, arguments={"batch_size": 16}), format_, title=TITLE, ways=WAYS).splitlines()
     assert lines[0] == "# tftune, study made: better than"
@@ -215,6 +215,11 @@ def test_tensorflow_serving_is_given_flags_and_other_variables() -> None:
         AFFINITY["KMP_AFFINITY"],
         "unset",
     ]
+    batched = Deployment(env=PLAIN, arguments={"batch_size": 16}, processes=2, cpu_sets=("0", "1"))
+    lines = emit(batched, Format.TFSERVING, title=TITLE, ways=WAYS).splitlines()
+    assert "# Start it with --enable_batching; set max_batch_size to 16 in --batching_parameters_file." in lines
+    assert "# Start 2 of it, each with a --port of its own, by: taskset -c 0, taskset -c 1." in lines
+    assert not any("your own code" in line for line in lines)
     with pytest.raises(BadInputError, match="tfserving is for TensorFlow's settings"):
         emit(Deployment(), Format.TFSERVING, title=TITLE)
 

@@ -30,7 +30,8 @@ from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes, required_time_s
 from tuner.measure.warning import Code
 from tuner.report import evidence
-from tuner.report.comparison import checked_text, comparison
+from tuner.report.card import check_card
+from tuner.report.comparison import comparison
 from tuner.report.result.comparison import CheckResult, ComparisonResult, NothingToCheck
 from tuner.report.verdicts import speedup_text
 from tuner.space.deployment import Deployment
@@ -40,6 +41,7 @@ from tuner.stats.equivalence import MARGIN, UNMEASURED, Verdict, VerdictCode
 from tuner.stats.estimate import Estimate
 from tuner.stats.noise import PRIOR_NOISE
 from tuner.stats.pooling import PooledVerdict
+from tuner.stats.tail import LimitStatus
 from tuner.trial.outcome import Slice, Status
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
@@ -581,7 +583,11 @@ def test_the_document_of_a_check_has_the_comparison_in_it() -> None:
     result = check.describe(StudyCheck(study="made", comparison=comparison, pooled=whole))
     assert isinstance(result, CheckResult)
     assert (result.study, result.helps, result.limits, result.code) == ("made", True, None, VerdictCode.BETTER)
-    assert checked_text(result).startswith("all sessions combined: better  2.0")
+    [answer] = check_card(result).answers
+    assert (answer.word, answer.code) == ("STILL FASTER", VerdictCode.BETTER)
+    assert answer.text.startswith("made: 2.0")
+    over = msgspec.structs.replace(result, helps=False, limits={"a": LimitStatus.MET, "b": LimitStatus.BROKEN})
+    assert check_card(over).answers[0].word.startswith("NO LONGER ALLOWED")
     nothing = check.describe(StudyCheck(study="made", comparison=None))
     assert isinstance(nothing, NothingToCheck)
     for document in (result, nothing):

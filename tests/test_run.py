@@ -83,7 +83,7 @@ def test_where_one_fails_the_others_are_ended(tmp_path: Path) -> None:
     ended = run(file, "--", sys.executable, "-c", code)
     assert time.monotonic() - began < 9
     assert ended.returncode == 7  # that of the others, which were ended, does not count
-    assert "tftune: copy 1 ended with exit code 7; the others are ended" in ended.stderr
+    assert "tftune: copy 1 ended with exit code 7; tftune now ends the others" in ended.stderr
 
 
 def test_with_keep_going_they_are_not(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_guard_that_is_killed_counts_as_its_copy(two_servers: tuple[subprocess
     guard.kill()
     _, error = runner.communicate(timeout=20)
     assert runner.returncode == 128 + signal.SIGKILL
-    assert "was killed by SIGKILL; the others are ended" in error
+    assert "was killed by SIGKILL; tftune now ends the others" in error
     assert wait_until(lambda: all(gone(pid) for pid in pids))
 
 

@@ -26,7 +26,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
-from tuner.report import card
+from tuner.report import card, studycard
 from tuner.report.document import describe_study
 from tuner.search.budget import Budget, make_budget, parse_duration
 from tuner.search.contenders import contenders
@@ -349,10 +349,10 @@ def test_what_is_to_be_pasted_is_neither_wrapped_nor_cut(
     record.put("finals", env)
     monkeypatch.setenv("COLUMNS", "40")
     url = f"sqlite:///{tmp_path}/t.db"
-    output.show(*card.rendered(card.study_card(describe_study(record), handle="made", storage=url)))
+    output.show(*card.rendered(studycard.study_card(describe_study(record), handle="made", storage=url)))
     printed = capsys.readouterr().out
     assert "KMP_AFFINITY=granularity=fine,proclist=[0-3,8-11],explicit,verbose" in printed
-    assert f"tftune emit made --storage {url} --format sh|" in printed
+    assert f"tftune emit made --storage {url} --format k8s" in printed
 
 
 def test_the_record_keeps_every_raw_slice(tmp_path: Path, space: Space) -> None:

@@ -136,7 +136,7 @@ def test_each_server_has_a_core_and_one_that_is_killed_takes_the_others_along(
     os.kill(list(load.answers.values())[1][-1]["pid"], signal.SIGKILL)
     _, error = runner.communicate(timeout=30)
     assert runner.returncode == 128 + signal.SIGKILL
-    assert "copy 1 was killed by SIGKILL; the others are ended" in error
+    assert "copy 1 was killed by SIGKILL; tftune now ends the others" in error
     assert wait_until(lambda: all(gone(pid) for pid in pids), 5)
 
 
@@ -163,4 +163,4 @@ def test_a_port_that_is_taken_is_told_by_the_program_itself(words: tuple[list[st
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "[1] OSError: [Errno 98] Address already in use" in ended.stderr
-    assert "copy 1 ended with exit code 1; the others are ended" in ended.stderr
+    assert "copy 1 ended with exit code 1; tftune now ends the others" in ended.stderr

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EMIT_EPILOG = 'Examples: eval "$(tftune emit last)" | tftune emit last --format k8s | tftune emit last --instances'
 RUN_EPILOG = (
-    "Examples: tftune run last -- python serve.py | tftune run last --instances -- python serve.py --port 80{instance}"
+    "Examples: tftune run last -- python serve.py | tftune run last --instances -- python serve.py --port 850{instance}"
 )
 InstancesOption = Annotated[
     bool,
@@ -45,7 +45,7 @@ def emit(
     """Print a snippet that applies the recommendation of a study."""
     from tuner.cli.studies import find_study
     from tuner.errors import unknown_name
-    from tuner.report import card
+    from tuner.report import studycard
     from tuner.report.document import advice_of, describe_study
     from tuner.report.emit import Format
     from tuner.report.emit import emit as write
@@ -58,7 +58,7 @@ def emit(
     if model is not None:
         deployment, title = deployment.member(model), f"{title}, {model}"
     n_cpus = math.ceil(result.machine.cpu_quota or result.machine.logical_cpus) if deployment else None
-    facts, ways = card.facts(result, advice), card.ways(result)
+    facts, ways = studycard.facts(result, advice), studycard.ways(result)
     sys.stdout.write(write(deployment, Format(format_), title=title, facts=facts, ways=ways, n_cpus=n_cpus))
 
 

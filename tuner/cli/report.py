@@ -35,7 +35,7 @@ def report(
 ) -> None:
     """Write a study as one page that needs nothing else: its answer, snippets, charts, trials and how to repeat it."""
     from tuner.cli.studies import find_study
-    from tuner.report import card, chart, studypage
+    from tuner.report import chart, studycard, studypage
     from tuner.report.document import describe_study
 
     if format_ not in FORMATS:
@@ -43,7 +43,7 @@ def report(
     if open_ and format_ != "html":
         raise BadInputError("--open needs --format html", "leave --format out")
     result = describe_study(find_study(study, storage))
-    of_study = card.study_card(result, handle=study, storage=storage)
+    of_study = studycard.study_card(result, handle=study, storage=storage)
     if format_ == "md":
         text = studypage.markdown(result, of_study, _snippets(result, ("sh",)))
     else:
@@ -63,13 +63,13 @@ def report(
 
 def _snippets(study: StudyResult, formats: tuple[str, ...]) -> dict[str, str]:
     """Return what applies the study's answers, by format; those of several processes for a shell alone."""
-    from tuner.report import card
+    from tuner.report import studycard
     from tuner.report.emit import Format, emit
 
     snippets: dict[str, str] = {}
     advice = study.recommended
     if advice is not None and advice.deployment and not advice.deployment.members:
-        facts, ways = card.facts(study, advice), card.ways(study)
+        facts, ways = studycard.facts(study, advice), studycard.ways(study)
         for name in formats:
             if name != Format.TFSERVING or ways.server_flags:
                 title = f"tftune, study {study.study}"
@@ -78,7 +78,7 @@ def _snippets(study: StudyResult, formats: tuple[str, ...]) -> dict[str, str]:
     if several is not None and several.deployment.processes > 1:
         title = f"tftune, study {study.study}, {several.deployment.processes} processes"
         snippets["sh, several processes"] = emit(
-            several.deployment, Format.SH, title=title, facts=card.facts(study, several)
+            several.deployment, Format.SH, title=title, facts=studycard.facts(study, several)
         )
     return snippets
 

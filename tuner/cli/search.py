@@ -157,7 +157,7 @@ def search(
 
 
 def _report_search(record: Record | None, storage: str, *, details: bool, json_: bool) -> None:
-    from tuner.report import card, verdicts
+    from tuner.report import card, studycard, verdicts
     from tuner.report.document import describe_study
     from tuner.report.result.study import NoStudyResult
 
@@ -171,4 +171,4 @@ def _report_search(record: Record | None, storage: str, *, details: bool, json_:
     else:
         handle = "last" if storage == DEFAULT_STORAGE else study.study
         shown_details = ["", *verdicts.details(study)] if details else []
-        show(*shown_details, "", *card.rendered(card.study_card(study, handle=handle, storage=storage)))
+        show(*shown_details, "", *card.rendered(studycard.study_card(study, handle=handle, storage=storage)))

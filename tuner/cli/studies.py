@@ -42,7 +42,7 @@ def show_study(
     json_: JsonOption = False,
 ) -> None:
     """Show the answer of a study; with --details also its machine, knobs, trials and finals."""
-    from tuner.report import card, terminal, verdicts
+    from tuner.report import card, studycard, terminal, verdicts
     from tuner.report.document import describe_study
     from tuner.report.workload import line
 
@@ -64,7 +64,7 @@ def show_study(
             *verdicts.details(result),
             "",
         )
-    show(*card.rendered(card.study_card(result, handle=study, storage=storage)))
+    show(*card.rendered(studycard.study_card(result, handle=study, storage=storage)))
 
 
 def schema(

@@ -257,7 +257,10 @@ class Supervisor:
             for running in others:
                 running.is_ended_for_another = True
             if others:
-                text = f"tftune: copy {failed.copy.number} {_how(failed.code)}; the others are ended\n"
+                text = (
+                    f"tftune: copy {failed.copy.number} {_how(failed.code)}; tftune now ends the others (--keep-going "
+                    "lets them run)\n"
+                )
                 sys.stderr.write(text)
                 sys.stderr.flush()
             self._send(signal.SIGTERM)

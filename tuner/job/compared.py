@@ -14,6 +14,7 @@ from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
+from tuner.space.space import Space
 from tuner.space.values import Cpus, Value, Words
 
 
@@ -36,6 +37,8 @@ def parse_compared(text: str, job: Job, storage_url: str) -> ComparedSetting:
         setting = space.reference.with_values(**_values(text, job))
     elif text in space.baselines:
         setting = space.baselines[text]
+    elif any(each.name == text for each in space.catalogue.baselines):
+        raise _missing_baseline(text, space)
     else:
         setting = _recommended(text, job, storage_url)
     items = space.total_batch
@@ -51,6 +54,16 @@ def parse_compared(text: str, job: Job, storage_url: str) -> ComparedSetting:
             raise BadInputError(f"{name}={value}: this library is not installed", "install it first")
     job.framework.check(job.build, [setting])
     return ComparedSetting(name=text, setting=setting, deployment=space.deployment(setting))
+
+
+def _missing_baseline(name: str, space: Space) -> BadInputError:
+    """Return the error for a baseline that a space does not have."""
+    needs = next(each.needs for each in space.catalogue.baselines if each.name == name) - space.domains.keys()
+    if needs:
+        return BadInputError(f"{name} sets {', '.join(sorted(needs))}", "add --space serving, which has that")
+    return BadInputError(
+        f"{name} cannot share a batch of {space.total_batch} evenly among its processes", "give another --batch-size"
+    )
 
 
 def _values(text: str, job: Job) -> dict[str, Value]:

@@ -176,8 +176,8 @@ def _check_rate(workload: Workload, deadline_s: float) -> None:
     if workload.rate is not None and PATIENCE * slice_s(workload.rate) >= deadline_s:
         needed_s = PATIENCE * slice_s(workload.rate)
         raise BadInputError(
-            f"--rate {workload.rate:g} needs {needed_s:.0f} s for enough requests, and --trial-timeout is "
-            f"{deadline_s:g} s",
+            f"--rate {workload.rate:g}: a slice with enough requests takes {slice_s(workload.rate):.0f} s and may take "
+            f"twice that, and --trial-timeout is {deadline_s:g} s",
             f"give a larger --rate, or --trial-timeout {needed_s + 10:.0f}s",
         )
 

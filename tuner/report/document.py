@@ -114,12 +114,13 @@ def no_groups(study: StudyResult) -> BadInputError:
     tried = [trial for trial in study.history if trial.is_group]
     if not tried:
         return BadInputError(
-            f"study {study.study} has not compared several processes", "run its search again, without --no-instances"
+            f"study {study.study} has not compared several processes",
+            "a search does that for the inference of one model on two cores or more, without --no-instances",
         )
-    reasons = {"it breaks a limit" if trial.over_limit else trial.message or "there was no time" for trial in tried}
+    reasons = {"they break a limit" if trial.over_limit else trial.message or "there was no time" for trial in tried}
     return BadInputError(
         f"study {study.study} has no answer on several processes: {'; '.join(sorted(reasons))}",
-        "`tftune show` lists them; a longer --time-budget or another limit may help",
+        f"`tftune show {study.study} --details` lists them",
     )
 
 

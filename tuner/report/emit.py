@@ -72,11 +72,11 @@ def emit(
         return _python(deployment, notes, ways)
     if format_ is Format.TFSERVING:
         return _tfserving(deployment, notes, ways)
-    if format_ is Format.K8S:
-        return _k8s(deployment, notes, n_cpus)
     options = [option_note(name, value) for name, value in deployment.options.items()]
     if options:
         options.append("For the code that makes such a session, use --format python.")
+    if format_ is Format.K8S:
+        return _k8s(deployment, notes + options, n_cpus)
     return _WRITERS[format_](deployment, notes + options)
 
 
@@ -283,7 +283,12 @@ def _tfserving(deployment: Deployment, notes: list[str], ways: Ways) -> str:
     notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
     notes.append("TensorFlow Serving makes a session of its own, so that its flags are what counts, not the variables.")
     if "batch_size" in deployment.arguments:
-        notes.append("Its batches: --enable_batching and max_batch_size in --batching_parameters_file.")
+        size = deployment.arguments["batch_size"]
+        notes = [note for note in notes if note != argument_note("batch_size", size)]
+        notes.append(f"Start it with --enable_batching; set max_batch_size to {size} in --batching_parameters_file.")
+    if deployment.cpu_sets:
+        starts = ", ".join(f"taskset -c {cpus}" for cpus in deployment.cpu_sets)
+        notes.append(f"Start {deployment.processes} of it, each with a --port of its own, by: {starts}.")
     flags = [f"{flag}={deployment.env[name]}" for name, flag in ways.server_flags.items() if name in deployment.env]
     others = {name: value for name, value in deployment.env.items() if name not in ways.server_flags}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in others.items()]
@@ -302,6 +307,7 @@ def _python(deployment: Deployment, notes: list[str], ways: Ways) -> str:
     if deployment.cpu_sets:
         sets = [sorted(parse_list(cpus)) for cpus in deployment.cpu_sets]
         lines.append(f'os.sched_setaffinity(0, {sets}[int(os.environ["{INSTANCE}"])])')
+        notes = [*notes, f"Start each process with its number, from 0, in {INSTANCE}."]
     before = ["Run this before the framework is imported: it reads the variables once."] if lines else []
     if PRELOAD in deployment.env:
         before.append(f"{PRELOAD} has no effect from here: set it where the interpreter is started.")

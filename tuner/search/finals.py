@@ -85,12 +85,12 @@ class Finals:
                     "no setting that keeps to your --set was measured",
                     "give a longer --time-budget; the recommended settings come first",
                 )
-            raise TunerError("all trials failed", "`tftune show` gives the reason of each")
+            raise TunerError("all trials failed", "`tftune show --details` gives the reason of each")
         contenders = self._contenders()
         if len(contenders) < 2:
             raise TunerError(
                 "there is no other setting to compare the default with",
-                "use a larger --space, or drop a --set; `tftune show` says why trials failed",
+                "use a larger --space, or drop a --set; `tftune show --details` says why trials failed",
             )
         self.events.stage(
             f"finals: the incumbent against {contenders[1].names[0]}"

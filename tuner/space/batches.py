@@ -29,7 +29,7 @@ def shares(items: int, counts: Sequence[Value]) -> tuple[Value, ...]:
     if not parts:
         raise BadInputError(
             f"a batch of {items} cannot be shared evenly by {' or '.join(map(str, counts))} processes",
-            "give a --batch-size that they divide",
+            f"give a --batch-size that is a multiple of {' or '.join(map(str, counts))}",
         )
     return tuple(parts)
 

@@ -1,0 +1,281 @@
+"""The card of a study: its answers on one process and on several, what they rest on, and the commands that follow."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator
+
+from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
+from tuner.paths import DEFAULT_STORAGE
+from tuner.report import card
+from tuner.report.card import Answer, Card
+from tuner.report.emit import Ways
+from tuner.report.layout import percent, plural, rate_text
+from tuner.report.result.study import FinalsResult, RecommendedResult, StudyResult, VerdictResult
+from tuner.report.terminal import cores_text
+from tuner.search.subject import Subject
+from tuner.space.deployment import Deployment
+from tuner.stats.equivalence import VerdictCode
+from tuner.stats.tail import LimitStatus
+
+_BATCH_SIZE = "batch_size"
+_ROUND_UP_S = 300.0  # budgets are suggested in steps of five minutes
+_LONGEST_S = 7200.0  # nobody waits for longer than that
+# What finals have of a budget: those of one process alone, and those of several, which come before others of one.
+_SHARE, _GROUPS_SHARE = 0.5, 0.33
+
+
+def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAGE) -> Card:
+    """Return the card of a study; `handle` is what its user calls it, such as `last`."""
+    stored = "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
+    advice, finals = study.recommended, study.finals
+    if advice is None or finals is None:
+        answer = Answer(
+            code=VerdictCode.UNDECIDED,
+            word="UNFINISHED",
+            text=f"{study.workload.name}: there are no finals yet",
+            setting=(),
+        )
+        return Card(answers=(answer,), rows=(("Next", "run the same search again: it continues"),))
+    answers = [_answer(study, advice, finals, study.verdicts or {}, of=study.workload.name)]
+    several = study.groups
+    if several is not None:
+        answers.append(
+            _answer(study, several.recommended, several.finals, several.verdicts, of=_processes_text(several.finals))
+        )
+    rows = [
+        *_reasons(study, advice, finals),
+        ("Proof", _proof(study, advice, finals)),
+        ("Valid", f"{where(study)}; measure again elsewhere"),
+        *_deciding(study, finals),
+        *_next_steps(study, handle, stored),
+        *card.notes(study.warnings),
+    ]
+    return Card(answers=tuple(answers), rows=tuple(rows))
+
+
+def _answer(
+    study: StudyResult,
+    advice: RecommendedResult,
+    finals: FinalsResult,
+    by_name: dict[str, VerdictResult],
+    *,
+    of: str,
+) -> Answer:
+    """Return what finals say about `of`: a workload, or several processes of it."""
+    defaults = f"{study.framework.title}'s defaults" if study.framework.title != "command" else "the defaults"
+    words = deployment_words(advice.deployment, study)
+    if advice.gain is not None:
+        code = VerdictCode.BETTER
+        text = f"{of}: {card.speed_up(advice.gain)} over {defaults}{_rates_text(study, advice, finals)}"
+        return Answer(code=code, word="FASTER", text=text, setting=words)
+    against = advice.together or by_name.get(study.default)
+    if advice.source != study.default:  # the default breaks a limit
+        return Answer(code=VerdictCode.BETTER, word="USE", text=f"{of}: {advice.reason}", setting=words)
+    if against is None or against.speedup is None:
+        text = f"{of}: keep {defaults}; no speed-up can be named"
+        return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
+    interval = f"{against.low:.2f}–{against.high:.2f}×"
+    if against.code is VerdictCode.NO_DIFFERENCE:
+        text = f"{of}: nothing to set; the best other setting runs at {interval} the speed of {defaults}"
+        return Answer(code=against.code, word="NO DIFFERENCE", text=text, setting=())
+    if against.code is VerdictCode.UNDECIDED:
+        text = f"{of}: keep {defaults} for now; the best other setting runs at {interval} their speed"
+        return Answer(code=against.code, word="UNDECIDED", text=text, setting=())
+    if against.code is VerdictCode.WORSE:
+        text = f"{of}: keep {defaults}; the best other setting is slower, {card.speed_up(against)}"
+        return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
+    return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=f"{of}: {advice.reason}", setting=())
+
+
+def _processes_text(finals: FinalsResult) -> str:
+    """Return how many processes side by side the finals were about."""
+    return f"{finals.incumbent.get('instances', 'several')} processes side by side"
+
+
+def _rates_text(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> str:
+    """Return the rates behind a gain; of several sessions these are only the last one's, and are left out."""
+    if advice.gain is not None and advice.gain.sessions > 1:
+        return ""
+    rates = [_rate_of(finals, name) for name in (study.default, advice.source)]
+    known = [rate_text(rate) for rate in rates if rate is not None]
+    return f" ({known[0]} → {known[1]} {finals.unit})" if len(known) == 2 else ""
+
+
+def _rate_of(finals: FinalsResult, name: str) -> float | None:
+    """Return the rate of the contender that has a name."""
+    return next((finals.rates.get(first) for first, names in finals.names.items() if name in names), None)
+
+
+def deployment_words(deployment: Deployment, subject: Subject) -> tuple[str, ...]:
+    """Return the words of what to set: variables, options and CPUs, and the batch size where it is another."""
+    if not deployment:
+        return ()
+    words = [f"{name}={value}" for name, value in {**deployment.env, **deployment.options}.items()]
+    for member in deployment.members:
+        own = [f"{name}={value}" for name, value in {**member.env, **member.options}.items()]
+        words.append(f"{member.name}: {' '.join(own)}" + (f" on CPUs {member.cpus}" if member.cpus else ""))
+    if deployment.cpus is not None:
+        words.append(f"CPUs {deployment.cpus}")
+    if deployment.processes > 1 and not deployment.members:
+        places = f" on CPUs {' | '.join(deployment.cpu_sets)}" if deployment.cpu_sets else ""
+        words.append(f"{deployment.processes} processes{places}")
+    if deployment.streams > 1:
+        words.append(f"{deployment.streams} calls at once")
+    usual = subject.baselines[subject.default].setting
+    for name, value in deployment.arguments.items():
+        title = "batch" if name == _BATCH_SIZE else name
+        words.append(f"{title} {value} " + ("(unchanged)" if usual.get(name) == value else f"(default {usual[name]})"))
+    return tuple(words)
+
+
+def facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
+    """Return what a snippet says of itself: what is gained, when that was seen, and where it holds."""
+    gained = advice.reason
+    if advice.gain is not None:
+        sessions = plural(advice.gain.sessions, "session")
+        gained = f"{card.speed_up(advice.gain)} the speed of the defaults ({study.workload.name}, {sessions})"
+    limits = [] if advice.limits is None else [f"limits {advice.limits}"]
+    return [f"{gained}, {str(study.created)[:10]}", "; ".join([f"Measured on {where(study)}", *limits])]
+
+
+def ways(study: StudyResult) -> Ways:
+    """Return the ways of a study's framework to apply a setting."""
+    framework = study.framework
+    return Ways(session=framework.session_code, server_flags=framework.server_flags, calls=framework.calls)
+
+
+def _reasons(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> Iterator[tuple[str, str]]:
+    """Yield why each answer is what it is."""
+    several = study.groups
+    if several is None:
+        yield "Why", _why(study, advice, finals)
+        return
+    yield "Why", f"one process: {_why(study, advice, finals)}"
+    yield "", f"several: {_why(study, several.recommended, several.finals)}"
+
+
+def _why(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> str:
+    """Return why this is recommended."""
+    if advice.limits is LimitStatus.BROKEN or (advice.source != study.default and advice.gain is None):
+        return advice.reason
+    if advice.source == study.default:
+        if advice.gain is None and advice.together is not None and advice.together.sessions > 1:
+            return advice.reason
+        return f"no setting was shown to be more than {percent(finals.margin, 0)} faster"
+    same = _same_as(study, finals, advice.source)
+    parts = []
+    if advice.source == study.default + SAME_BATCH:
+        parts.append("all of the gain comes from the batch size; the threads stay as they are")
+    elif len(advice.alike) > 1:
+        parts.append(f"the simplest of {len(advice.alike)} settings tied for the fastest")
+    else:
+        parts.append("the fastest in the finals")
+    if same:
+        parts.append(f"the same as {' and '.join(same)}")
+    return "; ".join(parts)
+
+
+def _same_as(study: StudyResult, finals: FinalsResult, source: str) -> list[str]:
+    """Return the recommended settings that are the same as what is recommended here."""
+    own = {INCUMBENT, GROUP, SIMPLER, ONE_PROCESS}
+    names = next((names for names in finals.names.values() if source in names), ())
+    return [name for name in names if name in study.baselines and name not in own]
+
+
+def _proof(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> str:
+    """Return what the answer rests on."""
+    n = study.trials.ok + study.trials.pruned
+    several = "" if study.groups is None else f" + {study.groups.finals.rounds}"
+    n_sessions = 1 if advice.together is None else advice.together.sessions
+    rounds = finals.rounds if study.groups is None else 2
+    return (
+        f"{plural(n, 'setting')} measured in turns with the default; then {finals.rounds}{several} "
+        f"{'round' if rounds == 1 else 'rounds'} of new processes; {plural(n_sessions, 'session')}"
+    )
+
+
+def where(subject: Subject) -> str:
+    """Return what a result is valid for: cores, limit and build."""
+    return f"{cores_text(subject.machine)}, {subject.framework.build_lines(subject.runtime)[0]}"
+
+
+def _deciding(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, str]]:
+    """Yield how long a budget would decide what is undecided of one process, and of several."""
+    several = study.groups
+    alone = "" if several is None else " --no-instances"
+    held = [(study.recommended, finals, study.verdicts or {}, _SHARE, alone)]
+    if several is not None:
+        held.append((several.recommended, several.finals, several.verdicts, _GROUPS_SHARE, ""))
+    for advice, own_finals, verdicts, share, option in held:
+        against = verdicts.get(study.default)
+        if advice is None or advice.gain is not None or against is None or against.code is not VerdictCode.UNDECIDED:
+            continue
+        of = "" if several is None else "one process: " if option else "several: "
+        budget_s = deciding_budget_s(study, own_finals, against, share=share)
+        if budget_s is None:
+            yield "Decide", f"{of}there were too few rounds to say how long it would take"
+        elif budget_s > _LONGEST_S:
+            hours = round(_LONGEST_S / 3600)
+            yield "Decide", f"{of}more than {hours} hours: the difference is small for the noise of this machine"
+        else:
+            minutes = round(budget_s / 60)
+            yield "Decide", f"{of}about {minutes} minutes: the same command with --time-budget {minutes}m{option}"
+
+
+def deciding_budget_s(
+    study: StudyResult, finals: FinalsResult, against: VerdictResult, *, share: float = 0.5
+) -> float | None:
+    """Return the budget (s) of a search whose finals would decide, if the difference is what it seems to be.
+
+    With n rounds the interval's half-width is h (log scale). Half-widths shrink with √n, so that m rounds have
+    h √(n / m), and the verdict is decided where that is below the distance of the mean x̄ from 0 (better or worse), or
+    that from the margin δ (no difference): m = n (h / max(|x̄|, δ - |x̄|))². A round costs what it cost, starts
+    included, and these finals have a `share` of the budget.
+    """
+    n, wall_s, measured_s = finals.rounds, study.wall_s, study.measured_s
+    if None in (against.speedup, against.low, against.high) or n < 2 or not wall_s or not measured_s:
+        return None
+    assert against.speedup is not None  # for mypy: as asked above
+    assert against.low is not None
+    assert against.high is not None
+    mean = abs(math.log(against.speedup))
+    half = (math.log(against.high) - math.log(against.low)) / 2
+    margin = math.log1p(finals.margin)
+    is_different = mean > margin
+    rounds = n * (half / (mean if is_different else max(mean, margin - mean))) ** 2
+    round_s = finals.timed_s / n * (wall_s / measured_s)
+    needed_s = max(rounds, n + 1) * round_s / share
+    return math.ceil(max(needed_s, wall_s) / _ROUND_UP_S) * _ROUND_UP_S
+
+
+def _next_steps(study: StudyResult, handle: str, stored: str) -> Iterator[tuple[str, str]]:
+    """Yield the commands that come next; those for several processes where these have an answer of their own."""
+    advice, several = study.recommended, study.groups
+    of_study = f"{handle}{stored}"
+    is_something = advice is not None and bool(advice.deployment or advice.deployment.members)
+    is_several = several is not None and several.recommended.deployment.processes > 1
+    if is_something:
+        yield "Apply", f"tftune emit {of_study} --format k8s"
+    if is_several:
+        yield "Apply" if not is_something else "", f"tftune emit {of_study} --instances --format k8s"
+    if is_something or is_several:
+        yield "", f"formats: sh, dotenv, docker, compose, k8s, systemd{_own_formats(study)}, python, json"
+    if advice is not None and is_something:
+        port = " --port 850{instance}" if advice.deployment.processes > 1 else ""
+        yield "Run", f"tftune run {of_study} -- python serve.py{port}"
+    if is_several:
+        command = f"tftune run {of_study} --instances -- python serve.py --port 850{{instance}}"
+        yield "Run" if not is_something else "", command
+    if advice is not None and advice.gain is not None:
+        yield "Check", f"tftune check {of_study}"
+    if several is not None and several.recommended.gain is not None:
+        is_first = advice is None or advice.gain is None
+        yield "Check" if is_first else "", f"tftune check {of_study} --instances"
+    yield "More", f"tftune report {of_study} --open"
+
+
+def _own_formats(study: StudyResult) -> str:
+    """Return the formats of a framework's own server, after a comma."""
+    return ", tfserving" if study.framework.server_flags else ""
