@@ -73,7 +73,7 @@ def test_a_gain_is_the_first_line_and_what_to_set_the_second(better: StudyResult
 def test_the_storage_is_part_of_every_command(better: StudyResult) -> None:
     rows = dict(studycard.study_card(better, handle="made", storage="sqlite:///my data.db").rows)
     for title in ("Apply", "Run", "Check", "More"):
-        assert "made --storage 'sqlite:///my data.db'" in rows[title]
+        assert "made --storage 'my data.db'" in rows[title]
 
 
 def test_several_processes_have_an_answer_of_their_own(of_groups: StudyResult) -> None:
@@ -85,8 +85,32 @@ def test_several_processes_have_an_answer_of_their_own(of_groups: StudyResult) -
     assert any(word.startswith(f"{n} processes on CPUs ") and word.count("|") == n - 1 for word in several.setting)
     rows = [text for _, text in studycard.study_card(of_groups, handle="last").rows]
     assert "tftune run last --instances -- python serve.py --port 850{instance}" in rows
-    assert "tftune emit last --instances --format k8s" in rows
+    assert "tftune emit last --instances" in rows
     assert "tftune check last --instances" in rows
+
+
+def test_one_process_that_beats_several_is_not_called_several(of_groups: StudyResult) -> None:
+    groups = of_groups.groups
+    advice = structs.replace(groups.recommended, source="one-process", gain=of_groups.recommended.gain)
+    study = structs.replace(of_groups, groups=structs.replace(groups, recommended=advice))
+    _, several = studycard.study_card(study, handle="last").answers
+    assert several.text.startswith("one process instead of ")
+    assert (several.word, several.setting) == ("KEEP", ())
+
+
+def test_what_meets_a_limit_that_the_default_breaks_is_not_called_faster(better: StudyResult) -> None:
+    slow = structs.replace(better.recommended.gain, speedup=0.8, low=0.75, high=0.85, code=VerdictCode.WORSE)
+    reason = "incumbent meets the limits, and tf-default does not"
+    advice = structs.replace(better.recommended, gain=slow, reason=reason)
+    first = lines_of(structs.replace(better, recommended=advice))[0]
+    assert first == f"✔ USE  resnet50: {reason}; 0.80× [0.75–0.85] the speed of TensorFlow's defaults"
+
+
+def test_the_page_says_which_search_it_was(better: StudyResult) -> None:
+    of_study = studycard.study_card(better, handle="last")
+    assert "tftune search resnet50 --mode inference --framework tensorflow --space cpu" in studypage.markdown(
+        better, of_study, {}
+    )
 
 
 def test_no_difference_says_that_there_is_nothing_to_set(tmp_path: Path, space: Space) -> None:

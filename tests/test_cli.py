@@ -60,7 +60,7 @@ BAD = [
     (["search", "resnet50", "--trial-timeout", "soon"], "--trial-timeout is 'soon'"),
     (["search", "resnet50", "--python", "/nowhere/python"], "no interpreter at /nowhere/python"),
     (["search", "resnet50", "--python", "/bin/ls"], "is not a working Python interpreter"),
-    (["search", "resnet50", "--storage", "here.db"], "is not a URL"),
+    (["search", "resnet50", "--storage", "/proc/none/x.db"], "cannot be written"),
     (["search", "resnet50", "--storage", "nosuch://x/y"], "cannot be opened"),
     (["search", "resnet50", "--storage", "sqlite:////proc/none/x.db"], "cannot be written"),
     (["search", "resnet50", "--seed", "-1"], "'--seed': Input should be greater than or equal to 0"),

@@ -230,7 +230,15 @@ def test_processes_share_the_batch_whose_latency_is_searched() -> None:
     with pytest.raises(BadInputError, match="a batch of 7 cannot be shared evenly by 2 processes"):
         latency_of("7", "instances=2")
     parsed = parse_compared("instances=2,batch_size=4", job, "sqlite:///none.db")
-    assert parsed.deployment.processes == 2
+    assert (parsed.deployment.processes, parsed.deployment.shared_batch) == (2, 8)
+    assert Applied(**applied(parsed.deployment)).deployment == parsed.deployment
+    assert Deployment.from_dict(parsed.deployment.to_dict()) == parsed.deployment
+    assert "# Split each batch of 8 items among the 2 processes: it is answered when all have answered." in emit(
+        parsed.deployment, Format.SH, title="t"
+    )
+    assert space.items_per_step(parsed.setting) == space.items_per_step(space.reference) == 8
+    assert not space.contains(space.reference.with_values(instances=2))  # 16 items
+    assert latency_of("8", "instances=2").space.satisfies_pins(parsed.setting)
     with pytest.raises(BadInputError, match="has steps of 16 items, and --objective latency compares steps of 8") as e:
         parse_compared("instances=2", job, "sqlite:///none.db")
     assert e.value.hint == "add batch_size=4"

@@ -214,6 +214,8 @@ def test_bad_input_is_one_line(tmp_path: Path, call: Call) -> None:
     code, _, error = call("run", str(tmp_path / "no.json"), "--", "true")
     assert code == 2
     assert "no.json is not a setting: Expected `object`, got `array`; write it with: tftune emit STUDY" in error
+    (tmp_path / "other.json").write_text('{"study": "made"}')
+    assert "is not a setting: it has no arguments, cpus, env" in call("run", str(tmp_path / "other.json"), "--", "x")[2]
     for parts, reason in (
         ({"processes": "2"}, "Expected `int`, got `str`"),
         ({"processes": 0}, "says 0 processes"),

@@ -83,6 +83,7 @@ def test_calls_run_at_the_same_time(framework: str) -> None:
     assert small.n_steps > 0
 
 
+@pytest.mark.alone  # that two calls disturb each other is only seen where both have a CPU
 @pytest.mark.tensorflow
 def test_a_model_that_cannot_be_called_so_is_told(tmp_path: Path) -> None:
     (tmp_path / "stateful.py").write_text(STATEFUL)

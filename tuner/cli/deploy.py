@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli.options import StorageOption, StudyArgument, complete_study
+from tuner.cli.options import StorageOption, StudyArgument, complete_study, examples
 from tuner.errors import BadInputError
 from tuner.paths import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from tuner.space.deployment import Deployment
 
-EMIT_EPILOG = 'Examples: eval "$(tftune emit last)" | tftune emit last --format k8s | tftune emit last --instances'
-RUN_EPILOG = (
-    "Examples: tftune run last -- python serve.py | tftune run last --instances -- python serve.py --port 850{instance}"
+EMIT_EPILOG = examples(
+    'eval "$(tftune emit last)"',
+    "tftune emit last --format k8s",
+    "tftune emit last --instances",
+)
+RUN_EPILOG = examples(
+    "tftune run last -- python serve.py",
+    "tftune run last --instances -- python serve.py --port 850{instance}",
 )
 InstancesOption = Annotated[
     bool,
@@ -57,7 +61,7 @@ def emit(
     deployment, title = advice.deployment, f"tftune, study {result.study}"
     if model is not None:
         deployment, title = deployment.member(model), f"{title}, {model}"
-    n_cpus = math.ceil(result.machine.cpu_quota or result.machine.logical_cpus) if deployment else None
+    n_cpus = result.machine.usable_cpus if deployment else None
     facts, ways = studycard.facts(result, advice), studycard.ways(result)
     sys.stdout.write(write(deployment, Format(format_), title=title, facts=facts, ways=ways, n_cpus=n_cpus))
 
@@ -129,7 +133,11 @@ def _read(path: Path) -> Deployment:
 
     hint = "write it with: tftune emit STUDY --format json"
     try:
-        deployment = msgspec.json.decode(path.read_bytes(), type=Deployment)
+        data = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        missing = sorted({"env", "arguments", "cpus"} - data.keys())
+        if missing:
+            raise BadInputError(f"{path} is not a setting: it has no {', '.join(missing)}", hint)
+        deployment = msgspec.convert(data, Deployment)
     except OSError as error:
         raise BadInputError(f"{path} cannot be read: {error.strerror}", hint) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import JsonOption
+from tuner.cli.options import JsonOption, examples
 from tuner.cli.output import console, show, show_json
 
-EPILOG = "Examples: tftune env create openmp --dir .openmp | tftune search resnet50 --python .openmp/bin/python"
+EPILOG = examples(
+    "tftune env create openmp --dir .openmp",
+    "tftune search resnet50 --python .openmp/bin/python",
+)
 
 app = typer.Typer(no_args_is_help=True, help="Create Python environments for trials.")
 

@@ -13,6 +13,7 @@ from tuner.cli.options import (
     PythonOption,
     SetOption,
     SpaceOption,
+    examples,
 )
 from tuner.cli.output import console, show, show_json
 from tuner.cli.workload_options import spec_or_default, takes_workload
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
     from tuner.job.request import ParsedRequest
     from tuner.search.subject import Subject
 
-EPILOG = (
-    "Examples: tftune inspect | tftune inspect resnet50 --space quick | tftune inspect --audit | "
-    "tftune inspect --audit --python .openmp/bin/python | tftune inspect --affinity granularity=fine,compact,1,0"
+EPILOG = examples(
+    "tftune inspect",
+    "tftune inspect resnet50 --space quick",
+    "tftune inspect --audit",
+    "tftune inspect --audit --python .openmp/bin/python",
+    "tftune inspect --affinity granularity=fine,compact,1,0",
 )
 
 

@@ -22,6 +22,7 @@ from tuner.cli.options import (
     TimeoutOption,
     WaitOption,
     complete_setting,
+    examples,
 )
 from tuner.cli.output import console, show, show_json
 from tuner.cli.workload_options import spec_or_default, takes_workload
@@ -32,15 +33,20 @@ if TYPE_CHECKING:
     pass
 
 NO_LONGER_HELPS = 1
-COMPARE_EPILOG = (
-    "Examples: tftune compare resnet50 --a tf-default --b intel | "
-    "tftune compare resnet50 --a tf-default --b inter_op=1,intra_op=2,batch_size=16 | "
-    "tftune compare resnet50 --a intel --b resnet50-inference --json"
+COMPARE_EPILOG = examples(
+    "tftune compare resnet50 --a tf-default --b intel",
+    "tftune compare resnet50 --a tf-default --b inter_op=1,intra_op=2,batch_size=16",
+    "tftune compare resnet50 --a intel --b resnet50-inference --json",
 )
-CHECK_EPILOG = (
-    "Examples: tftune check last | tftune check resnet50 --time-budget 5m --json | tftune check last --instances"
+CHECK_EPILOG = examples(
+    "tftune check last",
+    "tftune check resnet50 --time-budget 5m --json",
+    "tftune check last --instances",
 )
-NOISE_EPILOG = "Examples: tftune noise resnet50 | tftune noise resnet50 --python .openmp/bin/python --time-budget 3m"
+NOISE_EPILOG = examples(
+    "tftune noise resnet50",
+    "tftune noise resnet50 --python .openmp/bin/python --time-budget 3m",
+)
 
 
 @takes_workload
@@ -125,6 +131,9 @@ def check(
     python: PythonOption = None,
     storage: StorageOption = DEFAULT_STORAGE,
     margin: CheckMarginOption = None,
+    fail_on_undecided: Annotated[
+        bool, typer.Option("--fail-on-undecided", help="Exit with 1 where nothing is decided, too.")
+    ] = False,
     trial_timeout: Annotated[
         str | None,
         typer.Option(
@@ -167,7 +176,8 @@ def check(
         show(result.reason)
     else:
         show(*([comparison(result), ""] if details else []), *card.rendered(card.check_card(result)))
-    if checked.helps is False:
+    is_undecided = checked.comparison is not None and checked.helps is None
+    if checked.helps is False or (fail_on_undecided and is_undecided):
         raise typer.Exit(NO_LONGER_HELPS)
 
 

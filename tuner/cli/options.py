@@ -14,6 +14,16 @@ MARGIN_PERCENT = 2.0
 _MAX_PERCENT = 50.0
 
 
+def examples(*commands: str) -> str:
+    """Return the end of a help page: examples, one a line."""
+    return "\n\n".join(["Examples:", *commands])
+
+
+def storage_url(text: str) -> str:
+    """Return the URL of a storage: of a file its path is enough."""
+    return text if "://" in text else f"sqlite:///{text}"
+
+
 def complete_study(incomplete: str) -> list[str]:
     """Return the studies of the default storage that begin so."""
     from tuner.search.storage import all_records, open_storage
@@ -58,7 +68,14 @@ StudyArgument = Annotated[
     ),
 ]
 StorageOption = Annotated[
-    str, typer.Option("--storage", metavar="URL", envvar="TFTUNE_STORAGE", help="URL of the database with the studies.")
+    str,
+    typer.Option(
+        "--storage",
+        metavar="FILE|URL",
+        envvar="TFTUNE_STORAGE",
+        callback=storage_url,
+        help="The database with the studies: an SQLite file, or the URL of another database.",
+    ),
 ]
 PythonOption = Annotated[
     str | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import StorageOption, StudyArgument
+from tuner.cli.options import StorageOption, StudyArgument, examples
 from tuner.cli.output import show
 from tuner.errors import BadInputError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, check_writable
@@ -16,7 +16,11 @@ from tuner.paths import DEFAULT_STORAGE, check_writable
 if TYPE_CHECKING:
     from tuner.report.result.study import StudyResult
 
-EPILOG = "Examples: tftune report last --open | tftune report resnet50 --out resnet50.html | tftune report --format md"
+EPILOG = examples(
+    "tftune report last --open",
+    "tftune report resnet50 --out resnet50.html",
+    "tftune report --format md",
+)
 FORMATS = ("html", "md")
 _SNIPPETS = ("sh", "docker", "k8s", "tfserving", "systemd", "python")
 
@@ -51,11 +55,11 @@ def report(
     if out is None and format_ == "md":
         sys.stdout.write(text)
         return
-    path = Path(f"{result.study}.html") if out is None else out
+    path = Path(f"{result.study.replace('/', '-')}.html") if out is None else out
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise BadInputError(f"--out {path}: not a file in a folder that exists", "give a file name")
     check_writable(path.absolute().parent, "give --out a path that you can write to")
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     show(str(path))
     if open_:
         _open(path)
@@ -67,13 +71,15 @@ def _snippets(study: StudyResult, formats: tuple[str, ...]) -> dict[str, str]:
     from tuner.report.emit import Format, emit
 
     snippets: dict[str, str] = {}
-    advice = study.recommended
+    advice, n_cpus = study.recommended, study.machine.usable_cpus
     if advice is not None and advice.deployment and not advice.deployment.members:
         facts, ways = studycard.facts(study, advice), studycard.ways(study)
         for name in formats:
             if name != Format.TFSERVING or ways.server_flags:
                 title = f"tftune, study {study.study}"
-                snippets[name] = emit(advice.deployment, Format(name), title=title, facts=facts, ways=ways)
+                snippets[name] = emit(
+                    advice.deployment, Format(name), title=title, facts=facts, ways=ways, n_cpus=n_cpus
+                )
     several = None if study.groups is None else study.groups.recommended
     if several is not None and several.deployment.processes > 1:
         title = f"tftune, study {study.study}, {several.deployment.processes} processes"

@@ -14,6 +14,7 @@ from tuner.cli.options import (
     PythonOption,
     StorageOption,
     WaitOption,
+    examples,
 )
 from tuner.cli.output import console, show, show_json
 from tuner.cli.studies import described
@@ -29,17 +30,26 @@ if TYPE_CHECKING:
     from tuner.rules.rule import RuleSet
     from tuner.space.setting import Setting
 
-RULES_EPILOG = (
-    "Examples: tftune rules | tftune rules --save | tftune rules --format md --out rules.md | "
-    "tftune rules --format html --out rules.html --since 30d | tftune rules --machine here --workloads resnet50,mlp"
+RULES_EPILOG = examples(
+    "tftune rules",
+    "tftune rules --save",
+    "tftune rules --format md --out rules.md",
+    "tftune rules --format html --out rules.html --since 30d",
+    "tftune rules --machine here --workloads resnet50,mlp",
 )
-RECOMMEND_EPILOG = (
-    "Examples: tftune recommend resnet50 | tftune recommend bert-base --mode training --format k8s | "
-    "tftune recommend ./mine.py --verify | tftune recommend resnet50 --python .openmp/bin/python --batch --json"
+RECOMMEND_EPILOG = examples(
+    "tftune recommend resnet50",
+    "tftune recommend bert-base --mode training --format k8s",
+    "tftune recommend ./mine.py --verify",
+    "tftune recommend resnet50 --python .openmp/bin/python --batch --json",
 )
-IMPORT_EPILOG = "Examples: tftune import ../other/results/tftune.db | tftune import postgresql://host/team"
-EXPORT_EPILOG = (
-    "Examples: tftune export > trials.csv | tftune export --what studies --format parquet --out studies.parquet"
+IMPORT_EPILOG = examples(
+    "tftune import ../other/results/tftune.db",
+    "tftune import postgresql://host/team",
+)
+EXPORT_EPILOG = examples(
+    "tftune export > trials.csv",
+    "tftune export --what studies --format parquet --out studies.parquet",
 )
 FORMATS = ("text", "md", "html", "json")
 
@@ -243,6 +253,8 @@ def recommend(
     verified = _verify(job, setting, checked, wait=wait) if verify else None
     if json_:
         show_json(structs.replace(result, verified=verified))
+        if verified is not None and verified.code is VerdictCode.WORSE:
+            raise typer.Exit(TunerError.exit_code)
         return
     if verified is not None and format_ is not None:
         console(stderr=True).print(advice.verified(verified), soft_wrap=True)

@@ -18,6 +18,7 @@ from tuner.cli.options import (
     SpaceOption,
     StorageOption,
     TimeoutOption,
+    examples,
 )
 from tuner.cli.output import console, show, show_json
 from tuner.cli.workload_options import takes_workload
@@ -29,12 +30,16 @@ if TYPE_CHECKING:
     from tuner.search.record import Record
 
 INTERRUPTED = 130
-EPILOG = (
-    "Examples: tftune search resnet50 | tftune search resnet50 --time-budget 2m --set inter_op=1 | "
-    "tftune search ./mine.py --batch-size 1,2,4 --json | tftune search resnet50 --max-p99 400 --max-memory 2GiB | "
-    "tftune search bert-base --param seq_len=384 --mode training | tftune search resnet50 --sessions 3 --every 2h | "
-    "tftune search ./saved_model --input-range ids=0:30522 | tftune search resnet50+vgg19 | "
-    "tftune search --name mysvc --metric-regex 'images/sec: ([0-9.]+)' -- python bench.py --batch-size {batch_size}"
+EPILOG = examples(
+    "tftune search resnet50",
+    "tftune search resnet50 --time-budget 2m --set inter_op=1",
+    "tftune search ./mine.py --batch-size 1,2,4 --json",
+    "tftune search resnet50 --max-p99 400 --max-memory 2GiB",
+    "tftune search bert-base --param seq_len=384 --mode training",
+    "tftune search resnet50 --sessions 3 --every 2h",
+    "tftune search ./saved_model --input-range ids=0:30522",
+    "tftune search resnet50+vgg19",
+    "tftune search --name mysvc --metric-regex 'images/sec: ([0-9.]+)' -- python bench.py --batch-size {batch_size}",
 )
 
 

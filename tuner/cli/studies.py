@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tuner.cli.options import DetailsOption, JsonOption, StorageOption, StudyArgument
+from tuner.cli.options import DetailsOption, JsonOption, StorageOption, StudyArgument, examples
 from tuner.cli.output import print_skipped, show, show_json
 from tuner.errors import BadInputError, DamagedStudyError
 from tuner.paths import DEFAULT_STORAGE
@@ -16,9 +16,19 @@ if TYPE_CHECKING:
     from tuner.search.record import Record
 
 T = TypeVar("T")
-LIST_EPILOG = "Examples: tftune list | tftune list --json"
-SHOW_EPILOG = "Examples: tftune show last | tftune show last --details | tftune show resnet50 --json"
-SCHEMA_EPILOG = "Examples: tftune schema show | tftune schema compare > compare.schema.json"
+LIST_EPILOG = examples(
+    "tftune list",
+    "tftune list --json",
+)
+SHOW_EPILOG = examples(
+    "tftune show last",
+    "tftune show last --details",
+    "tftune show resnet50 --json",
+)
+SCHEMA_EPILOG = examples(
+    "tftune schema show",
+    "tftune schema compare > compare.schema.json",
+)
 
 
 def list_studies(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = False) -> None:

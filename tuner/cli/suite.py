@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import JsonOption, SpaceOption, StorageOption, TimeoutOption
+from tuner.cli.options import JsonOption, SpaceOption, StorageOption, TimeoutOption, examples
 from tuner.cli.output import console, show, show_json
 from tuner.cli.search import INTERRUPTED
 from tuner.cli.workload_options import complete_framework
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from tuner.job.suite import FinishedCase, Suite
     from tuner.report.result.inspection import CaseResult
 
-EPILOG = (
-    "Examples: tftune suite --time-budget 2m | tftune suite --workloads resnet50,mlp --modes inference,training | "
-    "tftune suite --cpus 1,2 --cpu-quota 1.5 --python .venv/bin/python --python .openmp/bin/python --stop-after 8h | "
-    "tftune suite --dry-run"
+EPILOG = examples(
+    "tftune suite --time-budget 2m",
+    "tftune suite --workloads resnet50,mlp --modes inference,training",
+    "tftune suite --cpus 1,2 --cpu-quota 1.5 --python .venv/bin/python --python .openmp/bin/python --stop-after 8h",
+    "tftune suite --dry-run",
 )
 
 

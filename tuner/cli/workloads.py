@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from tuner.cli.options import JsonOption, PythonOption
+from tuner.cli.options import JsonOption, PythonOption, examples
 from tuner.cli.output import show, show_json
 from tuner.cli.workload_options import takes_model
 from tuner.workload.spec import WorkloadSpec
 
-EPILOG = "Examples: tftune workloads | tftune workloads --json | tftune workloads show bert-base --param seq_len=384"
+EPILOG = examples(
+    "tftune workloads",
+    "tftune workloads --json",
+    "tftune workloads show bert-base --param seq_len=384",
+)
 
 app = typer.Typer(
     help="List the shipped workloads, or show what one computes.",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner import __version__
+from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.paths import cache_dir
 from tuner.space.deployment import Deployment
@@ -57,6 +58,9 @@ def of_study(study: str, storage_url: str, *, groups: bool) -> Remembered | None
         status = None
     if status is None:
         return None
+    try:
+        folder = cache_dir() / "deployments"
+    except BadInputError:  # there is no home: a program can start all the same
+        return None
     name = digest([__version__, str(path), study, groups])
-    state = [status.st_ino, status.st_size, status.st_mtime_ns]
-    return Remembered(file=cache_dir() / "deployments" / f"{name}.json", state=state)
+    return Remembered(file=folder / f"{name}.json", state=[status.st_ino, status.st_size, status.st_mtime_ns])

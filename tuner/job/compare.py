@@ -102,9 +102,10 @@ def measure(
 
     The caller holds the right to measure.
     """
-    if job.objective.has_fixed_batch and a.setting.batch_size != b.setting.batch_size:
+    first, second = (job.space.items_per_step(each.setting) for each in (a, b))
+    if job.objective.has_fixed_batch and first != second:
         raise BadInputError(
-            f"--objective {job.objective} needs one batch size, got {a.setting.batch_size} and {b.setting.batch_size}",
+            f"--objective {job.objective} needs one batch size, got {first} and {second}",
             "give both settings the same batch_size",
         )
     contenders = _contenders(a, b)

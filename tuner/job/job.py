@@ -112,7 +112,9 @@ class Job:
         size = min(sizes) if len(sizes) == 1 else 1
         if set(self.space.domains["batch_size"]) != {size}:
             batch_note = f"have the fixed batch size {size}" if sizes else "have no batch dimension"
-            raise BadInputError(f"the inputs of {model.path} {batch_note}", f"use --batch-size {size}")
+            is_shared = self.space.total_batch == size
+            hint = "add --set instances=1: its batch cannot be shared" if is_shared else f"use --batch-size {size}"
+            raise BadInputError(f"the inputs of {model.path} {batch_note}", hint)
 
     def features(self) -> Features | None:
         """Return what is known of the graph of an exported model; None of others, or where nothing is."""

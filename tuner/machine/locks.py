@@ -6,6 +6,7 @@ A right is an abstract Unix socket: the kernel gives it to one process, tells a 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import socket
@@ -30,7 +31,9 @@ def machine_lock(
 
     `on_wait` is called once with one line when there is somebody to wait for.
     """
-    address = address or "\0" + (os.environ.get(_NAME) or "tftune-measuring")
+    own = os.environ.get(_NAME)
+    name = f"-{hashlib.sha256(os.fsencode(own)).hexdigest()[:16]}" if own else ""  # of any length
+    address = address or f"\0tftune-measuring{name}"
     with _locked(address, "measuring on this machine", wait=wait, waiting=on_wait):
         yield
 
@@ -64,7 +67,9 @@ def _locked(address: str, doing: str, *, wait: bool, waiting: Callable[[str], No
 def _take(right: socket.socket, address: str) -> bool:
     try:
         right.bind(address)
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
         return False
     right.listen()
     return True

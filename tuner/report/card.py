@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from tuner.measure.objective import METRIC
 from tuner.report.layout import duration_text, ms_text, percent, plural, rate_text
 from tuner.report.result.comparison import CheckResult, ComparisonResult, SideResult
 from tuner.report.result.study import VerdictResult, WarningResult
@@ -94,7 +95,10 @@ def comparison_card(result: ComparisonResult) -> Card:
     else:
         text = f"b runs at {speed_up(result)} the speed of a{rates}"
     answer = Answer(code=result.code, word=_COMPARED[result.code], text=text, setting=())
-    rows = [(name, _side_text(side, setting)) for name, side, setting in (("a", a, result.a), ("b", b, result.b))]
+    rows = [
+        (name, _side_text(side, setting, result.unit))
+        for name, side, setting in (("a", a, result.a), ("b", b, result.b))
+    ]
     if result.code is VerdictCode.UNDECIDED:
         rows.append(("Why", str(result.reason)))
     rows += [(name, text) for name, text in result.failures.items()]
@@ -111,11 +115,14 @@ _COMPARED = {
 }
 
 
-def _side_text(side: SideResult, setting: Mapping[str, Value]) -> str:
-    """Return a side of a comparison: its setting, what it was called, and the quantiles of its step."""
+def _side_text(side: SideResult, setting: Mapping[str, Value], unit: str) -> str:
+    """Return a side of a comparison: its setting, what it was called, and the quantiles of its step.
+
+    Of a command no steps are seen.
+    """
     asked = "" if "=" in side.asked else f"  ({side.asked})"
     times = ", ".join(f"p{p} {ms_text(ms)} ms" for p, ms in ((50, side.p50), (99, side.p99)) if ms is not None)
-    return f"{setting_text(setting)}{asked}" + (f"; {times}" if times else "")
+    return f"{setting_text(setting)}{asked}" + (f"; {times}" if times and unit != METRIC else "")
 
 
 def check_card(result: CheckResult) -> Card:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tuner.measure.objective import Objective
 from tuner.report.result.study import FinalsResult, StudyResult, TrialResult, VerdictResult
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
@@ -126,8 +127,8 @@ def latency(study: StudyResult) -> str | None:
         for trial in study.history
         if trial.p99_ms is not None and trial.ratio is not None
     ]
-    if len(points) < 2:
-        return None
+    if len(points) < 2 or study.objective in (Objective.MAXIMIZE, Objective.MINIMIZE):
+        return None  # of a command no steps are seen
     figure, axes = _figure(8, 3.0)
     for trial, p99_ms, ratio in points:
         axes.plot([p99_ms], [ratio], "o", color=_SEVERAL if trial.is_group else _ONE, markersize=5)
@@ -135,7 +136,7 @@ def latency(study: StudyResult) -> str | None:
     if study.limits.p99_s is not None:
         axes.axvline(1000 * study.limits.p99_s, color="#D55E00", linestyle="--", linewidth=1)
     axes.set_xscale("log")
-    axes.set_xlabel("p99 of a step (ms)")
+    axes.set_xlabel(f"p99 of a {'response' if study.objective is Objective.RESPONSE else 'step'} (ms)")
     axes.set_ylabel("ratio to the default")
     return _svg(figure)
 

@@ -125,11 +125,6 @@ def _starts(deployment: Deployment) -> list[str]:
     ]
 
 
-def usual(deployment: Deployment) -> Format:
-    """Return the format that applies most of a deployment by itself: options of a session are code."""
-    return Format.PYTHON if deployment.options else Format.SH
-
-
 def option_note(name: str, value: int | str) -> str:
     """Return what to do about an option of the session: no variable carries it."""
     return f"Let your own code make the session with {name}: {value}"
@@ -151,12 +146,21 @@ def streams_note(n: int) -> str:
     return f"Let {n} threads of your own code call the model at the same time."
 
 
+def shared_note(deployment: Deployment) -> str:
+    """Return what to do about a batch that several processes share."""
+    return (
+        f"Split each batch of {deployment.shared_batch} items among the {deployment.processes} processes: it is "
+        "answered when all have answered."
+    )
+
+
 def _notes(deployment: Deployment) -> list[str]:
     if not deployment:
         return [_NOTHING]
     notes = [] if deployment.env or deployment.options or deployment.cpus else ["Keep the default threads."]
     notes += [processes_note(deployment)] if deployment.processes > 1 else []
     notes += [streams_note(deployment.streams)] if deployment.streams > 1 else []
+    notes += [shared_note(deployment)] if deployment.shared_batch else []
     return notes + [argument_note(name, value) for name, value in deployment.arguments.items()]
 
 
@@ -166,6 +170,7 @@ def code_notes(deployment: Deployment) -> list[str]:
     for member in deployment.members:
         notes += [f"{member.name}: {option_note(name, value)}" for name, value in member.options.items()]
     notes += [streams_note(deployment.streams)] if deployment.streams > 1 else []
+    notes += [shared_note(deployment)] if deployment.shared_batch else []
     return notes + [argument_note(name, value) for name, value in deployment.arguments.items()]
 
 
@@ -244,6 +249,8 @@ def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None) -> str:
             *notes,
             f"A pod each: a StatefulSet with replicas: {deployment.processes}, on nodes whose CPU manager is static.",
         ]
+    if deployment.cpus is not None:
+        n_cpus = len(parse_list(deployment.cpus))
     if n_cpus is not None:
         # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
         lines += ["resources:"]

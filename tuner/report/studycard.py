@@ -12,7 +12,7 @@ from tuner.report import card
 from tuner.report.card import Answer, Card
 from tuner.report.emit import Ways
 from tuner.report.layout import percent, plural, rate_text
-from tuner.report.result.study import FinalsResult, RecommendedResult, StudyResult, VerdictResult
+from tuner.report.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
 from tuner.report.terminal import cores_text
 from tuner.search.subject import Subject
 from tuner.space.deployment import Deployment
@@ -28,7 +28,7 @@ _SHARE, _GROUPS_SHARE = 0.5, 0.33
 
 def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAGE) -> Card:
     """Return the card of a study; `handle` is what its user calls it, such as `last`."""
-    stored = "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
+    stored = "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage.removeprefix('sqlite:///'))}"
     advice, finals = study.recommended, study.finals
     if advice is None or finals is None:
         answer = Answer(
@@ -41,9 +41,7 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
     answers = [_answer(study, advice, finals, study.verdicts or {}, of=study.workload.name)]
     several = study.groups
     if several is not None:
-        answers.append(
-            _answer(study, several.recommended, several.finals, several.verdicts, of=_processes_text(several.finals))
-        )
+        answers.append(_several_answer(study, several))
     rows = [
         *_reasons(study, advice, finals),
         ("Proof", _proof(study, advice, finals)),
@@ -55,6 +53,18 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
     return Card(answers=tuple(answers), rows=tuple(rows))
 
 
+def _several_answer(study: StudyResult, several: GroupsResult) -> Answer:
+    """Return what the finals on several processes say; that one is better is an answer, too."""
+    of = _processes_text(several.finals)
+    if several.recommended.source != ONE_PROCESS:
+        return _answer(study, several.recommended, several.finals, several.verdicts, of=of)
+    against = several.verdicts.get(ONE_PROCESS)
+    is_known = against is not None and against.low is not None
+    figure = f"; several run at {against.low:.2f}–{against.high:.2f}× its speed" if against and is_known else ""
+    text = f"one process instead of {of}{figure}"
+    return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
+
+
 def _answer(
     study: StudyResult,
     advice: RecommendedResult,
@@ -64,15 +74,17 @@ def _answer(
     of: str,
 ) -> Answer:
     """Return what finals say about `of`: a workload, or several processes of it."""
-    defaults = f"{study.framework.title}'s defaults" if study.framework.title != "command" else "the defaults"
+    defaults = f"{study.framework.title}'s defaults" if study.framework.name != "command" else "the defaults"
     words = deployment_words(advice.deployment, study)
-    if advice.gain is not None:
+    gain = advice.gain
+    if gain is not None and gain.code is VerdictCode.BETTER:
         code = VerdictCode.BETTER
-        text = f"{of}: {card.speed_up(advice.gain)} over {defaults}{_rates_text(study, advice, finals)}"
+        text = f"{of}: {card.speed_up(gain)} over {defaults}{_rates_text(study, advice, finals)}"
         return Answer(code=code, word="FASTER", text=text, setting=words)
     against = advice.together or by_name.get(study.default)
     if advice.source != study.default:  # the default breaks a limit
-        return Answer(code=VerdictCode.BETTER, word="USE", text=f"{of}: {advice.reason}", setting=words)
+        figure = "" if gain is None or gain.speedup is None else f"; {card.speed_up(gain)} the speed of {defaults}"
+        return Answer(code=VerdictCode.BETTER, word="USE", text=f"{of}: {advice.reason}{figure}", setting=words)
     if against is None or against.speedup is None:
         text = f"{of}: keep {defaults}; no speed-up can be named"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
@@ -121,6 +133,8 @@ def deployment_words(deployment: Deployment, subject: Subject) -> tuple[str, ...
     if deployment.processes > 1 and not deployment.members:
         places = f" on CPUs {' | '.join(deployment.cpu_sets)}" if deployment.cpu_sets else ""
         words.append(f"{deployment.processes} processes{places}")
+    if deployment.shared_batch:
+        words.append(f"each batch of {deployment.shared_batch} split among them")
     if deployment.streams > 1:
         words.append(f"{deployment.streams} calls at once")
     usual = subject.baselines[subject.default].setting
@@ -133,11 +147,12 @@ def deployment_words(deployment: Deployment, subject: Subject) -> tuple[str, ...
 def facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
     """Return what a snippet says of itself: what is gained, when that was seen, and where it holds."""
     gained = advice.reason
-    if advice.gain is not None:
+    if advice.gain is not None and advice.gain.speedup is not None:
         sessions = plural(advice.gain.sessions, "session")
         gained = f"{card.speed_up(advice.gain)} the speed of the defaults ({study.workload.name}, {sessions})"
     limits = [] if advice.limits is None else [f"limits {advice.limits}"]
-    return [f"{gained}, {str(study.created)[:10]}", "; ".join([f"Measured on {where(study)}", *limits])]
+    when = [] if study.created is None else [study.created[:10]]
+    return [", ".join([gained, *when]), "; ".join([f"Measured on {where(study)}", *limits])]
 
 
 def ways(study: StudyResult) -> Ways:
@@ -158,7 +173,10 @@ def _reasons(study: StudyResult, advice: RecommendedResult, finals: FinalsResult
 
 def _why(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> str:
     """Return why this is recommended."""
-    if advice.limits is LimitStatus.BROKEN or (advice.source != study.default and advice.gain is None):
+    is_gain = advice.gain is not None and advice.gain.code is VerdictCode.BETTER
+    if advice.limits is LimitStatus.BROKEN or (advice.source != study.default and not is_gain):
+        return advice.reason
+    if advice.source == ONE_PROCESS:
         return advice.reason
     if advice.source == study.default:
         if advice.gain is None and advice.together is not None and advice.together.sessions > 1:
@@ -210,7 +228,10 @@ def _deciding(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, s
         held.append((several.recommended, several.finals, several.verdicts, _GROUPS_SHARE, ""))
     for advice, own_finals, verdicts, share, option in held:
         against = verdicts.get(study.default)
-        if advice is None or advice.gain is not None or against is None or against.code is not VerdictCode.UNDECIDED:
+        if advice is None or advice.gain is not None or against is None:
+            continue
+        codes = {against.code, (advice.together or against).code}  # of the last finals, and of all sessions
+        if codes != {VerdictCode.UNDECIDED}:
             continue
         of = "" if several is None else "one process: " if option else "several: "
         budget_s = deciding_budget_s(study, own_finals, against, share=share)
@@ -254,28 +275,32 @@ def _next_steps(study: StudyResult, handle: str, stored: str) -> Iterator[tuple[
     """Yield the commands that come next; those for several processes where these have an answer of their own."""
     advice, several = study.recommended, study.groups
     of_study = f"{handle}{stored}"
-    is_something = advice is not None and bool(advice.deployment or advice.deployment.members)
+    deployment = Deployment() if advice is None else advice.deployment
+    is_ensemble = bool(deployment.members)
+    is_something = bool(deployment) and (not is_ensemble or advice is None or advice.source != study.default)
     is_several = several is not None and several.recommended.deployment.processes > 1
+    format_ = "compose" if is_ensemble else "python" if deployment.options else "k8s"
     if is_something:
-        yield "Apply", f"tftune emit {of_study} --format k8s"
+        yield "Apply", f"tftune emit {of_study} --format {format_}"
     if is_several:
-        yield "Apply" if not is_something else "", f"tftune emit {of_study} --instances --format k8s"
+        yield "" if is_something else "Apply", f"tftune emit {of_study} --instances"
     if is_something or is_several:
-        yield "", f"formats: sh, dotenv, docker, compose, k8s, systemd{_own_formats(study)}, python, json"
-    if advice is not None and is_something:
-        port = " --port 850{instance}" if advice.deployment.processes > 1 else ""
-        yield "Run", f"tftune run {of_study} -- python serve.py{port}"
+        yield "", f"formats: {'sh, compose, json; with --model NAME all' if is_ensemble else _formats(study)}"
+    if is_something:
+        port = " --port 850{instance}" if deployment.processes > 1 and not is_ensemble else ""
+        yield "Run", f"tftune run {of_study} -- python serve.py{' {model}' if is_ensemble else port}"
     if is_several:
         command = f"tftune run {of_study} --instances -- python serve.py --port 850{{instance}}"
-        yield "Run" if not is_something else "", command
+        yield "" if is_something else "Run", command
     if advice is not None and advice.gain is not None:
         yield "Check", f"tftune check {of_study}"
-    if several is not None and several.recommended.gain is not None:
+    if is_several and several is not None and several.recommended.gain is not None:
         is_first = advice is None or advice.gain is None
         yield "Check" if is_first else "", f"tftune check {of_study} --instances"
     yield "More", f"tftune report {of_study} --open"
 
 
-def _own_formats(study: StudyResult) -> str:
-    """Return the formats of a framework's own server, after a comma."""
-    return ", tfserving" if study.framework.server_flags else ""
+def _formats(study: StudyResult) -> str:
+    """Return the formats of a snippet, those of the framework's own server among them."""
+    server = ", tfserving" if study.framework.server_flags else ""
+    return f"sh, dotenv, docker, compose, k8s, systemd{server}, python, json"

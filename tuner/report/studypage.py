@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import html as text_of_html
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import to_builtins
 
+from tuner.measure.objective import Objective
 from tuner.report.card import Card, notes
 from tuner.report.layout import duration_text, percent, ratio_text
 from tuner.report.result.study import FinalsResult, StudyResult, VerdictResult
 from tuner.report.terminal import setting_text
 from tuner.report.verdicts import speedup_text
+from tuner.workload.workload import Execution, Kind
 
 _STYLE = """
 :root{color-scheme:light dark}
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:1.5rem auto;padding:0 1rem}
 h1{font-size:1.4rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid #8886}
 table{border-collapse:collapse;font-size:.9em;display:block;overflow-x:auto}
+code{padding:.1rem .3rem;border-radius:.2rem;white-space:nowrap}
 th,td{padding:.25rem .7rem;border-bottom:1px solid #8884;text-align:left;vertical-align:top}
 code,pre{background:#8882;font-size:.9em}pre{padding:.6rem .8rem;overflow-x:auto}
 .answer{font-size:1.1rem;margin:.8rem 0 .2rem}.answer b{padding:.1rem .5rem;border-radius:.3rem;color:#fff}
@@ -36,7 +40,7 @@ def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Se
         style = answer.code.value.replace(" ", "-")
         parts.append(f'<p class="answer {style}"><b>{answer.mark} {answer.word}</b> {_escaped(answer.text)}</p>')
         if answer.setting:
-            parts.append(f"<p><code>{_escaped('  '.join(answer.setting))}</code></p>")
+            parts.append(f"<p>{' '.join(f'<code>{_escaped(word)}</code>' for word in answer.setting)}</p>")
     parts.append(_table((), card.rows))
     if snippets:
         parts.append("<h2>What to set</h2>")
@@ -63,7 +67,7 @@ def markdown(study: StudyResult, card: Card, snippets: Mapping[str, str]) -> str
     for answer in card.answers:
         lines += [f"**{answer.mark} {answer.word}** {answer.text}", ""]
         lines += [f"`{'  '.join(answer.setting)}`", ""] if answer.setting else []
-    lines += [f"- **{title}**: {text}" for title, text in card.rows]
+    lines += [f"- **{title}**: {text}" if title else f"- {text}" for title, text in card.rows]
     for name, snippet in snippets.items():
         lines += ["", f"{name}:", "", "```", snippet.rstrip(), "```"]
     for title, heads, rows in _tables(study):
@@ -80,7 +84,8 @@ def _tables(study: StudyResult) -> Iterator[tuple[str, Sequence[str], Sequence[S
     """Yield the title, the headings and the rows of each table."""
     heads = ("against", "speed-up [interval]", "verdict")
     if study.finals is not None and study.verdicts is not None:
-        yield "Finals of one process", heads, _finals_rows(study.finals, study.verdicts)
+        title = "Finals" if study.groups is None else "Finals of one process"
+        yield title, heads, _finals_rows(study.finals, study.verdicts)
     if study.groups is not None:
         yield "Finals of several processes", heads, _finals_rows(study.groups.finals, study.groups.verdicts)
     rows = [
@@ -114,15 +119,29 @@ def _origin(study: StudyResult) -> Iterator[tuple[str, str]]:
     yield "machine", f"{machine.cpu_model}, CPUs {machine.affinity} of {machine.online_cpus}, id {machine.id}"
     for number, line in enumerate(study.framework.build_lines(study.runtime)):
         yield "" if number else "build", line
-    params = " ".join(f"--param {name}={value}" for name, value in workload.params.items())
-    words = [f"tftune search {workload.name} --space {study.space} --mode {workload.mode}", params]
-    yield "command", " ".join([*words, *([] if study.seed is None else [f"--seed {study.seed}"])]).replace("  ", " ")
+    yield "command", _command(study)
     yield "workload", f"fingerprint {workload.fingerprint}, executed as {workload.execution}"
     if study.noise is not None:
         yield "noise", f"{percent(study.noise.block_sd)} per block, noise floor {percent(study.noise.floor)}"
     if study.wall_s is not None:
         yield "duration", f"{duration_text(study.wall_s)}, {duration_text(study.measured_s)} of it measuring"
     yield from notes(study.warnings)
+
+
+def _command(study: StudyResult) -> str:
+    """Return the search that a study was, as far as it tells; its pins and batch sizes are among the knobs."""
+    workload, limits = study.workload, study.limits
+    is_command = workload.kind == Kind.COMMAND
+    words = ["tftune search", *([] if is_command else [shlex.quote(workload.name), f"--mode {workload.mode}"])]
+    words += [f"--framework {study.framework.name} --space {study.space}"]
+    words += [f"--execution {workload.execution}"] if workload.execution is not Execution.GRAPH else []
+    words += ["--objective latency"] if study.objective is Objective.LATENCY else []
+    words += [f"--rate {workload.rate:g}"] if workload.rate else []
+    words += [f"--max-p99 {1000 * limits.p99_s:g}"] if limits.p99_s is not None else []
+    words += [f"--max-memory {limits.memory_bytes // 2**20}MiB"] if limits.memory_bytes is not None else []
+    words += [f"--param {shlex.quote(f'{name}={value}')}" for name, value in workload.params.items()]
+    words += [] if study.seed is None else [f"--seed {study.seed}"]
+    return " ".join([*words, *(["--metric-regex …", "--", workload.description] if is_command else [])])
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

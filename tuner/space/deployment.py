@@ -18,8 +18,9 @@ class Deployment:
     `env` are the variables of the program's environment, `options` those of the session that it loads its model into,
     `arguments` what its own code has to be given, such as the batch size, `cpus` the list of the CPUs that it is kept
     to, None for all that it may use anyway. `processes` is how many of it run at the same time, `cpu_sets` the CPUs of
-    each of them, empty where they are not kept apart, and `streams` how many calls run at once in each. Of an ensemble
-    each process has a deployment of its own, in `members`, with the `name` of its model.
+    each of them, empty where they are not kept apart, and `streams` how many calls run at once in each. `shared_batch`
+    is the number of items that they share out among them, 0 where each has batches of its own. Of an ensemble each
+    process has a deployment of its own, in `members`, with the `name` of its model.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class Deployment:
     processes: int = 1
     cpu_sets: tuple[str, ...] = ()
     streams: int = 1
+    shared_batch: int = 0
     name: str = ""
     members: tuple[Deployment, ...] = ()
 
@@ -65,6 +67,7 @@ class Deployment:
             processes=self.processes if other.processes == 1 else other.processes,
             cpu_sets=other.cpu_sets or self.cpu_sets,
             streams=self.streams if other.streams == 1 else other.streams,
+            shared_batch=other.shared_batch or self.shared_batch,
             name=other.name or self.name,
             members=other.members or self.members,
         )
@@ -81,6 +84,7 @@ class Deployment:
         data |= {"options": dict(self.options)} if self.options else {}
         data |= {"processes": self.processes} if self.processes > 1 else {}
         data |= {"cpu_sets": list(self.cpu_sets)} if self.cpu_sets else {}
+        data |= {"shared_batch": self.shared_batch} if self.shared_batch else {}
         data |= {"name": self.name} if self.name else {}
         data |= {"members": [each.to_dict() for each in self.members]} if self.members else {}
         return data | ({"streams": self.streams} if self.streams > 1 else {})
@@ -103,6 +107,7 @@ class Deployment:
             processes=data.get("processes", 1),
             cpu_sets=tuple(data.get("cpu_sets", ())),
             streams=data.get("streams", 1),
+            shared_batch=data.get("shared_batch", 0),
             name=data.get("name", ""),
             members=tuple(cls.from_dict(each) for each in data.get("members", ())),
         )

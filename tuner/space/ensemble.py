@@ -11,12 +11,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tuner.errors import BadInputError
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Mask, Processes, Share, Streams
 from tuner.space.catalogue import Catalogue
 from tuner.space.knob import Knob
-from tuner.space.setting import Setting
+from tuner.space.setting import Setting, distinct
 from tuner.space.values import Numbers, Value
 from tuner.workload.workload import identifier
 
@@ -164,3 +165,31 @@ def of_member(setting: Setting, catalogue: Catalogue, name: str, names: Sequence
         if knob in threads and isinstance(catalogue.knobs[knob].values, Numbers)
     }
     return Setting.of(values | capped)
+
+
+def with_shares(
+    points: Sequence[Setting],
+    domains: Mapping[str, tuple[Value, ...]],
+    members: Sequence[str],
+    catalogue: Catalogue,
+    default: Setting,
+    pins: Mapping[str, Value],
+    *,
+    n_cores: int,
+) -> tuple[tuple[Setting, ...], dict[str, tuple[Value, ...]]]:
+    """Return the points of an ensemble and the domains of their knobs: those with all cores for all, and divisions.
+
+    Divisions are tried at each batch size; the other knobs are at their defaults there. Raises BadInputError where the
+    pins leave none.
+    """
+    shares = [knob_name(member) for member in members]
+    cores = int(default[shares[0]])
+    bases = [default.with_values(batch_size=batch_size) for batch_size in domains["batch_size"]]
+    split = [s for base in bases for s in divided(base, catalogue, shares, cores, pins)] if n_cores == cores else []
+    together = [each for each in points if all(each[name] == cores for name in shares)]
+    everything = tuple(distinct([*together, *split]))
+    if not everything:
+        pinned = ", ".join(f"{name}={value}" for name, value in pins.items())
+        raise BadInputError(f"{cores} cores cannot be shared out with {pinned}", "remove a --set")
+    used = {name: sorted({int(each[name]) for each in everything}) for name in shares}
+    return everything, dict(domains) | {name: tuple(values) for name, values in used.items()}

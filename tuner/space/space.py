@@ -18,10 +18,10 @@ from tuner.space.baseline import Baseline
 from tuner.space.carrier import Mask, Preload
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
-from tuner.space.ensemble import divided, knob_name, of_member, share_sets
+from tuner.space.ensemble import knob_name, of_member, share_sets, with_shares
 from tuner.space.expression import Expression
 from tuner.space.groups import INSTANCES, groups
-from tuner.space.setting import Setting, distinct
+from tuner.space.setting import Setting
 from tuner.space.spacefile import SpaceFile, default_of
 from tuner.space.values import Value
 from tuner.workload.workload import Workload
@@ -71,6 +71,10 @@ class Space:
         """Return whether a setting keeps to the pins, and so may be chosen; baselines need not."""
         return all(setting[name] == value for name, value in self.pins.items())
 
+    def items_per_step(self, setting: Setting) -> int:
+        """Return the items of a step: of all processes together where these share it."""
+        return setting.batch_size if self.total_batch is None else batches.total(setting)
+
     @property
     def default(self) -> str:
         """Return the name of the baseline that is the framework's default."""
@@ -93,6 +97,7 @@ class Space:
         return (
             values.keys() == choices.keys()
             and all(value in choices[name] for name, value in values.items())
+            and self.total_batch in (None, self.items_per_step(setting))
             and self.satisfies_pins(setting)
         )
 
@@ -116,7 +121,8 @@ class Space:
             return deployment
         mask = None if deployment.cpus is None else parse_list(deployment.cpus)
         cores = [core for core in self.cores if mask is None or parse_list(core) <= mask]
-        return replace(deployment, cpu_sets=core_sets(cores, self.nodes, deployment.processes))
+        cpu_sets = core_sets(cores, self.nodes, deployment.processes)
+        return replace(deployment, cpu_sets=cpu_sets, shared_batch=self.total_batch or 0)
 
     def member_setting(self, setting: Setting, number: int) -> Setting:
         """Return the setting of one member of an ensemble, without the shares."""
@@ -231,7 +237,7 @@ def resolve(
         if each.needs <= domains.keys()
     }
     baselines = batches.shared(baselines, total_batch)
-    pinned = {name: domains[name][0] for name in pins}
+    pinned = {name: domains[name][0] for name in pins if total_batch is None or name != "batch_size"}
     several = groups(catalogue, domains, baselines[catalogue.default], machine, pinned) if with_groups else {}
     points = _lattice(file, domains, baselines[catalogue.default], names=[name for name in knobs if name in domains])
     points = tuple(each for each in points if total_batch is None or batches.total(each) == total_batch)
@@ -240,7 +246,7 @@ def resolve(
         default = baselines[catalogue.default]
         # Of a machine whose cores are not known none can be given to a process.
         n_cores = min(machine.usable_cores, len(machine.cores))
-        points, domains = _with_shares(points, domains, members, catalogue, default, pinned, n_cores=n_cores)
+        points, domains = with_shares(points, domains, members, catalogue, default, pinned, n_cores=n_cores)
     return Space(
         name=file.name,
         catalogue=catalogue,
@@ -358,34 +364,6 @@ def _lattice(
                     "relax it, or remove a --set",
                 )
     return tuple(points)
-
-
-def _with_shares(
-    points: Sequence[Setting],
-    domains: Mapping[str, tuple[Value, ...]],
-    members: Sequence[str],
-    catalogue: Catalogue,
-    default: Setting,
-    pins: Mapping[str, Value],
-    *,
-    n_cores: int,
-) -> tuple[tuple[Setting, ...], dict[str, tuple[Value, ...]]]:
-    """Return the points of an ensemble and the domains of their knobs: those with all cores for all, and divisions.
-
-    Divisions are tried at each batch size; the other knobs are at their defaults there. Raises BadInputError where the
-    pins leave none.
-    """
-    shares = [knob_name(member) for member in members]
-    cores = int(default[shares[0]])
-    bases = [default.with_values(batch_size=batch_size) for batch_size in domains["batch_size"]]
-    split = [s for base in bases for s in divided(base, catalogue, shares, cores, pins)] if n_cores == cores else []
-    together = [each for each in points if all(each[name] == cores for name in shares)]
-    everything = tuple(distinct([*together, *split]))
-    if not everything:
-        pinned = ", ".join(f"{name}={value}" for name, value in pins.items())
-        raise BadInputError(f"{cores} cores cannot be shared out with {pinned}", "remove a --set")
-    used = {name: sorted({int(each[name]) for each in everything}) for name in shares}
-    return everything, dict(domains) | {name: tuple(values) for name, values in used.items()}
 
 
 def _satisfying_values(

@@ -79,6 +79,7 @@ class AppliedParts(TypedDict):
     processes: int | UnsetType
     cpu_sets: tuple[str, ...] | UnsetType
     streams: int | UnsetType
+    shared_batch: int | UnsetType
     members: tuple[MemberResult, ...] | UnsetType
 
 
@@ -120,6 +121,7 @@ def applied(deployment: Deployment) -> AppliedParts:
         "processes": deployment.processes if deployment.processes > 1 else UNSET,
         "cpu_sets": deployment.cpu_sets or UNSET,
         "streams": deployment.streams if deployment.streams > 1 else UNSET,
+        "shared_batch": deployment.shared_batch or UNSET,
         "members": tuple(MemberResult.of(each) for each in deployment.members) or UNSET,
     }
 
@@ -128,7 +130,8 @@ class Applied(Struct, frozen=True, kw_only=True):
     """What applies a setting, see `tuner.space.deployment`.
 
     `options` are there where a session has some, `processes` and `streams` where there are several, `cpu_sets`, the
-    CPUs of each process, where they are kept apart, and `members` where the workload is an ensemble.
+    CPUs of each process, where they are kept apart, `shared_batch`, the items that they share, where they share some,
+    and `members` where the workload is an ensemble.
     """
 
     env: dict[str, str]
@@ -138,6 +141,7 @@ class Applied(Struct, frozen=True, kw_only=True):
     processes: int | UnsetType = UNSET
     cpu_sets: tuple[str, ...] | UnsetType = UNSET
     streams: int | UnsetType = UNSET
+    shared_batch: int | UnsetType = UNSET
     members: tuple[MemberResult, ...] | UnsetType = UNSET
 
     @property
@@ -151,6 +155,7 @@ class Applied(Struct, frozen=True, kw_only=True):
             processes=self.processes or 1,
             cpu_sets=self.cpu_sets or (),
             streams=self.streams or 1,
+            shared_batch=self.shared_batch or 0,
             members=tuple(each.deployment for each in self.members or ()),
         )
 
