@@ -392,4 +392,4 @@ def test_a_real_search_of_an_ensemble(call: Call, tmp_path: Path) -> None:
         assert call("emit", "last", "--format", format_, "--model", "mlp", "--storage", storage)[0] == 0
     assert call("emit", "last", "--storage", storage)[0] == 0
     assert call("emit", "last", "--format", "k8s", "--storage", storage)[0] == 2
-    assert "cores_lenet5" in call("show", "last", "--storage", storage)[1]
+    assert "cores_lenet5" in call("show", "last", "--details", "--storage", storage)[1]

@@ -265,7 +265,7 @@ def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) 
     code, out, _ = finished(tftune("show", study, "--json", cwd=cwd))
     assert code == 0
     assert json.loads(out)["verdicts"] == document["verdicts"]
-    code, out, _ = finished(tftune("show", "last", cwd=cwd))
+    code, out, _ = finished(tftune("show", "last", "--details", cwd=cwd))
     assert code == 0
     assert "intel" in out
     code, out, _ = finished(tftune("emit", study, "--format", "json", cwd=cwd))
