@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -48,7 +49,8 @@ def main() -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(Text(f"$ {' '.join(command)}", style="bold"))
     console.print(Text.from_ansi(shown(command)))
-    Path(out).write_text(console.export_svg(title="tftune"))
+    svg = console.export_svg(title="tftune")
+    Path(out).write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))  # a picture needs nothing else
 
 
 if __name__ == "__main__":

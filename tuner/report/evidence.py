@@ -146,7 +146,7 @@ def noise_warnings(noise: Noise, floor: float) -> list[MeasurementWarning]:
     if noise.is_mostly_prior:
         warnings.append(
             MeasurementWarning(
-                code=Code.ASSUMED_NOISE, observation=f"only {noise.n_blocks} calibration blocks were measured"
+                code=Code.ASSUMED_NOISE, observation=f"only {plural(noise.n_blocks, 'calibration block')} measured"
             )
         )
     return warnings
