@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -222,6 +221,7 @@ def test_a_command_and_an_audit_have_no_requests(call: Call) -> None:
 # ---- for real ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_real_model_answers_requests() -> None:
     spec = WorkloadSpec(words=("lenet5",), rate=40.0)
@@ -235,7 +235,8 @@ def test_a_real_model_answers_requests() -> None:
             timed = process.slice(3.0)
             assert timed.window_s is not None
             assert timed.n_steps == pytest.approx(0.8 * 3 * 40, rel=0.4)
-            assert 0 < min(timed.step_s) <= statistics.median(timed.step_s) < 1.0
+            assert timed.keeps_up
+            assert 0 < min(timed.step_s) < max(timed.step_s) < 1.0
 
 
 @pytest.mark.alone

@@ -216,7 +216,7 @@ def test_the_command_writes_a_page_for_every_stored_kind(call: Call, tmp_path: P
     url = f"sqlite:///{database}"
     rows = json.loads(call("list", "--storage", url, "--json")[1])
     by_verdict = {row["verdict"]["verdict"]: row["study"] for row in rows if row["verdict"]}
-    assert by_verdict.keys() == {"better", "no difference", "undecided", "worse"} | by_verdict.keys()
+    assert by_verdict.keys() >= {"better", "no difference", "undecided", "worse"}
     for study in by_verdict.values():
         out = tmp_path / f"{study}.html"
         code, printed, _ = call("report", study, "--storage", url, "--out", str(out))

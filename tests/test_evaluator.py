@@ -365,7 +365,6 @@ class WeightyGroup(Weighty):
     def __init__(self, host: Small, process: Weighty, n_more: int) -> None:
         super().__init__(host, process)
         self._n = 1 + n_more
-        host.heavy -= 0
 
     def ready(self) -> ReadyReport:
         facts = self._process.ready()

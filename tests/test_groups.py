@@ -15,6 +15,7 @@ import pytest
 from tests.frameworks import WAYS
 from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
+from tuner.job.compare import items_per_step
 from tuner.job.compared import parse_compared
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request
@@ -203,7 +204,7 @@ def test_a_step_of_processes_that_share_a_batch_ends_with_the_slowest() -> None:
             return a_slice(1, self.step_s)
 
     members = [Stepping(0.1), Stepping(0.2)]
-    both = group.launch(lambda number: members[number], Deployment(processes=2), in_step=True)
+    both = group.launch(lambda number: members[number], Deployment(processes=2, shared_batch=8))
     assert both.ready().step_s == pytest.approx(0.2)
     ran = both.slice(0.0)
     assert (ran.n_steps, ran.elapsed_s, ran.step_s) == (1, pytest.approx(0.2), (0.2,))
@@ -223,7 +224,7 @@ def test_processes_share_the_batch_whose_latency_is_searched() -> None:
     assert {int(each["instances"]) * each.batch_size for each in (*space.points, *space.baselines.values())} == {8}
     assert space.reference.batch_size == 8
     assert {each["instances"] for each in space.points} >= {1, 2}
-    assert job.target().in_step
+    assert {job.space.deployment(each).shared_batch for each in space.points if each["instances"] == 2} == {8}
     odd = latency_of("7").space
     assert {each["instances"] for each in odd.points} == {1}
     assert "core-each" not in odd.baselines
@@ -236,7 +237,7 @@ def test_processes_share_the_batch_whose_latency_is_searched() -> None:
     assert "# Split each batch of 8 items among the 2 processes: it is answered when all have answered." in emit(
         parsed.deployment, Format.SH, title="t"
     )
-    assert space.items_per_step(parsed.setting) == space.items_per_step(space.reference) == 8
+    assert items_per_step(parsed) == items_per_step(parse_compared("tf-default", job, "sqlite:///none.db")) == 8
     assert not space.contains(space.reference.with_values(instances=2))  # 16 items
     assert latency_of("8", "instances=2").space.satisfies_pins(parsed.setting)
     with pytest.raises(BadInputError, match="has steps of 16 items, and --objective latency compares steps of 8") as e:

@@ -371,6 +371,7 @@ def test_a_server_that_does_not_come_up_leaves_it_to_fresh_interpreters(target: 
     assert lines == ["trials start fresh interpreters instead of forks: the fork server did not start: no licence"]
 
 
+@pytest.mark.alone  # it says within which time
 def test_nothing_is_left_when_the_tuner_is_killed(target: Target) -> None:
     script = f"""
 import json, time
@@ -403,7 +404,7 @@ time.sleep(600)
     tuner.kill()
     tuner.wait()
     tuner.stdout.close()
-    assert wait_until(lambda: all(gone(pid) for pid in children), 10.0)
+    assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
 
 
 def test_forks_leave_nothing_behind(forks: ForkLauncher) -> None:

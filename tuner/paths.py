@@ -8,12 +8,19 @@ from pathlib import Path
 
 from tuner.errors import BadInputError
 
-DEFAULT_STORAGE = "sqlite:///results/tftune.db"
+FILE_URL = "sqlite:///"
+"""How the URL of a storage begins that is a file; its path follows."""
+DEFAULT_STORAGE = f"{FILE_URL}results/tftune.db"
 """Below the folder that tftune is run in, so that results lie beside the work they belong to."""
 
 _PACKAGE = Path(__file__).resolve().parent
 CHILD = _PACKAGE / "child"
 """Code that runs outside the tuner's own process."""
+
+
+def storage_url(text: str) -> str:
+    """Return the URL of a storage: of a file its path is enough."""
+    return text if "://" in text else f"{FILE_URL}{text}"
 
 
 def shipped_folder(folder: str) -> Path:

@@ -52,18 +52,12 @@ def emit(
     from tuner.report import studycard
     from tuner.report.document import advice_of, describe_study
     from tuner.report.emit import Format
-    from tuner.report.emit import emit as write
 
     if format_ not in list(Format):
         raise unknown_name("format", format_, list(Format))
     result = describe_study(find_study(study, storage))
     advice = advice_of(result, groups=instances)
-    deployment, title = advice.deployment, f"tftune, study {result.study}"
-    if model is not None:
-        deployment, title = deployment.member(model), f"{title}, {model}"
-    n_cpus = result.machine.usable_cpus if deployment else None
-    facts, ways = studycard.facts(result, advice), studycard.ways(result)
-    sys.stdout.write(write(deployment, Format(format_), title=title, facts=facts, ways=ways, n_cpus=n_cpus))
+    sys.stdout.write(studycard.snippet(result, advice, Format(format_), model=model))
 
 
 def run(

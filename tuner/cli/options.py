@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner.errors import BadInputError
-from tuner.paths import DEFAULT_STORAGE
+from tuner.paths import DEFAULT_STORAGE, storage_url
 
 MARGIN_PERCENT = 2.0
 """The margin unless the user gives another: `tuner.stats.equivalence.MARGIN`, without what loading that would cost."""
@@ -17,11 +17,6 @@ _MAX_PERCENT = 50.0
 def examples(*commands: str) -> str:
     """Return the end of a help page: examples, one a line."""
     return "\n\n".join(["Examples:", *commands])
-
-
-def storage_url(text: str) -> str:
-    """Return the URL of a storage: of a file its path is enough."""
-    return text if "://" in text else f"sqlite:///{text}"
 
 
 def complete_study(incomplete: str) -> list[str]:

@@ -68,24 +68,16 @@ def report(
 def _snippets(study: StudyResult, formats: tuple[str, ...]) -> dict[str, str]:
     """Return what applies the study's answers, by format; those of several processes for a shell alone."""
     from tuner.report import studycard
-    from tuner.report.emit import Format, emit
+    from tuner.report.emit import Format
 
     snippets: dict[str, str] = {}
-    advice, n_cpus = study.recommended, study.machine.usable_cpus
+    advice = study.recommended
     if advice is not None and advice.deployment and not advice.deployment.members:
-        facts, ways = studycard.facts(study, advice), studycard.ways(study)
-        for name in formats:
-            if name != Format.TFSERVING or ways.server_flags:
-                title = f"tftune, study {study.study}"
-                snippets[name] = emit(
-                    advice.deployment, Format(name), title=title, facts=facts, ways=ways, n_cpus=n_cpus
-                )
+        fitting = [name for name in formats if name != Format.TFSERVING or study.framework.server_flags]
+        snippets = {name: studycard.snippet(study, advice, Format(name)) for name in fitting}
     several = None if study.groups is None else study.groups.recommended
     if several is not None and several.deployment.processes > 1:
-        title = f"tftune, study {study.study}, {several.deployment.processes} processes"
-        snippets["sh, several processes"] = emit(
-            several.deployment, Format.SH, title=title, facts=studycard.facts(study, several)
-        )
+        snippets["sh, several processes"] = studycard.snippet(study, several, Format.SH)
     return snippets
 
 

@@ -15,10 +15,8 @@ from pathlib import Path
 from tuner import __version__
 from tuner.errors import BadInputError
 from tuner.identity import digest
-from tuner.paths import cache_dir
+from tuner.paths import FILE_URL, cache_dir
 from tuner.space.deployment import Deployment
-
-_FILE_URL = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +49,9 @@ def of_study(study: str, storage_url: str, *, groups: bool) -> Remembered | None
 
     None for storages that are no files, and for files that are not there.
     """
-    path = Path(storage_url.removeprefix(_FILE_URL)).absolute()
+    path = Path(storage_url.removeprefix(FILE_URL)).absolute()
     try:
-        status = path.stat() if storage_url.startswith(_FILE_URL) else None
+        status = path.stat() if storage_url.startswith(FILE_URL) else None
     except OSError:
         status = None
     if status is None:

@@ -121,7 +121,6 @@ def check_study(
     with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
         refuse_elsewhere(stored, job)
-        _check_shared_batch(advice.deployment, job)
         comparison = measure(
             job,
             ComparedSetting(name=described.default, setting=default, deployment=_of_default(job, default)),
@@ -149,14 +148,6 @@ def check_study(
         limit_statuses=limit_statuses,
         closest_s=sessions.closest_s(study_sessions),
     )
-
-
-def _check_shared_batch(recommended: Deployment, job: Job) -> None:
-    """Raise BadInputError where processes shared a batch, and the space that says so is not at hand."""
-    if recommended.shared_batch and job.space.total_batch is None:
-        raise BadInputError(
-            "its processes share a batch, as a space file says that is not among the shipped ones", "run a new search"
-        )
 
 
 def _of_default(job: Job, default: Setting) -> Deployment:

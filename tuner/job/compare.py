@@ -102,7 +102,7 @@ def measure(
 
     The caller holds the right to measure.
     """
-    first, second = (job.space.items_per_step(each.setting) for each in (a, b))
+    first, second = (items_per_step(each) for each in (a, b))
     if job.objective.has_fixed_batch and first != second:
         raise BadInputError(
             f"--objective {job.objective} needs one batch size, got {first} and {second}",
@@ -145,6 +145,11 @@ def measure(
         conditions=conditions,
         failures=finals.failures(sequential_test.rounds),
     )
+
+
+def items_per_step(side: ComparedSetting) -> int:
+    """Return the items of a step: of all processes together where these share it."""
+    return side.deployment.shared_batch or side.setting.batch_size
 
 
 def check_ran(rounds: Sequence[Round]) -> None:

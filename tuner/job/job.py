@@ -140,7 +140,6 @@ class Job:
             deadline_s=deadline_s,
             audit_failure=self.audit_failure,
             is_early=self.space.catalogue.is_early,
-            in_step=self.space.total_batch is not None,
         )
         members = [
             replace(

@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial
 
 from tuner.errors import BadInputError, DamagedStudyError
 from tuner.machine.locks import import_lock
+from tuner.paths import storage_url
 from tuner.report.document import describe_study
 from tuner.search.record import Record
 from tuner.search.storage import IMPORTED, all_records, generation_name, open_storage, records, sqlite_file
@@ -34,7 +35,7 @@ def merge(source: str, into: str, *, waiting: Callable[[str], None] = lambda _: 
     nothing. One import into a storage at a time: `waiting` is told of another. Raises BadInputError where there is
     nothing to copy, and before anything is written.
     """
-    url = source if "://" in source else f"sqlite:///{source}"
+    url = storage_url(source)
     if _absolute(url) == _absolute(into):
         raise BadInputError(f"{source} is the storage that you import into", "give the file or URL of another storage")
     source_storage = open_storage(url, create=False)

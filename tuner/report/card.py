@@ -78,6 +78,11 @@ def speed_up(verdict: VerdictResult | ComparisonResult) -> str:
     return f"{verdict.speedup:.{digits}f}× [{verdict.low:.{digits}f}–{verdict.high:.{digits}f}]"
 
 
+def interval(verdict: VerdictResult | ComparisonResult) -> str:
+    """Return the interval of a verdict that has one."""
+    return f"{verdict.low:.2f}–{verdict.high:.2f}×"
+
+
 def notes(warnings: Sequence[WarningResult]) -> Iterator[tuple[str, str]]:
     """Yield a row for each warning."""
     for warning in warnings:
@@ -91,7 +96,7 @@ def comparison_card(result: ComparisonResult) -> Card:
     margin = percent(result.margin, 0)
     if result.code is VerdictCode.UNDECIDED:
         known = result.low is not None and result.high is not None
-        text = f"b runs at {result.low:.2f}–{result.high:.2f}× the speed of a" if known else "no speed-up can be named"
+        text = f"b runs at {interval(result)} the speed of a" if known else "no speed-up can be named"
     else:
         text = f"b runs at {speed_up(result)} the speed of a{rates}"
     answer = Answer(code=result.code, word=_COMPARED[result.code], text=text, setting=())
@@ -139,7 +144,7 @@ def check_card(result: CheckResult) -> Card:
     if together.low is None or together.high is None:
         figure = "no speed-up can be named"
     elif together.code is VerdictCode.UNDECIDED:
-        figure = f"{together.low:.2f}–{together.high:.2f}× the speed of the defaults"
+        figure = f"{interval(together)} the speed of the defaults"
     else:
         figure = f"{speed_up(together)} over the defaults"
     disagree = ", which disagree" if together.sessions_disagree else ""

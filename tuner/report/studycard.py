@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Iterator
 
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
-from tuner.paths import DEFAULT_STORAGE
+from tuner.paths import DEFAULT_STORAGE, FILE_URL
 from tuner.report import card
 from tuner.report.card import Answer, Card
-from tuner.report.emit import Ways
+from tuner.report.emit import Format, Ways, emit
 from tuner.report.layout import percent, plural, rate_text
 from tuner.report.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
 from tuner.report.terminal import cores_text
@@ -28,7 +28,7 @@ _SHARE, _GROUPS_SHARE = 0.5, 0.33
 
 def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAGE) -> Card:
     """Return the card of a study; `handle` is what its user calls it, such as `last`."""
-    stored = "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage.removeprefix('sqlite:///'))}"
+    stored = "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage.removeprefix(FILE_URL))}"
     advice, finals = study.recommended, study.finals
     if advice is None or finals is None:
         answer = Answer(
@@ -60,7 +60,7 @@ def _several_answer(study: StudyResult, several: GroupsResult) -> Answer:
         return _answer(study, several.recommended, several.finals, several.verdicts, of=of)
     against = several.verdicts.get(ONE_PROCESS)
     is_known = against is not None and against.low is not None
-    figure = f"; several run at {against.low:.2f}–{against.high:.2f}× its speed" if against and is_known else ""
+    figure = f"; several run at {card.interval(against)} its speed" if against and is_known else ""
     text = f"one process instead of {of}{figure}"
     return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
 
@@ -88,7 +88,7 @@ def _answer(
     if against is None or against.speedup is None:
         text = f"{of}: keep {defaults}; no speed-up can be named"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
-    interval = f"{against.low:.2f}–{against.high:.2f}×"
+    interval = card.interval(against)
     if against.code is VerdictCode.NO_DIFFERENCE:
         text = f"{of}: nothing to set; the best other setting runs at {interval} the speed of {defaults}"
         return Answer(code=against.code, word="NO DIFFERENCE", text=text, setting=())
@@ -144,7 +144,18 @@ def deployment_words(deployment: Deployment, subject: Subject) -> tuple[str, ...
     return tuple(words)
 
 
-def facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
+def snippet(study: StudyResult, advice: RecommendedResult, format_: Format, *, model: str | None = None) -> str:
+    """Return what applies the advice, of an ensemble to one `model` if it is named; raises BadInputError."""
+    deployment, title = advice.deployment, f"tftune, study {study.study}"
+    if model is not None:
+        deployment, title = deployment.member(model), f"{title}, {model}"
+    framework = study.framework
+    ways = Ways(session=framework.session_code, server_flags=framework.server_flags, calls=framework.calls)
+    n_cpus = study.machine.usable_cpus if deployment else None
+    return emit(deployment, format_, title=title, facts=_facts(study, advice), ways=ways, n_cpus=n_cpus)
+
+
+def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
     """Return what a snippet says of itself: what is gained, when that was seen, and where it holds."""
     gained = advice.reason
     if advice.gain is not None and advice.gain.speedup is not None:
@@ -153,12 +164,6 @@ def facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
     limits = [] if advice.limits is None else [f"limits {advice.limits}"]
     when = [] if study.created is None else [study.created[:10]]
     return [", ".join([gained, *when]), "; ".join([f"Measured on {where(study)}", *limits])]
-
-
-def ways(study: StudyResult) -> Ways:
-    """Return the ways of a study's framework to apply a setting."""
-    framework = study.framework
-    return Ways(session=framework.session_code, server_flags=framework.server_flags, calls=framework.calls)
 
 
 def _reasons(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> Iterator[tuple[str, str]]:

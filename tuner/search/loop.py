@@ -100,7 +100,7 @@ class Search:
         """Search without finals: noise, baselines, suggestions."""
         began = self._launcher.now()
         try:
-            if not self._is_over(0) or self._are_groups_due():
+            if not self._is_over(0) or self._n_groups_due():
                 self._calibrate()
             while requested := self._next_trials():
                 self._measure(requested)
@@ -171,10 +171,10 @@ class Search:
 
     def _measure_groups(self) -> None:
         """Measure the settings of several processes that promise most, as many as there is time for."""
-        if not self._are_groups_due():
+        n = self._n_groups_due()
+        if not n:
             return
         tried = {trial.setting for trial in self._history.groups}
-        n = self._plan.n_groups - len(tried)
         untried = [each for each in self._space.groups if each not in tried]
         left_s = self._time.left_s()
         if left_s is not None and left_s < self._trial_s():
@@ -204,10 +204,10 @@ class Search:
             )
             self._measure_group(running, trial)
 
-    def _are_groups_due(self) -> bool:
-        """Return whether there are settings of several processes to try yet."""
+    def _n_groups_due(self) -> int:
+        """Return how many settings of several processes are to be tried yet."""
         n_tried = len({trial.setting for trial in self._history.groups})
-        return n_tried < min(self._plan.n_groups, len(self._space.groups))
+        return max(0, min(self._plan.n_groups, len(self._space.groups)) - n_tried)
 
     def _usual_batch(self) -> int:
         """Return the batch size at which numbers of processes are compared: the default, or one within the limits."""
@@ -263,8 +263,7 @@ class Search:
 
     def _groups_s(self) -> float:
         """Return about how long the trials of several processes will take that are still to come."""
-        n = min(self._plan.n_groups, len(self._space.groups)) - len(self._history.groups)
-        return max(0, n) * self._trial_s()
+        return self._n_groups_due() * self._trial_s()
 
     def _trial_s(self) -> float:
         """Return how long a trial takes: the mean of the last few, or nothing where none was run yet."""

@@ -11,13 +11,12 @@ import optuna
 import sqlalchemy
 
 from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown_name
-from tuner.paths import check_writable
+from tuner.paths import FILE_URL, check_writable
 from tuner.search.attributes import Attributes
 from tuner.search.record import SCHEMA, Record
 
 IMPORTED = "imported"
 """Is in the attributes of a copy of another storage's study from its first moment, with the host that copied it."""
-_SQLITE = "sqlite:///"
 
 
 def check_storage(url: str, *, create: bool = True) -> str:
@@ -26,7 +25,7 @@ def check_storage(url: str, *, create: bool = True) -> str:
     With `create`, a folder that does not exist is fine as long as it can be made; without, nothing need be writable.
     """
     if "://" not in url:
-        raise BadInputError(f"storage '{url}' is not a URL", f"write {_SQLITE}{url} for a file, or a database's URL")
+        raise BadInputError(f"storage '{url}' is not a URL", f"write {FILE_URL}{url} for a file, or a database's URL")
     file = sqlite_file(url)
     if file is None:
         _connect(url)
@@ -49,7 +48,7 @@ def sqlite_file(url: str) -> Path | None:
 
 def _check_file(url: str, path: Path, *, create: bool) -> None:
     if path.is_dir() or not path.name:
-        raise BadInputError(f"storage {url} names a folder", f"name a file, e.g. {_SQLITE}results/tftune.db")
+        raise BadInputError(f"storage {url} names a folder", f"name a file, e.g. {FILE_URL}results/tftune.db")
     if path.exists():
         with path.open("rb") as file:
             head = file.read(16)

@@ -71,10 +71,6 @@ class Space:
         """Return whether a setting keeps to the pins, and so may be chosen; baselines need not."""
         return all(setting[name] == value for name, value in self.pins.items())
 
-    def items_per_step(self, setting: Setting) -> int:
-        """Return the items of a step: of all processes together where these share it."""
-        return setting.batch_size if self.total_batch is None else batches.total(setting)
-
     @property
     def default(self) -> str:
         """Return the name of the baseline that is the framework's default."""
@@ -97,7 +93,7 @@ class Space:
         return (
             values.keys() == choices.keys()
             and all(value in choices[name] for name, value in values.items())
-            and self.total_batch in (None, self.items_per_step(setting))
+            and (self.total_batch is None or batches.total(setting) == self.total_batch)
             and self.satisfies_pins(setting)
         )
 

@@ -55,9 +55,7 @@ class ForkLauncher:
 
         Raises TunerError where the server dies a second time.
         """
-        return group.launch(
-            lambda number: self._launch_one(setting, deployment, number), deployment, in_step=self._target.in_step
-        )
+        return group.launch(lambda number: self._launch_one(setting, deployment, number), deployment)
 
     def _launch_one(self, setting: Setting, deployment: Deployment, number: int) -> ChildProcess:
         env = deployment.of(number).env

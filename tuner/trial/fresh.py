@@ -42,9 +42,7 @@ class FreshLauncher:
 
     def launch(self, setting: Setting, deployment: Deployment) -> Process:
         """Start fresh interpreters with the setting's variables, as many as the deployment has."""
-        return group.launch(
-            lambda number: self.launch_one(setting, deployment, number), deployment, in_step=self.target.in_step
-        )
+        return group.launch(lambda number: self.launch_one(setting, deployment, number), deployment)
 
     def launch_one(self, setting: Setting, deployment: Deployment, number: int = 0) -> ChildProcess:
         """Start a single one, of several the one of that number."""

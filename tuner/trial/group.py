@@ -41,10 +41,8 @@ class Member(Process, Protocol):
         """Wait until it is warm with that batch size; raises TrialFailure."""
 
 
-def launch(start: Callable[[int], Member], deployment: Deployment, *, in_step: bool = False) -> Process:
+def launch(start: Callable[[int], Member], deployment: Deployment) -> Process:
     """Start the processes of a deployment, by their numbers from 0, and return them as one.
-
-    Several take their steps together if they are to be `in_step`.
 
     Raises what `start` raises, with nothing left behind.
     """
@@ -60,7 +58,7 @@ def launch(start: Callable[[int], Member], deployment: Deployment, *, in_step: b
         return Ensemble(members, [each.name for each in deployment.members])
     if len(members) == 1:
         return members[0]
-    return InStep(members) if in_step else Group(members)
+    return InStep(members) if deployment.shared_batch else Group(members)
 
 
 class Group:

@@ -66,8 +66,7 @@ class Target:
     `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `audit_failure` tells why a
     setting, deployed so, does not hold in a process that is ready, None if it does. `framework` is the folder of the
     framework's own part, `device` the file of the device's, and `is_early` tells which variables a process has to begin
-    with. The processes of an ensemble have properties of their own, in `members`. `in_step` tells that the processes of
-    a setting share each batch, so that a step of theirs is over when all have answered.
+    with. The processes of an ensemble have properties of their own, in `members`.
     """
 
     python: Path
@@ -80,7 +79,6 @@ class Target:
     audit_failure: Callable[[Setting, Deployment, ReadyReport], str | None] = lambda *_: None
     is_early: Callable[[str], bool] = lambda _: False
     members: tuple[Target, ...] = ()
-    in_step: bool = False
 
     def of(self, number: int) -> Target:
         """Return the properties of the process of that number, counted from 0."""
