@@ -5,9 +5,9 @@ Notation
     r           recipes; u_sr (n, R) what r gains over TensorFlow's default in study s (log-ratio)
     k           conditions; M_ks ∈ {0, 1} (K, n) whether k holds in s
     π           the policy so far: u_sπ what it gains in s
-    g_krc       mean over {s : c(s) = c, M_ks} of u_sr - u_sπ: what the rule (k, r) adds in workload c
-    I_kr        Σ_c p_kc g_krc / C,  p_kc the share of c's studies in which k holds: what it adds in all
-    t_kr        √C_k ḡ_kr / s̃_kr  over the C_k workloads in which k holds,  s̃² = (d₀ s₀² + Σ_c g²_krc) / (d₀ + C_k)
+    g_ckr       mean over {s : c(s) = c, M_ks} of u_sr - u_sπ: what the rule (k, r) adds in workload c
+    I_kr        Σ_c p_ck g_ckr / C,  p_ck the share of c's studies in which k holds: what it adds in all
+    t_kr        √C_k ḡ_kr / s̃_kr  over the C_k workloads in which k holds,  s̃² = (d₀ s₀² + Σ_c g²_ckr) / (d₀ + C_k)
 
 The list grows by exceptions: a new rule stands before those that are there, and holds for what it says only. At each
 step the rules (k, r) are those that gain what matters, and whose t is beyond what the largest t of such rules is in
@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ from tuner.stats.estimate import Array
 Mask = NDArray[np.bool_]
 Single = NDArray[np.float32]
 Index = NDArray[np.intp]
-_BLOCK = 20_000  # rules processed at once, to limit memory
+_BLOCK = 2_000  # rules whose t is computed at once
 _ROUNDING = 1e-3
 _MIN_SD = 1e-3  # no gain is known better
 
@@ -144,32 +145,36 @@ def policy(problem: Problem, rules: Sequence[RuleIndex]) -> Array:
     return np.asarray(problem.u[np.arange(len(recipes)), recipes])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Gains:
-    """What each rule adds by workload: g (K, R, C), zero where it does not hold; the shares p (K, C)."""
+    """What each rule adds by workload: g (C, K, R), zero where it does not hold; the shares p (C, K)."""
 
     g: Array
     share: Array
 
-    @property
+    @cached_property
     def counts(self) -> Array:
         """Return C_k, shape (K,)."""
-        return np.asarray((self.share > 0).sum(axis=1), dtype=float)
+        return np.asarray((self.share > 0).sum(axis=0), dtype=float)
 
-    @property
+    @cached_property
     def mean(self) -> Array:
         """Return ḡ, shape (K, R)."""
-        return np.asarray(self.g.sum(axis=2) / np.maximum(self.counts, 1)[:, None])
+        return np.asarray(self.g.sum(axis=0) / np.maximum(self.counts, 1)[:, None])
 
 
 def _gains(problem: Problem, base: Array) -> _Gains:
     difference = problem.u - base[:, None]
     names, member = np.unique(problem.workloads, return_inverse=True)
-    rows_by_workload = [np.flatnonzero(member == c) for c in range(len(names))]
-    n_holding = np.stack([problem.masks[:, rows].sum(axis=1) for rows in rows_by_workload], axis=1).astype(float)
-    total = np.stack([problem.masks[:, rows].astype(float) @ difference[rows] for rows in rows_by_workload], axis=2)
-    size = np.array([len(rows) for rows in rows_by_workload], dtype=float)
-    return _Gains(g=total / np.maximum(n_holding, 1)[:, None, :], share=n_holding / size)
+    g = np.empty((len(names), len(problem.masks), difference.shape[1]))
+    share = np.empty(g.shape[:2])
+    for c in range(len(names)):
+        rows = np.flatnonzero(member == c)
+        holds = problem.masks[:, rows].astype(float)
+        n_holding = holds.sum(axis=1)
+        np.matmul(holds / np.maximum(n_holding, 1)[:, None], difference[rows], out=g[c])
+        share[c] = n_holding / len(rows)
+    return _Gains(g=g, share=share)
 
 
 def _next(problem: Problem, base: Array, plan: LearnPlan, rng: np.random.Generator) -> RuleIndex | None:
@@ -179,12 +184,15 @@ def _next(problem: Problem, base: Array, plan: LearnPlan, rng: np.random.Generat
     if not enough.any():
         return None
     g = gains.g.astype(np.float32)
-    t = _t_of(g.sum(axis=2), (g**2).sum(axis=2), gains.counts.astype(np.float32)[:, None], problem.sd, plan)
+    counts = gains.counts.astype(np.float32)[:, None]
+    t = _t_of(g.sum(axis=0), np.einsum("ckr,ckr->kr", g, g), counts, problem.sd, plan)
     critical_t = np.full(enough.shape, np.inf)
     plain = problem.plain[:, None]
     tiers = [tier for tier in (enough & plain, enough & ~plain) if tier.any()]
     for tier in tiers:
-        critical_t[tier] = _largest_t(gains, tier, problem.sd, replace(plan, level=plan.level / len(tiers)), rng)
+        level = plan.level / len(tiers)
+        rule_counts = np.broadcast_to(counts, tier.shape)[tier]
+        critical_t[tier] = _largest_t(g[:, tier], rule_counts, problem.sd, replace(plan, level=level), rng)
     # One of the sign patterns is the observed one; a rounding error must not put it beyond itself.
     significant = (t > critical_t + _ROUNDING) & (gains.mean >= plan.min_gain)
     if not significant.any():
@@ -206,21 +214,32 @@ def _t_of(sums: Single, squares: Single, counts: Single, sd: float, plan: LearnP
     return np.asarray(sums / np.sqrt(n * variance))
 
 
-def _largest_t(gains: _Gains, among: Mask, sd: float, plan: LearnPlan, rng: np.random.Generator) -> float:
-    """Return what the largest t of the rules `among` (K, R) stays below in 1 - `level` of the worlds."""
-    rows = gains.g[among]
-    counts = np.broadcast_to(gains.counts[:, None], among.shape)[among]
-    # Skip rules that cannot reach the least gain under any signs.
-    able = np.abs(rows).sum(axis=1) >= plan.min_gain * counts
-    rows, counts = rows[able].astype(np.float32), counts[able].astype(np.float32)
-    signs = _signs(gains.g.shape[2], plan.n_sign_flips, rng)
+def _largest_t(g: Single, counts: Single, sd: float, plan: LearnPlan, rng: np.random.Generator) -> float:
+    """Return what the largest t of rules stays below in 1 - `level` of the worlds; g (C, N), of `counts` workloads (N,).
+
+    Signs change the sum of a rule's gains, and not the sum of their squares: t = s · g / √(C s̃²) with signs s, which is
+    at most Σ |g| / √(C s̃²). So rules come in blocks, those with the highest bounds first, and once all that are left
+    are bounded by the quantile that was reached, it is the quantile of all.
+    """
+    size = np.abs(g).sum(axis=0)
+    # Rules that cannot reach the least gain under any signs are skipped.
+    able = np.flatnonzero(size >= plan.min_gain * counts)
+    bound = _t_of(size[able], (g[:, able] ** 2).sum(axis=0), counts[able], sd, plan)
+    order = np.argsort(-bound)
+    signs = _signs(len(g), plan.n_sign_flips, rng)
     largest = np.full(signs.shape[1], -np.inf)
-    for begin in range(0, len(rows), _BLOCK):
-        part, n = slice(begin, begin + _BLOCK), counts[begin : begin + _BLOCK, None]
-        sums = rows[part] @ signs
-        t = _t_of(sums, (rows[part] ** 2).sum(axis=1)[:, None], n, sd, plan)
-        largest = np.maximum(largest, np.where(sums >= plan.min_gain * n, t, -np.inf).max(axis=0))
-    return float(np.quantile(largest, 1 - plan.level, method="higher"))
+    quantile = -np.inf
+    for begin in range(0, len(order), _BLOCK):
+        block = order[begin : begin + _BLOCK]
+        if bound[block[0]] <= quantile:
+            break
+        part = able[block]
+        unit = bound[block] / size[part]  # what one unit of gain adds to t
+        t = (g[:, part] * unit).T @ signs
+        t[t < (plan.min_gain * counts[part] * unit)[:, None]] = -np.inf
+        np.maximum(largest, t.max(axis=0), out=largest)
+        quantile = float(np.quantile(largest, 1 - plan.level, method="higher"))
+    return quantile
 
 
 def _signs(workloads: int, flips: int, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -234,7 +253,7 @@ def _signs(workloads: int, flips: int, rng: np.random.Generator) -> NDArray[np.f
 def _simplest(problem: Problem, gains: _Gains, candidates: Index, plan: LearnPlan) -> RuleIndex:
     """Return the candidate that adds most, or the simplest that adds as much for all that can be told."""
     k, r = candidates.T
-    added = gains.g[k, r] * gains.share[k]
+    added = (gains.g[:, k, r] * gains.share[:, k]).T
     best = int(np.argmax(added.mean(axis=1)))
     lost = added[best] - added
     n = lost.shape[1]
