@@ -370,6 +370,12 @@ def _subject(planted: PlantedStudy) -> Subject:
             "tensorflow": "2.21.0",
             "onednn_runtime": "openmp" if situation.pool == OPENMP else "threadpool",
             "onednn_enabled": situation.onednn,
+            "onednn_why": "made",
+            "onednn": "3.7.3",
+            "python": "3.12.0",
+            "xla": True,
+            "cuda": None,
+            "openmp_libraries": [],
         },
         workload=WorkloadFacts(
             name=situation.workload,

@@ -16,7 +16,7 @@ from tests.planted import studies_in
 from tuner.errors import BadInputError
 from tuner.job import rulebook
 from tuner.job.merge import merge
-from tuner.job.rulebook import RulesRequest
+from tuner.job.selection import Selection
 from tuner.search.record import Record
 from tuner.search.storage import all_records, open_storage
 
@@ -49,7 +49,7 @@ def test_merging_copies_what_is_new_and_nothing_twice(small: str, tmp_path: Path
     into = f"sqlite:///{tmp_path}/team.db"
     assert {each.outcome for each in merge(url, into)} == {"new"}
     assert {each.outcome for each in merge(url, into)} == {"known"}
-    source, target = (rulebook.make(RulesRequest(storage=each)) for each in (url, into))
+    source, target = (rulebook.make(each, Selection()) for each in (url, into))
     assert source.groups["threads"] == target.groups["threads"]
 
 
@@ -218,7 +218,7 @@ def test_what_cannot_be_read_is_named(lost: str, small: str, call: Call, tmp_pat
     assert code == 0
     assert "made-0: skipped: its format is 99, this version of tftune reads format 3" in out
     assert out.splitlines()[-1] == "2 new, 0 updated, 0 already here, 2 skipped"
-    excluded = rulebook.make(RulesRequest(storage=small)).provenance.excluded
+    excluded = rulebook.make(small, Selection()).provenance.excluded
     assert excluded == {
         "its format is 99, this version of tftune reads format 3": ("made-0",),
         "damaged: its machine, build or workload is missing": ("made-1",),

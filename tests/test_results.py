@@ -57,7 +57,8 @@ def test_what_is_shown_is_what_its_schema_says_and_reads_back_as_the_same(
     assert plain(again) == document
     assert (again.default, len(again.history), again.space) == ("tf-default", 8, space.name)
     assert set(json.loads(call("list", "--storage", url, "--json")[1])[0]) == {
-        "study", "workload", "mode", "trials", "verdict", "groups", "created", "updated",
+        "study", "machine", "cores", "build", "workload", "mode", "trials", "verdict", "setting", "groups", "created",
+        "updated",
     }  # fmt: skip
 
 

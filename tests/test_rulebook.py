@@ -24,7 +24,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job import advise, rulebook
 from tuner.job.job import Job
-from tuner.job.rulebook import RulesRequest
+from tuner.job.selection import Selection
 from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
@@ -65,7 +65,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def rules(url: str) -> RuleSet:
     """The rules of that storage, made at a fixed time."""
-    rules = rulebook.make(RulesRequest(storage=url))
+    rules = rulebook.make(url, Selection())
     provenance = structs.replace(rules.provenance, created="2026-11-21T00:00:00+00:00", tftune="0.0.0")
     return structs.replace(rules, provenance=provenance)
 
@@ -112,8 +112,8 @@ def test_the_page_is_one_file_with_its_pictures_inside(rules: RuleSet) -> None:
     page = rulepage.html(rules, {name: svg for name, svg in drawn.items() if svg})
     assert page.count("<svg") == 2
     assert "<img" not in page
-    # The headline, one of each of two rules, and two of what was left out: workloads, and machines.
-    assert page.count("<table>") == 7
+    # Situations and sets, the headline, one of each of two rules, two of what was left out: workloads, and machines.
+    assert page.count("<table>") == 9
     assert not re.search(r"(src|href)=\"http", page)
 
 
@@ -346,11 +346,11 @@ def test_a_study_says_the_same_from_a_storage_as_in_memory(tmp_path: Path) -> No
 )
 def test_what_cannot_be_asked_is_said(url: str, options: dict[str, str], message: str) -> None:
     with pytest.raises(BadInputError, match=re.escape(message)):
-        rulebook.make(RulesRequest(**{"storage": url, **options}))
+        rulebook.make(options.pop("storage", url), Selection(**options))
 
 
 def test_filters_choose_studies(url: str) -> None:
-    filtered = rulebook.make(RulesRequest(storage=url, machine="made16", workloads="made1,made2"))
+    filtered = rulebook.make(url, Selection(machine="made16", workloads="made1,made2"))
     assert filtered.groups["threads"].coverage.n_studies == 2
     assert list(filtered.groups["threads"].coverage.shapes) == ["made16"]
 
@@ -373,7 +373,7 @@ def test_a_study_of_unknown_age_is_left_out_where_the_age_matters(tmp_path: Path
     url = f"sqlite:///{tmp_path}/s.db"
     storage = studies_in(url, workloads=2, cores=(8,))
     all_records(storage)[0].put("created", None)
-    provenance = rulebook.make(RulesRequest(storage=url, since="2026-01-01")).provenance
+    provenance = rulebook.make(url, Selection(since="2026-01-01")).provenance
     assert provenance.excluded == {"its start time is unknown": ("made-0",)}
 
 
@@ -381,16 +381,27 @@ def test_a_foreign_database_has_no_rules(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/foreign.db"
     optuna.create_study(study_name="theirs", storage=url).optimize(lambda trial: trial.suggest_float("x", 0, 1), 1)
     with pytest.raises(BadInputError, match="no tftune studies in"):
-        rulebook.make(RulesRequest(storage=url))
+        rulebook.make(url, Selection())
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------
 
 
 def test_rules_for_people(url: str, call: Call) -> None:
+    """On one screen what to set where; with --details all that it rests on."""
     code, out, _ = call("rules", "--storage", url)
     assert code == 0
     assert "rules from 48 studies of 24 workloads on 2 shapes of 2 machines" in out
+    lines = out.splitlines()
+    assert len(lines) <= 40
+    assert re.search(r"never measured on a machine like this one: .*usable cores", out)
+    assert re.search(r"all others +stock +on +none +16 +B +1.1\d×", out)
+    assert re.search(r"A B +TF_NUM_INTEROP_THREADS +1", out)
+    assert "B: the same as TensorFlow performance guide, section on MKL (tf-guide-mkl)" in out
+    assert re.search(r"^Unknown .*on an OpenMP build", out, re.MULTILINE)
+    assert "tied with the best" not in out
+    code, out, _ = call("rules", "--storage", url, "--details")
+    assert code == 0
     for text in (
         "tied with the best",
         "each workload held out, one by one",
@@ -628,9 +639,11 @@ def test_where_no_gain_is_shown_recommend_keeps_the_default(call_on: Call, call:
     job = call_on()
     code, out, _ = call("recommend", "resnet50", *RULES)
     assert code == 0
-    assert "keep TensorFlow's defaults: the rule shows no gain (2 cores on the Eigen pool): 0.99 [0.97, 1.01]" in out
-    assert "expected speed-up over tf-default: 1.00 (it is the default); to search for a gain:" in out
-    assert "export" not in out
+    assert out.startswith("= KEEP  resnet50: keep TensorFlow's defaults; what the rules set gains nothing here\n")
+    assert "the rule shows no gain (2 cores on the Eigen pool): 0.99 [0.97, 1.01]" in out
+    assert "tftune search resnet50\n" in out
+    assert "TF_NUM" not in out
+    assert "Apply" not in out
     document = json.loads(call("recommend", "resnet50", *RULES, "--json")[1])
     assert (document["advice"]["code"], document["advice"]["reason"]) == ("keep-default", "no-gain")
     assert document["advice"]["stratum"]["gained"]["ratio"] <= 1.02
@@ -658,9 +671,16 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(call_on: Call, call: C
     call_on(OPENMP)
     code, out, _ = call("recommend", "resnet50", *RULES)
     assert code == 0
-    assert "expected speed-up over tf-default: 1.10 [1.06, 1.15], mean over 18 held-out workloads" in out
-    assert "export KMP_BLOCKTIME=1" in out
-    assert "as recalled, not verified from the paper" in out
+    assert out.startswith(
+        "✔ RECOMMENDED  resnet50: 1.10× [1.06–1.15] over TensorFlow's defaults is expected; not measured here\n"
+    )
+    assert "the mean of 18 models that the rules had not seen (2 cores on an OpenMP build)" in out
+    assert "KMP_BLOCKTIME=1" in out
+    assert "as recalled, not verified from the paper" not in out
+    assert "as recalled, not verified from the paper" in call("recommend", "resnet50", *RULES, "--details")[1]
+    snippet = call("recommend", "resnet50", *RULES, "--format", "sh")[1]
+    assert "export KMP_BLOCKTIME=1" in snippet
+    assert re.search(r"# Expected on 2 cores, .*: 1.10 \[1.06, 1.15\] over the defaults", snippet)
     document = json.loads(call("recommend", "resnet50", *RULES, "--json")[1])
     assert (document["advice"]["code"], document["advice"]["reason"]) == ("follow", None)
     assert document["expected"]["ratio"] > 1.02
@@ -736,9 +756,9 @@ def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     assert not recommendation["machine_known"]
     page = tftune(*words, "--verify", "--time-budget", "15s", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
-    assert "not covered by any study: usable cores" in page.stdout
-    assert re.search(r"measured speed-up over tf-default: .*rounds of new processes, 1 of them with fresh", page.stdout)
-    assert "export TF_NUM_INTEROP_THREADS=1" in page.stdout
+    assert re.search(r"^ +usable cores: \d+, the studies cover", page.stdout, re.MULTILINE)
+    assert re.search(r"the speed of TensorFlow's defaults, measured here$", page.stdout, re.MULTILINE)
+    assert "TF_NUM_INTEROP_THREADS=1" in page.stdout
     snippet = tftune(*words, "--format", "dotenv", cwd=tmp_path)
     assert "TF_NUM_INTEROP_THREADS=1" in snippet.stdout
     assert "evidence" not in snippet.stdout.replace(snippet.stdout.splitlines()[0], "")

@@ -20,8 +20,8 @@ import optuna
 
 from tests.benchmarks.figures import Figure
 from tests.planted import BY_WIDTH, NOTHING, Truth, make, studies, write
-from tuner.job.rulebook import RulesRequest
 from tuner.job.rulebook import make as distil_storage
+from tuner.job.selection import Selection
 from tuner.rules.condition import thresholds
 from tuner.rules.evidence import StudyEvidence
 from tuner.rules.learn import LearnPlan, learn
@@ -106,7 +106,7 @@ def _large() -> Figure:
         planted = make(rng, truth=Truth(), workloads=N_STUDIES // 4, cores=(8, 16), pools=(EIGEN, OPENMP), extra=3)
         write(list(planted), storage)
         began = time.monotonic()
-        distil_storage(RulesRequest(storage=url))
+        distil_storage(url, Selection())
         took = time.monotonic() - began
     return Figure(f"rules of a storage of {N_STUDIES:,} studies", f"{took:.1f} s", "at most 30 s", took <= 30)
 

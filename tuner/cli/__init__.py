@@ -10,7 +10,20 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.cli import deploy, env, inspect, measure, report, rules, search, studies, suite, workloads
+from tuner.cli import (
+    deploy,
+    env,
+    exchange,
+    inspect,
+    measure,
+    recommend,
+    report,
+    rules,
+    search,
+    studies,
+    suite,
+    workloads,
+)
 from tuner.cli.output import discard
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import BadInputError, TunerError
@@ -24,8 +37,8 @@ app = typer.Typer(
 )
 app.command(epilog=search.EPILOG)(search.search)
 app.command(epilog=suite.EPILOG)(suite.suite)
-app.command(epilog=rules.RULES_EPILOG)(rules.rules)
-app.command(epilog=rules.RECOMMEND_EPILOG)(rules.recommend)
+app.command(epilog=rules.EPILOG)(rules.rules)
+app.command(epilog=recommend.EPILOG)(recommend.recommend)
 app.command(epilog=measure.COMPARE_EPILOG)(measure.compare)
 app.command(epilog=measure.CHECK_EPILOG)(measure.check)
 app.command(epilog=measure.NOISE_EPILOG)(measure.noise)
@@ -35,8 +48,8 @@ app.command("show", epilog=studies.SHOW_EPILOG)(studies.show_study)
 app.command(epilog=report.EPILOG)(report.report)
 app.command(epilog=deploy.EMIT_EPILOG)(deploy.emit)
 app.command(epilog=deploy.RUN_EPILOG)(deploy.run)
-app.command("import", epilog=rules.IMPORT_EPILOG)(rules.import_studies)
-app.command(epilog=rules.EXPORT_EPILOG)(rules.export)
+app.command("import", epilog=exchange.IMPORT_EPILOG)(exchange.import_studies)
+app.command(epilog=exchange.EXPORT_EPILOG)(exchange.export)
 app.command(epilog=studies.SCHEMA_EPILOG)(studies.schema)
 app.add_typer(workloads.app, name="workloads")
 app.add_typer(env.app, name="env")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tuner.errors import BadInputError
-from tuner.paths import DEFAULT_STORAGE, storage_url
+from tuner.paths import DEFAULT_STORAGE, check_writable, storage_url
 
 MARGIN_PERCENT = 2.0
 """The margin unless the user gives another: `tuner.stats.equivalence.MARGIN`, without what loading that would cost."""
 _MAX_PERCENT = 50.0
+FILTERS = "Which studies"
 
 
 def examples(*commands: str) -> str:
@@ -54,6 +56,17 @@ def _margin(value: float | None) -> float | None:
             f"--margin is {value:g}", f"expected a percentage above 0 and at most {_MAX_PERCENT:g}, e.g. 2"
         )
     return value
+
+
+def check_out(out: Path | None) -> None:
+    """Raise BadInputError where a file cannot be written, before the work that it is for."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise BadInputError(f"--out {out} is a folder", "give a file name")
+    if not out.parent.is_dir():
+        raise BadInputError(f"--out: folder {out.parent} does not exist", "create it first")
+    check_writable(out.parent, "give --out a path that you can write to")
 
 
 StudyArgument = Annotated[
@@ -136,6 +149,33 @@ TimeoutOption = Annotated[
 ]
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait for another tftune on this machine to finish, instead of failing.")
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="DATE|DAYS",
+        help="Only studies started since a date (2026-11-01, UTC) or in the last days (30d).",
+        rich_help_panel=FILTERS,
+    ),
+]
+MachineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--machine",
+        metavar="ID|here",
+        help="Only studies of this machine ('here'), or of the machine with this id.",
+        rich_help_panel=FILTERS,
+    ),
+]
+WorkloadsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workloads", metavar="NAME[,NAME…]", help="Only studies of these workloads.", rich_help_panel=FILTERS
+    ),
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write to a file instead of the terminal.")
 ]
 DetailsOption = Annotated[bool, typer.Option("--details", help="Also show the tables behind the answer.")]
 JsonOption = Annotated[

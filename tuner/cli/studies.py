@@ -7,17 +7,29 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tuner.cli.options import DetailsOption, JsonOption, StorageOption, StudyArgument, examples
+from tuner.cli.options import (
+    DetailsOption,
+    JsonOption,
+    MachineOption,
+    SinceOption,
+    StorageOption,
+    StudyArgument,
+    WorkloadsOption,
+    examples,
+)
 from tuner.cli.output import print_skipped, show, show_json
 from tuner.errors import BadInputError, DamagedStudyError
 from tuner.paths import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
+    from tuner.job.selection import Selection
     from tuner.search.record import Record
 
 T = TypeVar("T")
 LIST_EPILOG = examples(
     "tftune list",
+    "tftune list --machine here --since 7d",
+    "tftune list --workloads resnet50,mlp",
     "tftune list --json",
 )
 SHOW_EPILOG = examples(
@@ -31,16 +43,26 @@ SCHEMA_EPILOG = examples(
 )
 
 
-def list_studies(storage: StorageOption = DEFAULT_STORAGE, json_: JsonOption = False) -> None:
+def list_studies(
+    since: SinceOption = None,
+    machine: MachineOption = None,
+    workloads: WorkloadsOption = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+    json_: JsonOption = False,
+) -> None:
     """List the studies of a storage, the oldest first."""
-    from tuner.report import verdicts
+    from tuner.job.selection import Selection
+    from tuner.report import studylist
     from tuner.report.document import describe_line
 
-    rows = described(storage, describe_line)
+    selection = Selection(since=since, machine=machine, workloads=workloads)
+    rows = described(storage, describe_line, selection)
     if json_:
         show_json(rows)
     elif rows:
-        show(verdicts.studies(rows))
+        show(*studylist.page(rows))
+    elif selection.filters:
+        show("no study is left by these filters")
     else:
         show(f"no studies in {storage} yet; begin with: tftune search resnet50")
 
@@ -88,8 +110,8 @@ def schema(
     show_json(schema_of(" ".join(command)))
 
 
-def described(storage: str, describe: Callable[[Record], T]) -> list[T]:
-    """Return what `describe` says of each study of a storage that can be read, and print which cannot.
+def described(storage: str, describe: Callable[[Record], T], selection: Selection) -> list[T]:
+    """Return what `describe` says of each selected study of a storage that can be read, and print which cannot.
 
     None where there is no storage.
     """
@@ -99,10 +121,12 @@ def described(storage: str, describe: Callable[[Record], T]) -> list[T]:
     if opened is None:
         return []
     study_records, unreadable = records(opened)
+    exclusion_reason = selection.exclusion_reason(record.attributes().subject for record in study_records)
     results = []
     for record in study_records:
         try:
-            results.append(describe(record))
+            if exclusion_reason(record.attributes()) is None:
+                results.append(describe(record))
         except DamagedStudyError as error:
             unreadable.setdefault(f"damaged: its {error.part} cannot be read", []).append(record.name)
     print_skipped(unreadable)

@@ -1,4 +1,4 @@
-"""What `tftune recommend` shows: the setting, what is expected of it, and the evidence behind it."""
+"""What `tftune recommend` shows: a card with the setting and what is expected of it, and the evidence behind it."""
 
 from __future__ import annotations
 
@@ -8,29 +8,109 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
+from tuner.report.card import Answer, Card, comparison_card, interval, speed_up
 from tuner.report.layout import ratio_text
-from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.recommendation import RecommendationResult
 from tuner.report.rules import RECALLED, TITLES, evidence_lines, kind_text, n_studies, over_default
 from tuner.report.terminal import setting_text
 from tuner.report.verdicts import rounds_text
 from tuner.rules.advice import AdviceCode, AdviceReason
+from tuner.rules.rule import KEEP
 from tuner.stats.equivalence import VerdictCode
 
 
-def page(result: RecommendationResult) -> Sequence[RenderableType]:
-    """Return everything but the snippet."""
+def recommendation_card(result: RecommendationResult, *, command: str) -> Card:
+    """Return the card of a recommendation; `command` names the workload and its options as they were typed."""
+    is_kept = result.advice.code is AdviceCode.KEEP_DEFAULT
+    verified = result.verified
+    rows = [("Why", each.sentence.removeprefix(f"{KEEP[each.group]}: ")) for each in result.followed]
+    same = [] if is_kept or result.evidence is None else result.evidence.equivalents
+    rows += [("", f"on these machines equal to {' and '.join(same)}")] if same else []
+    if result.counter_example is not None and not is_kept:
+        counter_example = result.counter_example
+        where = kind_text(counter_example.situation)
+        rows.append(("But", f"a study of this model gained less ({where}): {over_default(counter_example)}"))
+    rows += [("" if i else "Proof", text) for i, text in enumerate(_proof(result))]
+    rows.append(("Valid", f"{_place(result)}, {result.mode}; measure again elsewhere"))
+    unknown = [] if result.machine_known else ["this machine: no study behind these rules was made on it"]
+    rows += [("" if i else "Unknown", text) for i, text in enumerate([*unknown, *result.outside])]
+    if is_kept:
+        rows.append(("Next", f"tftune search {command}"))
+    else:
+        rows.append(("Apply", f"tftune recommend {command} --format k8s"))
+        rows.append(("", f"formats: {', '.join(_FORMATS)}"))
+        if verified is None:
+            rows.append(("Verify", f"tftune recommend {command} --verify"))
+        rows.append(("Search", f"tftune search {command}"))
+    rows.append(("More", f"tftune recommend {command} --details"))
+    return Card(answers=(_answer(result),), rows=tuple(rows))
+
+
+_FORMATS = ("sh", "dotenv", "docker", "compose", "k8s", "systemd", "tfserving", "python", "json")
+
+
+def _answer(result: RecommendationResult) -> Answer:
+    """Return what it comes to: what was measured, where it was; else what is expected."""
+    of, verified, expected = result.workload, result.verified, result.expected
+    if result.advice.code is AdviceCode.KEEP_DEFAULT:
+        text = f"{of}: keep TensorFlow's defaults; {_KEPT[result.advice.reason]}"
+        return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
+    words = [f"{name}={value}" for name, value in {**result.env, **result.arguments}.items()]
+    setting = tuple(words)
+    if verified is not None:
+        measured = comparison_card(verified).answers[0]
+        has_figure = verified.speedup is not None and verified.code is not VerdictCode.UNDECIDED
+        known = verified.low is not None and verified.high is not None
+        figure = speed_up(verified) if has_figure else interval(verified) if known else "no figure"
+        text = f"{of}: {figure} the speed of TensorFlow's defaults, measured here"
+        is_worse = verified.code is VerdictCode.WORSE
+        return Answer(code=verified.code, word=measured.word, text=text, setting=() if is_worse else setting)
+    if expected is None or expected.low is None or expected.high is None:
+        text = f"{of}: a rule applies, but what it gains here is not known"
+        return Answer(code=VerdictCode.UNDECIDED, word="TRY", text=text, setting=setting)
+    gain = f"{expected.ratio:.2f}× [{expected.low:.2f}–{expected.high:.2f}]"
+    text = f"{of}: {gain} over TensorFlow's defaults is expected; not measured here"
+    return Answer(code=VerdictCode.BETTER, word="RECOMMENDED", text=text, setting=setting)
+
+
+_KEPT = {
+    AdviceReason.NO_GAIN: "what the rules set gains nothing here",
+    AdviceReason.NO_EVIDENCE: "no study is of such a build",
+    AdviceReason.OWN_STUDY: "this very model is slower with what the rules set",
+    AdviceReason.NO_RULE: "no rule applies",
+    AdviceReason.BY_RULE: "so the rules say",
+    None: "so the rules say",
+}
+
+
+def _proof(result: RecommendationResult) -> Iterator[str]:
+    """Yield what the answer rests on."""
+    rules, expected = result.rules, result.expected
+    origin = f"{_nearby(rules.file)} of {rules.created[:10]}, from {n_studies(rules.studies)}"
+    if result.verified is not None:
+        yield f"{rounds_text(result.verified)}; the rules: {origin}"
+    elif expected is None or expected.kind is None:
+        yield origin
+    else:
+        yield f"the mean of {expected.n_workloads} models that the rules had not seen ({kind_text(expected.kind)})"
+        if expected.prediction_interval is not None:
+            low, high = expected.prediction_interval
+            yield f"one more model gains between {low:.2f} and {high:.2f} in 95 % of cases; {origin}"
+
+
+def _place(result: RecommendationResult) -> str:
+    return f"{result.shape}, {result.runtime}"
+
+
+def details(result: RecommendationResult) -> Sequence[RenderableType]:
+    """Return the evidence behind the card."""
     features, rules = result.features, result.rules
     return [
         Text(
-            f"{result.workload} {result.mode} on {result.shape}, {result.runtime}: average width "
+            f"{result.workload} {result.mode} on {_place(result)}: average width "
             f"{features.width:.2f}, {features.flops / 1e9:.3g} GFLOPs per item{'' if features.known else ' or more'}"
         ),
-        Text(
-            f"rules: {_nearby(rules.file)} ({rules.created[:10]}, from {n_studies(rules.studies)})",
-            style="dim",
-        ),
-        "",
+        Text(f"rules: {_nearby(rules.file)} ({rules.created[:10]}, from {n_studies(rules.studies)})", style="dim"),
         *(Text(line) for line in _lines(result)),
     ]
 
@@ -44,43 +124,18 @@ def _nearby(file: str) -> Path:
 def _lines(result: RecommendationResult) -> Iterator[str]:
     for rule in result.followed:
         yield f"{TITLES[rule.group]}: {rule.sentence}"
-    # Of a rule that is not followed, its reason says enough.
-    is_told = result.followed[-1].advice in (AdviceReason.FOLLOW, AdviceReason.NO_RULE, AdviceReason.BY_RULE)
-    if result.evidence is not None and is_told:
+    if result.evidence is not None:
         yield from (f"   {line.text}" for line in evidence_lines(result.evidence))
         yield f"   {RECALLED}"
     yield f"setting: {setting_text(result.setting)}"
-    search = f"tftune search {result.workload} --space threads"
-    counter_example = result.counter_example
-    is_kept = result.advice.code is AdviceCode.KEEP_DEFAULT
-    if counter_example is not None and not is_kept:
-        yield (
-            f"a study of this workload contradicts the rule ({kind_text(counter_example.situation)}): "
-            f"{over_default(counter_example)}; to search instead: {search}"
-        )
-    if is_kept:
-        yield f"expected speed-up over tf-default: 1.00 (it is the default); to search for a gain: {search}"
-    expected = result.expected
-    if expected is not None and expected.kind is not None:
-        ratio = ratio_text(expected.ratio, expected.low, expected.high)
-        where = f"mean over {expected.n_workloads} held-out workloads ({kind_text(expected.kind)})"
-        yield f"expected speed-up over tf-default: {ratio}, {where}"
-        if expected.prediction_interval is not None:
-            low, high = expected.prediction_interval
-            yield f"95 % prediction interval for a new workload: {low:.2f} to {high:.2f}"
-    if not result.machine_known:
-        yield "no study behind these rules was made on this machine"
-    for text in result.outside:
-        yield f"not covered by any study: {text}"
-    if result.outside and not is_kept:
-        yield "so the gain here is unknown; to measure it: tftune recommend … --verify"
 
 
-def facts(result: RecommendationResult, verified: ComparisonResult | None) -> list[str]:
+def facts(result: RecommendationResult) -> list[str]:
     """Return what a snippet says of itself: what is gained and where; nothing where the default is kept."""
     if result.advice.code is AdviceCode.KEEP_DEFAULT:
         return []
-    place = f"{result.shape}, {result.runtime}"
+    verified = result.verified
+    place = _place(result)
     if verified is not None and verified.speedup is not None:
         return [f"Measured on {place}: {ratio_text(verified.speedup, verified.low, verified.high)} over the defaults"]
     expected = result.expected
@@ -88,11 +143,3 @@ def facts(result: RecommendationResult, verified: ComparisonResult | None) -> li
         return [f"For {place}; its gain is not known there"]
     gain = ratio_text(expected.ratio, expected.low, expected.high)
     return [f"Expected on {place}: {gain} over the defaults, the mean of other workloads; --verify measures it"]
-
-
-def verified(measured: ComparisonResult) -> str:
-    """Return what the measurement said, in a line."""
-    ratio = ratio_text(measured.speedup, measured.low, measured.high)
-    how = f"{measured.code}; {rounds_text(measured)}"
-    warning = "; do not use these rules here" if measured.code is VerdictCode.WORSE else ""
-    return f"measured speed-up over tf-default: {ratio} ({how}){warning}"

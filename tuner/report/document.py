@@ -31,6 +31,7 @@ from tuner.report.result.study import (
     WarningResult,
     applied,
 )
+from tuner.report.terminal import cores_text
 from tuner.search.attributes import Attributes, StoredFinals
 from tuner.search.history import incumbent
 from tuner.search.record import Record, Trial
@@ -135,15 +136,23 @@ def describe_line(record: Record) -> StudyLine:
     subject, finals_verdicts = stored.subject, _finals_verdicts(stored, stored.finals)
     groups = _finals_verdicts(stored, stored.group_finals)
     verdict: VerdictResult | None = None
+    setting: dict[str, Value] | None = None
     if finals_verdicts is not None:
         against = finals_verdicts.verdicts.get(subject.default)
         verdict = finals_verdicts.decision.gain or (None if against is None else VerdictResult.of(against))
+        default = subject.baselines[subject.default].setting
+        chosen = finals_verdicts.decision.chosen.setting.to_dict()
+        setting = {name: value for name, value in chosen.items() if default.get(name) != value}
     return StudyLine(
         study=record.name,
+        machine=subject.machine.id,
+        cores=cores_text(subject.machine),
+        build=subject.framework.build_lines(subject.runtime)[0],
         workload=subject.workload.name,
         mode=subject.workload.mode,
         trials=len(record.trials()) + len(record.groups()),
         verdict=verdict,
+        setting=setting,
         groups=None if groups is None else VerdictResult.of(groups.verdicts[subject.default]),
         created=stored.created,
         updated=stored.updated,

@@ -22,6 +22,7 @@ from tuner.report.rules import (
     heading,
     headline_rows,
     held_out_rows,
+    never_measured,
     not_covered,
     over_rows,
     over_titles,
@@ -31,6 +32,7 @@ from tuner.report.rules import (
     stratum_rows,
     why_none,
 )
+from tuner.report.rulesummary import SET_COLUMNS, cells, columns, notes, set_cells, set_notes, summary
 from tuner.rules.proof import HeldOut
 from tuner.rules.recipe import THREADS
 from tuner.rules.rule import KEEP, Example, RuleSet
@@ -78,7 +80,11 @@ def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
     provenance = rules.provenance
     yield from ("# Parallelism rules for TensorFlow", "")
     yield f"{heading(rules)}; learned by tftune {provenance.tftune} on {provenance.created[:10]}."
-    yield ""
+    yield from ("", "**Never measured**, so that nothing below speaks of it:", "")
+    yield from (f"- {line}" for line in never_measured(rules))
+    yield from ("", "## What to set", "")
+    yield from _summary(rules)
+    yield from ("## What it is expected to gain", "")
     for name, group in rules.groups.items():
         if group.headline:
             yield from (f"{TITLES[name].capitalize()}, {HEADLINE}:", "")
@@ -104,6 +110,20 @@ def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
     yield from (f"- {line}" for line in covered(rules))
     yield from ("", "## Not covered", "")
     yield from (f"- {line}" for line in not_covered(rules))
+
+
+def _summary(rules: RuleSet) -> Iterator[str]:
+    """Yield what a team has to know: the situations, what to set in each, and what the words mean."""
+    for group in summary(rules).groups:
+        if not group.rows:
+            continue
+        yield from (f"{group.title.capitalize()}:", "")
+        yield from _rows(columns(group), cells(group), n_words=len(columns(group)))
+        yield from _rows(SET_COLUMNS, ((sets, f"`{name}`", value) for sets, name, value in set_cells(group)), n_words=3)
+        yield from (f"- {note}" for note in (*set_notes(group), *group.notes))
+        yield ""
+    yield from (f"- *{title}*: {text}" for title, text in notes(rules))
+    yield ""
 
 
 def _group(rules: RuleSet, name: str) -> Iterator[str]:
@@ -145,9 +165,9 @@ def _table(title: str, proof: HeldOut | None) -> Iterator[str]:
     yield from _rows(over_titles(proof), over_rows(proof))
 
 
-def _rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a table, and the empty line after it."""
+def _rows(titles: Sequence[str], rows: Iterable[Sequence[str]], *, n_words: int = 1) -> Iterator[str]:
+    """Yield a table, whose first columns are words and the others figures, and the empty line after it."""
     yield f"| {' | '.join(titles)} |"
-    yield f"| --- |{' ---: |' * (len(titles) - 1)}"
+    yield f"|{' --- |' * n_words}{' ---: |' * (len(titles) - n_words)}"
     yield from (f"| {' | '.join(row)} |" for row in rows)
     yield ""

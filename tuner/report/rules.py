@@ -337,10 +337,15 @@ def covered(rules: RuleSet) -> Iterator[str]:
 
 def not_covered(rules: RuleSet) -> Iterator[str]:
     """Yield what the rules do not speak of, and which studies were left out."""
-    for name, group in rules.groups.items():
-        yield f"{TITLES[name]}: {', '.join(_not_covered(group.coverage.ranges))}"
+    yield from never_measured(rules)
     for reason, names in rules.provenance.excluded.items():
         yield left_out_text(reason, names)
+
+
+def never_measured(rules: RuleSet) -> Iterator[str]:
+    """Yield of which machines, builds and modes there is no study, group by group."""
+    for name, group in rules.groups.items():
+        yield f"{TITLES[name]}: {', '.join(_not_covered(group.coverage.ranges))}"
 
 
 def _not_covered(ranges: Mapping[str, tuple[float, float]]) -> Iterator[str]:

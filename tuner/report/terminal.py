@@ -84,7 +84,8 @@ def cores_text(machine: Machine) -> str:
         cores += f" ({plural(machine.logical_cpus, 'thread')})"
     if machine.logical_cpus < machine.online_cpus:
         cores += f", CPUs {machine.affinity} of {machine.online_cpus}"
-    limit = "no CPU limit" if machine.cpu_quota is None else f"a limit of {machine.cpu_quota:g} CPUs"
+    quota = machine.cpu_quota
+    limit = "no CPU limit" if quota is None else f"a limit of {quota:g} CPU{'' if quota == 1 else 's'}"
     return f"{cores}, {limit}"
 
 

@@ -12,7 +12,7 @@ from tuner.measure.objective import METRIC, RESPONSE_UNIT
 from tuner.report import terminal
 from tuner.report.layout import duration_text, ms_text, percent, plural, rate_text, ratio_text, table
 from tuner.report.result.comparison import ComparisonResult
-from tuner.report.result.study import FinalsResult, PooledResult, StudyLine, StudyResult, VerdictResult
+from tuner.report.result.study import FinalsResult, PooledResult, StudyResult, VerdictResult
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.tail import QUANTILES, LimitStatus, samples_needed
 
@@ -129,27 +129,6 @@ def details(study: StudyResult) -> list[RenderableType]:
     if study.recommended is not None:
         parts.append(Text(study.recommended.reason))
     return [*parts, Text(), terminal.noise_line(study), *terminal.space_notes(study), terminal.summary(study)]
-
-
-def studies(rows: Sequence[StudyLine]) -> RenderableType:
-    """Return the list of studies."""
-    rendered = table(
-        "study", ">trials", ">speed-up over the default", "verdict", ">of several processes", "created (UTC)"
-    )
-    rendered.columns[0].no_wrap = True
-    for row in rows:
-        verdict = row.verdict
-        rendered.add_row(
-            row.study,
-            str(row.trials),
-            "—" if verdict is None else speedup_text(verdict),
-            Text("no finals", style="dim")
-            if verdict is None
-            else Text(verdict.code, style=VERDICT_STYLES[verdict.code]),
-            "—" if row.groups is None else speedup_text(row.groups),
-            str(row.created)[:16].replace("T", " "),
-        )
-    return rendered
 
 
 def _alias_text(names: Sequence[str]) -> str:

@@ -36,6 +36,16 @@ class Kind(Struct, frozen=True, kw_only=True):
         return self.pool, self.onednn, self.quota
 
     @property
+    def cores(self) -> str | None:
+        """Return the number of cores, None of any."""
+        return None if self.shape is None else self.shape.partition(" ")[0]
+
+    @property
+    def cpu_limit(self) -> str | None:
+        """Return the number of CPUs that the quota allows, None where there is none, or any."""
+        return (self.shape or "").partition(", quota ")[2] or None
+
+    @property
     def stratum_class(self) -> StratumClass:
         """Return the class that headlines count it among."""
         if not self.onednn:

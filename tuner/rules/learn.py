@@ -215,7 +215,7 @@ def _t_of(sums: Single, squares: Single, counts: Single, sd: float, plan: LearnP
 
 
 def _largest_t(g: Single, counts: Single, sd: float, plan: LearnPlan, rng: np.random.Generator) -> float:
-    """Return what the largest t of rules stays below in 1 - `level` of the worlds; g (C, N), of `counts` workloads (N,).
+    """Return what the largest t of rules g (C, N), of so many workloads each (N,), is below in 1 - `level` of worlds.
 
     Signs change the sum of a rule's gains, and not the sum of their squares: t = s · g / √(C s̃²) with signs s, which is
     at most Σ |g| / √(C s̃²). So rules come in blocks, those with the highest bounds first, and once all that are left

@@ -74,11 +74,12 @@ def _acts_on(knob: str, pool: str | None) -> bool:
 
 def _words(knob: str, name: str) -> str:
     if knob == BATCH:
-        return f"{knob} {_factor(name)}"
+        return f"{knob} {factor_words(name)}"
     return f"{_VOCABULARIES[knob].label} {TERMS[knob][name].words}"
 
 
-def _factor(name: str) -> str:
+def factor_words(name: str) -> str:
+    """Return a factor of the batch size as a person would say it."""
     factor = float(name)
     return f"{factor:g} times the workload's own" if factor > 1 else f"1/{1 / factor:g} of the workload's own"
 

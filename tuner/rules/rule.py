@@ -15,6 +15,7 @@ from msgspec import Meta, Struct, field
 
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
+from tuner.machine.host import Machine
 from tuner.rules.average import Count
 from tuner.rules.condition import Condition, Literal
 from tuner.rules.gains import Evidence
@@ -130,9 +131,15 @@ class Coverage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def outside(self, situation: Situation) -> list[str]:
         """Return in which respects a situation lies outside of the evidence, as sentences' parts."""
+        return self._outside(situation.values())
+
+    def outside_on(self, machine: Machine) -> list[str]:
+        """Return the same of a machine, whatever runs on it."""
+        return self._outside({each.name: float(each.on_machine(machine)) for each in FEATURES if each.on_machine})
+
+    def _outside(self, values: Mapping[str, float]) -> list[str]:
         reasons = [] if self.n_studies else ["there are no studies"]
-        values = situation.values()
-        for feature in FEATURES:
+        for feature in (each for each in FEATURES if each.name in values):
             value, ends = values[feature.name], self.ranges.get(feature.name)
             if math.isnan(value) or ends is None or ends[0] <= value <= ends[1]:
                 continue

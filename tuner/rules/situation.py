@@ -54,7 +54,8 @@ class Feature:
     """Something that a condition may ask about.
 
     A feature that `is_binary` is 1 or 0 and is spoken of by `words` = (what 1 is called, what 0 is called); any other
-    has a name and a unit, and is compared on a log scale where it spans decades.
+    has a name and a unit, and is compared on a log scale where it spans decades. Those that
+    decide what a number of threads means on a machine are known before there is a workload: `on_machine`.
     """
 
     name: str
@@ -63,6 +64,26 @@ class Feature:
     unit: str = ""
     is_binary: bool = False
     log: bool = False
+    on_machine: Callable[[Machine], float] | None = None
+
+
+def _of_machine(
+    name: str,
+    words: tuple[str, str],
+    on_machine: Callable[[Machine], float],
+    *,
+    is_binary: bool = False,
+    log: bool = False,
+) -> Feature:
+    """Return a feature of the machine that decides what a number of threads means there."""
+    return Feature(
+        name=name,
+        words=words,
+        value_of=lambda s: on_machine(s.machine),
+        is_binary=is_binary,
+        log=log,
+        on_machine=on_machine,
+    )
 
 
 def _cache_a_cpu(s: Situation) -> float:
@@ -76,9 +97,9 @@ def _work(value_of: Callable[[Situation], float]) -> Callable[[Situation], float
     return lambda s: value_of(s) if s.features.known else math.nan
 
 
-def _oversubscribed(s: Situation) -> float:
+def _oversubscribed(machine: Machine) -> float:
     """Return how many CPUs TensorFlow sees for each that the quota lets it use."""
-    return max(1.0, s.machine.logical_cpus / s.machine.cpu_quota) if s.machine.cpu_quota else 1.0
+    return max(1.0, machine.logical_cpus / machine.cpu_quota) if machine.cpu_quota else 1.0
 
 
 # Of conditions that part the evidence in the same way, the one on the feature that comes first is taken.
@@ -93,8 +114,8 @@ FEATURES: tuple[Feature, ...] = (
         name="training", words=("in training", "in inference"), value_of=lambda s: s.mode == "training", is_binary=True
     ),
     Feature(name="onednn", words=("with oneDNN on", "with oneDNN off"), value_of=lambda s: s.onednn, is_binary=True),
-    Feature(name="cores", words=("usable cores", ""), value_of=lambda s: s.machine.usable_cores, log=True),
-    Feature(name="oversubscribed", words=("visible CPUs per CPU of the quota", ""), value_of=_oversubscribed),
+    _of_machine("cores", ("usable cores", ""), lambda machine: machine.usable_cores, log=True),
+    _of_machine("oversubscribed", ("visible CPUs per CPU of the quota", ""), _oversubscribed),
     Feature(name="width", words=("average width", ""), value_of=lambda s: s.features.width),
     Feature(
         name="mflops_operator",
@@ -135,13 +156,13 @@ FEATURES: tuple[Feature, ...] = (
         name="heavy_operators", words=("heavy operators", ""), value_of=lambda s: s.features.heavy_operators, log=True
     ),
     Feature(name="depth", words=("depth", ""), value_of=lambda s: s.features.depth, unit="operators", log=True),
-    Feature(
-        name="smt",
-        words=("with several hardware threads per core", "with one hardware thread per core"),
-        value_of=lambda s: s.machine.threads_per_core > 1,
+    _of_machine(
+        "smt",
+        ("with several hardware threads per core", "with one hardware thread per core"),
+        lambda machine: machine.threads_per_core > 1,
         is_binary=True,
     ),
-    Feature(name="sockets", words=("sockets", ""), value_of=lambda s: s.machine.sockets),
+    _of_machine("sockets", ("sockets", ""), lambda machine: machine.sockets),
     Feature(name="cache", words=("cache per CPU", ""), value_of=_cache_a_cpu, unit="MiB", log=True),
 )
 FEATURE = {feature.name: feature for feature in FEATURES}

@@ -140,7 +140,9 @@ class Attributes:
         """Return what the study is of."""
 
         def parse(data: Any) -> Subject:
-            default = registry.for_build(data["runtime"]).catalogue.default  # which earlier studies do not say
+            framework = registry.for_build(data["runtime"])
+            framework.build_lines(data["runtime"])  # every report names the build
+            default = framework.catalogue.default  # which earlier studies do not say
             return convert({"default": default, **data}, Subject)
 
         subject = self._parsed("described", parse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -37,6 +38,27 @@ class WorkloadSpec:
     def to_dict(self) -> dict[str, Any]:
         """Return the options as plain data."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @property
+    def command_line(self) -> str:
+        """Return the words and options of a model as a shell takes them, without those that are as usual."""
+        usual = WorkloadSpec()
+        typed: dict[str, Any] = {
+            "--framework": self.framework,
+            "--device": self.device if self.device != usual.device else None,
+            "--mode": self.mode if self.mode != usual.mode else None,
+            "--execution": self.execution if self.execution != usual.execution else None,
+            "--param": self.params,
+            "--signature": self.signature,
+            "--input-shape": self.input_shapes,
+            "--input-range": self.input_ranges,
+            "--name": self.name,
+        }
+        arguments = list(self.words)
+        for option, value in typed.items():
+            for text in [value] if isinstance(value, str) else value or ():
+                arguments += [option, text]
+        return shlex.join(arguments)
 
     def reject_options(self, *options: str, kind: str) -> None:
         """Raise BadInputError for options that were given and mean nothing for a workload of that kind."""

@@ -331,13 +331,21 @@ class NoStudyResult(Document, frozen=True, kw_only=True):
 
 
 class StudyLine(Struct, frozen=True, kw_only=True):
-    """One study in a list."""
+    """One study in a list: on which machine (its id, and its cores and limit in words), of which build.
+
+    `setting` is what of the recommended setting differs from the default; empty where that is recommended, null without
+    finals.
+    """
 
     study: str
+    machine: str
+    cores: str
+    build: str
     workload: str
     mode: str
     trials: int
     verdict: VerdictResult | None
+    setting: Values | None
     groups: VerdictResult | None
     """On several processes against the default."""
     created: str | None

@@ -1,0 +1,276 @@
+"""The rules on one screen: what to set in which situation, what that gains, who is better off without, what is unknown.
+
+A summary is plain data, made from a rule set alone, for a terminal and for pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from tuner.frameworks.tensorflow.baselines import BASELINES
+from tuner.frameworks.tensorflow.knobs import KNOBS
+from tuner.machine.host import Machine
+from tuner.report.layout import table
+from tuner.report.rules import NOT_KNOWN, TITLES, heading, never_measured, why_none
+from tuner.rules.gains import CounterExample
+from tuner.rules.kind import Kind
+from tuner.rules.recipe import BATCH, ONEDNN, TERMS, factor_words
+from tuner.rules.rule import KEEP, Example, Rule, RuleList, RuleSet
+from tuner.rules.strata import StratumEvidence, is_gain
+from tuner.space.carrier import Variable
+from tuner.space.term import EIGEN, OPENMP
+
+NOTHING = "nothing"
+_BUILDS = {EIGEN: "stock", OPENMP: "OpenMP"}
+_OF_THE_BUILD = frozenset({OPENMP, ONEDNN})
+"""Features that the columns of a situation show already."""
+_ALL, _OTHERS = "all", "all others"
+_USABLE_CORES = "usable are the physical cores that the process may run on, at most the CPU limit"
+_ONEDNN_OFF = "a stock wheel leaves it off on CPUs without AVX-512 VNNI or its like; tftune inspect tells"
+_SPEED_UP = "over the defaults, the mean of models that the rules were not learned from, with its 95 % interval"
+_NOT_FOR = "models of these studies that are better off with the defaults, by what the set would give them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SituationRow:
+    """A situation, what to set there, and its gain; `exceptions` are models that are better off with the defaults."""
+
+    models: str
+    """Which models the rule is about."""
+    build: str
+    onednn: str
+    cpu_limit: str
+    cores: str
+    setting: str
+    """The letter of a set of variables, or that there is nothing to set."""
+    speed_up: str
+    """Over the defaults, of what the rule sets, be it advised here or not."""
+    exceptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableSet:
+    """What a letter stands for: variables with their values in words; guides that set the same; and it in full."""
+
+    letter: str
+    values: tuple[tuple[str, str], ...]
+    guides: tuple[str, ...]
+    example: Example | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    """The rules of a group: situations, sets of variables, and where a search finds more; or why there is no rule."""
+
+    title: str
+    rows: tuple[SituationRow, ...]
+    sets: tuple[VariableSet, ...]
+    notes: tuple[str, ...]
+    no_rule: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSummary:
+    """All of it; `here` says in which respects the reader's machine is none of those that were measured."""
+
+    title: str
+    here: tuple[str, ...]
+    groups: tuple[GroupSummary, ...]
+    unknown: tuple[str, ...]
+
+
+def summary(rules: RuleSet, machine: Machine | None = None) -> RuleSummary:
+    """Return what a team has to know of rules; of a reader's `machine`, whether they speak of it."""
+    here: list[str] = []
+    letters = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    groups = []
+    for name in KEEP:
+        group = rules.groups.get(name)
+        if group is None:
+            groups.append(GroupSummary(title=TITLES[name], rows=(), sets=(), notes=(), no_rule=NOT_KNOWN[name]))
+            continue
+        groups.append(_group(rules, name, group, letters))
+        here += group.coverage.outside_on(machine) if machine is not None else []
+    return RuleSummary(
+        title=f"{heading(rules)}, {rules.provenance.created[:10]}",
+        here=tuple(dict.fromkeys(here)),
+        groups=tuple(groups),
+        unknown=tuple(never_measured(rules)),
+    )
+
+
+def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -> GroupSummary:
+    """Return the summary of a group, whose sets take the next letters."""
+    rows, sets, more = [], dict[tuple[tuple[str, str], ...], VariableSet](), []
+    for rule, stratum in sorted(_situations(group), key=lambda pair: _order(pair[1].kind)):
+        kind = stratum.kind
+        values = tuple(_values(rule, kind)) if stratum.is_advised else ()
+        if values and values not in sets:
+            example = rule.example if rule.example is not None and kind.covers(rule.example.situation) else None
+            sets[values] = VariableSet(
+                letter=next(letters), values=values, guides=tuple(_guides(rule)), example=example
+            )
+        against = [each for each in rule.evidence.counter_examples if kind.covers(each.situation)]
+        exceptions = [each for each in against if not is_gain(each.over_default)] if values else []
+        more += [_more_text(each, kind) for each in against if values and is_gain(each.over_default)]
+        rows.append(
+            SituationRow(
+                models=_models(rule, group),
+                build=_BUILDS[kind.pool],
+                onednn="on" if kind.onednn else "off",
+                cpu_limit=kind.cpu_limit or "none",
+                cores=kind.cores or "any",
+                setting=sets[values].letter if values else NOTHING,
+                speed_up=_speed_up(stratum),
+                exceptions=tuple(f"{each.situation.workload} {each.over_default:.2f}×" for each in exceptions),
+            )
+        )
+    notes = [f"A search found at least 10 % more for {', '.join(more)}"] if more else []
+    if any(not rule.terms for rule in group.rules) or group.default_evidence is not None:
+        notes.append(f"Elsewhere: {KEEP[name]}")
+    return GroupSummary(
+        title=TITLES[name],
+        rows=tuple(rows),
+        sets=tuple(sets.values()),
+        notes=tuple(notes),
+        no_rule=why_none(rules, group),
+    )
+
+
+def _situations(group: RuleList) -> Iterator[tuple[Rule, StratumEvidence]]:
+    """Yield every rule that sets something with each of its strata."""
+    yield from ((rule, stratum) for rule in group.rules if rule.terms for stratum in rule.advice.strata)
+
+
+def _order(kind: Kind) -> tuple[bool, bool, bool, int, str]:
+    """Return what puts stock wheels before other builds, oneDNN and no limit first, and few cores before many."""
+    return kind.pool != EIGEN, not kind.onednn, kind.quota, int(kind.cores or 0), kind.shape or ""
+
+
+def _models(rule: Rule, group: RuleList) -> str:
+    """Return which models a rule is about: its condition without what the other columns show."""
+    words = [str(each) for each in rule.literals if each.feature not in _OF_THE_BUILD]
+    return " and ".join(words) or (_ALL if rule is group.rules[0] else _OTHERS)
+
+
+def _values(rule: Rule, kind: Kind) -> Iterator[tuple[str, str]]:
+    """Yield what a rule sets on such a build: variables, or the batch size, with their values in words."""
+    for knob, term in rule.terms.items():
+        if knob == BATCH:
+            yield "batch size", factor_words(term)
+            continue
+        vocabulary, carrier = KNOBS[knob].vocabulary, KNOBS[knob].carrier
+        acts = vocabulary is not None and vocabulary.pool in (None, kind.pool) and (knob != ONEDNN or not kind.onednn)
+        if acts and isinstance(carrier, Variable):
+            words = TERMS[knob][term].words
+            yield carrier.name, f"{term}: {words}" if term.isdigit() and not words.startswith(term) else words
+
+
+def _guides(rule: Rule) -> Iterator[str]:
+    """Yield the guides that set the same in all studies of a rule, with what they are."""
+    for baseline in BASELINES:
+        if f"what {baseline.name} sets" in rule.evidence.equivalents:
+            yield f"{baseline.source.partition(';')[0]} ({baseline.name})"
+
+
+def _speed_up(stratum: StratumEvidence) -> str:
+    """Return what a rule gains over the defaults on workloads that it had not seen."""
+    gain = stratum.gained if stratum.expected is None else stratum.expected.over_default
+    if gain.low is None or gain.high is None:
+        return f"{gain.ratio:.2f}×"
+    return f"{gain.ratio:.2f}× [{gain.low:.2f}–{gain.high:.2f}]"
+
+
+def _more_text(each: CounterExample, kind: Kind) -> str:
+    """Return of which workload a search found more, and where."""
+    limit = f", limit {kind.cpu_limit}" if kind.cpu_limit else ""
+    return f"{each.situation.workload} ({_BUILDS[kind.pool]}, {kind.cores} cores{limit})"
+
+
+COLUMNS = ("build", "oneDNN", "CPU limit", "cores", "set", "speed-up if set", "not for")
+
+
+def columns(group: GroupSummary) -> tuple[str, ...]:
+    """Return the titles of a group's table; which models is a column where rules ask for it."""
+    return ("models", *COLUMNS) if any(row.models not in (_ALL, _OTHERS) for row in group.rows) else COLUMNS
+
+
+def cells(group: GroupSummary) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a group's table."""
+    for row in group.rows:
+        words = (row.build, row.onednn, row.cpu_limit, row.cores, row.setting, row.speed_up)
+        models = (row.models,) if len(columns(group)) > len(COLUMNS) else ()
+        yield (*models, *words, ", ".join(row.exceptions) or "—")
+
+
+SET_COLUMNS = ("set", "variable", "value")
+
+
+def set_cells(group: GroupSummary) -> Iterator[tuple[str, str, str]]:
+    """Yield each variable with its value, after the letters of the sets that it is in."""
+    letters: dict[tuple[str, str], list[str]] = {}
+    for each in group.sets:
+        for value in each.values:
+            letters.setdefault(value, []).append(each.letter)
+    yield from ((" ".join(sets), name, value) for (name, value), sets in letters.items())
+
+
+def set_notes(group: GroupSummary) -> Iterator[str]:
+    """Yield which guides set the same, and what a set is in full."""
+    letters: dict[str, list[str]] = {}
+    for each in group.sets:
+        for guide in each.guides:
+            letters.setdefault(guide, []).append(each.letter)
+    yield from (f"{' '.join(sets)}: the same as {guide}" for guide, sets in letters.items())
+    for each in group.sets:
+        if each.example is not None and each.example.env:
+            values = " ".join(f"{name}={value}" for name, value in each.example.env.items())
+            yield f"{each.letter} on {each.example.situation.shape}, one socket: {values}"
+
+
+def notes(rules: RuleSet) -> Iterator[tuple[str, str]]:
+    """Yield what the words of the tables mean, as far as they are there, and what the figures are."""
+    kinds = [stratum.kind for group in rules.groups.values() for _, stratum in _situations(group)]
+    terms = {term for group in rules.groups.values() for rule in group.rules for term in rule.terms.values()}
+    yield (
+        "Build",
+        "stock: the wheel that pip installs, oneDNN on TensorFlow's own threads; OpenMP: oneDNN on OpenMP threads",
+    )
+    if any("cores" in term for term in terms):
+        yield "Cores", _USABLE_CORES
+    if any(not kind.onednn for kind in kinds):
+        yield "oneDNN", _ONEDNN_OFF
+    yield "Speed-up", _SPEED_UP
+    yield "Not for", _NOT_FOR
+
+
+def rendered(rules: RuleSet, machine: Machine) -> Sequence[RenderableType]:
+    """Return the summary for a terminal."""
+    shown = summary(rules, machine)
+    parts: list[RenderableType] = [Text(shown.title, style="bold"), ""]
+    if shown.here:
+        parts += [Text(f"! never measured on a machine like this one: {'; '.join(shown.here)}", style="bold yellow")]
+        parts += [Text("  what follows may not hold here; tftune search measures it"), ""]
+    for group in shown.groups:
+        parts += _rendered_group(group)
+    rows = [*notes(rules), *(("Unknown", line) for line in shown.unknown)]
+    return [*parts, *(Text.assemble((title.ljust(10), "bold"), text) for title, text in rows)]
+
+
+def _rendered_group(group: GroupSummary) -> Iterator[RenderableType]:
+    if not group.rows:
+        yield from (Text.assemble((f"{group.title}: ", "bold"), str(group.no_rule)), "")
+        return
+    situations = table(*columns(group), title=group.title)
+    for row in cells(group):
+        situations.add_row(*row)
+    variables = table(*SET_COLUMNS)
+    for letters, *words in set_cells(group):
+        variables.add_row(Text(letters, style="bold green"), *words)
+    yield from (situations, "", variables, "")
+    yield from map(Text, (*set_notes(group), *group.notes))
+    yield ""

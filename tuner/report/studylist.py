@@ -1,0 +1,54 @@
+"""The list of a storage's studies, those of one machine and build together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from tuner.report.layout import plural, table
+from tuner.report.result.study import StudyLine
+from tuner.report.verdicts import VERDICT_STYLES, speedup_text
+
+_DEFAULTS = "the defaults"
+
+
+def page(rows: Sequence[StudyLine]) -> Iterator[RenderableType]:
+    """Yield a table for each machine and build, in the order of their first studies."""
+    places = dict.fromkeys((row.machine, row.build) for row in rows)
+    for machine, build in places:
+        of_place = [row for row in rows if (row.machine, row.build) == (machine, build)]
+        yield Text.assemble((f"{of_place[0].cores}; {build}", "bold"), (f"  machine {machine}", "dim"))
+        yield _table(of_place, study_width=max(len(row.study) for row in rows))
+        yield ""
+    yield Text(f"{plural(len(rows), 'study', 'studies')}; tftune show STUDY has the answer of each", style="dim")
+
+
+def _table(rows: Sequence[StudyLine], *, study_width: int) -> RenderableType:
+    several = any(row.groups is not None for row in rows)
+    titles = ["study", "verdict", ">speed-up", *([">of several processes"] if several else []), ">trials"]
+    rendered = table(*titles, "created (UTC)", "setting")
+    rendered.columns[0].no_wrap = True
+    rendered.columns[0].min_width = study_width
+    for row in rows:
+        verdict = row.verdict
+        rendered.add_row(
+            row.study,
+            Text("no finals", style="dim")
+            if verdict is None
+            else Text(verdict.code, style=VERDICT_STYLES[verdict.code]),
+            "—" if verdict is None else speedup_text(verdict),
+            *(["—" if row.groups is None else speedup_text(row.groups)] if several else []),
+            str(row.trials),
+            str(row.created)[:16].replace("T", " "),
+            _setting_text(row),
+        )
+    return rendered
+
+
+def _setting_text(row: StudyLine) -> str:
+    """Return what a study recommends: what differs from the default."""
+    if row.setting is None:
+        return "—"
+    return " ".join(f"{name}={value}" for name, value in row.setting.items()) or _DEFAULTS
