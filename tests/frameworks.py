@@ -14,12 +14,12 @@ from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.request import space_file
 from tuner.machine.host import Machine
 from tuner.report.emit import Ways
-from tuner.search.subject import Subject, subject_of
 from tuner.space import space
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.spacefile import SpaceFile
+from tuner.study.subject import Subject, subject_of
 from tuner.trial import exporting
 from tuner.trial.launcher import Target
 from tuner.workload import workload as workloads

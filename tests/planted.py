@@ -31,10 +31,6 @@ from tuner.rules.evidence import StudyEvidence, apply
 from tuner.rules.recipe import Recipe
 from tuner.rules.situation import Situation
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
-from tuner.search.attributes import stored_noise
-from tuner.search.record import SCHEMA
-from tuner.search.storage import open_storage
-from tuner.search.subject import BaselineFacts, KnobFacts, Subject, WorkloadFacts
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.term import COMPACT, EIGEN, OPENMP
@@ -42,6 +38,10 @@ from tuner.space.values import Value
 from tuner.stats.estimate import Array
 from tuner.stats.moderation import moderated_estimate
 from tuner.stats.noise import Noise
+from tuner.study.attributes import stored_noise
+from tuner.study.record import SCHEMA
+from tuner.study.storage import open_storage
+from tuner.study.subject import BaselineFacts, KnobFacts, Subject, WorkloadFacts
 from tuner.trial.outcome import Slice
 from tuner.workload.workload import Execution
 

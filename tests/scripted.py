@@ -12,16 +12,16 @@ from tests.frameworks import subject
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import Round
-from tuner.search.budget import Budget
-from tuner.search.loop import Search
-from tuner.search.plan import Plan
-from tuner.search.record import SCHEMA, Record, Trial
-from tuner.search.sampler import LatticeSampler
-from tuner.search.storage import create_or_continue, open_storage
 from tuner.space.groups import one_of
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.noise import Noise
+from tuner.study.budget import Budget
+from tuner.study.loop import Search
+from tuner.study.plan import Plan
+from tuner.study.record import SCHEMA, Record, Trial
+from tuner.study.sampler import LatticeSampler
+from tuner.study.storage import create_or_continue, open_storage
 from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher
 

@@ -23,11 +23,11 @@ from tuner.machine.host import Machine
 from tuner.report import card, chart, studycard, studypage
 from tuner.report.document import describe_study
 from tuner.report.result.study import StudyResult
-from tuner.search.budget import Budget
-from tuner.search.plan import Plan
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
+from tuner.study.budget import Budget
+from tuner.study.plan import Plan
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.workload import Workload
 

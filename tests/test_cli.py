@@ -18,7 +18,7 @@ from tests.frameworks import read_space
 from tests.processes import wait_until
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
-from tuner.search.storage import check_storage
+from tuner.study.storage import check_storage
 from tuner.workload.workload import load
 
 COMMANDS = ["search", "suite", "rules", "recommend", "import", "export", "compare", "check", "noise", "inspect",

@@ -21,19 +21,19 @@ from tuner.measure.noise import estimate_noise
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.report.document import describe_study
-from tuner.search.budget import Budget
-from tuner.search.evaluator import Evaluator
-from tuner.search.history import incumbent, tied
-from tuner.search.lattice import Encoding
-from tuner.search.plan import EvaluatorPlan, Plan
-from tuner.search.race import RaceDecision, RacePlan, decide
-from tuner.search.record import Trial
-from tuner.search.surrogate import fit
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.estimate import Estimate
+from tuner.study.budget import Budget
+from tuner.study.evaluator import Evaluator
+from tuner.study.history import incumbent, tied
+from tuner.study.lattice import Encoding
+from tuner.study.plan import EvaluatorPlan, Plan
+from tuner.study.race import RaceDecision, RacePlan, decide
+from tuner.study.record import Trial
+from tuner.study.surrogate import fit
 from tuner.trial.outcome import ExitStatus, ReadyReport, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 from tuner.workload.workload import Workload

@@ -19,9 +19,9 @@ from tests.frameworks import deployed
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.measure.objective import Objective
-from tuner.search.evaluator import Evaluator
-from tuner.search.plan import EvaluatorPlan
-from tuner.search.record import Trial
+from tuner.study.evaluator import Evaluator
+from tuner.study.plan import EvaluatorPlan
+from tuner.study.record import Trial
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status
 from tuner.workload.spec import WorkloadSpec
@@ -164,7 +164,7 @@ def test_a_recommendation_that_no_longer_helps_ends_with_1(folder: Path, searche
     """In a copy, the study's recommended variables are made to hold it back: one thread for all."""
     import optuna
 
-    from tuner.search.storage import find, open_storage
+    from tuner.study.storage import find, open_storage
 
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     storage = open_storage(f"sqlite:///{tmp_path}/results/tftune.db", create=False)

@@ -17,8 +17,8 @@ from tuner.errors import BadInputError
 from tuner.job import rulebook
 from tuner.job.merge import merge
 from tuner.job.selection import Selection
-from tuner.search.record import Record
-from tuner.search.storage import all_records, open_storage
+from tuner.study.record import Record
+from tuner.study.storage import all_records, open_storage
 
 pytestmark = pytest.mark.slow
 

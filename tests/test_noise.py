@@ -19,11 +19,11 @@ from tuner.measure.pair import Pair, PairPlan, log_ratios, measure_pair
 from tuner.measure.warning import Code
 from tuner.report import evidence
 from tuner.report.terminal import noise_text
-from tuner.search.attributes import Attributes, stored_noise
 from tuner.space.deployment import Deployment
 from tuner.stats.estimate import estimate
 from tuner.stats.noise import MIN_PROCESS_SD, PRIOR_BLOCK_SD, PRIOR_NOISE, PRIOR_PROCESS_SD, Noise
 from tuner.stats.steady import first_block_deviates, has_trend
+from tuner.study.attributes import Attributes, stored_noise
 from tuner.trial.scripted import ScriptedLauncher
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)

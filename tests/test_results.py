@@ -22,10 +22,10 @@ from tuner.errors import BadInputError
 from tuner.report.document import describe_study
 from tuner.report.result.schema import PUBLISHED, schema_of
 from tuner.report.result.study import StudyResult
-from tuner.search.attributes import Attributes, EndReason
-from tuner.search.budget import Budget
-from tuner.search.subject import Subject
 from tuner.space.space import Space
+from tuner.study.attributes import Attributes, EndReason
+from tuner.study.budget import Budget
+from tuner.study.subject import Subject
 
 
 @pytest.fixture(scope="module")

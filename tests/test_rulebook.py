@@ -41,9 +41,9 @@ from tuner.rules.proof import Proof
 from tuner.rules.recipe import BATCH, THREADS, Recipe
 from tuner.rules.rule import Rule, RuleSet
 from tuner.rules.situation import Situation
-from tuner.search.storage import all_records, open_storage
 from tuner.space.deployment import Deployment
 from tuner.space.term import EIGEN, OPENMP
+from tuner.study.storage import all_records, open_storage
 from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow
@@ -624,7 +624,7 @@ def call_on(
             limits=Limits(),
             libraries={},
         )
-        monkeypatch.setattr("tuner.job.job.prepare", lambda _: job)
+        monkeypatch.setattr("tuner.api.recommendation.prepare", lambda _: job)
         monkeypatch.setattr(Job, "features", lambda _: features)
         monkeypatch.setattr(Job, "launcher", lambda *_, **__: None)
         return job

@@ -32,9 +32,9 @@ from tuner.rules.situation import FEATURES, Situation, of_study
 from tuner.rules.strata import Gain, advice_by_stratum
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.rules.table import TrainingTable, follow, thread_table
-from tuner.search.attributes import Attributes
 from tuner.space.term import EIGEN, OPENMP
 from tuner.stats.equivalence import MARGIN
+from tuner.study.attributes import Attributes
 
 PLAN = LearnPlan()
 

@@ -18,14 +18,14 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.design import design
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine
-from tuner.search.history import incumbent
-from tuner.search.lattice import Encoding, Lattice
-from tuner.search.record import Trial, distributions
-from tuner.search.sampler import LatticeSampler
-from tuner.search.surrogate import posterior_means
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats import gp
+from tuner.study.history import incumbent
+from tuner.study.lattice import Encoding, Lattice
+from tuner.study.record import Trial, distributions
+from tuner.study.sampler import LatticeSampler
+from tuner.study.surrogate import posterior_means
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Workload
 

@@ -28,18 +28,18 @@ from tuner.machine.host import Machine
 from tuner.measure.objective import Objective
 from tuner.report import card, studycard
 from tuner.report.document import describe_study
-from tuner.search.budget import Budget, make_budget, parse_duration
-from tuner.search.contenders import contenders
-from tuner.search.lattice import Encoding
-from tuner.search.loop import Search
-from tuner.search.plan import EvaluatorPlan, Plan
-from tuner.search.record import Record
-from tuner.search.sampler import LatticeSampler
-from tuner.search.storage import check_storage, create_or_continue, find, open_storage
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats import gp
+from tuner.study.budget import Budget, make_budget, parse_duration
+from tuner.study.contenders import contenders
+from tuner.study.lattice import Encoding
+from tuner.study.loop import Search
+from tuner.study.plan import EvaluatorPlan, Plan
+from tuner.study.record import Record
+from tuner.study.sampler import LatticeSampler
+from tuner.study.storage import check_storage, create_or_continue, find, open_storage
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.workload import Workload

@@ -22,12 +22,12 @@ from tuner.machine.host import Machine
 from tuner.measure.constraint import Limits
 from tuner.report.document import advice_of, describe_line, describe_study
 from tuner.report.frame import trials as trial_table
-from tuner.search.budget import Budget
-from tuner.search.groups import choose_groups
-from tuner.search.plan import EvaluatorPlan, Plan
-from tuner.search.record import trials_of
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.study.budget import Budget
+from tuner.study.groups import choose_groups
+from tuner.study.plan import EvaluatorPlan, Plan
+from tuner.study.record import trials_of
 from tuner.trial.outcome import Status
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tests.conftest import setting
 from tests.scripted import Log, noisy, run
-from tuner.cli.events import SearchShown
+from tuner.api.progress import SearchShown
 from tuner.cli.options import MARGIN_PERCENT
 from tuner.errors import BadInputError, TunerError
 from tuner.job.check import refuse_elsewhere
@@ -27,15 +27,15 @@ from tuner.report import verdicts
 from tuner.report.document import describe_line, describe_study
 from tuner.report.result.study import StudyResult
 from tuner.report.sessions import of_setting, pooled_result
-from tuner.search.budget import Budget
-from tuner.search.plan import EvaluatorPlan, Plan
-from tuner.search.record import Record
-from tuner.search.storage import open_storage
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import MARGIN, VerdictCode
 from tuner.stats.estimate import Estimate
 from tuner.stats.pooling import BELIEVED_SD, pool, pooled_verdict
+from tuner.study.budget import Budget
+from tuner.study.plan import EvaluatorPlan, Plan
+from tuner.study.record import Record
+from tuner.study.storage import open_storage
 from tuner.trial.outcome import Slice
 from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec

@@ -20,11 +20,11 @@ from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.machine.host import Machine
 from tuner.report import terminal
-from tuner.search.subject import KnobFacts
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
 from tuner.space.expression import Expression
 from tuner.space.space import Space
+from tuner.study.subject import KnobFacts
 from tuner.workload.workload import Workload
 
 GOOD = sorted((DATA / "spaces/good").glob("*.toml"))

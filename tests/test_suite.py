@@ -31,11 +31,11 @@ from tuner.machine.confine import CpuShape, choose_cpus, confined
 from tuner.machine.host import detect
 from tuner.machine.topology import Topology, read_topology
 from tuner.report.document import describe_study
-from tuner.search.budget import Budget
-from tuner.search.record import SCHEMA
-from tuner.search.storage import open_storage
-from tuner.search.subject import workload_facts
 from tuner.space.space import Space
+from tuner.study.budget import Budget
+from tuner.study.record import SCHEMA
+from tuner.study.storage import open_storage
+from tuner.study.subject import workload_facts
 
 TWO_SOCKETS = Topology(
     cpus=frozenset(range(16)),

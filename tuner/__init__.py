@@ -1,3 +1,65 @@
-"""tftune finds, proves and explains the parallelism settings of a TensorFlow workload."""
+"""tftune finds, proves and explains the parallelism settings of a TensorFlow workload.
+
+The functions and types of `tuner.api` can be used from here; they are loaded when they are first asked for, because the
+processes that are measured import this package, too.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import BadInputError, TunerError
+
+if TYPE_CHECKING:
+    from tuner.api.comparison import Check, Comparison, check, compare
+    from tuner.api.recommendation import Recommendation, recommend
+    from tuner.api.rules import Rules, learn_rules, load_rules
+    from tuner.api.study import Study, list_studies, load_study, search
 
 __version__ = "0.1.0"
+__all__ = [
+    "BadInputError",
+    "Check",
+    "Comparison",
+    "Recommendation",
+    "Rules",
+    "Study",
+    "TunerError",
+    "check",
+    "compare",
+    "learn_rules",
+    "list_studies",
+    "load_rules",
+    "load_study",
+    "recommend",
+    "search",
+]
+
+
+_MODULES = {
+    "Check": "comparison",
+    "Comparison": "comparison",
+    "Recommendation": "recommendation",
+    "Rules": "rules",
+    "Study": "study",
+    "check": "comparison",
+    "compare": "comparison",
+    "learn_rules": "rules",
+    "list_studies": "study",
+    "load_rules": "rules",
+    "load_study": "study",
+    "recommend": "recommendation",
+    "search": "study",
+}
+"""Where each name of the API is defined, below `tuner.api`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'tuner' has no attribute '{name}'")
+    return getattr(import_module(f"tuner.api.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -31,14 +31,14 @@ from tests.benchmarks.figures import Figure
 from tests.benchmarks.surfaces import HELD_BACK, NOISE_SD, TUNED_ON, Surface
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.frameworks.tensorflow.knobs import KNOBS
-from tuner.search.attributes import stored_noise
-from tuner.search.history import incumbent
-from tuner.search.record import distributions, trials_of
-from tuner.search.sampler import LatticeSampler
-from tuner.search.surrogate import posterior_means
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats.noise import Noise
+from tuner.study.attributes import stored_noise
+from tuner.study.history import incumbent
+from tuner.study.record import distributions, trials_of
+from tuner.study.sampler import LatticeSampler
+from tuner.study.surrogate import posterior_means
 
 MOST_TRIALS = 40
 NEAR = 0.98

@@ -31,14 +31,6 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, log_ratios, measure_pair
 from tuner.measure.planning import Cost, FinalsPlan, choose_passes
 from tuner.measure.recommendation import recommend
-from tuner.search.budget import Budget
-from tuner.search.evaluator import Evaluator
-from tuner.search.history import incumbent
-from tuner.search.loop import Search
-from tuner.search.plan import EvaluatorPlan, Plan
-from tuner.search.race import RacePlan
-from tuner.search.record import Record
-from tuner.search.sampler import LatticeSampler
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -46,6 +38,14 @@ from tuner.stats.equivalence import DIFFERENCES, VerdictCode
 from tuner.stats.estimate import Array, estimate, unpaired
 from tuner.stats.noise import Noise
 from tuner.stats.pooling import pooled_verdict
+from tuner.study.budget import Budget
+from tuner.study.evaluator import Evaluator
+from tuner.study.history import incumbent
+from tuner.study.loop import Search
+from tuner.study.plan import EvaluatorPlan, Plan
+from tuner.study.race import RacePlan
+from tuner.study.record import Record
+from tuner.study.sampler import LatticeSampler
 from tuner.trial.scripted import ScriptedLauncher
 
 TRACES = ("resnet50-stock", "resnet50-OpenMP")

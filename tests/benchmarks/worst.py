@@ -23,7 +23,7 @@ from tuner.report.rules import kind_text
 from tuner.rules.evidence import StudyEvidence, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.table import TrainingTable, follow, thread_table
-from tuner.search.storage import open_storage, records
+from tuner.study.storage import open_storage, records
 
 PACKED = Path(__file__).parents[2] / "results/reference.db.xz"
 AIM = math.log(0.9)

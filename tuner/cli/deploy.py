@@ -47,17 +47,13 @@ def emit(
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Print a snippet that applies the recommendation of a study."""
-    from tuner.cli.studies import find_study
+    from tuner.api.study import load_study
     from tuner.errors import unknown_name
-    from tuner.report import studycard
-    from tuner.report.document import advice_of, describe_study
     from tuner.report.emit import Format
 
     if format_ not in list(Format):
         raise unknown_name("format", format_, list(Format))
-    result = describe_study(find_study(study, storage))
-    advice = advice_of(result, groups=instances)
-    sys.stdout.write(studycard.snippet(result, advice, Format(format_), model=model))
+    sys.stdout.write(load_study(study, storage).emit(format_, instances=instances, model=model))
 
 
 def run(
@@ -110,10 +106,9 @@ def _of_study(study: str, storage: str, *, groups: bool) -> Deployment:
     known = None if place is None else place.deployment()
     if known is not None:
         return known
-    from tuner.cli.studies import find_study
-    from tuner.report.document import advice_of, describe_study
+    from tuner.api.study import load_study
 
-    deployment = advice_of(describe_study(find_study(study, storage)), groups=groups).deployment
+    deployment = load_study(study, storage).deployment(instances=groups)
     if place is not None:
         place.remember(deployment)
     return deployment

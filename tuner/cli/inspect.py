@@ -23,7 +23,7 @@ from tuner.workload.spec import WorkloadSpec
 if TYPE_CHECKING:
     from tuner.job.job import Job
     from tuner.job.request import ParsedRequest
-    from tuner.search.subject import Subject
+    from tuner.study.subject import Subject
 
 EPILOG = examples(
     "tftune inspect",

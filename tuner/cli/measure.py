@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -28,9 +28,6 @@ from tuner.cli.output import console, show, show_json
 from tuner.cli.workload_options import spec_or_default, takes_workload
 from tuner.paths import DEFAULT_STORAGE
 from tuner.workload.spec import WorkloadSpec
-
-if TYPE_CHECKING:
-    pass
 
 NO_LONGER_HELPS = 1
 COMPARE_EPILOG = examples(
@@ -86,40 +83,28 @@ def compare(
 
     Knobs that you do not name keep the framework's default.
     """
-    from tuner.cli.events import ComparisonShown
-    from tuner.job.compare import compare as run
-    from tuner.job.compare import describe
-    from tuner.job.request import SearchRequest, parse_request
+    from tuner.api.comparison import run_comparison
+    from tuner.api.progress import ComparisonShown
+    from tuner.job.request import SearchRequest
     from tuner.report import card
     from tuner.report.comparison import comparison
 
-    checked = parse_request(
-        SearchRequest(
-            workload=workload,
-            space=space,
-            objective=objective,
-            batch_size=batch_size,
-            python=python,
-            storage=storage,
-            time_budget=time_budget,
-            trial_timeout=trial_timeout,
-        ),
-        stores=False,
+    request = SearchRequest(
+        workload=workload,
+        space=space,
+        objective=objective,
+        batch_size=batch_size,
+        python=python,
+        storage=storage,
+        time_budget=time_budget,
+        trial_timeout=trial_timeout,
     )
-    result = run(
-        checked,
-        a,
-        b,
-        margin=margin / 100,
-        storage_url=storage,
-        wait=wait,
-        events=ComparisonShown(console(stderr=True)),
-    )
-    document = describe(result)
+    events = ComparisonShown(console(stderr=True))
+    compared = run_comparison(request, a, b, margin=margin / 100, wait=wait, events=events)
     if json_:
-        show_json(document)
+        show_json(compared.result)
     else:
-        show(*([comparison(document), ""] if details else []), *card.rendered(card.comparison_card(document)))
+        show(*([comparison(compared.result), ""] if details else []), *card.rendered(compared.card))
 
 
 def check(
@@ -152,13 +137,13 @@ def check(
     code is 1 if the recommendation is shown to be slower than or equal to the default, and 0 otherwise, also if
     undecided.
     """
-    from tuner.cli.events import ComparisonShown
-    from tuner.job.check import check_study, describe
+    from tuner.api.comparison import run_check
+    from tuner.api.progress import ComparisonShown
     from tuner.report import card
     from tuner.report.comparison import comparison
     from tuner.report.result.comparison import NothingToCheck
 
-    checked = check_study(
+    checked = run_check(
         study,
         storage_url=storage,
         python=python,
@@ -166,17 +151,16 @@ def check(
         trial_timeout=trial_timeout,
         margin=None if margin is None else margin / 100,
         wait=wait,
+        instances=instances,
         events=ComparisonShown(console(stderr=True)),
-        groups=instances,
     )
-    result = describe(checked)
+    result = checked.result
     if json_:
         show_json(result)
-    elif isinstance(result, NothingToCheck):
-        show(result.reason)
     else:
-        show(*([comparison(result), ""] if details else []), *card.rendered(card.check_card(result)))
-    is_undecided = checked.comparison is not None and checked.helps is None
+        tables = [] if isinstance(result, NothingToCheck) or not details else [comparison(result), ""]
+        show(*tables, *card.rendered(checked.card))
+    is_undecided = not isinstance(result, NothingToCheck) and checked.helps is None
     if checked.helps is False or (fail_on_undecided and is_undecided):
         raise typer.Exit(NO_LONGER_HELPS)
 
@@ -196,7 +180,7 @@ def noise(
 
     Shows the smallest gain that a search with the default budget can detect here, and what else the machine did.
     """
-    from tuner.cli.events import NoiseShown
+    from tuner.api.progress import NoiseShown
     from tuner.job.calibration import calibrate, describe
     from tuner.job.request import SearchRequest
     from tuner.job.request import parse_request as understand

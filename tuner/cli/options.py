@@ -23,7 +23,7 @@ def examples(*commands: str) -> str:
 
 def complete_study(incomplete: str) -> list[str]:
     """Return the studies of the default storage that begin so."""
-    from tuner.search.storage import all_records, open_storage
+    from tuner.study.storage import all_records, open_storage
 
     storage = open_storage(DEFAULT_STORAGE, create=False)
     study_names = [] if storage is None else [record.name for record in all_records(storage)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,16 +13,11 @@ from tuner.cli.output import show
 from tuner.errors import BadInputError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, check_writable
 
-if TYPE_CHECKING:
-    from tuner.report.result.study import StudyResult
-
 EPILOG = examples(
     "tftune report last --open",
     "tftune report resnet50 --out resnet50.html",
     "tftune report --format md",
 )
-FORMATS = ("html", "md")
-_SNIPPETS = ("sh", "docker", "k8s", "tfserving", "systemd", "python")
 
 
 def report(
@@ -38,24 +33,18 @@ def report(
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Write a study as one page that needs nothing else: its answer, snippets, charts, trials and how to repeat it."""
-    from tuner.cli.studies import find_study
-    from tuner.report import chart, studycard, studypage
-    from tuner.report.document import describe_study
+    from tuner.api.study import REPORT_FORMATS, load_study
 
-    if format_ not in FORMATS:
-        raise unknown_name("format", format_, FORMATS)
+    if format_ not in REPORT_FORMATS:
+        raise unknown_name("format", format_, REPORT_FORMATS)
     if open_ and format_ != "html":
         raise BadInputError("--open needs --format html", "leave --format out")
-    result = describe_study(find_study(study, storage))
-    of_study = studycard.study_card(result, handle=study, storage=storage)
-    if format_ == "md":
-        text = studypage.markdown(result, of_study, _snippets(result, ("sh",)))
-    else:
-        text = studypage.html(result, of_study, _snippets(result, _SNIPPETS), chart.all_of(result))
+    loaded = load_study(study, storage)
+    text = loaded.report(format_)
     if out is None and format_ == "md":
         sys.stdout.write(text)
         return
-    path = Path(f"{result.study.replace('/', '-')}.html") if out is None else out
+    path = Path(f"{loaded.name.replace('/', '-')}.html") if out is None else out
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise BadInputError(f"--out {path}: not a file in a folder that exists", "give a file name")
     check_writable(path.absolute().parent, "give --out a path that you can write to")
@@ -63,22 +52,6 @@ def report(
     show(str(path))
     if open_:
         _open(path)
-
-
-def _snippets(study: StudyResult, formats: tuple[str, ...]) -> dict[str, str]:
-    """Return what applies the study's answers, by format; those of several processes for a shell alone."""
-    from tuner.report import studycard
-    from tuner.report.emit import Format
-
-    snippets: dict[str, str] = {}
-    advice = study.recommended
-    if advice is not None and advice.deployment and not advice.deployment.members:
-        fitting = [name for name in formats if name != Format.TFSERVING or study.framework.server_flags]
-        snippets = {name: studycard.snippet(study, advice, Format(name)) for name in fitting}
-    several = None if study.groups is None else study.groups.recommended
-    if several is not None and several.deployment.processes > 1:
-        snippets["sh, several processes"] = studycard.snippet(study, several, Format.SH)
-    return snippets
 
 
 def _open(path: Path) -> None:

@@ -24,7 +24,7 @@ from tuner.paths import DEFAULT_STORAGE, check_writable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tuner.rules.rule import RuleSet
+    from tuner.api.rules import Rules
 
 EPILOG = examples(
     "tftune rules",
@@ -78,6 +78,7 @@ def rules(
     They are tested on studies that they were not learned from. A rule is kept only if noise alone would rarely produce
     it. `tftune suite` creates the studies.
     """
+    from tuner.api.rules import learn_rules, load_rules
     from tuner.job import rulebook
     from tuner.job.selection import Selection
     from tuner.machine.host import detect
@@ -106,12 +107,11 @@ def rules(
         if progress.is_terminal:
             progress.print(line, style="dim")
 
-    if rules_file is None:
-        rule_set = rulebook.make(storage, selection, notify=notify)
-    else:
-        rule_set, _ = rulebook.load(rules_file)
+    is_learned = rules_file is None
+    learned = learn_rules(storage, **selection.filters, notify=notify) if is_learned else load_rules(rules_file)
+    rule_set = learned.rule_set
     if save:
-        rulebook.save(rule_set)
+        learned.save()
         n_studies_text = report.n_studies(rule_set.provenance.n_studies)
         progress.print(
             f"saved in {rulebook.LOCAL_RULES}: recommend and search in this folder now use these rules (from "
@@ -119,7 +119,7 @@ def rules(
             style="dim",
         )
     if output_format != "text":
-        _write_page(rule_set, output_format, out)
+        _write_page(learned, output_format, out)
         return
     parts = [*rulesummary.rendered(rule_set, detect()), *(["", *report.page(rule_set)] if details else [])]
     if out is not None:
@@ -139,28 +139,24 @@ def _write_text(parts: list[RenderableType], out: Path) -> None:
         Console(file=file, width=140, highlight=False).print(*parts, sep="\n")
 
 
-def _write_page(rules: RuleSet, format_: str, out: Path | None) -> None:
+def _write_page(rules: Rules, format_: str, out: Path | None) -> None:
     """Write rules as Markdown, HTML or JSON; pictures of Markdown lie beside its file."""
-    from tuner.report import picture, rulepage
-
     if format_ == "json":
         import json
 
         from msgspec import to_builtins
 
-        text = json.dumps(to_builtins(rules), indent=2, allow_nan=False) + "\n"
+        text = json.dumps(to_builtins(rules.rule_set), indent=2, allow_nan=False) + "\n"
+    elif format_ == "html":
+        text = rules.html()
+    elif out is None:
+        text = rules.markdown()
     else:
-        drawn = {rulepage.SPEEDUPS: picture.speedups(rules), rulepage.LOSSES: picture.losses(rules)}
-        available = {name: svg for name, svg in drawn.items() if svg is not None}
-        if format_ == "html":
-            text = rulepage.html(rules, available)
-        elif out is None:
-            text = rulepage.markdown(rules, {})
-        else:
-            files = {name: f"{out.stem}-{name}.svg" for name in available}
-            text = rulepage.markdown(rules, files)
-            for name, file_name in files.items():
-                out.with_name(file_name).write_text(available[name] + "\n")
+        pictures = rules.pictures()
+        files = {name: f"{out.stem}-{name}.svg" for name in pictures}
+        text = rules.markdown(files)
+        for name, file_name in files.items():
+            out.with_name(file_name).write_text(pictures[name] + "\n")
     if out is None:
         sys.stdout.write(text)
     else:

@@ -27,7 +27,7 @@ from tuner.paths import DEFAULT_STORAGE
 from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
-    from tuner.search.record import Record
+    from tuner.api.study import Study
 
 INTERRUPTED = 130
 EPILOG = examples(
@@ -122,9 +122,10 @@ def search(
 
     Running the same command again continues the study. Finished trials are saved at once: Ctrl-C loses nothing.
     """
-    from tuner.cli.events import SearchShown
+    from tuner.api.progress import SearchShown
+    from tuner.api.study import run_search
     from tuner.job.request import SearchRequest
-    from tuner.job.sessions import make_sessions, run_sessions
+    from tuner.job.sessions import make_sessions
 
     planned = make_sessions(sessions, every)
     request = SearchRequest(
@@ -148,32 +149,28 @@ def search(
         instances=instances,
     )
 
-    def report(record: Record | None) -> None:
-        _report_search(record, storage, details=details, json_=json_)
+    def report(study: Study | None) -> None:
+        _report(study, details=details, json_=json_)
 
     # In JSON there is one document, and it comes last.
     after_first = (lambda _: None) if json_ else report
-    result = run_sessions(request, planned, SearchShown(console(stderr=True), details=details), after_first=after_first)
-    report(result.record)
-    if result.interrupted:
+    outcome = run_search(request, planned, SearchShown(console(stderr=True), details=details), after_first=after_first)
+    report(outcome.study)
+    if outcome.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if result.failed:
+    if outcome.failed:
         raise typer.Exit(TunerError.exit_code)
 
 
-def _report_search(record: Record | None, storage: str, *, details: bool, json_: bool) -> None:
-    from tuner.report import card, studycard, verdicts
-    from tuner.report.document import describe_study
+def _report(study: Study | None, *, details: bool, json_: bool) -> None:
+    from tuner.report import card, verdicts
     from tuner.report.result.study import NoStudyResult
 
-    if record is None:
+    if study is None:
         if json_:
             show_json(NoStudyResult())
-        return
-    study = describe_study(record)
-    if json_:
-        show_json(study)
+    elif json_:
+        show_json(study.result)
     else:
-        handle = "last" if storage == DEFAULT_STORAGE else study.study
-        shown_details = ["", *verdicts.details(study)] if details else []
-        show(*shown_details, "", *card.rendered(studycard.study_card(study, handle=handle, storage=storage)))
+        shown_details = ["", *verdicts.details(study.result)] if details else []
+        show(*shown_details, "", *card.rendered(study.card))

@@ -18,12 +18,12 @@ from tuner.cli.options import (
     examples,
 )
 from tuner.cli.output import print_skipped, show, show_json
-from tuner.errors import BadInputError, DamagedStudyError
+from tuner.errors import DamagedStudyError
 from tuner.paths import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from tuner.job.selection import Selection
-    from tuner.search.record import Record
+    from tuner.study.record import Record
 
 T = TypeVar("T")
 LIST_EPILOG = examples(
@@ -74,11 +74,12 @@ def show_study(
     json_: JsonOption = False,
 ) -> None:
     """Show the answer of a study; with --details also its machine, knobs, trials and finals."""
-    from tuner.report import card, studycard, terminal, verdicts
-    from tuner.report.document import describe_study
+    from tuner.api.study import load_study
+    from tuner.report import card, terminal, verdicts
     from tuner.report.workload import line
 
-    result = describe_study(find_study(study, storage))
+    loaded = load_study(study, storage)
+    result = loaded.result
     if json_:
         show_json(result)
         return
@@ -96,7 +97,7 @@ def show_study(
             *verdicts.details(result),
             "",
         )
-    show(*card.rendered(studycard.study_card(result, handle=study, storage=storage)))
+    show(*card.rendered(loaded.card))
 
 
 def schema(
@@ -115,7 +116,7 @@ def described(storage: str, describe: Callable[[Record], T], selection: Selectio
 
     None where there is no storage.
     """
-    from tuner.search.storage import open_storage, records
+    from tuner.study.storage import open_storage, records
 
     opened = open_storage(storage, create=False)
     if opened is None:
@@ -131,12 +132,3 @@ def described(storage: str, describe: Callable[[Record], T], selection: Selectio
             unreadable.setdefault(f"damaged: its {error.part} cannot be read", []).append(record.name)
     print_skipped(unreadable)
     return results
-
-
-def find_study(study: str, storage: str) -> Record:
-    from tuner.search.storage import find, open_storage
-
-    opened = open_storage(storage, create=False)
-    if opened is None:
-        raise BadInputError(f"no study '{study}': {storage} does not exist", "begin with: tftune search resnet50")
-    return find(opened, study)

@@ -26,15 +26,15 @@ from tuner.measure.objective import OF_MODELS, Objective
 from tuner.report import evidence, sessions
 from tuner.report.document import describe_study, no_finals, no_groups
 from tuner.report.result.comparison import CheckResult, NothingToCheck
-from tuner.search.attributes import Attributes
-from tuner.search.record import now
-from tuner.search.storage import check_storage, find, open_storage, storage_errors
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.pooling import PooledVerdict
 from tuner.stats.tail import LimitStatus
+from tuner.study.attributes import Attributes
+from tuner.study.record import now
+from tuner.study.storage import check_storage, find, open_storage, storage_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,8 +30,8 @@ from tuner.measure.warning import DISTURBING, MeasurementWarning, condition_warn
 from tuner.report import evidence
 from tuner.report.result.comparison import ComparisonResult, SideResult
 from tuner.report.result.study import WarningResult, applied
-from tuner.search.record import now
 from tuner.stats.equivalence import MARGIN, Verdict, VerdictCode
+from tuner.study.record import now
 
 A, B = "a", "b"
 PASSES_FRESH, PASSES_FORKED = 4, 2

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tuner.errors import BadInputError, UnknownNameError, unknown_name
 from tuner.job.job import Job
 from tuner.report.document import advice_of, describe_study
-from tuner.search.storage import find, open_storage
 from tuner.space import batches
 from tuner.space.carrier import Preload
 from tuner.space.catalogue import Catalogue
@@ -16,6 +15,7 @@ from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Cpus, Value, Words
+from tuner.study.storage import find, open_storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

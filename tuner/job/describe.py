@@ -6,7 +6,7 @@ from tuner.errors import BadInputError
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.report.result.inspection import WorkloadResult
-from tuner.search.subject import workload_facts
+from tuner.study.subject import workload_facts
 from tuner.workload.pyfile import read
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Kind

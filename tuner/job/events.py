@@ -11,11 +11,11 @@ from typing import Protocol
 from tuner.errors import TunerError
 from tuner.job.job import Job
 from tuner.model.graph import Features
-from tuner.search.events import Events
-from tuner.search.record import Record
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict
 from tuner.stats.estimate import Estimate
+from tuner.study.events import Events
+from tuner.study.record import Record
 
 
 class TaskEvents(Protocol):

@@ -21,10 +21,10 @@ from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.model.graph import Features, features, read
-from tuner.search.subject import Subject, subject_of
 from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space, resolve
+from tuner.study.subject import Subject, subject_of
 from tuner.trial.audit import Auditor, unapplied
 from tuner.trial.exporting import GRAPH, cached_folder, described_inputs, export
 from tuner.trial.fresh import FreshLauncher

@@ -15,8 +15,8 @@ from tuner.errors import BadInputError, DamagedStudyError
 from tuner.machine.locks import import_lock
 from tuner.paths import storage_url
 from tuner.report.document import describe_study
-from tuner.search.record import Record
-from tuner.search.storage import IMPORTED, all_records, generation_name, open_storage, records, sqlite_file
+from tuner.study.record import Record
+from tuner.study.storage import IMPORTED, all_records, generation_name, open_storage, records, sqlite_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,13 +21,13 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.measure.planning import slice_s
 from tuner.paths import DEFAULT_STORAGE, cache_dir, check_writable
-from tuner.search.budget import Budget, make_budget, parse_duration
-from tuner.search.storage import check_storage
 from tuner.space import spacefile
 from tuner.space.catalogue import Catalogue
 from tuner.space.ensemble import catalogue_of
 from tuner.space.spacefile import SpaceFile
 from tuner.stats.equivalence import MARGIN
+from tuner.study.budget import Budget, make_budget, parse_duration
+from tuner.study.storage import check_storage
 from tuner.workload import workload as workloads
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload

@@ -17,8 +17,8 @@ from tuner.rules.distil import distil
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.rule import Provenance, RuleSet
-from tuner.search.storage import open_storage, records
 from tuner.stats.equivalence import MARGIN
+from tuner.study.storage import open_storage, records
 
 LOCAL_RULES = Path("results/tftune-rules.json")
 """Where a team's rules lie, beside its studies, below the folder that tftune is run in."""

@@ -17,12 +17,12 @@ from tuner.machine.locks import machine_lock
 from tuner.measure.pair import PairPlan
 from tuner.measure.planning import FinalsPlan, slice_s
 from tuner.model.graph import Features
-from tuner.search.attributes import MEASURED
-from tuner.search.loop import Search
-from tuner.search.plan import EvaluatorPlan, Plan
-from tuner.search.record import SCHEMA, Record, now
-from tuner.search.sampler import LatticeSampler
-from tuner.search.storage import create_or_continue, open_storage, storage_errors
+from tuner.study.attributes import MEASURED
+from tuner.study.loop import Search
+from tuner.study.plan import EvaluatorPlan, Plan
+from tuner.study.record import SCHEMA, Record, now
+from tuner.study.sampler import LatticeSampler
+from tuner.study.storage import create_or_continue, open_storage, storage_errors
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher

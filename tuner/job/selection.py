@@ -9,8 +9,8 @@ from datetime import UTC, date, datetime, timedelta
 from tuner.errors import BadInputError, unknown_name
 from tuner.job.request import words
 from tuner.machine.host import Machine, detect, host_of
-from tuner.search.attributes import Attributes
-from tuner.search.subject import Subject
+from tuner.study.attributes import Attributes
+from tuner.study.subject import Subject
 
 THIS_MACHINE = "here"
 

@@ -12,8 +12,8 @@ from tuner.job.events import SearchEvents
 from tuner.job.request import SearchRequest
 from tuner.job.run import run
 from tuner.report.document import describe_study
-from tuner.search.budget import parse_duration
-from tuner.search.record import Record
+from tuner.study.budget import parse_duration
+from tuner.study.record import Record
 
 DEFAULT_EVERY = "2h"
 _CHECK_BUDGET = "2m"

@@ -31,12 +31,12 @@ from tuner.machine.topology import read_topology
 from tuner.measure.objective import Objective
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report.result.study import StudyResult
-from tuner.search.attributes import Attributes
-from tuner.search.budget import parse_duration
-from tuner.search.record import Record
-from tuner.search.storage import all_records, check_storage, open_storage
-from tuner.search.subject import Subject
 from tuner.space.spacefile import SpaceFile
+from tuner.study.attributes import Attributes
+from tuner.study.budget import parse_duration
+from tuner.study.record import Record
+from tuner.study.storage import all_records, check_storage, open_storage
+from tuner.study.subject import Subject
 from tuner.workload import workload as workloads
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tuner.measure.objective import METRIC
 from tuner.report.layout import duration_text, ms_text, percent, plural, rate_text
-from tuner.report.result.comparison import CheckResult, ComparisonResult, SideResult
+from tuner.report.result.comparison import CheckResult, ComparisonResult, NothingToCheck, SideResult
 from tuner.report.result.study import VerdictResult, WarningResult
 from tuner.report.terminal import setting_text
 from tuner.report.verdicts import rounds_text
@@ -128,6 +128,12 @@ def _side_text(side: SideResult, setting: Mapping[str, Value], unit: str) -> str
     asked = "" if "=" in side.asked else f"  ({side.asked})"
     times = ", ".join(f"p{p} {ms_text(ms)} ms" for p, ms in ((50, side.p50), (99, side.p99)) if ms is not None)
     return f"{setting_text(setting)}{asked}" + (f"; {times}" if times and unit != METRIC else "")
+
+
+def nothing_to_check_card(result: NothingToCheck) -> Card:
+    """Return the card of a check of a study that recommends the default."""
+    answer = Answer(code=VerdictCode.NO_DIFFERENCE, word="NOTHING TO CHECK", text=result.reason, setting=())
+    return Card(answers=(answer,), rows=())
 
 
 def check_card(result: CheckResult) -> Card:

@@ -12,10 +12,10 @@ from tuner.measure.recommendation import FinalsEstimates, FinalsRecommendation, 
 from tuner.report.layout import plural
 from tuner.report.result.study import GainResult
 from tuner.report.sessions import Session, closest_s, of_setting, pooled_result, pooled_sessions
-from tuner.search.attributes import Attributes
 from tuner.space.deployment import Deployment
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.pooling import PooledVerdict
+from tuner.study.attributes import Attributes
 
 _SEVERAL = 2  # sessions that can say something together
 

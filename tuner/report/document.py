@@ -32,15 +32,15 @@ from tuner.report.result.study import (
     applied,
 )
 from tuner.report.terminal import cores_text
-from tuner.search.attributes import Attributes, StoredFinals
-from tuner.search.history import incumbent
-from tuner.search.record import Record, Trial
-from tuner.search.surrogate import posterior_means
 from tuner.space.catalogue import Catalogue
 from tuner.space.groups import INSTANCES
 from tuner.space.values import Value
 from tuner.stats.equivalence import Verdict
 from tuner.stats.tail import LimitStatus, p99
+from tuner.study.attributes import Attributes, StoredFinals
+from tuner.study.history import incumbent
+from tuner.study.record import Record, Trial
+from tuner.study.surrogate import posterior_means
 from tuner.trial.outcome import Status
 
 

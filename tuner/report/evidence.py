@@ -18,12 +18,12 @@ from tuner.measure.recommendation import FinalsEstimates
 from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, merge
 from tuner.report.layout import plural
 from tuner.report.result.study import NoiseResult, ShrinkageResult, TailResult
-from tuner.search.attributes import Attributes, EndReason, Run
-from tuner.search.record import Trial
 from tuner.stats import steady
 from tuner.stats.equivalence import MARGIN, Verdict
 from tuner.stats.noise import Noise
 from tuner.stats.tail import QUANTILES, LimitStatus, quantiles, samples_needed
+from tuner.study.attributes import Attributes, EndReason, Run
+from tuner.study.record import Trial
 from tuner.trial.outcome import Slice
 
 _GIB = 1024**3

@@ -62,6 +62,21 @@ def markdown(rules: RuleSet, pictures: Mapping[str, str]) -> str:
 
 def html(rules: RuleSet, drawn: Mapping[str, str]) -> str:
     """Return the page as one file; `drawn` are the pictures by name, as SVG."""
+    body = _body("\n".join(_lines(rules, {name: name for name in drawn})) + "\n", drawn)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n<title>Parallelism rules</title>\n'
+        f"<style>{_STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+    )
+
+
+def fragment(rules: RuleSet) -> str:
+    """Return what to set as HTML, for a notebook."""
+    return _body("\n".join([f"**{heading(rules)}**", "", *_summary(rules)]), {})
+
+
+def _body(text: str, drawn: Mapping[str, str]) -> str:
+    """Return Markdown as HTML, with the pictures that it names."""
     from markdown_it import MarkdownIt
 
     def image(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
@@ -69,11 +84,7 @@ def html(rules: RuleSet, drawn: Mapping[str, str]) -> str:
 
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
     renderer.add_render_rule("image", image)
-    body = renderer.render(markdown(rules, {name: name for name in drawn}))
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Parallelism rules</title>\n'
-        f"<style>{_STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
-    )
+    return str(renderer.render(text))
 
 
 def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:

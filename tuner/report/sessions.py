@@ -11,10 +11,10 @@ from msgspec import structs
 
 from tuner.measure.recommendation import FinalsEstimates
 from tuner.report.result.study import PooledResult, SessionResult, VerdictResult
-from tuner.search.attributes import Attributes
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Estimate
 from tuner.stats.pooling import PooledVerdict, pooled_verdict
+from tuner.study.attributes import Attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

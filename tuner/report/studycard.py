@@ -14,10 +14,10 @@ from tuner.report.emit import Format, Ways, emit
 from tuner.report.layout import percent, plural, rate_text
 from tuner.report.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
 from tuner.report.terminal import cores_text
-from tuner.search.subject import Subject
 from tuner.space.deployment import Deployment
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import LimitStatus
+from tuner.study.subject import Subject
 
 _BATCH_SIZE = "batch_size"
 _ROUND_UP_S = 300.0  # budgets are suggested in steps of five minutes

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import to_builtins
 
 from tuner.measure.objective import Objective
+from tuner.report import cardpage
 from tuner.report.card import Card, notes
 from tuner.report.layout import duration_text, percent, ratio_text
 from tuner.report.result.study import FinalsResult, StudyResult, VerdictResult
@@ -25,9 +26,6 @@ table{border-collapse:collapse;font-size:.9em;display:block;overflow-x:auto}
 code{padding:.1rem .3rem;border-radius:.2rem;white-space:nowrap}
 th,td{padding:.25rem .7rem;border-bottom:1px solid #8884;text-align:left;vertical-align:top}
 code,pre{background:#8882;font-size:.9em}pre{padding:.6rem .8rem;overflow-x:auto}
-.answer{font-size:1.1rem;margin:.8rem 0 .2rem}.answer b{padding:.1rem .5rem;border-radius:.3rem;color:#fff}
-.better b{background:#00795a}.no-difference b{background:#20759e}
-.undecided b{background:#8a6000}.worse b{background:#b34700}
 svg{max-width:100%;height:auto}
 @media(prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180deg)}}
 """
@@ -36,12 +34,7 @@ svg{max-width:100%;height:auto}
 def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Sequence[tuple[str, str]]) -> str:
     """Return the page: `snippets` by their format, and `charts` as SVG with their titles."""
     parts = [f"<h1>{_escaped(_title(study))}</h1>"]
-    for answer in card.answers:
-        style = answer.code.value.replace(" ", "-")
-        parts.append(f'<p class="answer {style}"><b>{answer.mark} {answer.word}</b> {_escaped(answer.text)}</p>')
-        if answer.setting:
-            parts.append(f"<p>{' '.join(f'<code>{_escaped(word)}</code>' for word in answer.setting)}</p>")
-    parts.append(_table((), card.rows))
+    parts.append(cardpage.html(card))
     if snippets:
         parts.append("<h2>What to set</h2>")
         for name, snippet in snippets.items():
@@ -57,17 +50,14 @@ def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Se
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        f"<title>{_escaped(_title(study))}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{_escaped(_title(study))}</title>\n<style>{_STYLE}{cardpage.STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
 
 def markdown(study: StudyResult, card: Card, snippets: Mapping[str, str]) -> str:
     """Return the page without its charts, as text."""
     lines = [f"# {_title(study)}", ""]
-    for answer in card.answers:
-        lines += [f"**{answer.mark} {answer.word}** {answer.text}", ""]
-        lines += [f"`{'  '.join(answer.setting)}`", ""] if answer.setting else []
-    lines += [f"- **{title}**: {text}" if title else f"- {text}" for title, text in card.rows]
+    lines += cardpage.markdown(card)
     for name, snippet in snippets.items():
         lines += ["", f"{name}:", "", "```", snippet.rstrip(), "```"]
     for title, heads, rows in _tables(study):

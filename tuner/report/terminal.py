@@ -16,9 +16,9 @@ from tuner.report.result.study import (
     TrialResult,
     WarningResult,
 )
-from tuner.search.subject import Subject
 from tuner.space.values import Value
 from tuner.stats.noise import MIN_PROCESS_SD
+from tuner.study.subject import Subject
 from tuner.trial.outcome import Status
 
 _GIB = 1024**3

@@ -16,7 +16,7 @@ from tuner.workload.workload import Kind
 if TYPE_CHECKING:
     from tuner.model.graph import Features
     from tuner.report.result.inspection import WorkloadResult
-    from tuner.search.subject import WorkloadFacts
+    from tuner.study.subject import WorkloadFacts
     from tuner.workload.pyfile import PythonFile
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

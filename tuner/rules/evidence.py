@@ -25,15 +25,15 @@ from tuner.rules.kind import SituationKind
 from tuner.rules.recipe import BATCH, ONEDNN, TERMS, Recipe
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
-from tuner.search.attributes import MEASURED, Attributes, StoredFinals
-from tuner.search.record import Record
-from tuner.search.subject import KnobFacts, Subject
 from tuner.space.common import INSTANCES, STREAMS
 from tuner.space.setting import Setting
 from tuner.space.term import COMPACT
 from tuner.space.values import Value
 from tuner.stats.moderation import moderated_estimate
 from tuner.stats.noise import PRIOR_NOISE, Noise
+from tuner.study.attributes import MEASURED, Attributes, StoredFinals
+from tuner.study.record import Record
+from tuner.study.subject import KnobFacts, Subject
 from tuner.workload.workload import Execution
 
 COMPACT_BASELINE = "tf-guide-mkl"

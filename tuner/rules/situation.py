@@ -10,8 +10,8 @@ from tuner.frameworks.tensorflow.baselines import DEFAULT, pools
 from tuner.frameworks.tensorflow.build import has_onednn
 from tuner.machine.host import Machine
 from tuner.model.graph import Features
-from tuner.search.subject import Subject
 from tuner.space.term import EIGEN, OPENMP, Scale
+from tuner.study.subject import Subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

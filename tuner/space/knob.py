@@ -51,7 +51,7 @@ class Knob:
     n_threads: Callable[[Mapping[str, Value]], int] = _no_threads
     """How many threads a setting has by it: what makes settings simple or not."""
     is_additive: Callable[[Collection[str]], bool] = lambda _: False
-    """Whether, among the knobs of a space, its effect may be a curve that all settings share; see `tuner.search`."""
+    """Whether, among the knobs of a space, its effect may be a curve that all settings share; see `tuner.study`."""
     vocabulary: Vocabulary | None = None
     """How a rule speaks of it; None where rules do not."""
 

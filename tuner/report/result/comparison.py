@@ -7,10 +7,10 @@ from msgspec import Struct, field
 from tuner.machine.conditions import Conditions
 from tuner.measure.objective import Objective
 from tuner.report.result.study import Applied, PooledResult, WarningResult
-from tuner.search.subject import Document, Values
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.noise import Noise
 from tuner.stats.tail import LimitStatus
+from tuner.study.subject import Document, Values
 
 
 class SideResult(Applied, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from tuner.model.graph import Features
 from tuner.report.result.study import VerdictResult
-from tuner.search.subject import Document, Subject, WorkloadFacts
 from tuner.space.values import Value
+from tuner.study.subject import Document, Subject, WorkloadFacts
 
 
 class ProcessFinding(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from tuner.rules.average import Count
 from tuner.rules.gains import CounterExample, Evidence
 from tuner.rules.kind import Kind
 from tuner.rules.strata import StratumEvidence
-from tuner.search.subject import Values
+from tuner.study.subject import Values
 
 
 class RulesOrigin(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from tuner.report.result.inspection import (
 from tuner.report.result.recommendation import RecommendationResult
 from tuner.report.result.study import NoStudyResult, StudyLine, StudyResult
 from tuner.rules.rule import RuleSet
-from tuner.search.subject import Subject
+from tuner.study.subject import Subject
 
 PUBLISHED: dict[str, tuple[Any, ...]] = {
     "search": (StudyResult, NoStudyResult),

@@ -11,11 +11,11 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.warning import ADVICE, Code, MeasurementWarning
 from tuner.model.graph import Features
-from tuner.search.subject import Document, Subject, Values
 from tuner.space.deployment import Deployment
 from tuner.space.values import Value
 from tuner.stats.equivalence import Verdict, VerdictCode
 from tuner.stats.tail import LimitStatus
+from tuner.study.subject import Document, Subject, Values
 from tuner.trial.outcome import Status
 
 

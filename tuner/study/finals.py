@@ -13,16 +13,16 @@ from tuner.measure import interruption
 from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.planning import PRIMARY_TIME, Cost, choose_passes, required_time_s
-from tuner.search.budget import Countdown
-from tuner.search.contenders import choose_contenders, group_contenders
-from tuner.search.events import Events
-from tuner.search.history import History
-from tuner.search.plan import Plan
-from tuner.search.processes import Processes
-from tuner.search.record import Record, now
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.study.budget import Countdown
+from tuner.study.contenders import choose_contenders, group_contenders
+from tuner.study.events import Events
+from tuner.study.history import History
+from tuner.study.plan import Plan
+from tuner.study.processes import Processes
+from tuner.study.record import Record, now
 from tuner.trial.launcher import Launcher
 
 _SHARE = 0.5  # of the time budget, at most, is kept for their first rounds

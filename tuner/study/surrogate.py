@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from scipy.linalg import block_diag
 
-from tuner.search.lattice import Encoding
-from tuner.search.record import Trial
 from tuner.space.setting import Setting, distinct
 from tuner.space.values import Value
 from tuner.stats import gp
 from tuner.stats.estimate import Array
+from tuner.study.lattice import Encoding
+from tuner.study.record import Trial
 
 PriorMean = Callable[[Sequence[Setting]], Array]
 """What is expected of settings before anything is measured: log-ratios to the default, shape (settings,)."""

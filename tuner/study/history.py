@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from tuner.search.record import Record, Trial
-from tuner.search.surrogate import posterior_means
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.noise import PRIOR_NOISE, Noise
+from tuner.study.record import Record, Trial
+from tuner.study.surrogate import posterior_means
 
 
 def incumbent(trials: Sequence[Trial], posterior: Mapping[Setting, float] | None = None) -> Trial | None:
     """Return the best trial among those that were not stopped early: the largest posterior mean.
 
-    `posterior` is the posterior mean (log-ratio) of each setting, as `tuner.search.surrogate.posterior_means` has it.
+    `posterior` is the posterior mean (log-ratio) of each setting, as `tuner.study.surrogate.posterior_means` has it.
     The largest of many noisy means is too high on average; without them the largest estimate is taken all the same. A
     baseline that a `--set` rules out is compared with and not chosen, nor is what breaks a limit.
     """

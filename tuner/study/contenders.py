@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.recommendation import simplicity
-from tuner.search.history import incumbent, tied
-from tuner.search.record import Trial
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats.equivalence import verdict_probability
 from tuner.stats.noise import Noise
+from tuner.study.history import incumbent, tied
+from tuner.study.record import Trial
 from tuner.trial.outcome import Status
 
 

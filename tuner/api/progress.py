@@ -13,10 +13,15 @@ from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
 from tuner.report.layout import duration_text, plural, ratio_text
 from tuner.report.progress import Progress
-from tuner.search.record import Record
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict
 from tuner.stats.estimate import Estimate
+from tuner.study.record import Record
+
+
+def stderr_console(*, quiet: bool = False) -> Console:
+    """Return a console on stderr; what is printed on it is not coloured by guess, and nothing is of a `quiet` one."""
+    return Console(stderr=True, highlight=False, quiet=quiet)
 
 
 class _Shown:

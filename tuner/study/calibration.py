@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from tuner.measure.agreement import outputs_differ
 from tuner.measure.noise import estimate_noise
 from tuner.measure.pair import Pair, ReferenceLost, measure_pair
-from tuner.search.plan import EvaluatorPlan
-from tuner.search.pool import LiveProcess
-from tuner.search.processes import Processes
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_NOISE, Noise
+from tuner.study.plan import EvaluatorPlan
+from tuner.study.pool import LiveProcess
+from tuner.study.processes import Processes
 from tuner.trial.launcher import StartResult
 from tuner.trial.outcome import TrialFailure
 

@@ -19,9 +19,9 @@ from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.measure.recommendation import FinalsEstimates
-from tuner.search.subject import Subject, Values
 from tuner.stats.equivalence import MARGIN
 from tuner.stats.noise import PRIOR_NOISE, Noise
+from tuner.study.subject import Subject, Values
 from tuner.workload.spec import WorkloadSpec
 
 T = TypeVar("T")

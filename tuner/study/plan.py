@@ -9,8 +9,8 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan
 from tuner.measure.planning import FinalsPlan
-from tuner.search.race import RacePlan
 from tuner.stats.equivalence import MARGIN
+from tuner.study.race import RacePlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

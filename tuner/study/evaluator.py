@@ -8,15 +8,6 @@ from dataclasses import replace
 from tuner.errors import TunerError
 from tuner.measure.agreement import TOLERANCE, deviation
 from tuner.measure.pair import Pair, ReferenceLost, log_ratios, measure_pair
-from tuner.search.calibration import calibrate
-from tuner.search.history import incumbent
-from tuner.search.plan import EvaluatorPlan
-from tuner.search.pool import LiveProcess
-from tuner.search.processes import Processes
-from tuner.search.race import RaceDecision, decide
-from tuner.search.record import Trial
-from tuner.search.reference import Reference
-from tuner.search.surrogate import posterior_means
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.estimate import Estimate
@@ -24,6 +15,15 @@ from tuner.stats.moderation import pooled_sd
 from tuner.stats.noise import PRIOR_DF, PRIOR_NOISE, Noise
 from tuner.stats.steady import first_block_deviates
 from tuner.stats.tail import LimitStatus
+from tuner.study.calibration import calibrate
+from tuner.study.history import incumbent
+from tuner.study.plan import EvaluatorPlan
+from tuner.study.pool import LiveProcess
+from tuner.study.processes import Processes
+from tuner.study.race import RaceDecision, decide
+from tuner.study.record import Trial
+from tuner.study.reference import Reference
+from tuner.study.surrogate import posterior_means
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 

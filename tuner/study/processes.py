@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 
 from tuner.measure.pair import Pair
-from tuner.search.plan import EvaluatorPlan
-from tuner.search.pool import LiveProcess, ProcessPool
-from tuner.search.record import Trial
-from tuner.search.reference import Reference, drift_probe_reference, reference_from
 from tuner.space.setting import Setting
 from tuner.space.space import Space
+from tuner.study.plan import EvaluatorPlan
+from tuner.study.pool import LiveProcess, ProcessPool
+from tuner.study.record import Trial
+from tuner.study.reference import Reference, drift_probe_reference, reference_from
 from tuner.trial.launcher import Launcher, Process, StartResult, start_together
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 

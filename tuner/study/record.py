@@ -20,13 +20,13 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import DamagedStudyError
 from tuner.measure.pair import Pair
-from tuner.search.attributes import Attributes
 from tuner.space.catalogue import Catalogue
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
 from tuner.stats.estimate import Estimate
+from tuner.study.attributes import Attributes
 from tuner.trial.outcome import Status, TrialFailure
 
 SCHEMA = 3

@@ -12,8 +12,8 @@ import sqlalchemy
 
 from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown_name
 from tuner.paths import FILE_URL, check_writable
-from tuner.search.attributes import Attributes
-from tuner.search.record import SCHEMA, Record
+from tuner.study.attributes import Attributes
+from tuner.study.record import SCHEMA, Record
 
 IMPORTED = "imported"
 """Is in the attributes of a copy of another storage's study from its first moment, with the host that copied it."""

@@ -15,18 +15,18 @@ from msgspec import to_builtins
 
 from tuner.errors import BaselineError
 from tuner.measure.planning import noise_floor
-from tuner.search.attributes import EndReason, Run, stored_noise
-from tuner.search.budget import Budget, Countdown
-from tuner.search.evaluator import Evaluator
-from tuner.search.events import Events
-from tuner.search.finals import Finals, Replicas
-from tuner.search.groups import choose_groups
-from tuner.search.history import History
-from tuner.search.plan import Plan
-from tuner.search.record import Record, Trial, distributions
-from tuner.search.sampler import LatticeSampler
 from tuner.space.groups import INSTANCES, is_group
 from tuner.space.space import Space
+from tuner.study.attributes import EndReason, Run, stored_noise
+from tuner.study.budget import Budget, Countdown
+from tuner.study.evaluator import Evaluator
+from tuner.study.events import Events
+from tuner.study.finals import Finals, Replicas
+from tuner.study.groups import choose_groups
+from tuner.study.history import History
+from tuner.study.plan import Plan
+from tuner.study.record import Record, Trial, distributions
+from tuner.study.sampler import LatticeSampler
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 

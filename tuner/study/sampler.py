@@ -23,15 +23,15 @@ from optuna.trial import FrozenTrial
 from scipy.special import ndtr
 
 from tuner.measure.constraint import Limits
-from tuner.search.attributes import Attributes
-from tuner.search.lattice import Encoding, Indices, Lattice
-from tuner.search.record import Trial, distributions, pending_of, trials_of
-from tuner.search.surrogate import PriorMean, fit_with_pending
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats import gp
 from tuner.stats.estimate import Array
+from tuner.study.attributes import Attributes
+from tuner.study.lattice import Encoding, Indices, Lattice
+from tuner.study.record import Trial, distributions, pending_of, trials_of
+from tuner.study.surrogate import PriorMean, fit_with_pending
 from tuner.trial.outcome import Status
 
 _LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (log scale)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tuner.measure.finals import Round
-from tuner.search.record import Trial
 from tuner.stats.noise import Noise
+from tuner.study.record import Trial
 
 
 class Events(Protocol):

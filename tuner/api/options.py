@@ -1,0 +1,89 @@
+"""Options of the API, translated into the words of a command line: one place understands and refuses both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from tuner.paths import DEFAULT_STORAGE, storage_url
+from tuner.space.values import Value
+from tuner.workload.pyfile import INFERENCE
+from tuner.workload.spec import WorkloadSpec
+
+
+class WorkloadOptions(TypedDict, total=False):
+    """What names a workload beside its name or file.
+
+    `mode` is `inference` or `training`, `execution` one of `graph`, `eager` and `xla`, `framework` and `device` are
+    names; `params` are parameters of a shipped workload or a Python file. Of a SavedModel: the `signature`, the
+    `input_shapes` without the batch dimension, and the `input_ranges` of random values, the upper bound excluded.
+    `name` is what the workload is called. `rate` sends that many requests a second at random times.
+    """
+
+    mode: str
+    execution: str
+    framework: str
+    device: str
+    params: Mapping[str, int | float | bool | str]
+    signature: str
+    input_shapes: Mapping[str, Sequence[int]]
+    input_ranges: Mapping[str, tuple[int, int]]
+    name: str
+    rate: float
+
+
+def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[WorkloadOptions]) -> WorkloadSpec:
+    """Return a workload with its options as they would be typed; several words are a command."""
+    words = (str(workload),) if isinstance(workload, str | Path) else tuple(workload)
+    return WorkloadSpec(
+        words=words,
+        mode=options.get("mode", INFERENCE),
+        execution=options.get("execution", "graph"),
+        framework=options.get("framework"),
+        device=options.get("device", "cpu"),
+        params=tuple(f"{name}={_text(value)}" for name, value in options.get("params", {}).items()),
+        signature=options.get("signature"),
+        input_shapes=tuple(
+            f"{name}={','.join(map(str, shape))}" for name, shape in options.get("input_shapes", {}).items()
+        ),
+        input_ranges=tuple(f"{name}={low}:{high}" for name, (low, high) in options.get("input_ranges", {}).items()),
+        name=options.get("name"),
+        rate=options.get("rate"),
+    )
+
+
+def _text(value: float | bool | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def batch_sizes_text(batch_size: int | Sequence[int] | None) -> str | None:
+    """Return batch sizes as they would be typed, None where none is asked for."""
+    if batch_size is None:
+        return None
+    return str(batch_size) if isinstance(batch_size, int) else ",".join(map(str, batch_size))
+
+
+def duration_text(duration: str | float | None) -> str | None:
+    """Return a duration as it would be typed; a number is one of seconds."""
+    return f"{duration:g}s" if isinstance(duration, int | float) else duration
+
+
+def pins_text(pins: Mapping[str, Value] | None) -> list[str]:
+    """Return fixed knobs as they would be typed."""
+    return [f"{name}={value}" for name, value in (pins or {}).items()]
+
+
+def setting_text(setting: str | Mapping[str, Value]) -> str:
+    """Return a setting as it would be typed: the name of a baseline or a study, or values of knobs."""
+    return setting if isinstance(setting, str) else ",".join(pins_text(setting))
+
+
+def storage_text(storage: str | Path | None) -> str:
+    """Return the URL of a storage: that of the default, of a file, or as it is."""
+    return DEFAULT_STORAGE if storage is None else storage_url(str(storage))
+
+
+def path_text(path: str | Path | None) -> str | None:
+    """Return a path as it would be typed."""
+    return None if path is None else str(path)
