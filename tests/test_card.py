@@ -22,6 +22,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
 from tuner.report import card, chart, studycard, studypage
 from tuner.report.document import describe_study
+from tuner.report.emit import Format
 from tuner.report.result.study import StudyResult
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -104,6 +105,20 @@ def test_what_meets_a_limit_that_the_default_breaks_is_not_called_faster(better:
     advice = structs.replace(better.recommended, gain=slow, reason=reason)
     first = lines_of(structs.replace(better, recommended=advice))[0]
     assert first == f"✔ USE  resnet50: {reason}; 0.80× [0.75–0.85] the speed of TensorFlow's defaults"
+
+
+def test_a_snippet_names_the_batch_size_where_it_is_another(better: StudyResult) -> None:
+    """Programs read all of it; people only what they have to change, and at which size it was measured."""
+    advice = better.recommended
+    usual = better.baselines[better.default].setting["batch_size"]
+    same = structs.replace(
+        advice, arguments={"batch_size": usual}, setting={**advice.setting, "batch_size": usual}, env={"A": "1"}
+    )
+    other = structs.replace(same, arguments={"batch_size": 64}, setting={**advice.setting, "batch_size": 64})
+    assert "batch size in your own code" not in studycard.snippet(better, same, Format.SH)
+    assert f"; batch size {usual}\n" in studycard.snippet(better, same, Format.SH)
+    assert "# Set the batch size in your own code: 64\n" in studycard.snippet(better, other, Format.SH)
+    assert json.loads(studycard.snippet(better, same, Format.JSON))["arguments"] == {"batch_size": usual}
 
 
 def test_the_page_says_which_search_it_was(better: StudyResult) -> None:

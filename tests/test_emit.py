@@ -62,6 +62,16 @@ def test_k8s(env: dict[str, str]) -> None:
     assert {entry["name"]: entry["value"] for entry in read["env"]} == env
 
 
+def test_what_is_the_number_of_cpus_follows_the_limit_of_the_container() -> None:
+    text = emit(Deployment(env={"A": "2", "B": "2"}), Format.K8S, title=TITLE, n_cpus=2, cpu_limited=["B"])
+    read = yaml.safe_load(text)
+    assert read["env"] == [
+        {"name": "A", "value": "2"},
+        {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+    ]
+    assert read["resources"]["limits"]["cpu"] == read["resources"]["requests"]["cpu"] == "2"
+
+
 @pytest.mark.parametrize("env", ENVS)
 def test_python_runs_before_tensorflow(env: dict[str, str]) -> None:
     code = (

@@ -678,6 +678,9 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(call_on: Call, call: C
     assert "KMP_BLOCKTIME=1" in out
     assert "as recalled, not verified from the paper" not in out
     assert "as recalled, not verified from the paper" in call("recommend", "resnet50", *RULES, "--details")[1]
+    manifest = call("recommend", "resnet50", *RULES, "--format", "k8s")[1]
+    limited = re.findall(r"name: (\w+)\n    valueFrom:\n      resourceFieldRef: {resource: limits.cpu}", manifest)
+    assert limited == ["TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"]
     snippet = call("recommend", "resnet50", *RULES, "--format", "sh")[1]
     assert "export KMP_BLOCKTIME=1" in snippet
     assert re.search(r"# Expected on 2 cores, .*: 1.10 \[1.06, 1.15\] over the defaults", snippet)

@@ -14,6 +14,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_MOST_NAMES = 30
+"""A storage may have hundreds of studies."""
+
 
 class TunerError(Exception):
     """The tool cannot continue: `message` says what is wrong, `hint` what to do.
@@ -64,9 +67,10 @@ class BaselineError(TunerError):
 
 
 def unknown_name(kind: str, name: str, known_names: Iterable[str]) -> UnknownNameError:
-    """Return the error for a name that does not exist, with the nearest names or all of them."""
+    """Return the error for a name that does not exist, with the nearest names, or all of them where they are few."""
     names = sorted(known_names)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
         return UnknownNameError(f"unknown {kind} '{name}'", f"did you mean {' or '.join(near)}?")
-    return UnknownNameError(f"unknown {kind} '{name}'", f"known: {', '.join(names) or 'none'}")
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return UnknownNameError(f"unknown {kind} '{name}'", f"known: {', '.join(names[:_MOST_NAMES]) or 'none'}{more}")

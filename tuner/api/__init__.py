@@ -9,3 +9,8 @@
 Every function takes its options by name, and raises `tuner.BadInputError` for what cannot be asked. The command line
 calls the same functions. What is public is listed in `tuner`.
 """
+
+import warnings
+
+# Optuna asks for a progress bar that a notebook without ipywidgets does not have; none is shown by tftune.
+warnings.filterwarnings("ignore", message="IProgress not found")

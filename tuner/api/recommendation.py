@@ -70,6 +70,7 @@ class Recommendation(Shown):
             facts=advice.facts(self.result),
             ways=self._ways,
             n_cpus=self._n_cpus if self.deployment else None,
+            cpu_limited=advice.cpu_limited(self.result),
         )
 
 

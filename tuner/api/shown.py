@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, json
 
 from tuner.report import card, cardpage
 from tuner.report.card import Card
@@ -20,7 +20,7 @@ class Shown:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain data: the document that `--json` prints."""
-        document: dict[str, Any] = to_builtins(self._result)
+        document: dict[str, Any] = json.decode(json.encode(self._result))
         return document
 
     def __str__(self) -> str:

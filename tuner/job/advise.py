@@ -244,4 +244,6 @@ def _followed(
     bound = dict(rule.recipe.items).get("kmp_affinity")
     if bound == COMPACT and compact is not None and COMPACT not in str(compact):
         words += f" (on these CPUs, {COMPACT} means {compact})"
-    return FollowedRule(group=group, if_=condition, then=then, advice=advice, sentence=words)
+    return FollowedRule(
+        group=group, if_=condition, then=then, advice=advice, sentence=words, recipe=rule.recipe.to_dict()
+    )

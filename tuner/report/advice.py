@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
+from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.report.card import Answer, Card, comparison_card, interval, speed_up
 from tuner.report.layout import ratio_text
 from tuner.report.result.recommendation import RecommendationResult
@@ -16,6 +17,8 @@ from tuner.report.terminal import setting_text
 from tuner.report.verdicts import rounds_text
 from tuner.rules.advice import AdviceCode, AdviceReason
 from tuner.rules.rule import KEEP
+from tuner.space.carrier import Variable
+from tuner.space.term import CORES, SHARE
 from tuner.stats.equivalence import VerdictCode
 
 
@@ -128,6 +131,15 @@ def _lines(result: RecommendationResult) -> Iterator[str]:
         yield from (f"   {line.text}" for line in evidence_lines(result.evidence))
         yield f"   {RECALLED}"
     yield f"setting: {setting_text(result.setting)}"
+
+
+def cpu_limited(result: RecommendationResult) -> list[str]:
+    """Return the variables that the rules set to all usable cores, whatever their number."""
+    terms = {knob: term for rule in result.followed for knob, term in rule.recipe.items()}
+    alone = CORES.name if result.setting.get("inter_op") != 1 else SHARE.name  # a single pool has all of them
+    knobs = [knob for knob, term in terms.items() if term in (CORES.name, alone)]
+    carriers = [KNOBS[knob].carrier for knob in knobs if knob in KNOBS]
+    return [each.name for each in carriers if isinstance(each, Variable) and each.name in result.env]
 
 
 def facts(result: RecommendationResult) -> list[str]:

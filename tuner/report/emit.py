@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -56,12 +56,14 @@ def emit(
     facts: Sequence[str] = (),
     ways: Ways = Ways(),  # frozen
     n_cpus: int | None = None,
+    cpu_limited: Collection[str] = (),
 ) -> str:
     """Return the snippet for `deployment`, ending in a newline; `title` is its first comment, where it can have one.
 
     `facts` are further comments: what is gained, and where that holds. `ways` are the framework's own, of which most
-    formats have no use. `n_cpus` is what the setting was measured on, which a cluster is asked for. Raises
-    BadInputError for a format that cannot carry the setting.
+    formats have no use. `n_cpus` is what the setting was measured on, which a cluster is asked for, and `cpu_limited`
+    are variables whose value is the number of CPUs, whatever that is. Raises BadInputError for a format that cannot
+    carry the setting.
     """
     if deployment.members:
         return _ensemble(deployment, format_, title=title, facts=facts)
@@ -76,7 +78,7 @@ def emit(
     if options:
         options.append("For the code that makes such a session, use --format python.")
     if format_ is Format.K8S:
-        return _k8s(deployment, notes + options, n_cpus)
+        return _k8s(deployment, notes + options, n_cpus, cpu_limited)
     return _WRITERS[format_](deployment, notes + options)
 
 
@@ -233,12 +235,20 @@ def _double(value: str, *, escape_dollar: bool = False) -> str:
     return '"' + (text.replace("$", "\\$") if escape_dollar else text) + '"'
 
 
-def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None) -> str:
-    """An `env:` list for a container and its CPUs; every value is a string, as Kubernetes demands."""
+def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None, cpu_limited: Collection[str]) -> str:
+    """An `env:` list for a container and its CPUs; every value is a string, as Kubernetes demands.
+
+    What is to be the number of CPUs is taken from the container's limit (rounded up), so that it follows a change of
+    it.
+    """
     notes = notes + _cpu_notes(deployment, "let its command begin with taskset -c {}.")
     lines = ["env:"] if deployment.env else ["env: []"]
     for name, value in deployment.env.items():
-        lines += [f"  - name: {name}", f"    value: {json.dumps(value)}"]
+        lines.append(f"  - name: {name}")
+        if name in cpu_limited:
+            lines += ["    valueFrom:", "      resourceFieldRef: {resource: limits.cpu}"]
+        else:
+            lines.append(f"    value: {json.dumps(value)}")
     if deployment.cpu_sets:
         # The number of a pod of a StatefulSet is one of its labels, from Kubernetes 1.28 on.
         number = "metadata.labels['apps.kubernetes.io/pod-index']"

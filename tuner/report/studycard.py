@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
 from tuner.paths import DEFAULT_STORAGE, FILE_URL
@@ -149,6 +150,10 @@ def snippet(study: StudyResult, advice: RecommendedResult, format_: Format, *, m
     deployment, title = advice.deployment, f"tftune, study {study.study}"
     if model is not None:
         deployment, title = deployment.member(model), f"{title}, {model}"
+    if format_ is not Format.JSON:  # which is read by programs, and whole
+        usual = study.baselines[study.default].setting
+        changed = {name: value for name, value in deployment.arguments.items() if usual.get(name) != value}
+        deployment = replace(deployment, arguments=changed)
     framework = study.framework
     ways = Ways(session=framework.session_code, server_flags=framework.server_flags, calls=framework.calls)
     n_cpus = study.machine.usable_cpus if deployment else None
@@ -163,7 +168,10 @@ def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
         gained = f"{card.speed_up(advice.gain)} the speed of the defaults ({study.workload.name}, {sessions})"
     limits = [] if advice.limits is None else [f"limits {advice.limits}"]
     when = [] if study.created is None else [study.created[:10]]
-    return [", ".join([gained, *when]), "; ".join([f"Measured on {where(study)}", *limits])]
+    batch_size = study.baselines[study.default].setting.get(_BATCH_SIZE)
+    is_same = batch_size is not None and advice.setting.get(_BATCH_SIZE) == batch_size
+    batch = [f"batch size {batch_size}"] if is_same else []
+    return [", ".join([gained, *when]), "; ".join([f"Measured on {where(study)}", *batch, *limits])]
 
 
 def _reasons(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> Iterator[tuple[str, str]]:

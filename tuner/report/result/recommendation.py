@@ -52,13 +52,17 @@ class ExpectedSpeedup(Struct, frozen=True, kw_only=True):
 
 
 class FollowedRule(Struct, frozen=True, kw_only=True):
-    """What is followed of a group of rules: its rule in words, null where none applies, and whether it is followed."""
+    """What is followed of a group of rules: its rule in words, null where none applies, and whether it is followed.
+
+    `recipe` is what the rule sets by knob, in the terms of rules; empty where nothing is followed.
+    """
 
     group: str
     if_: str | None = field(name="if")
     then: str
     advice: AdviceReason
     sentence: str
+    recipe: dict[str, str] = {}
 
 
 class RecommendationResult(Applied, frozen=True, kw_only=True):

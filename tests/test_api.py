@@ -1,0 +1,155 @@
+"""The Python API: what it says is what the command line says, and the example notebook runs as it stands."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.formatters import HTMLFormatter
+
+import tuner
+from tests.command_line import ROOT
+from tests.conftest import Call
+from tests.schemas import validator
+from tuner.api.options import batch_sizes_text, duration_text, setting_text, workload_spec
+from tuner.workload.spec import WorkloadSpec
+
+STUDY = "resnet50-inference-0ef21487"
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The studies behind the shipped rules."""
+    database = tmp_path_factory.mktemp("reference") / "reference.db"
+    database.write_bytes(lzma.decompress((ROOT / "results" / "reference.db.xz").read_bytes()))
+    return database
+
+
+@pytest.fixture(scope="module")
+def study(storage: Path) -> tuner.Study:
+    return tuner.load_study(STUDY, storage)
+
+
+def test_what_is_promised_is_there() -> None:
+    for name in tuner.__all__:
+        assert getattr(tuner, name).__doc__
+    assert set(tuner.__all__) <= set(dir(tuner))
+    with pytest.raises(AttributeError, match="no attribute 'serch'"):
+        _ = tuner.serch
+
+
+def test_importing_it_costs_nothing_before_it_is_used() -> None:
+    code = "import sys, tuner; print({'numpy', 'optuna', 'pandas', 'rich'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "set()\n"
+
+
+def test_a_study_is_what_the_command_line_shows(study: tuner.Study, storage: Path, call: Call) -> None:
+    assert study.name == STUDY
+    assert str(study).splitlines() == call("show", STUDY, "--storage", str(storage))[1].splitlines()
+    assert study.to_dict() == json.loads(call("show", STUDY, "--storage", str(storage), "--json")[1])
+    assert study.emit("k8s") == call("emit", STUDY, "--storage", str(storage), "--format", "k8s")[1]
+    assert study.report("md") == call("report", STUDY, "--storage", str(storage), "--format", "md")[1]
+    assert study.deployment() == study.result.recommended.deployment
+    assert len(study.trials()) == len(study.result.history)
+
+
+def test_a_notebook_shows_the_card(study: tuner.Study) -> None:
+    shown = str(HTMLFormatter()(study))
+    first = study.card.answers[0]
+    assert f"<b>{first.mark} {first.word}</b>" in shown
+    assert repr(study) == f"<Study {first.word}: {first.text}>"
+
+
+def test_studies_are_listed_and_filtered_alike(storage: Path, call: Call) -> None:
+    lines = tuner.list_studies(storage, workloads="resnet50,mlp")
+    listed = json.loads(call("list", "--storage", str(storage), "--workloads", "resnet50,mlp", "--json")[1])
+    assert [line.study for line in lines] == [line["study"] for line in listed]
+    assert {line.workload for line in lines} == {"resnet50", "mlp"}
+    machine = lines[0].machine
+    assert {line.machine for line in tuner.list_studies(storage, machine=machine)} == {machine}
+    assert tuner.list_studies(storage, since="2026-11-23") == []
+    assert tuner.list_studies(storage.with_name("none.db")) == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda s: tuner.load_study("none", s), "unknown study 'none'; known: "),
+        (lambda s: tuner.load_study(STUDY, s.with_name("none.db")), "does not exist"),
+        (lambda s: tuner.load_study(STUDY, s).emit("xml"), "unknown format 'xml'"),
+        (lambda s: tuner.load_study(STUDY, s).report("pdf"), "unknown format 'pdf'"),
+        (lambda s: tuner.search("resnet5", storage=s.with_name("new.db")), "unknown workload 'resnet5'"),
+        (lambda s: tuner.search("resnet50", time_budget="soon", storage=s.with_name("new.db")), "--time-budget"),
+        (lambda s: tuner.search("resnet50", pins={"inter": 1}, storage=s.with_name("new.db")), "'inter'"),
+        (lambda s: tuner.list_studies(s, machine="nowhere"), "unknown machine 'nowhere'"),
+        (lambda s: tuner.learn_rules(s, workloads="none"), "unknown workload 'none'"),
+        (lambda s: tuner.load_rules(s), "not valid JSON"),
+        (lambda s: tuner.recommend("resnet50", rules=s.with_name("none.json")), "no rules file"),
+    ],
+)
+def test_what_cannot_be_asked_raises(ask: Callable[[Path], Any], message: str, storage: Path) -> None:
+    with pytest.raises(tuner.BadInputError, match=re.escape(message)):
+        ask(storage)
+    assert not storage.with_name("new.db").exists()
+
+
+def test_options_become_the_words_of_a_command_line() -> None:
+    spec = workload_spec(
+        Path("m.onnx"),
+        mode="training",
+        params={"seq_len": 384, "causal": True},
+        input_shapes={"image": (224, 224, 3)},
+        input_ranges={"ids": (0, 30522)},
+        name="my model",
+    )
+    assert spec == WorkloadSpec(
+        words=("m.onnx",),
+        mode="training",
+        params=("seq_len=384", "causal=true"),
+        input_shapes=("image=224,224,3",),
+        input_ranges=("ids=0:30522",),
+        name="my model",
+    )
+    assert spec.command_line == (
+        "m.onnx --mode training --param seq_len=384 --param causal=true --input-shape image=224,224,3 "
+        "--input-range ids=0:30522 --name 'my model'"
+    )
+    assert (duration_text(90), duration_text("5m"), duration_text(None)) == ("90s", "5m", None)
+    assert (batch_sizes_text(8), batch_sizes_text([1, 2])) == ("8", "1,2")
+    assert setting_text({"inter_op": 1, "batch_size": 16}) == "inter_op=1,batch_size=16"
+
+
+def test_rules_are_those_of_the_command_line(call: Call) -> None:
+    rules = tuner.load_rules("shipped")
+    assert rules.markdown() == call("rules", "--rules", "shipped", "--format", "md")[1]
+    assert rules.html() == call("rules", "--rules", "shipped", "--format", "html")[1]
+    assert repr(rules) == "<Rules 1, from 213 studies>"
+    assert str(HTMLFormatter()(rules)).count("<table>") == 2
+
+
+@pytest.mark.alone
+@pytest.mark.tensorflow
+def test_the_example_notebook_runs_as_it_stands(tmp_path: Path) -> None:
+    """In a kernel of its own, as a reader runs it: real searches and a comparison, each answer shown as a card."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(ROOT / "docs" / "notebook.ipynb", as_version=4)
+    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+    NotebookClient(notebook, timeout=400, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    cards = [output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    assert sum('class="tftune"' in card for card in cards) == 3
+    stored = tuner.load_study("last", tmp_path / "results" / "tftune.db")
+    validator("show").validate(stored.to_dict())
+    assert stored.result.finals is not None
