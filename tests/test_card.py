@@ -18,6 +18,7 @@ from tests.command_line import ROOT
 from tests.conftest import Call
 from tests.frameworks import read_space, resolve
 from tests.scripted import noisy, run, side_by_side
+from tuner.cli.output import append_summary
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.host import Machine
 from tuner.report import card, chart, studycard, studypage
@@ -119,6 +120,19 @@ def test_a_snippet_names_the_batch_size_where_it_is_another(better: StudyResult)
     assert f"; batch size {usual}\n" in studycard.snippet(better, same, Format.SH)
     assert "# Set the batch size in your own code: 64\n" in studycard.snippet(better, other, Format.SH)
     assert json.loads(studycard.snippet(better, same, Format.JSON))["arguments"] == {"batch_size": usual}
+
+
+def test_a_summary_is_appended_as_markdown(better: StudyResult, tmp_path: Path) -> None:
+    file = tmp_path / "summary.md"
+    of_study = studycard.study_card(better, handle="last")
+    append_summary(None, "tftune check", of_study)
+    append_summary(file, "tftune search resnet50", of_study)
+    append_summary(file, "tftune check", of_study)
+    text = file.read_text()
+    assert re.findall(r"^### (.*)$", text, re.MULTILINE) == ["tftune search resnet50", "tftune check"]
+    html = str(MarkdownIt().render(text))
+    assert html.count("<strong>✔ FASTER</strong>") == 2
+    assert "TF_NUM_INTEROP_THREADS=" in html
 
 
 def test_the_page_says_which_search_it_was(better: StudyResult) -> None:

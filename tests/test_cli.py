@@ -39,6 +39,16 @@ def test_every_command_has_help_with_an_example_and_is_documented(command: str, 
     assert f"tftune {command}" in (ROOT / "docs" / "commands.md").read_text()
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_two_screens(command: str, tmp_path: Path) -> None:
+    done = tftune(*command.split(), "--help", cwd=tmp_path, env={**os.environ, "COLUMNS": "80"})
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 110
+    examples = lines[lines.index("Examples:") + 1 :]
+    assert examples
+    assert all(line.startswith("  ") and "tftune" in line for line in examples)
+
+
 BAD = [
     (["search", "resnet5"], "did you mean resnet50 or "),
     (["search", "./none.py"], "no workload file"),
@@ -65,6 +75,12 @@ BAD = [
     (["search", "resnet50", "--storage", "sqlite:////proc/none/x.db"], "cannot be written"),
     (["search", "resnet50", "--seed", "-1"], "'--seed': Input should be greater than or equal to 0"),
     (["search", "resnet50", "--trials", "many"], "'--trials': Input should be a valid integer"),
+    (["search", "resnet50", "--summary", "missing/s.md"], "--summary: folder missing does not exist"),
+    (["check", "--summary", "."], "--summary . is a folder; give a file name"),
+    (["rules", "--rules", "none.json"], "no rules file none.json"),
+    (["rules", "--rules", "shipped", "--save"], "--rules shows rules that were learned already"),
+    (["list", "--since", "soon"], "--since is 'soon'; expected a date such as 2026-11-01"),
+    (["export", "--workloads", ","], "--workloads is empty"),
     (["search", "resnet50", "--bogus"], "No such option: --bogus"),
     (["search"], "no workload given; give the path of a model, or one of: bert-base,"),
     (["search", "resnet50", "mlp"], "more than one workload given: resnet50 mlp"),

@@ -24,6 +24,7 @@ from tuner.cli import (
     suite,
     workloads,
 )
+from tuner.cli.help import SHOWN, Command, Group
 from tuner.cli.output import discard
 from tuner.cli.search import INTERRUPTED
 from tuner.errors import BadInputError, TunerError
@@ -31,28 +32,34 @@ from tuner.errors import BadInputError, TunerError
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=SHOWN,
+    cls=Group,
+    rich_markup_mode=None,
     help="Find the fastest parallelism settings of a TensorFlow or ONNX Runtime workload, and prove the gain.",
     epilog="Start with: tftune search resnet50",
 )
-app.command(epilog=search.EPILOG)(search.search)
-app.command(epilog=suite.EPILOG)(suite.suite)
-app.command(epilog=rules.EPILOG)(rules.rules)
-app.command(epilog=recommend.EPILOG)(recommend.recommend)
-app.command(epilog=measure.COMPARE_EPILOG)(measure.compare)
-app.command(epilog=measure.CHECK_EPILOG)(measure.check)
-app.command(epilog=measure.NOISE_EPILOG)(measure.noise)
-app.command(epilog=inspect.EPILOG)(inspect.inspect)
-app.command("list", epilog=studies.LIST_EPILOG)(studies.list_studies)
-app.command("show", epilog=studies.SHOW_EPILOG)(studies.show_study)
-app.command(epilog=report.EPILOG)(report.report)
-app.command(epilog=deploy.EMIT_EPILOG)(deploy.emit)
-app.command(epilog=deploy.RUN_EPILOG)(deploy.run)
-app.command("import", epilog=exchange.IMPORT_EPILOG)(exchange.import_studies)
-app.command(epilog=exchange.EXPORT_EPILOG)(exchange.export)
-app.command(epilog=studies.SCHEMA_EPILOG)(studies.schema)
-app.add_typer(workloads.app, name="workloads")
-app.add_typer(env.app, name="env")
+_FIND, _USE, _LOOK, _TEAM = "Find and prove", "Use what was found", "Look around", "Many studies, teams and programs"
+for _name, _function, _epilog, _panel in (
+    ("search", search.search, search.EPILOG, _FIND),
+    ("compare", measure.compare, measure.COMPARE_EPILOG, _FIND),
+    ("check", measure.check, measure.CHECK_EPILOG, _FIND),
+    ("noise", measure.noise, measure.NOISE_EPILOG, _FIND),
+    ("recommend", recommend.recommend, recommend.EPILOG, _FIND),
+    ("emit", deploy.emit, deploy.EMIT_EPILOG, _USE),
+    ("run", deploy.run, deploy.RUN_EPILOG, _USE),
+    ("report", report.report, report.EPILOG, _USE),
+    ("list", studies.list_studies, studies.LIST_EPILOG, _LOOK),
+    ("show", studies.show_study, studies.SHOW_EPILOG, _LOOK),
+    ("inspect", inspect.inspect, inspect.EPILOG, _LOOK),
+    ("suite", suite.suite, suite.EPILOG, _TEAM),
+    ("rules", rules.rules, rules.EPILOG, _TEAM),
+    ("import", exchange.import_studies, exchange.IMPORT_EPILOG, _TEAM),
+    ("export", exchange.export, exchange.EXPORT_EPILOG, _TEAM),
+    ("schema", studies.schema, studies.SCHEMA_EPILOG, _TEAM),
+):
+    app.command(_name, cls=Command, epilog=_epilog, rich_help_panel=_panel)(_function)
+app.add_typer(workloads.app, name="workloads", rich_help_panel=_LOOK)
+app.add_typer(env.app, name="env", rich_help_panel=_LOOK)
 
 
 def _version(is_requested: bool) -> None:

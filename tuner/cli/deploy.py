@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tuner.cli.help import OUTPUT
 from tuner.cli.options import StorageOption, StudyArgument, complete_study, examples
 from tuner.errors import BadInputError
 from tuner.paths import DEFAULT_STORAGE
@@ -38,6 +39,7 @@ def emit(
             "--format",
             metavar="sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json",
             help="Format of the snippet.",
+            rich_help_panel=OUTPUT,
         ),
     ] = "sh",
     instances: InstancesOption = False,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.help import SHOWN, Command, Group
 from tuner.cli.options import JsonOption, examples
 from tuner.cli.output import console, show, show_json
 
@@ -15,10 +16,16 @@ EPILOG = examples(
     "tftune search resnet50 --python .openmp/bin/python",
 )
 
-app = typer.Typer(no_args_is_help=True, help="Create Python environments for trials.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Create Python environments for trials.",
+    cls=Group,
+    rich_markup_mode=None,
+    context_settings=SHOWN,
+)
 
 
-@app.command(epilog=EPILOG)
+@app.command(cls=Command, epilog=EPILOG)
 def create(
     build: Annotated[str, typer.Argument(metavar="openmp", help="Build of TensorFlow to install; only openmp so far.")],
     folder: Annotated[Path, typer.Option("--dir", metavar="PATH", help="New or empty folder for the environment.")],

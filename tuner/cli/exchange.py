@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.help import OUTPUT
 from tuner.cli.options import (
     JsonOption,
     MachineOption,
@@ -63,10 +64,19 @@ def import_studies(
 
 def export(
     what: Annotated[
-        str, typer.Option("--what", metavar="trials|studies", help="One row per trial, or one row per study.")
+        str,
+        typer.Option(
+            "--what", metavar="trials|studies", help="One row per trial, or one row per study.", rich_help_panel=OUTPUT
+        ),
     ] = "trials",
     format_: Annotated[
-        str, typer.Option("--format", metavar="csv|json|parquet", help="Parquet needs pyarrow.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="csv|json|parquet",
+            help="Parquet needs pyarrow.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = "csv",
     out: OutOption = None,
     since: SinceOption = None,

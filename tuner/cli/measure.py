@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.help import MEASUREMENT, OUTPUT
 from tuner.cli.options import (
     MARGIN_PERCENT,
     BatchOption,
@@ -19,12 +20,14 @@ from tuner.cli.options import (
     SpaceOption,
     StorageOption,
     StudyArgument,
+    SummaryOption,
     TimeoutOption,
     WaitOption,
+    check_out,
     complete_setting,
     examples,
 )
-from tuner.cli.output import console, show, show_json
+from tuner.cli.output import append_summary, console, show, show_json
 from tuner.cli.workload_options import spec_or_default, takes_workload
 from tuner.paths import DEFAULT_STORAGE
 from tuner.workload.spec import WorkloadSpec
@@ -39,6 +42,7 @@ CHECK_EPILOG = examples(
     "tftune check last",
     "tftune check resnet50 --time-budget 5m --json",
     "tftune check last --instances",
+    'tftune check last --fail-on-undecided --summary "$GITHUB_STEP_SUMMARY"',
 )
 NOISE_EPILOG = examples(
     "tftune noise resnet50",
@@ -77,6 +81,7 @@ def compare(
     trial_timeout: TimeoutOption = "2m",
     wait: WaitOption = False,
     details: DetailsOption = False,
+    summary: SummaryOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Compare two settings: is b faster than a? Every round starts new processes.
@@ -89,6 +94,7 @@ def compare(
     from tuner.report import card
     from tuner.report.comparison import comparison
 
+    check_out(summary, "--summary")
     request = SearchRequest(
         workload=workload,
         space=space,
@@ -101,6 +107,7 @@ def compare(
     )
     events = ComparisonShown(console(stderr=True))
     compared = run_comparison(request, a, b, margin=margin / 100, wait=wait, events=events)
+    append_summary(summary, "tftune compare", compared.card)
     if json_:
         show_json(compared.result)
     else:
@@ -117,7 +124,12 @@ def check(
     storage: StorageOption = DEFAULT_STORAGE,
     margin: CheckMarginOption = None,
     fail_on_undecided: Annotated[
-        bool, typer.Option("--fail-on-undecided", help="Exit with 1 where nothing is decided, too.")
+        bool,
+        typer.Option(
+            "--fail-on-undecided",
+            help="Exit with 1 where nothing is decided, too.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     trial_timeout: Annotated[
         str | None,
@@ -125,10 +137,12 @@ def check(
             "--trial-timeout",
             metavar="TIME",
             help="Time limit for a process to become ready or to run one slice (default: the study's own).",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     wait: WaitOption = False,
     details: DetailsOption = False,
+    summary: SummaryOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Measure the recommendation of a study against the default again; exit code 1 if it no longer helps.
@@ -143,6 +157,7 @@ def check(
     from tuner.report.comparison import comparison
     from tuner.report.result.comparison import NothingToCheck
 
+    check_out(summary, "--summary")
     checked = run_check(
         study,
         storage_url=storage,
@@ -155,6 +170,7 @@ def check(
         events=ComparisonShown(console(stderr=True)),
     )
     result = checked.result
+    append_summary(summary, "tftune check", checked.card)
     if json_:
         show_json(result)
     else:

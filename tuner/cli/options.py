@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS, STUDIES
 from tuner.errors import BadInputError
 from tuner.paths import DEFAULT_STORAGE, check_writable, storage_url
 
 MARGIN_PERCENT = 2.0
 """The margin unless the user gives another: `tuner.stats.equivalence.MARGIN`, without what loading that would cost."""
 _MAX_PERCENT = 50.0
-FILTERS = "Which studies"
 
 
 def examples(*commands: str) -> str:
     """Return the end of a help page: examples, one a line."""
-    return "\n\n".join(["Examples:", *commands])
+    return "\n".join(["Examples:", *(f"  {command}" for command in commands)])
 
 
 def complete_study(incomplete: str) -> list[str]:
@@ -58,15 +58,15 @@ def _margin(value: float | None) -> float | None:
     return value
 
 
-def check_out(out: Path | None) -> None:
-    """Raise BadInputError where a file cannot be written, before the work that it is for."""
+def check_out(out: Path | None, option: str = "--out") -> None:
+    """Raise BadInputError where the file of an option cannot be written, before the work that it is for."""
     if out is None:
         return
     if out.is_dir():
-        raise BadInputError(f"--out {out} is a folder", "give a file name")
+        raise BadInputError(f"{option} {out} is a folder", "give a file name")
     if not out.parent.is_dir():
-        raise BadInputError(f"--out: folder {out.parent} does not exist", "create it first")
-    check_writable(out.parent, "give --out a path that you can write to")
+        raise BadInputError(f"{option}: folder {out.parent} does not exist", "create it first")
+    check_writable(out.parent, f"give {option} a path that you can write to")
 
 
 StudyArgument = Annotated[
@@ -83,12 +83,16 @@ StorageOption = Annotated[
         envvar="TFTUNE_STORAGE",
         callback=storage_url,
         help="The database with the studies: an SQLite file, or the URL of another database.",
+        rich_help_panel=STUDIES,
     ),
 ]
 PythonOption = Annotated[
     str | None,
     typer.Option(
-        "--python", metavar="PATH", help="Python interpreter that runs the trials (default: the one that runs tftune)."
+        "--python",
+        metavar="PATH",
+        help="Python interpreter that runs the trials (default: the one that runs tftune).",
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 SpaceOption = Annotated[
@@ -98,14 +102,23 @@ SpaceOption = Annotated[
         metavar="NAME|FILE",
         help="Name of a shipped search space, or a TOML file.",
         autocompletion=complete_space,
+        rich_help_panel=SETTINGS,
     ),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="Fix a knob at one value; can be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KNOB=VALUE", help="Fix a knob at one value; can be repeated.", rich_help_panel=SETTINGS
+    ),
 ]
 BatchOption = Annotated[
     str | None,
-    typer.Option("--batch-size", metavar="N[,N…]", help="Batch sizes to try, instead of those of the search space."),
+    typer.Option(
+        "--batch-size",
+        metavar="N[,N…]",
+        help="Batch sizes to try, instead of those of the search space.",
+        rich_help_panel=SETTINGS,
+    ),
 ]
 ObjectiveOption = Annotated[
     str,
@@ -113,6 +126,7 @@ ObjectiveOption = Annotated[
         "--objective",
         metavar="throughput|latency",
         help="Maximise items per second, or minimise the step time at one batch size.",
+        rich_help_panel=SETTINGS,
     ),
 ]
 MarginOption = Annotated[
@@ -121,7 +135,8 @@ MarginOption = Annotated[
         "--margin",
         metavar="PERCENT",
         callback=_margin,
-        help="Smallest difference that matters, in percent; smaller ones are treated as equal.",
+        help="Smallest difference that matters, in percent.",
+        rich_help_panel=SETTINGS,
     ),
 ]
 CheckMarginOption = Annotated[
@@ -131,6 +146,7 @@ CheckMarginOption = Annotated[
         metavar="PERCENT",
         callback=_margin,
         help="Smallest difference that matters, in percent (default: the study's own).",
+        rich_help_panel=SETTINGS,
     ),
 ]
 BudgetOption = Annotated[
@@ -139,16 +155,25 @@ BudgetOption = Annotated[
         "--time-budget",
         metavar="TIME",
         help="Time to spend, e.g. 90s or 5m; at least two rounds (or pairs) are always run.",
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 TimeoutOption = Annotated[
     str,
     typer.Option(
-        "--trial-timeout", metavar="TIME", help="Time limit for a process to become ready or to run one slice."
+        "--trial-timeout",
+        metavar="TIME",
+        help="Time limit for a process to become ready or to run one slice.",
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Wait for another tftune on this machine to finish, instead of failing.")
+    bool,
+    typer.Option(
+        "--wait",
+        help="Wait until no other tftune measures here, instead of failing.",
+        rich_help_panel=MEASUREMENT,
+    ),
 ]
 SinceOption = Annotated[
     str | None,
@@ -156,7 +181,7 @@ SinceOption = Annotated[
         "--since",
         metavar="DATE|DAYS",
         help="Only studies started since a date (2026-11-01, UTC) or in the last days (30d).",
-        rich_help_panel=FILTERS,
+        rich_help_panel=STUDIES,
     ),
 ]
 MachineOption = Annotated[
@@ -165,19 +190,44 @@ MachineOption = Annotated[
         "--machine",
         metavar="ID|here",
         help="Only studies of this machine ('here'), or of the machine with this id.",
-        rich_help_panel=FILTERS,
+        rich_help_panel=STUDIES,
     ),
 ]
 WorkloadsOption = Annotated[
     str | None,
     typer.Option(
-        "--workloads", metavar="NAME[,NAME…]", help="Only studies of these workloads.", rich_help_panel=FILTERS
+        "--workloads", metavar="NAME[,NAME…]", help="Only studies of these workloads.", rich_help_panel=STUDIES
     ),
 ]
 OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Write to a file instead of the terminal.")
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Write to a file instead of the terminal.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
-DetailsOption = Annotated[bool, typer.Option("--details", help="Also show the tables behind the answer.")]
+SummaryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--summary",
+        metavar="FILE",
+        help="Also append the answer to a file as Markdown, such as $GITHUB_STEP_SUMMARY.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+DetailsOption = Annotated[
+    bool,
+    typer.Option(
+        "--details",
+        help="Also show the tables behind the answer.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on stdout; everything else goes to stderr.")
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON document on stdout; everything else goes to stderr.", rich_help_panel=OUTPUT
+    ),
 ]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from tuner.report.card import Card
 
 
 _PIPED_WIDTH = 200
@@ -60,3 +63,12 @@ def show_json(document: object) -> None:
     from msgspec import to_builtins
 
     sys.stdout.write(json.dumps(to_builtins(document), indent=2, allow_nan=False) + "\n")
+
+
+def append_summary(path: Path | None, title: str, card: Card) -> None:
+    """Append a card to a file as Markdown, as the summary of a job in CI; nothing without a file."""
+    from tuner.report import cardpage
+
+    if path is not None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write("\n".join([f"### {title}", "", *cardpage.markdown(card), "", ""]))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS
 from tuner.cli.options import BudgetOption, DetailsOption, JsonOption, PythonOption, WaitOption, examples
 from tuner.cli.output import console, show, show_json
 from tuner.cli.workload_options import takes_model
@@ -26,10 +27,18 @@ RulesOption = Annotated[
         "--rules",
         metavar="FILE|shipped",
         help="Rules file to use (default: results/tftune-rules.json if it exists, else the shipped rules).",
+        rich_help_panel=SETTINGS,
     ),
 ]
 RecommendBatchOption = Annotated[
-    int | None, typer.Option("--batch-size", metavar="N", min=1, help="Batch size that you run with.")
+    int | None,
+    typer.Option(
+        "--batch-size",
+        metavar="N",
+        min=1,
+        help="Batch size that you run with.",
+        rich_help_panel=SETTINGS,
+    ),
 ]
 
 
@@ -40,10 +49,18 @@ def recommend(
     python: PythonOption = None,
     rules: RulesOption = None,
     batch: Annotated[
-        bool, typer.Option("--batch", help="Also apply the rules on batch sizes, not only those on threads.")
+        bool,
+        typer.Option(
+            "--batch", help="Also apply the rules on batch sizes, not only those on threads.", rich_help_panel=SETTINGS
+        ),
     ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Also measure the setting against the default, like `tftune compare`.")
+        bool,
+        typer.Option(
+            "--verify",
+            help="Also measure the setting against the default, like `tftune compare`.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = False,
     time_budget: BudgetOption = "2m",
     wait: WaitOption = False,
@@ -53,6 +70,7 @@ def recommend(
             "--format",
             metavar="sh|dotenv|docker|compose|k8s|systemd|tfserving|python|json",
             help="Print only what applies the setting, in this format.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     details: DetailsOption = False,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.help import OUTPUT
 from tuner.cli.options import StorageOption, StudyArgument, examples
 from tuner.cli.output import show
 from tuner.errors import BadInputError, unknown_name
@@ -23,13 +24,31 @@ EPILOG = examples(
 def report(
     study: StudyArgument = "last",
     format_: Annotated[
-        str, typer.Option("--format", metavar="html|md", help="A file for a browser, or Markdown for a pull request.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="html|md",
+            help="A file for a browser, or Markdown for a pull request.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = "html",
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="File to write (default: STUDY.html; Markdown goes to stdout)."),
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="File to write (default: STUDY.html; Markdown goes to stdout).",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    open_: Annotated[
+        bool,
+        typer.Option(
+            "--open",
+            help="Show the page in the browser.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
     """Write a study as one page that needs nothing else: its answer, snippets, charts, trials and how to repeat it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.help import OUTPUT, STUDIES
 from tuner.cli.options import (
     JsonOption,
     MachineOption,
@@ -39,7 +40,12 @@ FORMATS = ("text", "md", "html", "json")
 
 def rules(
     details: Annotated[
-        bool, typer.Option("--details", help="Also show the evidence of each rule, and the tests on held-out studies.")
+        bool,
+        typer.Option(
+            "--details",
+            help="Also show the evidence of each rule, and the tests on held-out studies.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     format_: Annotated[
         str,
@@ -47,24 +53,33 @@ def rules(
             "--format",
             metavar="text|md|html|json",
             help="Output format: for a terminal, a wiki, a browser or a program.",
+            rich_help_panel=OUTPUT,
         ),
     ] = "text",
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", help="Write to a file; the pictures of a Markdown page are written next to it."
+            "--out",
+            metavar="FILE",
+            help="Write to a file; the pictures of a Markdown page are written next to it.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     save: Annotated[
         bool,
         typer.Option(
-            "--save", help="Save the rules in results/tftune-rules.json, where recommend and search look for them."
+            "--save",
+            help="Save the rules in results/tftune-rules.json, where recommend and search look for them.",
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
     rules_file: Annotated[
         Path | None,
         typer.Option(
-            "--rules", metavar="FILE|shipped", help="Show the rules of a file, or the shipped ones, and learn none."
+            "--rules",
+            metavar="FILE|shipped",
+            help="Show the rules of a file, or the shipped ones, and learn none.",
+            rich_help_panel=STUDIES,
         ),
     ] = None,
     since: SinceOption = None,

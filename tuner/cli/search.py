@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.help import MEASUREMENT, SETTINGS, STUDIES
 from tuner.cli.options import (
     MARGIN_PERCENT,
     BatchOption,
@@ -17,10 +18,12 @@ from tuner.cli.options import (
     SetOption,
     SpaceOption,
     StorageOption,
+    SummaryOption,
     TimeoutOption,
+    check_out,
     examples,
 )
-from tuner.cli.output import console, show, show_json
+from tuner.cli.output import append_summary, console, show, show_json
 from tuner.cli.workload_options import takes_workload
 from tuner.errors import TunerError
 from tuner.paths import DEFAULT_STORAGE
@@ -47,18 +50,31 @@ EPILOG = examples(
 def search(
     workload: WorkloadSpec,
     trials: Annotated[
-        int | None, typer.Option("--trials", metavar="N", help="Stop when the study has N trials.")
+        int | None,
+        typer.Option(
+            "--trials",
+            metavar="N",
+            help="Stop when the study has N trials.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = None,
     time_budget: Annotated[
         str | None,
         typer.Option(
             "--time-budget",
             metavar="TIME",
-            help="Total time, e.g. 90s or 5m (default: 5m). The baselines and two rounds of finals are always run.",
+            help="Total time, e.g. 90s (default: 5m). Baselines and two rounds of finals are always run.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Random seed of the sampler and of the order of the finals.")
+        int,
+        typer.Option(
+            "--seed",
+            min=0,
+            help="Random seed of the sampler and of the order of the finals.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = 0,
     space: SpaceOption = "cpu",
     objective: ObjectiveOption = "throughput",
@@ -72,7 +88,8 @@ def search(
         typer.Option(
             "--max-p99",
             metavar="MS",
-            help="Accept only settings whose 99th percentile of the step time is at most this (ms).",
+            help="Longest 99th percentile of the step time to accept (ms).",
+            rich_help_panel=SETTINGS,
         ),
     ] = None,
     max_memory: Annotated[
@@ -80,7 +97,8 @@ def search(
         typer.Option(
             "--max-memory",
             metavar="SIZE",
-            help="Accept only settings whose process uses at most this much memory, e.g. 2GiB.",
+            help="Most memory of a process to accept, e.g. 2GiB.",
+            rich_help_panel=SETTINGS,
         ),
     ] = None,
     trial_timeout: TimeoutOption = "2m",
@@ -88,34 +106,56 @@ def search(
         bool,
         typer.Option(
             "--instances/--no-instances",
-            help="Also find out whether several processes side by side, each with cores of its own, use the machine "
-            "better (inference, throughput).",
+            help="Whether several processes side by side are tried too, each on cores of its own (inference).",
+            rich_help_panel=SETTINGS,
         ),
     ] = True,
     sessions: Annotated[
         int,
         typer.Option(
-            "--sessions", metavar="N", min=1, help="Measure the result again at other times: N sessions in total."
+            "--sessions",
+            metavar="N",
+            min=1,
+            help="Measure the result again at other times: N sessions in total.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = 1,
     every: Annotated[
         str | None,
-        typer.Option("--every", metavar="TIME", help="Time from the start of one session to the next (default: 2h)."),
+        typer.Option(
+            "--every",
+            metavar="TIME",
+            help="Time from the start of one session to the next (default: 2h).",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = None,
-    new: Annotated[bool, typer.Option("--new", help="Start a new study instead of continuing the last one.")] = False,
+    new: Annotated[
+        bool,
+        typer.Option(
+            "--new",
+            help="Start a new study instead of continuing the last one.",
+            rich_help_panel=STUDIES,
+        ),
+    ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for another search on this machine to finish, instead of failing.")
+        bool,
+        typer.Option(
+            "--wait",
+            help="Wait until no other tftune measures here, instead of failing.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = False,
     launcher: Annotated[
         str,
         typer.Option(
             "--launcher",
             metavar="fork|fresh",
-            help="How trials start: fork a process that has already imported the framework (fast), or start a fresh "
-            "interpreter each time (fresh).",
+            help="Fork trials from a process that has imported the framework, or start each afresh.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = "fork",
     details: DetailsOption = False,
+    summary: SummaryOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Search for the best setting, then compare it with the recommended ones.
@@ -127,6 +167,7 @@ def search(
     from tuner.job.request import SearchRequest
     from tuner.job.sessions import make_sessions
 
+    check_out(summary, "--summary")
     planned = make_sessions(sessions, every)
     request = SearchRequest(
         workload=workload,
@@ -156,6 +197,8 @@ def search(
     after_first = (lambda _: None) if json_ else report
     outcome = run_search(request, planned, SearchShown(console(stderr=True), details=details), after_first=after_first)
     report(outcome.study)
+    if outcome.study is not None:
+        append_summary(summary, f"tftune search {outcome.study.result.workload.name}", outcome.study.card)
     if outcome.interrupted:
         raise typer.Exit(INTERRUPTED)
     if outcome.failed:

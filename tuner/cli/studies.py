@@ -62,7 +62,7 @@ def list_studies(
     elif rows:
         show(*studylist.page(rows))
     elif selection.filters:
-        show("no study is left by these filters")
+        show(f"no study in {storage} passes these filters")
     else:
         show(f"no studies in {storage} yet; begin with: tftune search resnet50")
 
@@ -114,10 +114,11 @@ def schema(
 def described(storage: str, describe: Callable[[Record], T], selection: Selection) -> list[T]:
     """Return what `describe` says of each selected study of a storage that can be read, and print which cannot.
 
-    None where there is no storage.
+    Nothing where there is no storage.
     """
     from tuner.study.storage import open_storage, records
 
+    selection.check()
     opened = open_storage(storage, create=False)
     if opened is None:
         return []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.help import MEASUREMENT, OUTPUT
 from tuner.cli.options import JsonOption, SpaceOption, StorageOption, TimeoutOption, examples
 from tuner.cli.output import console, show, show_json
 from tuner.cli.search import INTERRUPTED
@@ -63,19 +64,49 @@ def suite(
     ] = registry.DEFAULT,
     pythons: Annotated[
         list[str] | None,
-        typer.Option("--python", metavar="PATH", help="Python interpreter with the framework; can be repeated."),
+        typer.Option(
+            "--python",
+            metavar="PATH",
+            help="Python interpreter with the framework; can be repeated.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = None,
     space: SpaceOption = "cpu",
     time_budget: Annotated[
-        str, typer.Option("--time-budget", metavar="TIME", help="Time budget of each search.")
+        str,
+        typer.Option(
+            "--time-budget",
+            metavar="TIME",
+            help="Time budget of each search.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = "5m",
     stop_after: Annotated[
-        str | None, typer.Option("--stop-after", metavar="TIME", help="Start no further search after this time.")
+        str | None,
+        typer.Option(
+            "--stop-after", metavar="TIME", help="Start no further search after this time.", rich_help_panel=MEASUREMENT
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed of each search.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            min=0,
+            help="Random seed of each search.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = 0,
     storage: StorageOption = DEFAULT_STORAGE,
     trial_timeout: TimeoutOption = "2m",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, without running it.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show what would run, without running it.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Run one search for each combination of workload, mode, machine shape and framework build.

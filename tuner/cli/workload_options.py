@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from tuner.cli.help import COMMAND, WORKLOAD
 from tuner.workload.spec import WorkloadSpec
 
 DEFAULT = "resnet50"
-_PANEL, _COMMAND_PANEL = "The workload", "A command as workload (after --)"
 
 
 def complete_workload(incomplete: str) -> list[str]:
@@ -51,7 +51,7 @@ def _model_options(
         str | None,
         typer.Option(
             "--framework",
-            rich_help_panel=_PANEL,
+            rich_help_panel=WORKLOAD,
             metavar="NAME",
             help="Framework to run: tensorflow, onnxruntime, or one from an installed plugin (default: chosen by the "
             "model file, else tensorflow; what stands behind -- is run as a command).",
@@ -63,7 +63,7 @@ def _model_options(
         str,
         typer.Option(
             "--device",
-            rich_help_panel=_PANEL,
+            rich_help_panel=WORKLOAD,
             metavar="NAME",
             help="Device to run on: cpu, or one from an installed plugin.",
             autocompletion=complete_device,
@@ -73,7 +73,7 @@ def _model_options(
         str,
         typer.Option(
             "--mode",
-            rich_help_panel=_PANEL,
+            rich_help_panel=WORKLOAD,
             metavar="inference|training",
             help="What to run: inference, or training (forward, backward and optimizer step).",
             autocompletion=lambda: ["inference", "training"],
@@ -83,7 +83,7 @@ def _model_options(
         list[str] | None,
         typer.Option(
             "--param",
-            rich_help_panel=_PANEL,
+            rich_help_panel=WORKLOAD,
             metavar="NAME=VALUE",
             help="Set a parameter of the workload; can be repeated.",
         ),
@@ -92,7 +92,7 @@ def _model_options(
         str,
         typer.Option(
             "--execution",
-            rich_help_panel=_PANEL,
+            rich_help_panel=WORKLOAD,
             metavar="graph|eager|xla",
             help="Run the model as a graph, operator by operator (eager), or compiled by XLA.",
             autocompletion=lambda: ["graph", "eager", "xla"],
@@ -100,13 +100,15 @@ def _model_options(
     ] = "graph",
     signature: Annotated[
         str | None,
-        typer.Option("--signature", rich_help_panel=_PANEL, metavar="NAME", help="Signature of the SavedModel to run."),
+        typer.Option(
+            "--signature", rich_help_panel=WORKLOAD, metavar="NAME", help="Signature of the SavedModel to run."
+        ),
     ] = None,
     input_shapes: Annotated[
         list[str] | None,
         typer.Option(
             "--input-shape",
-            rich_help_panel=_PANEL,
+            rich_help_panel=WORKLOAD,
             metavar="NAME=N,N…",
             help="Shape of an input without the batch dimension, where the model leaves it open; can be repeated.",
         ),
@@ -115,7 +117,7 @@ def _model_options(
         list[str] | None,
         typer.Option(
             "--input-range",
-            rich_help_panel=_PANEL,
+            rich_help_panel=WORKLOAD,
             metavar="NAME=LOW:HIGH",
             help="Range of the random values of an input, HIGH excluded (default for integers: 0:2); can be repeated.",
         ),
@@ -123,7 +125,7 @@ def _model_options(
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", rich_help_panel=_PANEL, metavar="NAME", help="Name of the workload (default: its file name)."
+            "--name", rich_help_panel=WORKLOAD, metavar="NAME", help="Name of the workload (default: its file name)."
         ),
     ] = None,
 ) -> WorkloadSpec:
@@ -146,20 +148,20 @@ def _all_options(
         str | None,
         typer.Option(
             "--metric-regex",
-            rich_help_panel=_COMMAND_PANEL,
+            rich_help_panel=COMMAND,
             metavar="REGEX",
             help="Measure the command given after --. One group of the pattern captures the number that the command "
             "prints.",
         ),
     ] = None,
     minimize: Annotated[
-        bool, typer.Option("--minimize", rich_help_panel=_COMMAND_PANEL, help="A smaller number is better.")
+        bool, typer.Option("--minimize", rich_help_panel=COMMAND, help="A smaller number is better.")
     ] = False,
     rate: Annotated[
         float | None,
         typer.Option(
             "--rate",
-            rich_help_panel=_PANEL,
+            rich_help_panel=WORKLOAD,
             metavar="R",
             help="Send R requests a second at random times, and minimise the mean time from when each is due to its "
             "answer, the wait in the queue included (inference; a request is one batch).",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from tuner.cli.help import SHOWN, Command, Group
 from tuner.cli.options import JsonOption, PythonOption, examples
 from tuner.cli.output import show, show_json
 from tuner.cli.workload_options import takes_model
@@ -19,6 +20,9 @@ app = typer.Typer(
     help="List the shipped workloads, or show what one computes.",
     epilog=EPILOG,
     invoke_without_command=True,
+    cls=Group,
+    rich_markup_mode=None,
+    context_settings=SHOWN,
 )
 
 
@@ -38,7 +42,7 @@ def list_workloads(context: typer.Context, json_: JsonOption = False) -> None:
         show(table(files))
 
 
-@app.command("show", epilog=EPILOG)
+@app.command("show", cls=Command, epilog=EPILOG)
 @takes_model
 def show_workload(workload: WorkloadSpec, python: PythonOption = None, json_: JsonOption = False) -> None:
     """Show what a workload computes: variables, operations, heavy operators and their average width.

@@ -30,6 +30,7 @@ _NEVER = "run some searches first: tftune suite; the shipped rules are shown by:
 
 def make(storage_url: str, selection: Selection, *, notify: Callable[[str], None] = lambda _: None) -> RuleSet:
     """Distil the rules of a storage; raises BadInputError where there is nothing to learn from."""
+    selection.check()
     storage = open_storage(storage_url, create=False)
     if storage is None:
         raise BadInputError(f"no studies in {storage_url}", _NEVER)

@@ -29,14 +29,20 @@ class Selection:
         options = {"since": self.since, "machine": self.machine, "workloads": self.workloads}
         return {name: text for name, text in options.items() if text is not None}
 
+    def check(self) -> None:
+        """Raise BadInputError for a filter that is none, whatever the studies are."""
+        for name, text in self.filters.items():
+            if not words(text):
+                raise BadInputError(f"--{name} is empty", "omit it, or give a value")
+        if self.since is not None:
+            _since(self.since)
+
     def exclusion_reason(self, subjects: Iterable[Subject]) -> Callable[[Attributes], str | None]:
         """Return what says why a study is not asked for, None if it is; `subjects` are those of all studies.
 
         Raises BadInputError for a filter that is none, and for names that no study has.
         """
-        for name, text in self.filters.items():
-            if not words(text):
-                raise BadInputError(f"--{name} is empty", "omit it, or give a value")
+        self.check()
         since = None if self.since is None else _since(self.since)
         machine = host_of(detect()) if self.machine == THIS_MACHINE else self.machine
         names = words(self.workloads or "")
