@@ -15,7 +15,7 @@ from tuner.errors import BadInputError, DamagedStudyError
 from tuner.machine.locks import import_lock
 from tuner.paths import storage_url
 from tuner.report.document import describe_study
-from tuner.study.record import Record
+from tuner.study.record import Record, name_value
 from tuner.study.storage import IMPORTED, all_records, generation_name, open_storage, records, sqlite_file
 
 
@@ -113,6 +113,7 @@ def _merge(
 def _copy(record: Record, into: optuna.storages.BaseStorage, name: str) -> None:
     """Copy a study; what makes it one of ours is written last, so that half a copy is none."""
     study = optuna.create_study(study_name=name, storage=into, directions=record.study.directions)
+    name_value(study)
     study.set_user_attr(IMPORTED, socket.gethostname())
     study.add_trials(_finished(record))
     attributes = record.attributes().raw

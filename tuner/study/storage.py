@@ -13,7 +13,7 @@ import sqlalchemy
 from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown_name
 from tuner.paths import FILE_URL, check_writable
 from tuner.study.attributes import Attributes
-from tuner.study.record import SCHEMA, Record
+from tuner.study.record import SCHEMA, Record, name_value
 
 IMPORTED = "imported"
 """Is in the attributes of a copy of another storage's study from its first moment, with the host that copied it."""
@@ -200,6 +200,8 @@ def create_or_continue(
     study = optuna.create_study(
         study_name=name, storage=storage, sampler=sampler, direction="maximize", load_if_exists=True
     )
+    if study.metric_names is None:
+        name_value(study)
     record = Record(study)
     schema = record.get("schema")
     if schema not in (None, SCHEMA):
