@@ -42,7 +42,7 @@ def test_the_dashboard_shows_a_study_with_the_name_of_its_value(
     [summary] = asked(url, "/api/studies")["study_summaries"]
     assert summary["study_name"] == record.name
     detail = asked(url, f"/api/studies/{summary['study_id']}")
-    assert detail["metric_names"] == [VALUE_NAME]
+    assert detail["objective_names"] == [VALUE_NAME]
     assert len(detail["trials"]) == len(record.trials())
     by_number = {trial["number"]: trial for trial in detail["trials"]}
     for trial in record.trials():
