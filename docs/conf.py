@@ -1,0 +1,51 @@
+"""How the site is built from the pages: python docs/build.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the API is documented from its docstrings
+
+project = "tftune"
+author = "the tftune authors"
+copyright = "the tftune authors"
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
+include_patterns = ["docs/*.md", "docs/*.ipynb", "results/*.md", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+exclude_patterns = ["results/tftune*"]
+root_doc = "docs/index"
+html_theme = "furo"
+html_title = "tftune"
+html_show_sphinx = False
+nb_execution_mode = "off"  # a test runs the notebook
+myst_heading_anchors = 4
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+toc_object_entries = False
+
+_COMMANDS = (
+    "search", "compare", "check", "noise", "recommend", "emit", "run", "report", "list", "show", "inspect",
+    "workloads", "workloads show", "env create", "suite", "rules", "import", "export", "schema",
+)  # fmt: skip
+
+
+def _write_options(*_: object) -> None:
+    """Write the page of all options from the help of the commands."""
+    lines = ["# All options", "", "What `tftune COMMAND --help` shows of this version.", ""]
+    for command in _COMMANDS:
+        words = [sys.executable, "-m", "tuner", *command.split(), "--help"]
+        page = subprocess.run(
+            words, capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, "COLUMNS": "100"}
+        ).stdout
+        page = page.replace("python -m tuner", "tftune")
+        lines += [f"## tftune {command}", "", "```text", page.strip(), "```", ""]
+    (ROOT / "docs" / "options.md").write_text("\n".join(lines))
+
+
+def setup(app: object) -> None:
+    """Make the page of options before the pages are read."""
+    app.connect("builder-inited", _write_options)  # type: ignore[attr-defined]  # Sphinx's application
