@@ -26,6 +26,7 @@ autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 toc_object_entries = False
+default_role = "code"  # docstrings mark code as Markdown does
 
 _COMMANDS = (
     "search", "compare", "check", "noise", "recommend", "emit", "run", "report", "list", "show", "inspect",

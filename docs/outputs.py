@@ -68,7 +68,8 @@ def main() -> None:
     options = parser.parse_args()
     for page in options.pages or PAGES:
         if options.list:
-            print(*(f"{page.name}: {command}" for command in commands(page)), sep="\n")
+            for command in commands(page):
+                print(f"{page.name}: {command}")
         elif commands(page):
             refresh(page, options.only)
 

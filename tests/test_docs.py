@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from docs import gains, outputs
+from tests.conftest import Call
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "results").glob("*.md")])
@@ -28,6 +34,47 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         place = (page.parent / path).resolve() if path else page
         assert place.exists(), target
         assert not anchor or anchor in anchors(place), target
+
+
+def test_the_outputs_that_pages_show_are_of_commands_that_are_there(call: Call) -> None:
+    """What needs no measurement is as it is shown; what measures is not run here."""
+    shown = {
+        block["command"]: block["output"]
+        for page in outputs.PAGES
+        for block in outputs.BLOCK.finditer(page.read_text())
+    }
+    assert {command.split()[1] for command in shown} >= {"search", "noise", "compare", "recommend", "rules"}
+    assert all(output.strip() for output in shown.values())
+    command = "tftune rules --rules shipped"
+    assert [line.rstrip() for line in call(*command.split()[1:])[1].splitlines()] == shown[command].splitlines()
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Links, anchors, names of the API, and the page of all options."""
+    words = [sys.executable, ROOT / "docs" / "build.py", tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    pages = {path.stem for path in (tmp_path / "docs").glob("*.html")}
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} | {"notebook"} == pages
+    options = (tmp_path / "docs" / "options.html").read_text()
+    assert all(f"tftune {command} [OPTIONS]" in options for command in ("search", "rules", "run"))
+
+
+def test_an_image_gets_all_that_the_package_needs() -> None:
+    copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    sources = {source for line in copied for source in line.split()}
+    assert all((ROOT / source).exists() for source in sources)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel["force-include"], *project["project"]["license-files"], "README.md"}
+    assert needed <= sources
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert sources <= {line.removeprefix("!") for line in ignored}
+
+
+def test_the_chart_is_of_the_table() -> None:
+    assert len(gains.ROW.findall((ROOT / "README.md").read_text())) == 5
 
 
 def test_the_readme_is_short_enough_to_read() -> None:

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.frameworks.tensorflow.knobs import KNOBS
+from tuner.paths import shipped_folder
 from tuner.report.card import Answer, Card, comparison_card, interval, speed_up
 from tuner.report.layout import ratio_text
 from tuner.report.result.recommendation import RecommendationResult
@@ -89,7 +90,7 @@ _KEPT = {
 def _proof(result: RecommendationResult) -> Iterator[str]:
     """Yield what the answer rests on."""
     rules, expected = result.rules, result.expected
-    origin = f"{_nearby(rules.file)} of {rules.created[:10]}, from {n_studies(rules.studies)}"
+    origin = f"{_rules_text(rules.file)} of {rules.created[:10]}, from {n_studies(rules.studies)}"
     if result.verified is not None:
         yield f"{rounds_text(result.verified)}; the rules: {origin}"
     elif expected is None or expected.kind is None:
@@ -113,15 +114,17 @@ def details(result: RecommendationResult) -> Sequence[RenderableType]:
             f"{result.workload} {result.mode} on {_place(result)}: average width "
             f"{features.width:.2f}, {features.flops / 1e9:.3g} GFLOPs per item{'' if features.known else ' or more'}"
         ),
-        Text(f"rules: {_nearby(rules.file)} ({rules.created[:10]}, from {n_studies(rules.studies)})", style="dim"),
+        Text(f"rules: {_rules_text(rules.file)} ({rules.created[:10]}, from {n_studies(rules.studies)})", style="dim"),
         *(Text(line) for line in _lines(result)),
     ]
 
 
-def _nearby(file: str) -> Path:
-    """Return a path as it is from here, where that is below."""
+def _rules_text(file: str) -> str:
+    """Return which rules these are: the shipped ones, or their file as it is from here, where that is below."""
     path = Path(file)
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    if path == shipped_folder("results") / "rules.json":
+        return "the shipped rules"
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _lines(result: RecommendationResult) -> Iterator[str]:
