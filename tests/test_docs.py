@@ -36,7 +36,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(place), target
 
 
-def test_the_outputs_that_pages_show_are_of_commands_that_are_there(call: Call) -> None:
+def test_the_outputs_that_pages_show_are_of_commands_that_are_there(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What needs no measurement is as it is shown; what measures is not run here."""
     shown = {
         block["command"]: block["output"]
@@ -46,6 +48,7 @@ def test_the_outputs_that_pages_show_are_of_commands_that_are_there(call: Call) 
     assert {command.split()[1] for command in shown} >= {"search", "noise", "compare", "recommend", "rules"}
     assert all(output.strip() for output in shown.values())
     command = "tftune rules --rules shipped"
+    monkeypatch.setenv("COLUMNS", str(outputs.WIDTH))
     assert [line.rstrip() for line in call(*command.split()[1:])[1].splitlines()] == shown[command].splitlines()
 
 

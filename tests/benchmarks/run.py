@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import launchers, replication, rules, searchers, serving, simulation, workloads
+from tests.benchmarks import launchers, replication, reports, rules, searchers, serving, simulation, workloads
 from tests.benchmarks.figures import Figure, job_on
 from tuner.machine.host import detect
 from tuner.machine.locks import machine_lock
@@ -154,8 +154,8 @@ def list_() -> Iterator[Figure]:
 
 def recommend() -> Iterator[Figure]:
     """A setting from rules, for a workload that is exported already."""
-    yield _quick("recommend", "resnet50", "--rules", str(RULES), most_s=3.0, said="recommend resnet50")
-    yield _quick("recommend", "densenet201", "--rules", str(RULES), most_s=3.0, said="recommend densenet201")
+    yield _quick("recommend", "resnet50", "--rules", str(RULES), most_s=3.0, expected_text="recommend resnet50")
+    yield _quick("recommend", "densenet201", "--rules", str(RULES), most_s=3.0, expected_text="recommend densenet201")
 
 
 def _quick(*words: str, most_s: float, expected_text: str | None = None) -> Figure:
@@ -187,6 +187,7 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "searchers": searchers.searchers,
     "rules": rules.figures,
     "recommend": recommend,
+    "reports": reports.figures,
     "group": serving.group,
     "run": serving.run,
     "single-calls": serving.single_calls,

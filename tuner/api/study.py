@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REPORT_FORMATS = ("html", "md")
-_PAGE_SNIPPETS = ("sh", "docker", "k8s", "tfserving", "systemd", "python")
+_OF_SEVERAL = ("sh", "compose", "k8s", "systemd")
+_PAGE_SNIPPETS = ("sh", "docker", "compose", "k8s", "tfserving", "systemd", "python")
 
 
 class Study(Shown):
@@ -87,7 +88,7 @@ class Study(Shown):
         return frame.trials([self.result])
 
     def _snippets(self, formats: Sequence[str]) -> dict[str, str]:
-        """Return what applies the answers, by format; those of several processes for a shell alone."""
+        """Return what applies the answers, by format; those of several processes where they say so."""
         snippets: dict[str, str] = {}
         study, advice = self.result, self.result.recommended
         if advice is not None and advice.deployment and not advice.deployment.members:
@@ -95,7 +96,8 @@ class Study(Shown):
             snippets = {name: studycard.snippet(study, advice, Format(name)) for name in fitting}
         several = None if study.groups is None else study.groups.recommended
         if several is not None and several.deployment.processes > 1:
-            snippets["sh, several processes"] = studycard.snippet(study, several, Format.SH)
+            of_several = {f"{name}, several processes": Format(name) for name in formats if name in _OF_SEVERAL}
+            snippets |= {title: studycard.snippet(study, several, format_) for title, format_ in of_several.items()}
         return snippets
 
 

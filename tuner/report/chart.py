@@ -130,13 +130,36 @@ def latency(study: StudyResult) -> str | None:
     if len(points) < 2 or study.objective in (Objective.MAXIMIZE, Objective.MINIMIZE):
         return None  # of a command no steps are seen
     figure, axes = _figure(8, 3.0)
+    best: dict[Value, tuple[float, float]] = {}  # of each batch size, which is named once
     for trial, p99_ms, ratio in points:
         axes.plot([p99_ms], [ratio], "o", color=_SEVERAL if trial.is_group else _ONE, markersize=5)
-        axes.annotate(f" batch {trial.setting['batch_size']}", (p99_ms, ratio), fontsize=7)
+        batch_size = trial.setting["batch_size"]
+        best[batch_size] = max((ratio, p99_ms), best.get(batch_size, (0.0, 0.0)))
+    for batch_size, (ratio, p99_ms) in best.items():
+        axes.annotate(f"batch {batch_size}", (p99_ms, ratio), (4, 4), textcoords="offset points", fontsize=7)
     if study.limits.p99_s is not None:
         axes.axvline(1000 * study.limits.p99_s, color="#D55E00", linestyle="--", linewidth=1)
     axes.set_xscale("log")
     axes.set_xlabel(f"p99 of a {'response' if study.objective is Objective.RESPONSE else 'step'} (ms)")
+    axes.set_ylabel("ratio to the default")
+    return _svg(figure)
+
+
+def memory(study: StudyResult) -> str | None:
+    """Return the ratio of each trial against the peak memory of its process, with the limit where there is one."""
+    points = [
+        (trial, trial.peak_memory_bytes, trial.ratio)
+        for trial in study.history
+        if trial.peak_memory_bytes is not None and trial.ratio is not None
+    ]
+    if len(points) < 2:
+        return None
+    figure, axes = _figure(8, 3.0)
+    for trial, peak_bytes, ratio in points:
+        axes.plot([peak_bytes / 2**30], [ratio], "o", color=_SEVERAL if trial.is_group else _ONE, markersize=5)
+    if study.limits.memory_bytes is not None:
+        axes.axvline(study.limits.memory_bytes / 2**30, color="#D55E00", linestyle="--", linewidth=1)
+    axes.set_xlabel("peak memory (GiB)")
     axes.set_ylabel("ratio to the default")
     return _svg(figure)
 
@@ -175,5 +198,6 @@ def all_of(study: StudyResult) -> Sequence[tuple[str, str]]:
         "Trials": trials(study),
         "Two knobs together": surface(study),
         "Speed and latency": latency(study),
+        "Speed and memory": memory(study),
     }
     return [(title, svg) for title, svg in drawn.items() if svg is not None]

@@ -62,7 +62,7 @@ def noise(report: NoiseReport) -> RenderableType:
     return Group(rows, Text(), finals, Text(), conditions(report.conditions), warnings(report.warnings))
 
 
-def conditions(measured: Conditions) -> RenderableType:
+def conditions(measured: Conditions) -> Text:
     """Return what the machine did while something was measured."""
     unknown = "not available"
     pressure, mhz, hot = measured.pressure_share, measured.mhz, measured.hot

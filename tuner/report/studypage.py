@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from tuner.measure.objective import Objective
 from tuner.report import cardpage
 from tuner.report.card import Card, notes
+from tuner.report.comparison import conditions
 from tuner.report.layout import duration_text, percent, ratio_text
 from tuner.report.result.study import FinalsResult, StudyResult, VerdictResult
 from tuner.report.terminal import setting_text
@@ -26,9 +27,15 @@ table{border-collapse:collapse;font-size:.9em;display:block;overflow-x:auto}
 code{padding:.1rem .3rem;border-radius:.2rem;white-space:nowrap}
 th,td{padding:.25rem .7rem;border-bottom:1px solid #8884;text-align:left;vertical-align:top}
 code,pre{background:#8882;font-size:.9em}pre{padding:.6rem .8rem;overflow-x:auto}
+.tabs{display:flex;flex-wrap:wrap;gap:.3rem}.tabs>input{position:absolute;opacity:0}
+.tabs>label{order:1;padding:.2rem .7rem;border:1px solid #8886;border-radius:.3rem;cursor:pointer}
+.tabs>input:checked+label{background:#20759e;color:#fff}.tabs>input:focus-visible+label{outline:2px solid}
+.tabs>div{order:2;display:none;width:100%;position:relative}.tabs>input:checked+label+div{display:block}
+.tabs button{position:absolute;right:.4rem;top:1.2rem}
 svg{max-width:100%;height:auto}
 @media(prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180deg)}}
 """
+_COPY = "navigator.clipboard.writeText(this.nextSibling.textContent).then(()=>this.textContent=&quot;copied&quot;)"
 
 
 def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Sequence[tuple[str, str]]) -> str:
@@ -36,10 +43,7 @@ def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Se
     parts = [f"<h1>{_escaped(_title(study))}</h1>"]
     parts.append(cardpage.html(card))
     if snippets:
-        parts.append("<h2>What to set</h2>")
-        for name, snippet in snippets.items():
-            is_open = " open" if name == next(iter(snippets)) else ""
-            parts.append(f"<details{is_open}><summary>{name}</summary><pre>{_escaped(snippet)}</pre></details>")
+        parts += ["<h2>What to set</h2>", _tabs(snippets)]
     for title, svg in charts:
         parts += [f"<h2>{title}</h2>", svg]
     for title, heads, rows in _tables(study):
@@ -52,6 +56,18 @@ def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Se
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<title>{_escaped(_title(study))}</title>\n<style>{_STYLE}{cardpage.STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
+
+
+def _tabs(snippets: Mapping[str, str]) -> str:
+    """Return snippets as tabs, one shown at a time, each with a button that copies it; they need no script to show."""
+    parts = []
+    for number, (name, snippet) in enumerate(snippets.items()):
+        checked = "" if number else " checked"
+        parts.append(
+            f'<input type="radio" name="snippet" id="tab{number}"{checked}><label for="tab{number}">{name}</label>'
+            f'<div><button type="button" onclick="{_COPY}">copy</button><pre>{_escaped(snippet)}</pre></div>'
+        )
+    return f'<div class="tabs">{"".join(parts)}</div>'
 
 
 def markdown(study: StudyResult, card: Card, snippets: Mapping[str, str]) -> str:
@@ -92,6 +108,9 @@ def _tables(study: StudyResult) -> Iterator[tuple[str, Sequence[str], Sequence[S
         (name, knob.set_by or str(knob.variable), ", ".join(map(str, knob.values)) if knob.active else knob.reason)
         for name, knob in study.knobs.items()
     ]
+    noise_rows = list(_noise_rows(study))
+    if noise_rows:
+        yield "Noise and the machine", ("", ""), noise_rows
     yield "Knobs", ("knob", "set by", "values, or why it has no effect"), knobs
     yield "How to reproduce it", ("", ""), list(_origin(study))
 
@@ -101,6 +120,18 @@ def _finals_rows(held: FinalsResult, verdicts: Mapping[str, VerdictResult]) -> l
     return [
         (" = ".join(held.names[name]), speedup_text(verdicts[name]), str(verdicts[name].code)) for name in first_names
     ]
+
+
+def _noise_rows(study: StudyResult) -> Iterator[tuple[str, str]]:
+    """Yield how much equal settings scatter, and what else the machine did meanwhile."""
+    if study.noise is not None:
+        noise = study.noise
+        yield "a block of four slices", f"±{percent(noise.block_sd)}"
+        yield "between processes of one setting", f"±{percent(noise.process_sd)}"
+        yield "drift of the machine", f"±{percent(noise.drift)}, common to both processes of a pair"
+        yield "noise floor of the finals", percent(noise.floor)
+    if study.conditions is not None:
+        yield "the machine", str(conditions(study.conditions))
 
 
 def _origin(study: StudyResult) -> Iterator[tuple[str, str]]:
