@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import re
+import webbrowser
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -235,6 +236,37 @@ def test_a_page_of_200_trials_is_small(better: StudyResult) -> None:
     study = structs.replace(better, history=many)
     text = studypage.html(study, studycard.study_card(study, handle="last"), {}, chart.all_of(study))
     assert len(text.encode()) < 1_000_000
+
+
+def test_what_cannot_be_shown_is_one_line(
+    call: Call, space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study without finals, one of another format, and a browser that is not there."""
+    record, _ = run(space, noisy(), folder=tmp_path, budget=Budget(trials=8))
+    file = str(tmp_path / "t.db")
+
+    def no_browser(*_: object) -> None:
+        raise webbrowser.Error("none")
+
+    monkeypatch.setattr(webbrowser, "get", no_browser)
+    page = tmp_path / "page.html"
+    code, _, error = call("report", "last", "--storage", file, "--out", str(page), "--open")
+    assert (code, error) == (2, f"no browser was found to show {page}; open the file yourself")
+    assert page.read_text().endswith("</html>\n")
+    held = record.get("finals")
+    record.put("finals", None)
+    code, out, _ = call("report", "last", "--storage", file, "--format", "md")
+    assert (code, out.splitlines()[2]) == (0, "**? UNFINISHED** resnet50: there are no finals yet")
+    for command in ("emit", "check"):
+        code, out, error = call(command, "last", "--storage", file)
+        message = f"study {record.name} has no finals yet; run its search again to continue it"
+        assert (code, out, error) == (2, "", message)
+    record.put("finals", held)
+    record.put("schema", 99)
+    code, out, error = call("report", record.name, "--storage", file)
+    reason = "its format is 99, this version of tftune reads format 3"
+    assert (code, out) == (2, "")
+    assert error == f"study {record.name} cannot be read: {reason}; search again with --new"
 
 
 STUDIES = sorted((ROOT / "tests" / "data" / "studies").glob("*.json"))

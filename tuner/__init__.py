@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tuner.api.comparison import Check, Comparison, check, compare
     from tuner.api.recommendation import Recommendation, recommend
     from tuner.api.rules import Rules, learn_rules, load_rules
-    from tuner.api.study import Study, list_studies, load_study, search
+    from tuner.api.search import search
+    from tuner.api.study import Study, list_studies, load_study
 
 __version__ = "0.1.0"
 __all__ = [
@@ -50,7 +51,7 @@ _MODULES = {
     "load_rules": "rules",
     "load_study": "study",
     "recommend": "recommendation",
-    "search": "study",
+    "search": "search",
 }
 """Where each name of the API is defined, below `tuner.api`."""
 

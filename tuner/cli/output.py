@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tuner.report.card import Card
 
 
+T = TypeVar("T")
 _PIPED_WIDTH = 200
 """Of what is no terminal: a table's row is a line there, so that it can be searched and cut."""
 
@@ -46,6 +47,14 @@ def show(*parts: RenderableType) -> None:
     out = console()
     for part in parts:
         out.print(part, soft_wrap=isinstance(part, str | Text))
+
+
+def progress(things: Sequence[T], what: str) -> Iterable[T]:
+    """Return the same things, with a bar on a terminal that is gone once they are through."""
+    from rich.progress import track
+
+    out = console(stderr=True)
+    return track(things, what, console=out, transient=True, disable=not out.is_terminal)
 
 
 def print_skipped(unreadable: Mapping[str, Sequence[str]]) -> None:

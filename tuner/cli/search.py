@@ -163,7 +163,7 @@ def search(
     Running the same command again continues the study. Finished trials are saved at once: Ctrl-C loses nothing.
     """
     from tuner.api.progress import SearchShown
-    from tuner.api.study import run_search
+    from tuner.api.search import run_search
     from tuner.job.request import SearchRequest
     from tuner.job.sessions import make_sessions
 

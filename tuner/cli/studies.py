@@ -17,7 +17,7 @@ from tuner.cli.options import (
     WorkloadsOption,
     examples,
 )
-from tuner.cli.output import print_skipped, show, show_json
+from tuner.cli.output import print_skipped, progress, show, show_json
 from tuner.errors import DamagedStudyError
 from tuner.paths import DEFAULT_STORAGE
 
@@ -125,7 +125,7 @@ def described(storage: str, describe: Callable[[Record], T], selection: Selectio
     study_records, unreadable = records(opened)
     exclusion_reason = selection.exclusion_reason(record.attributes().subject for record in study_records)
     results = []
-    for record in study_records:
+    for record in progress(study_records, "reading the studies"):
         try:
             if exclusion_reason(record.attributes()) is None:
                 results.append(describe(record))

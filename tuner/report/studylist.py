@@ -8,8 +8,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.report.layout import plural, table
-from tuner.report.result.study import StudyLine
-from tuner.report.verdicts import VERDICT_STYLES, speedup_text
+from tuner.report.result.study import StudyLine, VerdictResult
+from tuner.report.verdicts import VERDICT_STYLES
+from tuner.stats.equivalence import VerdictCode
 
 _DEFAULTS = "the defaults"
 
@@ -27,9 +28,10 @@ def page(rows: Sequence[StudyLine]) -> Iterator[RenderableType]:
 
 def _table(rows: Sequence[StudyLine], *, study_width: int) -> RenderableType:
     several = any(row.groups is not None for row in rows)
-    titles = ["study", "verdict", ">speed-up", *([">of several processes"] if several else []), ">trials"]
-    rendered = table(*titles, "created (UTC)", "setting")
-    rendered.columns[0].no_wrap = True
+    titles = ["study", "verdict", ">speed-up", *([">several processes"] if several else []), ">trials"]
+    rendered = table(*titles, "created", "setting")
+    for column in rendered.columns[:-1]:
+        column.no_wrap = True  # the setting has what is left
     rendered.columns[0].min_width = study_width
     for row in rows:
         verdict = row.verdict
@@ -38,13 +40,22 @@ def _table(rows: Sequence[StudyLine], *, study_width: int) -> RenderableType:
             Text("no finals", style="dim")
             if verdict is None
             else Text(verdict.code, style=VERDICT_STYLES[verdict.code]),
-            "—" if verdict is None else speedup_text(verdict),
-            *(["—" if row.groups is None else speedup_text(row.groups)] if several else []),
+            _speedup_text(verdict),
+            *([_speedup_text(row.groups)] if several else []),
             str(row.trials),
-            str(row.created)[:16].replace("T", " "),
+            str(row.created)[:10],
             _setting_text(row),
         )
     return rendered
+
+
+def _speedup_text(verdict: VerdictResult | None) -> str:
+    """Return a speed-up with its interval, or the interval alone where nothing was decided."""
+    if verdict is None or verdict.low is None or verdict.high is None:
+        return "—"
+    interval = f"[{verdict.low:.2f}–{verdict.high:.2f}]"
+    is_decided = verdict.code is not VerdictCode.UNDECIDED and verdict.speedup is not None
+    return f"{verdict.speedup:.2f} {interval}" if is_decided else interval
 
 
 def _setting_text(row: StudyLine) -> str:

@@ -1,0 +1,127 @@
+"""Searching for the best setting of a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+from tuner.api.options import (
+    WorkloadOptions,
+    batch_sizes_text,
+    duration_text,
+    path_text,
+    pins_text,
+    storage_text,
+    workload_spec,
+)
+from tuner.api.progress import SearchShown, stderr_console
+from tuner.api.study import Study
+from tuner.job.events import SearchEvents
+from tuner.job.request import DEFAULT_SPACE, TRIAL_TIMEOUT, SearchRequest
+from tuner.job.sessions import SessionPlan, make_sessions, run_sessions
+from tuner.paths import DEFAULT_STORAGE
+from tuner.report.document import describe_study
+from tuner.space.values import Value
+from tuner.stats.equivalence import MARGIN
+from tuner.study.record import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOutcome:
+    """What came of a search: its study, None if it was interrupted before there was one.
+
+    Of further sessions, `failed` says whether one of them did.
+    """
+
+    study: Study | None
+    interrupted: bool
+    failed: bool
+
+
+def run_search(
+    request: SearchRequest,
+    sessions: SessionPlan,
+    events: SearchEvents,
+    *,
+    after_first: Callable[[Study], None] = lambda _: None,
+) -> SearchOutcome:
+    """Search as requested; `after_first` is called with what was found where other sessions follow."""
+
+    def study_of(record: Record) -> Study:
+        handle = "last" if request.storage == DEFAULT_STORAGE else record.name
+        return Study(describe_study(record), handle=handle, storage=request.storage)
+
+    outcome = run_sessions(request, sessions, events, after_first=lambda record: after_first(study_of(record)))
+    return SearchOutcome(
+        study=None if outcome.record is None else study_of(outcome.record),
+        interrupted=outcome.interrupted,
+        failed=outcome.failed,
+    )
+
+
+def search(
+    workload: str | Path | Sequence[str],
+    *,
+    time_budget: str | float | None = None,
+    trials: int | None = None,
+    space: str | Path = DEFAULT_SPACE,
+    objective: str = "throughput",
+    batch_size: int | Sequence[int] | None = None,
+    pins: Mapping[str, Value] | None = None,
+    max_p99_ms: float | None = None,
+    max_memory: str | None = None,
+    instances: bool = True,
+    margin: float = MARGIN,
+    seed: int = 0,
+    sessions: int = 1,
+    every: str | float | None = None,
+    python: str | Path | None = None,
+    storage: str | Path | None = None,
+    trial_timeout: str | float = TRIAL_TIMEOUT,
+    launcher: str = "fork",
+    new: bool = False,
+    wait: bool = False,
+    progress: bool = True,
+    metric_regex: str | None = None,
+    minimize: bool = False,
+    **options: Unpack[WorkloadOptions],
+) -> Study:
+    """Search for the best setting of a workload, and compare it with the recommended ones: `tftune search`.
+
+    `workload` is a shipped one by its name, a file, or the words of a command that prints the number which
+    `metric_regex` finds. Durations are text such as `"5m"`, or seconds; `margin` is a share (0.02 for 2 %). With
+    `progress` the trials are shown on stderr. The same call continues the study, unless it is to be a `new` one.
+
+    Raises BadInputError for what cannot be asked, and TunerError where nothing could be measured. Ctrl-C raises
+    KeyboardInterrupt, and loses no finished trial.
+    """
+    spec = workload_spec(workload, **options)
+    own = {"words": spec.words, "metric_regex": metric_regex, "minimize": minimize}
+    request = SearchRequest(
+        workload=type(spec)(**(spec.to_dict() | own)),
+        trials=trials,
+        time_budget=duration_text(time_budget),
+        seed=seed,
+        space=str(space),
+        objective=objective,
+        batch_size=batch_sizes_text(batch_size),
+        pins=pins_text(pins),
+        python=path_text(python),
+        storage=storage_text(storage),
+        margin=margin,
+        max_p99_ms=max_p99_ms,
+        max_memory=max_memory,
+        trial_timeout=str(duration_text(trial_timeout)),
+        new=new,
+        wait=wait,
+        launcher=launcher,
+        instances=instances,
+    )
+    outcome = run_search(
+        request, make_sessions(sessions, duration_text(every)), SearchShown(stderr_console(quiet=not progress))
+    )
+    if outcome.interrupted or outcome.study is None:
+        raise KeyboardInterrupt
+    return outcome.study
