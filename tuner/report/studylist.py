@@ -27,26 +27,23 @@ def page(rows: Sequence[StudyLine]) -> Iterator[RenderableType]:
 
 
 def _table(rows: Sequence[StudyLine], *, study_width: int) -> RenderableType:
-    several = any(row.groups is not None for row in rows)
-    titles = ["study", "verdict", ">speed-up", *([">several processes"] if several else []), ">trials"]
-    rendered = table(*titles, "created", "setting")
-    for column in rendered.columns[:-1]:
-        column.no_wrap = True  # the setting has what is left
+    rendered = table("study", "verdict", ">speed-up", "created", "setting")
+    for column in rendered.columns:
+        column.no_wrap = column.header not in ("verdict", "setting")
     rendered.columns[0].min_width = study_width
+    rendered.columns[-1].min_width = len(_DEFAULTS)
     for row in rows:
-        verdict = row.verdict
-        rendered.add_row(
-            row.study,
-            Text("no finals", style="dim")
-            if verdict is None
-            else Text(verdict.code, style=VERDICT_STYLES[verdict.code]),
-            _speedup_text(verdict),
-            *([_speedup_text(row.groups)] if several else []),
-            str(row.trials),
-            str(row.created)[:10],
-            _setting_text(row),
-        )
+        created = str(row.created)[:10]
+        rendered.add_row(row.study, _verdict(row.verdict), _speedup_text(row.verdict), created, _setting_text(row))
+        if row.groups is not None:
+            rendered.add_row("  several processes", _verdict(row.groups), _speedup_text(row.groups), "", "")
     return rendered
+
+
+def _verdict(verdict: VerdictResult | None) -> Text:
+    if verdict is None:
+        return Text("no finals", style="dim")
+    return Text(verdict.code, style=VERDICT_STYLES[verdict.code])
 
 
 def _speedup_text(verdict: VerdictResult | None) -> str:
