@@ -68,9 +68,10 @@ def test_a_gain_is_the_first_line_and_what_to_set_the_second(better: StudyResult
     assert all(f"{name}={value}" in setting for name, value in better.recommended.env.items())
     assert "batch 16 (default 8)" in setting
     titles = [row.split()[0] for row in rows]
-    assert titles[:7] == ["Why", "Proof", "Valid", "Apply", "formats:", "Run", "Check"]
+    assert titles[:7] == ["Why", "Proof", "Valid", "Study", "Apply", "--format", "Run"]
     assert "8 cores (16 threads), no CPU limit, TensorFlow" in rows[2]
-    assert rows[3].endswith("tftune emit last --format k8s")
+    assert rows[3].endswith(f"{better.study}, {better.created[:10]}")
+    assert rows[4].endswith("tftune emit last")
     assert len(lines_of(better)) <= 16
 
 
@@ -82,11 +83,14 @@ def test_the_storage_is_part_of_every_command(better: StudyResult) -> None:
 
 def test_several_processes_have_an_answer_of_their_own(of_groups: StudyResult) -> None:
     one, several = studycard.study_card(of_groups, handle="last").answers
-    assert one.text.startswith("resnet50: ")
+    assert one.text.startswith("resnet50, one process: ")
     n = of_groups.groups.recommended.deployment.processes
     assert several.text.startswith(f"{n} processes side by side: ")
     assert (several.word, several.code) == ("FASTER", VerdictCode.BETTER)
-    assert any(word.startswith(f"{n} processes on CPUs ") and word.count("|") == n - 1 for word in several.setting)
+    assert any(
+        word.startswith(f"{n} processes, each on its own CPUs: ") and word.count("|") == n - 1
+        for word in several.setting
+    )
     rows = [text for _, text in studycard.study_card(of_groups, handle="last").rows]
     assert "tftune run last --instances -- python serve.py --port 850{instance}" in rows
     assert "tftune emit last --instances" in rows

@@ -393,9 +393,9 @@ def test_rules_for_people(url: str, call: Call) -> None:
     assert code == 0
     assert "rules from 48 studies of 24 workloads on 2 shapes of 2 machines" in out
     lines = out.splitlines()
-    assert len(lines) <= 40
+    assert len(lines) <= 50
     assert re.search(r"never measured on a machine like this one: .*usable cores", out)
-    assert re.search(r"all others +stock +on +none +16 +B +1.1\d×", out)
+    assert re.search(r"all others +stock +on +none +16 +1 +B +1.1\d×", out)
     assert re.search(r"A B +TF_NUM_INTEROP_THREADS +1", out)
     assert "B: the same as TensorFlow performance guide, section on MKL (tf-guide-mkl)" in out
     assert re.search(r"^Unknown .*on an OpenMP build", out, re.MULTILINE)
@@ -672,9 +672,11 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(call_on: Call, call: C
     code, out, _ = call("recommend", "resnet50", *RULES)
     assert code == 0
     assert out.startswith(
-        "✔ RECOMMENDED  resnet50: 1.10× [1.06–1.15] over TensorFlow's defaults is expected; not measured here\n"
+        "✔ RECOMMENDED  resnet50: 1.10× over TensorFlow's defaults is expected, between 0.93× and 1.31× for a single "
+        "model; not measured here\n"
     )
-    assert "the mean of 18 models that the rules had not seen (2 cores on an OpenMP build)" in out
+    assert "the mean of 18 models, each left out of the learning in turn: 1.10 [1.06, 1.15]" in out
+    assert "it gained on such machines and builds (2 cores on an OpenMP build); equal to what intel sets" in out
     assert "KMP_BLOCKTIME=1" in out
     assert "as recalled, not verified from the paper" not in out
     assert "as recalled, not verified from the paper" in call("recommend", "resnet50", *RULES, "--details")[1]

@@ -24,12 +24,10 @@ from tuner.stats.equivalence import VerdictCode
 
 
 def recommendation_card(result: RecommendationResult, *, command: str) -> Card:
-    """Return the card of a recommendation; `command` names the workload and its options as they were typed."""
+    """Return the card of a recommendation; `command` names the workload and its options as they would be typed."""
     is_kept = result.advice.code is AdviceCode.KEEP_DEFAULT
     verified = result.verified
-    rows = [("Why", each.sentence.removeprefix(f"{KEEP[each.group]}: ")) for each in result.followed]
-    same = [] if is_kept or result.evidence is None else result.evidence.equivalents
-    rows += [("", f"on these machines equal to {' and '.join(same)}")] if same else []
+    rows = [("Why", text) for text in _why(result)]
     if result.counter_example is not None and not is_kept:
         counter_example = result.counter_example
         where = kind_text(counter_example.situation)
@@ -48,6 +46,17 @@ def recommendation_card(result: RecommendationResult, *, command: str) -> Card:
         rows.append(("Search", f"tftune search {command}"))
     rows.append(("More", f"tftune recommend {command} --details"))
     return Card(answers=(_answer(result),), rows=tuple(rows))
+
+
+def _why(result: RecommendationResult) -> Iterator[str]:
+    """Yield why this is recommended."""
+    if result.advice.code is AdviceCode.KEEP_DEFAULT:
+        yield from (each.sentence.removeprefix(f"{KEEP[each.group]}: ") for each in result.followed)
+        return
+    stratum = result.advice.stratum
+    same = () if result.evidence is None else result.evidence.equivalents
+    where = "" if stratum is None else f" ({kind_text(stratum.kind)})"
+    yield f"it gained on such machines and builds{where}" + (f"; equal to {' and '.join(same)}" if same else "")
 
 
 _FORMATS = ("sh", "dotenv", "docker", "compose", "k8s", "systemd", "tfserving", "python", "json")
@@ -72,15 +81,16 @@ def _answer(result: RecommendationResult) -> Answer:
     if expected is None or expected.low is None or expected.high is None:
         text = f"{of}: a rule applies, but what it gains here is not known"
         return Answer(code=VerdictCode.UNDECIDED, word="TRY", text=text, setting=setting)
-    gain = f"{expected.ratio:.2f}× [{expected.low:.2f}–{expected.high:.2f}]"
-    text = f"{of}: {gain} over TensorFlow's defaults is expected; not measured here"
+    one = expected.prediction_interval
+    one_model = "" if one is None else f", between {one[0]:.2f}× and {one[1]:.2f}× for a single model"
+    text = f"{of}: {expected.ratio:.2f}× over TensorFlow's defaults is expected{one_model}; not measured here"
     return Answer(code=VerdictCode.BETTER, word="RECOMMENDED", text=text, setting=setting)
 
 
 _KEPT = {
     AdviceReason.NO_GAIN: "what the rules set gains nothing here",
     AdviceReason.NO_EVIDENCE: "no study is of such a build",
-    AdviceReason.OWN_STUDY: "this very model is slower with what the rules set",
+    AdviceReason.OWN_STUDY: "its own study was slower with what the rules set",
     AdviceReason.NO_RULE: "no rule applies",
     AdviceReason.BY_RULE: "so the rules say",
     None: "so the rules say",
@@ -96,14 +106,13 @@ def _proof(result: RecommendationResult) -> Iterator[str]:
     elif expected is None or expected.kind is None:
         yield origin
     else:
-        yield f"the mean of {expected.n_workloads} models that the rules had not seen ({kind_text(expected.kind)})"
-        if expected.prediction_interval is not None:
-            low, high = expected.prediction_interval
-            yield f"one more model gains between {low:.2f} and {high:.2f} in 95 % of cases; {origin}"
+        mean = ratio_text(expected.ratio, expected.low, expected.high)
+        yield f"the mean of {expected.n_workloads} models, each left out of the learning in turn: {mean}; {origin}"
 
 
 def _place(result: RecommendationResult) -> str:
-    return f"{result.shape}, {result.runtime}"
+    limit = "" if result.quota else ", no CPU limit"
+    return f"{result.shape}{limit}, {result.runtime}, oneDNN {'on' if result.onednn else 'off'}"
 
 
 def details(result: RecommendationResult) -> Sequence[RenderableType]:
@@ -157,4 +166,10 @@ def facts(result: RecommendationResult) -> list[str]:
     if expected is None or expected.low is None:
         return [f"For {place}; its gain is not known there"]
     gain = ratio_text(expected.ratio, expected.low, expected.high)
-    return [f"Expected on {place}: {gain} over the defaults, the mean of other workloads; --verify measures it"]
+    one = expected.prediction_interval
+    one_model = "" if one is None else f", {one[0]:.2f} to {one[1]:.2f} for a single one"
+    rules = f"{_rules_text(result.rules.file)} of {result.rules.created[:10]}"
+    return [
+        f"Expected on {place}: {gain} over the defaults, the mean of {expected.n_workloads} models{one_model}",
+        f"From {rules}; not measured here: --verify does that",
+    ]

@@ -22,6 +22,8 @@ _NOTHING = "Keep the defaults: there is nothing to set."
 
 Session = Callable[[Mapping[str, int | str]], list[str]]
 """Gives the lines of Python that make a framework's session with these options."""
+_BINDING = frozenset({"KMP_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"})
+"""Variables that bind threads to CPUs, so that two programs on the same CPUs get into each other's way."""
 _DOTENV_PLAIN = re.compile(r"[\w.,:/@%+=-]*")
 
 
@@ -242,6 +244,11 @@ def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None, cpu_limit
     it.
     """
     notes = notes + _cpu_notes(deployment, "let its command begin with taskset -c {}.")
+    bound = [name for name in deployment.env if name in _BINDING]
+    if bound:
+        notes.append(
+            f"{' and '.join(bound)}: only where the pod has CPUs of its own (static CPU manager); else leave it out."
+        )
     lines = ["env:"] if deployment.env else ["env: []"]
     for name, value in deployment.env.items():
         lines.append(f"  - name: {name}")

@@ -22,6 +22,7 @@ from tuner.report.rules import (
     heading,
     headline_rows,
     held_out_rows,
+    kind_text,
     never_measured,
     not_covered,
     over_rows,
@@ -111,7 +112,10 @@ def _lines(rules: RuleSet, pictures: Mapping[str, str]) -> Iterator[str]:
     )
     yield "Where a study did not measure a setting, its rate is predicted from the study's other measurements."
     yield "*rules* applies the rules everywhere; *policy* applies them only where the remaining studies show a gain."
-    yield from ("Where no remaining study has such a build, the policy keeps the default.", "")
+    yield from (
+        "Where no remaining study is of such a kind of machine and build, the policy keeps the default (1.000).",
+        "",
+    )
     for title, proof in proofs(rules):
         yield from _table(title, proof)
     yield from (f"{RECALLED}.", f"{PAPER}.", "")
@@ -162,7 +166,7 @@ def _snippet(example: Example) -> Iterator[str]:
     if not (example.env or example.arguments):
         return
     situation = example.situation
-    yield from ("", f"For example {situation.workload} {situation.mode} on {situation.shape}:", "", "```sh")
+    yield from ("", f"For example {situation.workload} {situation.mode}, {kind_text(situation)}:", "", "```sh")
     yield from (f"# {argument_note(name, value)}" for name, value in example.arguments.items())
     yield from (f"export {name}={value}" for name, value in example.env.items())
     yield "```"

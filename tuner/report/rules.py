@@ -64,7 +64,8 @@ def reason(decision: RuleDecision) -> str:
     """Return why a rule is not followed, with the figure."""
     if decision.own_study is not None:
         kind = kind_text(decision.own_study.situation)
-        return f"a study of this workload contradicts the rule ({kind}): {over_default(decision.own_study)}"
+        study = decision.own_study.study
+        return f"its own study on such a machine ({kind}, {study}): {over_default(decision.own_study)}"
     if decision.stratum is None:
         return _NO_FIGURE[decision.advice]
     gained = decision.stratum.gained
@@ -268,7 +269,7 @@ def rule_lines(rules: RuleSet) -> Iterator[RenderableType]:
 def left_out(proof: HeldOut) -> str:
     """Return what was left out, in words."""
     how = "one by one" if proof.one_by_one else "a fifth at a time"
-    return f"each {proof.unit} held out, {how}: {proof.n_units} in {n_studies(proof.n_studies)}"
+    return f"each {proof.unit} held out, {how}: {proof.n_units} of them, {n_studies(proof.n_studies)}"
 
 
 HELD_OUT = ("settings of", "of the best found", "worst", "tied with it", "measured")
@@ -317,8 +318,8 @@ def held_out(title: str, proof: HeldOut | None) -> RenderableType:
     """Return a held-out table."""
     if proof is None:
         return Text(title, style="dim")
-    # Short, so that it fits 80 columns: right is what is tied with the best found.
-    rendered = _table(("settings of", "of best found", "worst", "right", "measured"), held_out_rows(proof))
+    # Short, so that it fits 80 columns: tied with the best found.
+    rendered = _table(("settings of", "of best found", "worst", "tied", "measured"), held_out_rows(proof))
     return Group(Text(title, style="bold"), rendered, _table(over_titles(proof), over_rows(proof)))
 
 

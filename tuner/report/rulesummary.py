@@ -5,6 +5,7 @@ A summary is plain data, made from a rule set alone, for a terminal and for page
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,10 +20,10 @@ from tuner.report.rules import NOT_KNOWN, TITLES, heading, never_measured, why_n
 from tuner.rules.gains import CounterExample
 from tuner.rules.kind import Kind
 from tuner.rules.recipe import BATCH, ONEDNN, TERMS, factor_words
-from tuner.rules.rule import KEEP, Example, Rule, RuleList, RuleSet
+from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.strata import StratumEvidence, is_gain
 from tuner.space.carrier import Variable
-from tuner.space.term import EIGEN, OPENMP
+from tuner.space.term import COMPACT, EIGEN, OPENMP, Scale
 
 NOTHING = "nothing"
 _BUILDS = {EIGEN: "stock", OPENMP: "OpenMP"}
@@ -31,7 +32,10 @@ _OF_THE_BUILD = frozenset({OPENMP, ONEDNN})
 _ALL, _OTHERS = "all", "all others"
 _USABLE_CORES = "usable are the physical cores that the process may run on, at most the CPU limit"
 _ONEDNN_OFF = "a stock wheel leaves it off on CPUs without AVX-512 VNNI or its like; tftune inspect tells"
-_SPEED_UP = "over the defaults, the mean of models that the rules were not learned from, with its 95 % interval"
+_SPEED_UP = (
+    "items per second over the defaults of the same build on the same machine (rows do not compare builds): the mean "
+    "of models, each left out of the learning in turn, with its 95 % interval over models, not over machines"
+)
 _NOT_FOR = "models of these studies that are better off with the defaults, by what the set would give them"
 
 
@@ -47,6 +51,8 @@ class SituationRow:
     cores: str
     setting: str
     """The letter of a set of variables, or that there is nothing to set."""
+    machines: str
+    """How many machines this was measured on."""
     speed_up: str
     """Over the defaults, of what the rule sets, be it advised here or not."""
     exceptions: tuple[str, ...]
@@ -54,12 +60,13 @@ class SituationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableSet:
-    """What a letter stands for: variables with their values in words; guides that set the same; and it in full."""
+    """What a letter stands for: variables with their values in words; guides that set the same; and an example."""
 
     letter: str
     values: tuple[tuple[str, str], ...]
     guides: tuple[str, ...]
-    example: Example | None
+    example: str
+    """The variables in full, in the first situation of the table that has the set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +117,7 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
         kind = stratum.kind
         values = tuple(_values(rule, kind)) if stratum.is_advised else ()
         if values and values not in sets:
-            example = rule.example if rule.example is not None and kind.covers(rule.example.situation) else None
+            example = "" if name == BATCH else _example(rule, kind)
             sets[values] = VariableSet(
                 letter=next(letters), values=values, guides=tuple(_guides(rule)), example=example
             )
@@ -125,11 +132,14 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
                 cpu_limit=kind.cpu_limit or "none",
                 cores=kind.cores or "any",
                 setting=sets[values].letter if values else NOTHING,
+                machines=str(stratum.n_machines or "—"),
                 speed_up=_speed_up(stratum),
                 exceptions=tuple(f"{each.situation.workload} {each.over_default:.2f}×" for each in exceptions),
             )
         )
-    notes = [f"A search found at least 10 % more for {', '.join(more)}"] if more else []
+    notes = []
+    if more:
+        notes.append(f"By the studies' estimates another setting gives a tenth or more over the set: {', '.join(more)}")
     if any(not rule.terms for rule in group.rules) or group.default_evidence is not None:
         notes.append(f"Elsewhere: {KEEP[name]}")
     return GroupSummary(
@@ -166,8 +176,34 @@ def _values(rule: Rule, kind: Kind) -> Iterator[tuple[str, str]]:
         vocabulary, carrier = KNOBS[knob].vocabulary, KNOBS[knob].carrier
         acts = vocabulary is not None and vocabulary.pool in (None, kind.pool) and (knob != ONEDNN or not kind.onednn)
         if acts and isinstance(carrier, Variable):
-            words = TERMS[knob][term].words
-            yield carrier.name, f"{term}: {words}" if term.isdigit() and not words.startswith(term) else words
+            yield carrier.name, _value_text(rule, carrier.name, knob, term)
+
+
+def _value_text(rule: Rule, variable: str, knob: str, term: str) -> str:
+    """Return the value of a variable in words, a number as it is typed."""
+    words = TERMS[knob][term].words
+    if term == COMPACT and rule.example is not None:
+        return rule.example.env.get(variable, words)
+    if term.isdigit() and words != term:
+        remark = words.removeprefix(term).strip()
+        return f"{term}, {remark}" if "(" in remark else f"{term} ({remark})"
+    return words
+
+
+def _example(rule: Rule, kind: Kind) -> str:
+    """Return the variables of a rule in full, on a machine of one socket."""
+    cores = int(kind.cores or 1)
+    usable = cores if kind.cpu_limit is None else min(cores, math.ceil(float(kind.cpu_limit)))
+    scale = Scale(cores=usable, sockets=1, pools=1, batch_size=1, pool=kind.pool, onednn=kind.onednn)
+    values = rule.recipe.values(scale)
+    texts = []
+    for knob, value in values.items():
+        carrier = KNOBS[knob].carrier
+        if isinstance(carrier, Variable):
+            own = rule.example.env.get(carrier.name) if rule.example is not None and value == COMPACT else None
+            texts.append(f"{carrier.name}={value if own is None else own}")
+    limit = f", CPU limit {kind.cpu_limit}" if kind.cpu_limit else ""
+    return f"on {kind.cores or 'any'} core{'' if cores == 1 else 's'}{limit}: {' '.join(texts)}"
 
 
 def _guides(rule: Rule) -> Iterator[str]:
@@ -188,10 +224,10 @@ def _speed_up(stratum: StratumEvidence) -> str:
 def _more_text(each: CounterExample, kind: Kind) -> str:
     """Return of which workload a search found more, and where."""
     limit = f", limit {kind.cpu_limit}" if kind.cpu_limit else ""
-    return f"{each.situation.workload} ({_BUILDS[kind.pool]}, {kind.cores} cores{limit})"
+    return f"{each.situation.workload} {1 / each.of_best:.2f}× ({_BUILDS[kind.pool]}, {kind.cores} cores{limit})"
 
 
-COLUMNS = ("build", "oneDNN", "CPU limit", "cores", "set", "speed-up if set", "not for")
+COLUMNS = ("build", "oneDNN", "CPU limit", "cores", "machines", "set", "speed-up if set", "not for")
 
 
 def columns(group: GroupSummary) -> tuple[str, ...]:
@@ -202,7 +238,7 @@ def columns(group: GroupSummary) -> tuple[str, ...]:
 def cells(group: GroupSummary) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a group's table."""
     for row in group.rows:
-        words = (row.build, row.onednn, row.cpu_limit, row.cores, row.setting, row.speed_up)
+        words = (row.build, row.onednn, row.cpu_limit, row.cores, row.machines, row.setting, row.speed_up)
         models = (row.models,) if len(columns(group)) > len(COLUMNS) else ()
         yield (*models, *words, ", ".join(row.exceptions) or "—")
 
@@ -226,10 +262,7 @@ def set_notes(group: GroupSummary) -> Iterator[str]:
         for guide in each.guides:
             letters.setdefault(guide, []).append(each.letter)
     yield from (f"{' '.join(sets)}: the same as {guide}" for guide, sets in letters.items())
-    for each in group.sets:
-        if each.example is not None and each.example.env:
-            values = " ".join(f"{name}={value}" for name, value in each.example.env.items())
-            yield f"{each.letter} on {each.example.situation.shape}, one socket: {values}"
+    yield from (f"{each.letter} {each.example}" for each in group.sets if each.example)
 
 
 def notes(rules: RuleSet) -> Iterator[tuple[str, str]]:
@@ -246,6 +279,15 @@ def notes(rules: RuleSet) -> Iterator[tuple[str, str]]:
         yield "oneDNN", _ONEDNN_OFF
     yield "Speed-up", _SPEED_UP
     yield "Not for", _NOT_FOR
+    for group in rules.groups.values():
+        yield "Measured", _measured(group)
+
+
+def _measured(group: RuleList) -> str:
+    """Return what the studies of a group are from."""
+    coverage = group.coverage
+    hosts = "; ".join(coverage.hosts)
+    return f"{', '.join(coverage.runtimes)}; {' and '.join(coverage.workloads)}, one process; on {hosts}"
 
 
 def rendered(rules: RuleSet, machine: Machine) -> Sequence[RenderableType]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
+from tuner.measure.warning import Code
 from tuner.paths import DEFAULT_STORAGE, FILE_URL
 from tuner.report import card
 from tuner.report.card import Answer, Card
@@ -16,6 +17,7 @@ from tuner.report.layout import percent, plural, rate_text
 from tuner.report.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
 from tuner.report.terminal import cores_text
 from tuner.space.deployment import Deployment
+from tuner.space.groups import INSTANCES
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import LimitStatus
 from tuner.study.subject import Subject
@@ -39,17 +41,20 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
             setting=(),
         )
         return Card(answers=(answer,), rows=(("Next", "run the same search again: it continues"),))
-    answers = [_answer(study, advice, finals, study.verdicts or {}, of=study.workload.name)]
     several = study.groups
+    of = study.workload.name if several is None else f"{study.workload.name}, one process"
+    answers = [_answer(study, advice, finals, study.verdicts or {}, of=of)]
     if several is not None:
         answers.append(_several_answer(study, several))
     rows = [
         *_reasons(study, advice, finals),
         ("Proof", _proof(study, advice, finals)),
         ("Valid", f"{where(study)}; measure again elsewhere"),
+        ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
+        *_searching(study),
         *_deciding(study, finals),
         *_next_steps(study, handle, stored),
-        *card.notes(study.warnings),
+        *card.notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
     ]
     return Card(answers=tuple(answers), rows=tuple(rows))
 
@@ -90,6 +95,9 @@ def _answer(
         text = f"{of}: keep {defaults}; no speed-up can be named"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
     interval = card.interval(against)
+    if against.code is VerdictCode.NO_DIFFERENCE and any(each.code is Code.NO_SEARCH for each in study.warnings):
+        text = f"{of}: the guides' settings run at {interval} the speed of {defaults}; no other setting was tried"
+        return Answer(code=against.code, word="NO DIFFERENCE", text=text, setting=())
     if against.code is VerdictCode.NO_DIFFERENCE:
         text = f"{of}: nothing to set; the best other setting runs at {interval} the speed of {defaults}"
         return Answer(code=against.code, word="NO DIFFERENCE", text=text, setting=())
@@ -132,7 +140,7 @@ def deployment_words(deployment: Deployment, subject: Subject) -> tuple[str, ...
     if deployment.cpus is not None:
         words.append(f"CPUs {deployment.cpus}")
     if deployment.processes > 1 and not deployment.members:
-        places = f" on CPUs {' | '.join(deployment.cpu_sets)}" if deployment.cpu_sets else ""
+        places = f", each on its own CPUs: {' | '.join(deployment.cpu_sets)}" if deployment.cpu_sets else ""
         words.append(f"{deployment.processes} processes{places}")
     if deployment.shared_batch:
         words.append(f"each batch of {deployment.shared_batch} split among them")
@@ -178,13 +186,15 @@ def _reasons(study: StudyResult, advice: RecommendedResult, finals: FinalsResult
     """Yield why each answer is what it is."""
     several = study.groups
     if several is None:
-        yield "Why", _why(study, advice, finals)
+        yield "Why", _why(study, advice, finals, study.verdicts or {})
         return
-    yield "Why", f"one process: {_why(study, advice, finals)}"
-    yield "", f"several: {_why(study, several.recommended, several.finals)}"
+    yield "Why", f"one process: {_why(study, advice, finals, study.verdicts or {})}"
+    yield "", f"several: {_why(study, several.recommended, several.finals, several.verdicts)}"
 
 
-def _why(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> str:
+def _why(
+    study: StudyResult, advice: RecommendedResult, finals: FinalsResult, verdicts: Mapping[str, VerdictResult]
+) -> str:
     """Return why this is recommended."""
     is_gain = advice.gain is not None and advice.gain.code is VerdictCode.BETTER
     if advice.limits is LimitStatus.BROKEN or (advice.source != study.default and not is_gain):
@@ -194,7 +204,7 @@ def _why(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) ->
     if advice.source == study.default:
         if advice.gain is None and advice.together is not None and advice.together.sessions > 1:
             return advice.reason
-        return f"no setting was shown to be more than {percent(finals.margin, 0)} faster"
+        return _why_default(advice, verdicts.get(study.default), finals)
     same = _same_as(study, finals, advice.source)
     parts = []
     if advice.source == study.default + SAME_BATCH:
@@ -208,6 +218,19 @@ def _why(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) ->
     return "; ".join(parts)
 
 
+def _why_default(advice: RecommendedResult, against: VerdictResult | None, finals: FinalsResult) -> str:
+    """Return why the default is kept, by the verdict of its rival."""
+    margin = percent(finals.margin, 0)
+    verdict = advice.together or against
+    code = None if verdict is None else verdict.code
+    if code is VerdictCode.NO_DIFFERENCE:
+        return f"the whole interval lies within {margin} of the defaults"
+    if code is VerdictCode.UNDECIDED:
+        rival = " ".join(f"{name}={value}" for name, value in finals.incumbent.items() if name != INSTANCES)
+        return f"{plural(finals.rounds, 'round')} cannot tell; the other setting is {rival}"
+    return f"no setting was shown to be more than {margin} faster"
+
+
 def _same_as(study: StudyResult, finals: FinalsResult, source: str) -> list[str]:
     """Return the recommended settings that are the same as what is recommended here."""
     own = {INCUMBENT, GROUP, SIMPLER, ONE_PROCESS}
@@ -218,18 +241,24 @@ def _same_as(study: StudyResult, finals: FinalsResult, source: str) -> list[str]
 def _proof(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) -> str:
     """Return what the answer rests on."""
     n = study.trials.ok + study.trials.pruned
-    several = "" if study.groups is None else f" + {study.groups.finals.rounds}"
+    several = "" if study.groups is None else f", {study.groups.finals.rounds} with several at once"
     n_sessions = 1 if advice.together is None else advice.together.sessions
-    rounds = finals.rounds if study.groups is None else 2
     return (
-        f"{plural(n, 'setting')} measured in turns with the default; then {finals.rounds}{several} "
-        f"{'round' if rounds == 1 else 'rounds'} of new processes; {plural(n_sessions, 'session')}"
+        f"{plural(n, 'setting')} measured in turns with the default; then {plural(finals.rounds, 'round')} of new "
+        f"processes{several}; {plural(n_sessions, 'session')}"
     )
 
 
 def where(subject: Subject) -> str:
     """Return what a result is valid for: cores, limit and build."""
     return f"{cores_text(subject.machine)}, {subject.framework.build_lines(subject.runtime)[0]}"
+
+
+def _searching(study: StudyResult) -> Iterator[tuple[str, str]]:
+    """Yield how long a budget would leave time for a search where the recommended settings took all of it."""
+    if study.wall_s and any(each.code is Code.NO_SEARCH for each in study.warnings):
+        minutes = round(math.ceil(2 * study.wall_s / _ROUND_UP_S) * _ROUND_UP_S / 60)
+        yield "Search", f"no setting beside the guides' was tried: the same command with --time-budget {minutes}m"
 
 
 def _deciding(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, str]]:
@@ -255,7 +284,7 @@ def _deciding(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, s
             yield "Decide", f"{of}more than {hours} hours: the difference is small for the noise of this machine"
         else:
             minutes = round(budget_s / 60)
-            yield "Decide", f"{of}about {minutes} minutes: the same command with --time-budget {minutes}m{option}"
+            yield "Decide", f"{of}about {minutes} more minutes: the same command with --time-budget {minutes}m{option}"
 
 
 def deciding_budget_s(
@@ -292,13 +321,13 @@ def _next_steps(study: StudyResult, handle: str, stored: str) -> Iterator[tuple[
     is_ensemble = bool(deployment.members)
     is_something = bool(deployment) and (not is_ensemble or advice is None or advice.source != study.default)
     is_several = several is not None and several.recommended.deployment.processes > 1
-    format_ = "compose" if is_ensemble else "python" if deployment.options else "k8s"
+    format_ = " --format compose" if is_ensemble else " --format python" if deployment.options else ""
     if is_something:
-        yield "Apply", f"tftune emit {of_study} --format {format_}"
+        yield "Apply", f"tftune emit {of_study}{format_}"
     if is_several:
         yield "" if is_something else "Apply", f"tftune emit {of_study} --instances"
     if is_something or is_several:
-        yield "", f"formats: {'sh, compose, json; with --model NAME all' if is_ensemble else _formats(study)}"
+        yield "", f"--format {'sh, compose, json; with --model NAME all' if is_ensemble else _formats(study)}"
     if is_something:
         port = " --port 850{instance}" if deployment.processes > 1 and not is_ensemble else ""
         yield "Run", f"tftune run {of_study} -- python serve.py{' {model}' if is_ensemble else port}"

@@ -23,13 +23,16 @@ def page(rows: Sequence[StudyLine]) -> Iterator[RenderableType]:
         yield Text.assemble((f"{of_place[0].cores}; {build}", "bold"), (f"  machine {machine}", "dim"))
         yield _table(of_place, study_width=max(len(row.study) for row in rows))
         yield ""
-    yield Text(f"{plural(len(rows), 'study', 'studies')}; tftune show STUDY has the answer of each", style="dim")
+    n = plural(len(rows), "study", "studies")
+    yield Text(
+        f"{n}; best other: the best other setting over the defaults; tftune show STUDY has each answer", style="dim"
+    )
 
 
 def _table(rows: Sequence[StudyLine], *, study_width: int) -> RenderableType:
-    rendered = table("study", "verdict", ">speed-up", "created", "setting")
+    rendered = table("study", "verdict", ">best other", "created", "recommended")
     for column in rendered.columns:
-        column.no_wrap = column.header not in ("verdict", "setting")
+        column.no_wrap = column.header not in ("verdict", "recommended")
     rendered.columns[0].min_width = study_width
     rendered.columns[-1].min_width = len(_DEFAULTS)
     for row in rows:

@@ -97,10 +97,13 @@ def headline(table: TrainingTable, policy: Policy, proof: Proof) -> list[Headlin
 def _with_expected(
     rows: Sequence[StratumEvidence], studies: Sequence[StudyEvidence], proof: Proof
 ) -> tuple[StratumEvidence, ...]:
-    """Return the rows, each with what is expected there."""
-    return tuple(
-        structs.replace(row, expected=expected([s for s in studies if row.kind.covers(s.kind)], proof)) for row in rows
-    )
+    """Return the rows, each with what is expected there, and on how many machines that was seen."""
+    completed = []
+    for row in rows:
+        of_row = [study for study in studies if row.kind.covers(study.kind)]
+        n_machines = len({study.host for study in of_row})
+        completed.append(structs.replace(row, expected=expected(of_row, proof), n_machines=n_machines))
+    return tuple(completed)
 
 
 def _guides(studies: Sequence[StudyEvidence], settings: Sequence[Setting]) -> list[str]:

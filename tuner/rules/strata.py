@@ -58,6 +58,8 @@ class StratumEvidence(Struct, frozen=True, kw_only=True):
 
     kind: Kind
     n_studies: Count
+    n_machines: Count = 0
+    """On how many machines these studies were made; 0 in files of earlier versions."""
     gained: Ratio
     is_advised: bool
     expected: Expected | None = None

@@ -75,6 +75,7 @@ class TensorFlow(framework.Framework):
         pools = {"threadpool": "Eigen thread pool", "openmp": "OpenMP"}
         pool = pools.get(build["onednn_runtime"], build["onednn_runtime"])
         onednn = f"oneDNN {build['onednn']} on {pool}" if build["onednn_runtime"] else "oneDNN off"
+        onednn += " (off by default)" if is_off_by_default(build) else ""
         return [
             f"TensorFlow {build['tensorflow']}, {onednn}, Python {build['python']}",
             f"oneDNN: {build['onednn_why']}",
