@@ -387,8 +387,9 @@ def test_a_foreign_database_has_no_rules(tmp_path: Path) -> None:
 # ---- commands -------------------------------------------------------------------------------------------------------
 
 
-def test_rules_for_people(url: str, call: Call) -> None:
+def test_rules_for_people(url: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """On one screen what to set where; with --details all that it rests on."""
+    monkeypatch.setenv("COLUMNS", "120")
     code, out, _ = call("rules", "--storage", url)
     assert code == 0
     assert "rules from 48 studies of 24 workloads on 2 shapes of 2 machines" in out

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from tuner.report import htmlpage
 from tuner.report.emit import argument_note
 from tuner.report.rules import (
     FOLLOWED,
@@ -46,14 +47,6 @@ _PICTURES = {
     SPEEDUPS: "Speed-up by tuning over each baseline",
     LOSSES: "Performance of the rules on held-out workloads",
 }
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;font-size:.9em}"
-    "th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right}"
-    "th:first-child,td:first-child{text-align:left}"
-    "code,pre{background:#f5f5f5;font-size:.9em}pre{padding:.6rem .8rem;overflow:auto}"
-    "svg{max-width:100%;height:auto}li{margin:.15rem 0}h2{margin-top:2rem}"
-)
 
 
 def markdown(rules: RuleSet, pictures: Mapping[str, str]) -> str:
@@ -63,12 +56,7 @@ def markdown(rules: RuleSet, pictures: Mapping[str, str]) -> str:
 
 def html(rules: RuleSet, drawn: Mapping[str, str]) -> str:
     """Return the page as one file; `drawn` are the pictures by name, as SVG."""
-    body = _body("\n".join(_lines(rules, {name: name for name in drawn})) + "\n", drawn)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">\n<title>Parallelism rules</title>\n'
-        f"<style>{_STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
-    )
+    return htmlpage.page("Parallelism rules", _body(markdown(rules, {name: name for name in drawn}), drawn))
 
 
 def fragment(rules: RuleSet) -> str:

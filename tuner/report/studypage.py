@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import to_builtins
 
 from tuner.measure.objective import Objective
-from tuner.report import cardpage
+from tuner.report import cardpage, htmlpage
 from tuner.report.card import Card, notes
 from tuner.report.comparison import conditions
 from tuner.report.layout import duration_text, percent, ratio_text
@@ -19,21 +19,12 @@ from tuner.report.terminal import setting_text
 from tuner.report.verdicts import speedup_text
 from tuner.workload.workload import Execution, Kind
 
-_STYLE = """
-:root{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:1.5rem auto;padding:0 1rem}
-h1{font-size:1.4rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid #8886}
-table{border-collapse:collapse;font-size:.9em;display:block;overflow-x:auto}
-code{padding:.1rem .3rem;border-radius:.2rem;white-space:nowrap}
-th,td{padding:.25rem .7rem;border-bottom:1px solid #8884;text-align:left;vertical-align:top}
-code,pre{background:#8882;font-size:.9em}pre{padding:.6rem .8rem;overflow-x:auto}
+_TABS = """
 .tabs{display:flex;flex-wrap:wrap;gap:.3rem}.tabs>input{position:absolute;opacity:0}
 .tabs>label{order:1;padding:.2rem .7rem;border:1px solid #8886;border-radius:.3rem;cursor:pointer}
 .tabs>input:checked+label{background:#20759e;color:#fff}.tabs>input:focus-visible+label{outline:2px solid}
 .tabs>div{order:2;display:none;width:100%;position:relative}.tabs>input:checked+label+div{display:block}
 .tabs button{position:absolute;right:.4rem;top:1.2rem}
-svg{max-width:100%;height:auto}
-@media(prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180deg)}}
 """
 _COPY = "navigator.clipboard.writeText(this.nextSibling.textContent).then(()=>this.textContent=&quot;copied&quot;)"
 
@@ -50,12 +41,7 @@ def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Se
         parts += [f"<h2>{title}</h2>", _table(heads, rows)]
     raw = json.dumps(to_builtins(study), indent=1)
     parts.append(f"<details><summary>All of it as JSON</summary><pre>{_escaped(raw)}</pre></details>")
-    body = "\n".join(parts)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        f"<title>{_escaped(_title(study))}</title>\n<style>{_STYLE}{cardpage.STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
-    )
+    return htmlpage.page(_title(study), "\n".join(parts), _TABS + cardpage.STYLE)
 
 
 def _tabs(snippets: Mapping[str, str]) -> str:
