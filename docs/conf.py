@@ -28,16 +28,13 @@ autodoc_preserve_defaults = True
 toc_object_entries = False
 default_role = "code"  # docstrings mark code as Markdown does
 
-_COMMANDS = (
-    "search", "compare", "check", "noise", "recommend", "emit", "run", "report", "list", "show", "inspect",
-    "workloads", "workloads show", "env create", "suite", "rules", "import", "export", "schema",
-)  # fmt: skip
-
 
 def _write_options(*_: object) -> None:
     """Write the page of all options from the help of the commands."""
+    from tuner.cli import command_names
+
     lines = ["# All options", "", "What `tftune COMMAND --help` shows of this version.", ""]
-    for command in _COMMANDS:
+    for command in command_names():
         words = [sys.executable, "-m", "tuner", *command.split(), "--help"]
         page = subprocess.run(
             words, capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, "COLUMNS": "100"}

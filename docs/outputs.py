@@ -38,7 +38,7 @@ def output(command: str, folder: Path) -> str:
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False
     )
-    if done.returncode not in (0, 1):
+    if done.returncode:
         raise SystemExit(f"{command} ended with {done.returncode}")
     return "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip("\n") + "\n"
 
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only")
     options = parser.parse_args()
-    for page in options.pages or PAGES:
+    for page in [page.resolve() for page in options.pages] or PAGES:
         if options.list:
             for command in commands(page):
                 print(f"{page.name}: {command}")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import pickle
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from IPython.core.formatters import HTMLFormatter
 
@@ -90,6 +94,14 @@ def test_studies_are_listed_and_filtered_alike(storage: Path, call: Call) -> Non
         (lambda s: tuner.search("resnet5", storage=s.with_name("new.db")), "unknown workload 'resnet5'"),
         (lambda s: tuner.search("resnet50", time_budget="soon", storage=s.with_name("new.db")), "--time-budget"),
         (lambda s: tuner.search("resnet50", pins={"inter": 1}, storage=s.with_name("new.db")), "'inter'"),
+        (lambda s: tuner.search("resnet50", margin=2, storage=s.with_name("new.db")), "the margin is 200 %"),
+        (lambda s: tuner.search("resnet50", seed=-1, storage=s.with_name("new.db")), "--seed is -1"),
+        (lambda s: tuner.search("resnet50", sessions=0, storage=s.with_name("new.db")), "--sessions is 0"),
+        (lambda _: tuner.compare("resnet50", "intel", "tf-default", margin=-1), "the margin is -100 %"),
+        (lambda _: tuner.recommend("resnet50", rate=3.0), "--rate does not apply to a recommendation"),
+        (lambda s: tuner.load_study("", s), "'' matches 213 studies; be more specific: bert-base-"),
+        (lambda s: tuner.list_studies(s.with_name("none.db"), since="soon"), "--since is 'soon'"),
+        (lambda s: tuner.load_rules("shipped").save(s.parent), "is a folder"),
         (lambda s: tuner.list_studies(s, machine="nowhere"), "unknown machine 'nowhere'"),
         (lambda s: tuner.learn_rules(s, workloads="none"), "unknown workload 'none'"),
         (lambda s: tuner.load_rules(s), "not valid JSON"),
@@ -100,6 +112,36 @@ def test_what_cannot_be_asked_raises(ask: Callable[[Path], Any], message: str, s
     with pytest.raises(tuner.BadInputError, match=re.escape(message)):
         ask(storage)
     assert not storage.with_name("new.db").exists()
+
+
+@pytest.mark.parametrize("function", [tuner.search, tuner.compare, tuner.recommend])
+def test_an_option_that_there_is_not_is_an_error(function: Callable[..., Any]) -> None:
+    settings = ("intel", "tf-default") if function is tuner.compare else ()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'time_buget'"):
+        function("resnet50", *settings, time_buget="30s")
+
+
+def test_damaged_studies_are_passed_over(storage: Path, tmp_path: Path, call: Call) -> None:
+    """One with a date, and one with finals, that are not what they have to be."""
+    database = tmp_path / "damaged.db"
+    database.write_bytes(storage.read_bytes())
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for number, key in ((1, "created"), (2, "finals")):
+            words = (json.dumps({"no": 1}), key, number)
+            connection.execute("update study_user_attributes set value_json = ? where key = ? and study_id = ?", words)
+    assert len(tuner.list_studies(database)) == 211
+    code, out, _ = call("list", "--storage", str(database), "--json")
+    assert (code, len(json.loads(out))) == (0, 211)
+
+
+def test_names_with_brackets_are_no_markup(tmp_path: Path, call: Call) -> None:
+    out = call("list", "--storage", str(tmp_path / "a[red]b[/b].db"))[1]
+    assert "a[red]b[/b].db" in out
+
+
+def test_results_can_be_pickled(study: tuner.Study) -> None:
+    for thing in (study, tuner.load_rules("shipped")):
+        assert repr(pickle.loads(pickle.dumps(thing))) == repr(thing)
 
 
 def test_options_become_the_words_of_a_command_line() -> None:
@@ -123,8 +165,9 @@ def test_options_become_the_words_of_a_command_line() -> None:
         "m.onnx --mode training --param seq_len=384 --param causal=true --input-shape image=224,224,3 "
         "--input-range ids=0:30522 --name 'my model'"
     )
-    assert (duration_text(90), duration_text("5m"), duration_text(None)) == ("90s", "5m", None)
-    assert (batch_sizes_text(8), batch_sizes_text([1, 2])) == ("8", "1,2")
+    assert (duration_text(90), duration_text("5m"), duration_text(None)) == ("90.0s", "5m", None)
+    assert duration_text(1_000_000.5) == "1000000.5s"
+    assert [batch_sizes_text(each) for each in (8, [1, 2], "1,2", np.int64(8))] == ["8", "1,2", "1,2", "8"]
     assert setting_text({"inter_op": 1, "batch_size": 16}) == "inter_op=1,batch_size=16"
 
 
@@ -133,6 +176,8 @@ def test_rules_are_those_of_the_command_line(call: Call) -> None:
     assert rules.markdown() == call("rules", "--rules", "shipped", "--format", "md")[1]
     assert rules.html() == call("rules", "--rules", "shipped", "--format", "html")[1]
     assert repr(rules) == "<Rules 1, from 213 studies>"
+    assert "more than 2 cores" in str(rules)
+    assert "more than 2 cores" in str(HTMLFormatter()(rules))
     assert str(HTMLFormatter()(rules)).count("<table>") == 2
 
 

@@ -77,7 +77,11 @@ def test_an_image_gets_all_that_the_package_needs() -> None:
 
 
 def test_the_chart_is_of_the_table() -> None:
-    assert len(gains.ROW.findall((ROOT / "README.md").read_text())) == 5
+    models = [row["model"] for row in gains.ROW.finditer((ROOT / "README.md").read_text())]
+    assert len(models) == 5
+    assert gains.picture() == gains.picture()
+    for chart in (gains.picture(), (ROOT / "docs" / "gains.svg").read_text()):
+        assert all(f">{model}</text>" in chart for model in models)
 
 
 def test_the_readme_is_short_enough_to_read() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import pandas as pd
 import pytest
 from msgspec import structs, to_builtins
 
+import tuner
 from tests.command_line import ROOT, tftune
-from tests.conftest import DATA, Call
+from tests.conftest import DATA, QUIET, Call
 from tests.frameworks import WAYS, read_space, resolve
 from tests.planted import ONE_THREAD, Truth, make, studies_in, write
+from tuner.api.recommendation import Recommendation
 from tuner.devices.cpu import DEVICE
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -32,6 +35,7 @@ from tuner.model.graph import Features
 from tuner.report import frame, picture, rulepage, terminal
 from tuner.report.document import describe_study
 from tuner.report.emit import Format, emit
+from tuner.report.result.comparison import ComparisonResult, SideResult
 from tuner.report.result.study import StudyResult
 from tuner.rules.advice import AdviceReason, counter_example, decide
 from tuner.rules.evidence import by_reason, read
@@ -43,6 +47,7 @@ from tuner.rules.rule import Rule, RuleSet
 from tuner.rules.situation import Situation
 from tuner.space.deployment import Deployment
 from tuner.space.term import EIGEN, OPENMP
+from tuner.stats.equivalence import VerdictCode
 from tuner.study.storage import all_records, open_storage
 from tuner.workload.workload import Workload
 
@@ -604,10 +609,11 @@ def call_on(
     )
 
     def use(build: str = EIGEN, name: str = "resnet50", **changes: Any) -> Job:
-        small = replace(
-            machine, online_cpus=2, logical_cpus=2, physical_cores=2, threads_per_core=1, sockets=1, affinity="0-1",
-            numa_nodes={"0": "0-1"}, **changes,
-        )  # fmt: skip
+        shape: dict[str, Any] = {
+            "online_cpus": 2, "logical_cpus": 2, "physical_cores": 2, "threads_per_core": 1, "sockets": 1,
+            "affinity": "0-1", "numa_nodes": {"0": "0-1"},
+        }  # fmt: skip
+        small = replace(machine, **(shape | changes))
         runtime = openmp if build == OPENMP else stock
         workload = replace(resnet50, name=name)
         space = resolve(read_space("threads", small), machine=small, build=runtime, workload=workload)
@@ -640,8 +646,8 @@ def test_where_no_gain_is_shown_recommend_keeps_the_default(call_on: Call, call:
     job = call_on()
     code, out, _ = call("recommend", "resnet50", *RULES)
     assert code == 0
-    assert out.startswith("= KEEP  resnet50: keep TensorFlow's defaults; what the rules set gains nothing here\n")
-    assert "the rule shows no gain (2 cores on the Eigen pool): 0.99 [0.97, 1.01]" in out
+    assert out.startswith("= KEEP  resnet50: keep TensorFlow's defaults; what the rules set is not shown to gain more ")
+    assert "the rule shows no gain of more than 2 % (2 cores on the Eigen pool): 0.99 [0.97, 1.01]" in out
     assert "tftune search resnet50\n" in out
     assert "TF_NUM" not in out
     assert "Apply" not in out
@@ -677,7 +683,9 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(call_on: Call, call: C
         "model; not measured here\n"
     )
     assert "the mean of 18 models, each left out of the learning in turn: 1.10 [1.06, 1.15]" in out
-    assert "it gained on such machines and builds (2 cores on an OpenMP build); equal to what intel sets" in out
+    assert "it gained in the studies behind the rules (2 cores on an OpenMP build); equal to what intel sets" in out
+    words = ("recommend", "resnet50", *RULES, "--batch")
+    assert f"tftune recommend resnet50 --rules {RULES[1]} --batch --format k8s" in call(*words)[1]
     assert "KMP_BLOCKTIME=1" in out
     assert "as recalled, not verified from the paper" not in out
     assert "as recalled, not verified from the paper" in call("recommend", "resnet50", *RULES, "--details")[1]
@@ -690,6 +698,64 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(call_on: Call, call: C
     document = json.loads(call("recommend", "resnet50", *RULES, "--json")[1])
     assert (document["advice"]["code"], document["advice"]["reason"]) == ("follow", None)
     assert document["expected"]["ratio"] > 1.02
+
+
+def test_numbers_of_cores_follow_a_limit_only_where_these_are_cpus(call_on: Call, call: Call) -> None:
+    """A limit counts hardware threads: of two a core the variables would be twice too large."""
+    call_on(OPENMP, threads_per_core=2, logical_cpus=4, online_cpus=4, affinity="0-3", numa_nodes={"0": "0-3"})
+    manifest = call("recommend", "resnet50", *RULES, "--format", "k8s")[1]
+    assert "resourceFieldRef" not in manifest
+    assert 'name: OMP_NUM_THREADS\n    value: "2"' in manifest
+
+
+def test_what_was_measured_as_slower_is_exported_by_nobody(call_on: Call) -> None:
+    call_on(OPENMP)
+    recommended = tuner.recommend("resnet50", rules=RULES[1], progress=False)
+    side = SideResult(
+        asked="",
+        env={},
+        arguments={},
+        cpus=None,
+        rate=1.0,
+        n_steps=9,
+        p50=1.0,
+        p90=None,
+        p99=None,
+        peak_memory_bytes=None,
+    )
+    measured = ComparisonResult(
+        a={}, b={}, speedup=0.8, low=0.7, high=0.9, code=VerdictCode.WORSE, reason=None, margin=0.02, level=0.95,
+        objective=Objective.THROUGHPUT, unit="items/s", rounds=3, fresh_rounds=1, ended="decided", timed_s=9.0,
+        sides={"a": side, "b": side}, failures={}, conditions=QUIET, warnings=(),
+    )  # fmt: skip
+    slower = Recommendation(
+        structs.replace(recommended.result, verified=measured), command="resnet50", ways=WAYS, n_cpus=2
+    )
+    assert slower.is_slower
+    assert "✘ SLOWER" in str(slower)
+    with pytest.raises(tuner.TunerError, match="slower than the default here"):
+        slower.emit("sh")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace('"2 cores"', '"two cores"'), "the rules are invalid ('two cores' is no shape"),
+        (lambda text: text.replace('"pool": "eigen"', '"pool": "mkl"'), "the rules are invalid (unknown pool 'mkl'"),
+        (lambda text: text[:5000], "is not valid JSON"),
+        (lambda _: "[" * 200_000, "is not valid JSON"),
+    ],
+)
+def test_a_damaged_rules_file_is_one_line(
+    change: Callable[[str], str], message: str, call: Call, tmp_path: Path
+) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text(change((ROOT / "results" / "rules.json").read_text()))
+    code, out, error = call("rules", "--rules", str(path))
+    assert (code, out) == (2, "")
+    assert message in error
+    path.write_bytes(b'{"groups":{"a":"\xff"}}')
+    assert call("rules", "--rules", str(path))[0] == 2
 
 
 def test_a_workload_whose_own_study_speaks_against_the_rule_keeps_the_default(call_on: Call, call: Call) -> None:
@@ -705,7 +771,7 @@ def test_hints_of_a_search_leave_out_what_gains_nothing(call_on: Call) -> None:
     message: list[str] = []
     assert advise.RULES not in advise.hints(call_on(), features, notify=message.append)
     assert len(message) == 1
-    assert message[0].startswith("the rules recommend the default: the rule shows no gain")
+    assert message[0].startswith("the rules recommend the default: the rule shows no gain of more than")
 
 
 def test_rules_of_the_old_format_are_refused_with_what_to_do(call: Call, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The exceptions of the tool. A failed trial is a value (`tuner.trial.outcome`); a failed tool is one of these.
 
 TunerError                 exit code 1
-├── BadInputError          exit code 2: the user can fix it; nothing was written
+├── BadInputError          exit code 2: the user can fix it, and nothing was measured
 │   ├── DamagedStudyError  a part of a stored study is not what it has to be
 │   ├── NoModeError        the workload does not have this mode
 │   └── UnknownNameError   no object has this name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -18,7 +18,8 @@ class WorkloadOptions(TypedDict, total=False):
     `mode` is `inference` or `training`, `execution` one of `graph`, `eager` and `xla`, `framework` and `device` are
     names; `params` are parameters of a shipped workload or a Python file. Of a SavedModel: the `signature`, the
     `input_shapes` without the batch dimension, and the `input_ranges` of random values, the upper bound excluded.
-    `name` is what the workload is called. `rate` sends that many requests a second at random times.
+    `name` is what the workload is called. `rate` sends that many requests a second at random times. Of a command,
+    `metric_regex` finds the number that it prints, and with `minimize` a smaller one is better.
     """
 
     mode: str
@@ -31,10 +32,18 @@ class WorkloadOptions(TypedDict, total=False):
     input_ranges: Mapping[str, tuple[int, int]]
     name: str
     rate: float
+    metric_regex: str
+    minimize: bool
 
 
 def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[WorkloadOptions]) -> WorkloadSpec:
-    """Return a workload with its options as they would be typed; several words are a command."""
+    """Return a workload with its options as they would be typed; several words are a command.
+
+    Raises TypeError for an option that there is not.
+    """
+    unknown = [name for name in options if name not in WorkloadOptions.__annotations__]
+    if unknown:
+        raise TypeError(f"unexpected keyword argument '{unknown[0]}'")
     words = (str(workload),) if isinstance(workload, str | Path) else tuple(workload)
     return WorkloadSpec(
         words=words,
@@ -50,6 +59,8 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
         input_ranges=tuple(f"{name}={low}:{high}" for name, (low, high) in options.get("input_ranges", {}).items()),
         name=options.get("name"),
         rate=options.get("rate"),
+        metric_regex=options.get("metric_regex"),
+        minimize=options.get("minimize", False),
     )
 
 
@@ -57,16 +68,17 @@ def _text(value: float | bool | str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def batch_sizes_text(batch_size: int | Sequence[int] | None) -> str | None:
+def batch_sizes_text(batch_size: str | int | Sequence[int] | None) -> str | None:
     """Return batch sizes as they would be typed, None where none is asked for."""
-    if batch_size is None:
-        return None
-    return str(batch_size) if isinstance(batch_size, int) else ",".join(map(str, batch_size))
+    if batch_size is None or isinstance(batch_size, str):
+        return batch_size
+    sizes = batch_size if isinstance(batch_size, Iterable) else [batch_size]
+    return ",".join(map(str, sizes))
 
 
 def duration_text(duration: str | float | None) -> str | None:
     """Return a duration as it would be typed; a number is one of seconds."""
-    return f"{duration:g}s" if isinstance(duration, int | float) else duration
+    return f"{float(duration)!r}s" if isinstance(duration, int | float) else duration
 
 
 def pins_text(pins: Mapping[str, Value] | None) -> list[str]:

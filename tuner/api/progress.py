@@ -21,7 +21,7 @@ from tuner.study.record import Record
 
 def stderr_console(*, quiet: bool = False) -> Console:
     """Return a console on stderr; what is printed on it is not coloured by guess, and nothing is of a `quiet` one."""
-    return Console(stderr=True, highlight=False, quiet=quiet)
+    return Console(stderr=True, highlight=False, markup=False, quiet=quiet)
 
 
 class _Shown:

@@ -13,7 +13,7 @@ from msgspec import structs
 from tuner.api.options import WorkloadOptions, duration_text, path_text, workload_spec
 from tuner.api.progress import VerificationShown, stderr_console
 from tuner.api.shown import Shown
-from tuner.errors import unknown_name
+from tuner.errors import TunerError, unknown_name
 from tuner.job import compare as comparing
 from tuner.job.advise import advise
 from tuner.job.compared import ComparedSetting
@@ -40,12 +40,26 @@ class Recommendation(Shown):
 
     result: RecommendationResult
 
-    def __init__(self, result: RecommendationResult, *, command: str, ways: Ways, n_cpus: int) -> None:
-        """Take a result; `command` names the workload and its options as they would be typed."""
-        super().__init__(result, advice.recommendation_card(result, command=command))
+    def __init__(
+        self,
+        result: RecommendationResult,
+        *,
+        command: str,
+        ways: Ways,
+        n_cpus: int,
+        own_options: str = "",
+        cpu_limited: Sequence[str] = (),
+    ) -> None:
+        """Take a result; `command` names the workload and its options as they would be typed.
+
+        `own_options` are those that only a recommendation has, and `cpu_limited` the variables that follow a container's
+        CPU limit.
+        """
+        super().__init__(result, advice.recommendation_card(result, command=command, own_options=own_options))
         self.result = result
         self._ways = ways
         self._n_cpus = n_cpus
+        self._cpu_limited = tuple(cpu_limited)
 
     @property
     def deployment(self) -> Deployment:
@@ -59,9 +73,14 @@ class Recommendation(Shown):
         return verified is not None and verified.code is VerdictCode.WORSE
 
     def emit(self, format: str = "sh") -> str:
-        """Return a snippet that applies the recommendation, in a format of `tftune emit`."""
+        """Return a snippet that applies the recommendation, in a format of `tftune emit`.
+
+        Raises TunerError where it was measured, and is slower than the default here.
+        """
         if format not in list(Format):
             raise unknown_name("format", format, list(Format))
+        if self.is_slower:
+            raise TunerError("the recommended setting is slower than the default here", "keep the default")
         sentences = "; ".join(each.sentence for each in self.result.followed)
         return emit(
             self.deployment,
@@ -70,7 +89,7 @@ class Recommendation(Shown):
             facts=advice.facts(self.result),
             ways=self._ways,
             n_cpus=self._n_cpus if self.deployment else None,
-            cpu_limited=advice.cpu_limited(self.result),
+            cpu_limited=self._cpu_limited,
         )
 
 
@@ -94,9 +113,16 @@ class RecommendationRequest:
         others = [f"{name} {shlex.quote(value)}" for name, value in options.items() if value is not None]
         return " ".join([self.workload.command_line, *others])
 
+    @property
+    def own_options(self) -> str:
+        """Return the options that only another recommendation has to be given, each after a space."""
+        rules = "" if self.rules is None else f" --rules {shlex.quote(str(self.rules))}"
+        return rules + (" --batch" if self.batch else "")
+
 
 def run_recommendation(request: RecommendationRequest, events: ComparisonEvents) -> Recommendation:
     """Recommend as requested; raises BadInputError where nothing can be said."""
+    request.workload.reject_options("--rate", "--metric-regex", "--minimize", kind="a recommendation")
     rules, place = load(request.rules)
     checked = parse_request(
         SearchRequest(
@@ -113,8 +139,17 @@ def run_recommendation(request: RecommendationRequest, events: ComparisonEvents)
     setting, result = advise(job, rules, place, batch=request.batch)
     if request.verify:
         result = structs.replace(result, verified=_verify(job, setting, checked, wait=request.wait, events=events))
-    ways = Ways(server_flags=job.framework.server_flags, calls=job.framework.calls)
-    return Recommendation(result, command=request.command, ways=ways, n_cpus=job.machine.usable_cpus)
+    machine = job.machine
+    # A container's limit counts hardware threads; the rules count cores.
+    is_same = machine.usable_cores == machine.usable_cpus
+    return Recommendation(
+        result,
+        command=request.command,
+        own_options=request.own_options,
+        ways=Ways(server_flags=job.framework.server_flags, calls=job.framework.calls),
+        n_cpus=machine.usable_cpus,
+        cpu_limited=advice.cpu_limited(result) if is_same else (),
+    )
 
 
 def _verify(
@@ -134,7 +169,7 @@ def _verify(
 
 
 def recommend(
-    workload: str | Path | Sequence[str],
+    workload: str | Path,
     *,
     batch_size: int | None = None,
     rules: str | Path | None = None,

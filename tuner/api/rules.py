@@ -13,7 +13,7 @@ from tuner.rules.rule import RuleSet
 
 
 class Rules:
-    """A set of rules; all of it, with its evidence, is in `rule_set`. A notebook shows its page."""
+    """A set of rules; all of it, with its evidence, is in `rule_set`. A notebook shows what to set where."""
 
     def __init__(self, rule_set: RuleSet) -> None:
         """Take a set of rules."""
@@ -35,6 +35,9 @@ class Rules:
     def save(self, path: str | Path = rulebook.LOCAL_RULES) -> None:
         """Write the rules where `recommend` and `search` look for them, or to another file."""
         rulebook.save(self.rule_set, Path(path))
+
+    def __str__(self) -> str:
+        return rulepage.brief(self.rule_set)
 
     def __repr__(self) -> str:
         n = self.rule_set.provenance.n_studies

@@ -18,6 +18,7 @@ from tuner.api.options import (
 )
 from tuner.api.progress import SearchShown, stderr_console
 from tuner.api.study import Study
+from tuner.errors import TunerError
 from tuner.job.events import SearchEvents
 from tuner.job.request import DEFAULT_SPACE, TRIAL_TIMEOUT, SearchRequest
 from tuner.job.sessions import SessionPlan, make_sessions, run_sessions
@@ -84,8 +85,6 @@ def search(
     new: bool = False,
     wait: bool = False,
     progress: bool = True,
-    metric_regex: str | None = None,
-    minimize: bool = False,
     **options: Unpack[WorkloadOptions],
 ) -> Study:
     """Search for the best setting of a workload, and compare it with the recommended ones: `tftune search`.
@@ -94,13 +93,11 @@ def search(
     `metric_regex` finds. Durations are text such as `"5m"`, or seconds; `margin` is a share (0.02 for 2 %). With
     `progress` the trials are shown on stderr. The same call continues the study, unless it is to be a `new` one.
 
-    Raises BadInputError for what cannot be asked, and TunerError where nothing could be measured. Ctrl-C raises
-    KeyboardInterrupt, and loses no finished trial.
+    Raises BadInputError for what cannot be asked, and TunerError where nothing could be measured, or a further session
+    failed. Ctrl-C raises KeyboardInterrupt, and loses no finished trial.
     """
-    spec = workload_spec(workload, **options)
-    own = {"words": spec.words, "metric_regex": metric_regex, "minimize": minimize}
     request = SearchRequest(
-        workload=type(spec)(**(spec.to_dict() | own)),
+        workload=workload_spec(workload, **options),
         trials=trials,
         time_budget=duration_text(time_budget),
         seed=seed,
@@ -124,4 +121,9 @@ def search(
     )
     if outcome.interrupted or outcome.study is None:
         raise KeyboardInterrupt
+    if outcome.failed:
+        name = outcome.study.name
+        raise TunerError(
+            f"a further session of study {name} failed", "its search is stored; tuner.check adds a session"
+        )
     return outcome.study

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tuner.api.options import storage_text
 from tuner.api.shown import Shown
-from tuner.errors import BadInputError, unknown_name
+from tuner.errors import BadInputError, DamagedStudyError, unknown_name
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report import studycard
 from tuner.report.document import advice_of, describe_line, describe_study
 from tuner.report.emit import Format
 from tuner.report.result.study import StudyLine, StudyResult
 from tuner.space.deployment import Deployment
+from tuner.study.record import Record
 from tuner.study.storage import find, open_storage
 from tuner.study.storage import records as stored_records
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tuner.job.selection import Selection
+
+T = TypeVar("T")
 REPORT_FORMATS = ("html", "md")
 _OF_SEVERAL = ("sh", "compose", "k8s", "systemd")
 _PAGE_SNIPPETS = ("sh", "docker", "compose", "k8s", "tfserving", "systemd", "python")
@@ -107,10 +111,32 @@ def list_studies(
     """Return a line for each stored study that can be read, the oldest first, filtered as by `tftune list`."""
     from tuner.job.selection import Selection
 
-    opened = open_storage(storage_text(storage), create=False)
-    if opened is None:
-        return []
-    records, _ = stored_records(opened)
     selection = Selection(since=since, machine=machine, workloads=workloads)
+    return described(storage_text(storage), describe_line, selection)[0]
+
+
+def described(
+    storage_url: str,
+    describe: Callable[[Record], T],
+    selection: Selection,
+    *,
+    progress: Callable[[Sequence[Record]], Iterable[Record]] = lambda records: records,
+) -> tuple[list[T], dict[str, list[str]]]:
+    """Return what `describe` says of each selected study that can be read, and the names of the others by reason.
+
+    Nothing where there is no storage. Raises BadInputError for filters that are none, or name what is not there.
+    """
+    selection.check()
+    opened = open_storage(storage_url, create=False)
+    if opened is None:
+        return [], {}
+    records, unreadable = stored_records(opened)
     exclusion_reason = selection.exclusion_reason(record.attributes().subject for record in records)
-    return [describe_line(record) for record in records if exclusion_reason(record.attributes()) is None]
+    results = []
+    for record in progress(records):
+        try:
+            if exclusion_reason(record.attributes()) is None:
+                results.append(describe(record))
+        except DamagedStudyError as error:
+            unreadable.setdefault(f"damaged: its {error.part} cannot be read", []).append(record.name)
+    return results, unreadable

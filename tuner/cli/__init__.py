@@ -62,6 +62,18 @@ app.add_typer(workloads.app, name="workloads", rich_help_panel=_LOOK)
 app.add_typer(env.app, name="env", rich_help_panel=_LOOK)
 
 
+def command_names() -> list[str]:
+    """Return every command in the words that call it, those with commands of their own before these."""
+    names = [str(info.name) for info in app.registered_commands]
+    for group in app.registered_groups:
+        sub_app = group.typer_instance
+        names += [str(group.name)] if sub_app is not None and sub_app.registered_callback is not None else []
+        for info in sub_app.registered_commands if sub_app is not None else ():
+            name = info.name or str(getattr(info.callback, "__name__", ""))
+            names.append(f"{group.name} {name}")
+    return names
+
+
 def _version(is_requested: bool) -> None:
     if is_requested:
         typer.echo(f"tftune {__version__}")

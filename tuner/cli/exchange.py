@@ -94,7 +94,10 @@ def export(
     if format_ not in frame.FORMATS:
         raise unknown_name("format", format_, frame.FORMATS)
     check_out(out)
-    results = described(storage, describe_study, Selection(since=since, machine=machine, workloads=workloads))
+    selection = Selection(since=since, machine=machine, workloads=workloads)
+    results = described(storage, describe_study, selection)
+    if not results and selection.filters:
+        raise BadInputError(f"no study in {storage} passes these filters", "change them; `tftune list` shows all")
     if not results:
         raise BadInputError(f"no studies in {storage}", "start with: tftune search resnet50")
     table = frame.trials(results) if what == "trials" else frame.studies(results)

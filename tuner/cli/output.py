@@ -20,7 +20,7 @@ _PIPED_WIDTH = 200
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console; what is printed on it is never coloured by guess."""
+    """Return a console; what is printed on it is never coloured by guess, and brackets in names are no markup."""
     from rich.console import Console
 
     class Piped(Console):
@@ -32,7 +32,7 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout  # None where it was closed before we began
     terminal = stream is not None and stream.isatty()
     width = None if terminal or "COLUMNS" in os.environ else _PIPED_WIDTH
-    return Piped(stderr=stderr, highlight=False, width=width)
+    return Piped(stderr=stderr, highlight=False, markup=False, width=width)
 
 
 def discard(stream: IO[str]) -> None:

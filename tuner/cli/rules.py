@@ -142,7 +142,8 @@ def rules(
         return
     show(*parts)
     steps = [] if details else ["the evidence: --details"]
-    if not save and not selection.filters and rules_file is None:
+    is_any = any(group.rules for group in rule_set.groups.values())
+    if is_any and not save and not selection.filters and rules_file is None:
         steps += ["use them in recommend and search: --save", "a page for a wiki: --format md --out rules.md"]
     show("", *([f"next: {'; '.join(steps)}"] if steps else []))
 
@@ -150,7 +151,7 @@ def rules(
 def _write_text(parts: list[RenderableType], out: Path) -> None:
     from rich.console import Console
 
-    with out.open("w") as file:
+    with out.open("w", encoding="utf-8") as file:
         Console(file=file, width=140, highlight=False).print(*parts, sep="\n")
 
 
@@ -171,8 +172,8 @@ def _write_page(rules: Rules, format_: str, out: Path | None) -> None:
         files = {name: f"{out.stem}-{name}.svg" for name in pictures}
         text = rules.markdown(files)
         for name, file_name in files.items():
-            out.with_name(file_name).write_text(pictures[name] + "\n")
+            out.with_name(file_name).write_text(pictures[name] + "\n", encoding="utf-8")
     if out is None:
         sys.stdout.write(text)
     else:
-        out.write_text(text)
+        out.write_text(text, encoding="utf-8")

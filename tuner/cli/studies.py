@@ -18,7 +18,6 @@ from tuner.cli.options import (
     examples,
 )
 from tuner.cli.output import print_skipped, progress, show, show_json
-from tuner.errors import DamagedStudyError
 from tuner.paths import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
@@ -112,24 +111,11 @@ def schema(
 
 
 def described(storage: str, describe: Callable[[Record], T], selection: Selection) -> list[T]:
-    """Return what `describe` says of each selected study of a storage that can be read, and print which cannot.
+    """Return what `describe` says of each selected study of a storage that can be read, and print which cannot."""
+    from tuner.api import study
 
-    Nothing where there is no storage.
-    """
-    from tuner.study.storage import open_storage, records
-
-    selection.check()
-    opened = open_storage(storage, create=False)
-    if opened is None:
-        return []
-    study_records, unreadable = records(opened)
-    exclusion_reason = selection.exclusion_reason(record.attributes().subject for record in study_records)
-    results = []
-    for record in progress(study_records, "reading the studies"):
-        try:
-            if exclusion_reason(record.attributes()) is None:
-                results.append(describe(record))
-        except DamagedStudyError as error:
-            unreadable.setdefault(f"damaged: its {error.part} cannot be read", []).append(record.name)
+    results, unreadable = study.described(
+        storage, describe, selection, progress=lambda records: progress(records, "reading the studies")
+    )
     print_skipped(unreadable)
     return results

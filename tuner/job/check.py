@@ -19,7 +19,7 @@ from tuner.job.compare import A, B, Comparison, measure
 from tuner.job.compared import ComparedSetting
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
-from tuner.job.request import DEFAULT_SPACE, TRIAL_TIMEOUT, ParsedRequest, SearchRequest
+from tuner.job.request import DEFAULT_SPACE, TRIAL_TIMEOUT, ParsedRequest, SearchRequest, check_margin
 from tuner.job.request import parse_request as understand
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import OF_MODELS, Objective
@@ -92,6 +92,8 @@ def check_study(
     Raises BadInputError where there is no such study, its workload is gone, or it was made with another machine,
     build or workload, whose sessions are not comparable.
     """
+    if margin is not None:
+        check_margin(margin)
     storage = open_storage(storage_url, create=False)
     if storage is None:
         raise BadInputError(f"no study '{study}': {storage_url} does not exist", "begin with: tftune search resnet50")

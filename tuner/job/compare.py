@@ -16,7 +16,7 @@ from tuner.errors import BadInputError, TunerError
 from tuner.job.compared import ComparedSetting, parse_compared
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
-from tuner.job.request import ParsedRequest
+from tuner.job.request import ParsedRequest, check_margin
 from tuner.job.servers import Servers, parallel_starts
 from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
@@ -83,6 +83,7 @@ def compare(
     events: ComparisonEvents,
 ) -> Comparison:
     """Measure b against a; raises BadInputError before anything is measured."""
+    check_margin(margin)
     with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
         compared = parse_compared(a, job, storage_url), parse_compared(b, job, storage_url)

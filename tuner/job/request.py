@@ -32,6 +32,7 @@ from tuner.workload import workload as workloads
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
+_MAX_MARGIN = 0.5
 LAUNCHERS = ("fork", "fresh")
 
 DEFAULT_SPACE = "cpu"
@@ -96,6 +97,9 @@ def parse_request(request: SearchRequest, *, stores: bool = True) -> ParsedReque
     if request.launcher not in LAUNCHERS:
         raise unknown_name("launcher", request.launcher, LAUNCHERS)
     deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
+    check_margin(request.margin)
+    if request.seed < 0:
+        raise BadInputError(f"--seed is {request.seed}", "expected 0 or more")
     _check_rate(workload, deadline_s)
     return ParsedRequest(
         budget=make_budget(request.trials, request.time_budget),
@@ -114,6 +118,15 @@ def parse_request(request: SearchRequest, *, stores: bool = True) -> ParsedReque
         storage_url=_storage(request.storage) if stores else request.storage,
         with_groups=request.instances,
     )
+
+
+def check_margin(margin: float) -> None:
+    """Raise BadInputError for a share that cannot be a margin."""
+    if not 0 < margin <= _MAX_MARGIN:
+        raise BadInputError(
+            f"the margin is {100 * margin:g} %",
+            f"expected more than 0 and at most {100 * _MAX_MARGIN:g} %, such as 2 %",
+        )
 
 
 def find_workload(spec: WorkloadSpec) -> tuple[Framework, Workload]:

@@ -93,7 +93,7 @@ def load(path: Path | None = None) -> tuple[RuleSet, Path]:
         document = msgspec.json.decode(rules_file.read_bytes())
     except OSError as error:
         raise BadInputError(f"{rules_file} cannot be read: {error.strerror}", "check its permissions") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(
             f"{rules_file} is not valid JSON: {error}", "create it again: tftune rules --save"
         ) from error
@@ -104,7 +104,9 @@ def load(path: Path | None = None) -> tuple[RuleSet, Path]:
 
 
 def save(rules: RuleSet, path: Path = LOCAL_RULES) -> None:
-    """Write rules where `recommend` and `search` look for them."""
+    """Write rules where `recommend` and `search` look for them; raises BadInputError for a folder."""
+    if path.is_dir():
+        raise BadInputError(f"{path} is a folder", "give a file name")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(msgspec.to_builtins(rules), indent=1, allow_nan=False) + "\n")

@@ -29,6 +29,8 @@ class SessionPlan:
 
 def make_sessions(n: int, every: str | None) -> SessionPlan:
     """Return the sessions of the two options; raises BadInputError."""
+    if n < 1:
+        raise BadInputError(f"--sessions is {n}", "expected 1 or more")
     if every is not None and n < 2:
         raise BadInputError(f"--every {every} needs more than one session", "add --sessions 2 or more")
     return SessionPlan(n=n, every_s=parse_duration(every or DEFAULT_EVERY, option="--every"))

@@ -11,6 +11,7 @@ from rich.text import Text
 from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.paths import shipped_folder
 from tuner.report.card import Answer, Card, comparison_card, interval, speed_up
+from tuner.report.emit import Format
 from tuner.report.layout import ratio_text
 from tuner.report.result.recommendation import RecommendationResult
 from tuner.report.rules import RECALLED, TITLES, evidence_lines, kind_text, n_studies, over_default
@@ -23,15 +24,19 @@ from tuner.space.term import CORES, SHARE
 from tuner.stats.equivalence import VerdictCode
 
 
-def recommendation_card(result: RecommendationResult, *, command: str) -> Card:
-    """Return the card of a recommendation; `command` names the workload and its options as they would be typed."""
+def recommendation_card(result: RecommendationResult, *, command: str, own_options: str = "") -> Card:
+    """Return the card of a recommendation; `command` names the workload and its options as they would be typed.
+
+    `own_options` are those that only another recommendation has to be given, each after a space.
+    """
     is_kept = result.advice.code is AdviceCode.KEEP_DEFAULT
     verified = result.verified
     rows = [("Why", text) for text in _why(result)]
     if result.counter_example is not None and not is_kept:
         counter_example = result.counter_example
-        where = kind_text(counter_example.situation)
-        rows.append(("But", f"a study of this model gained less ({where}): {over_default(counter_example)}"))
+        is_slower = counter_example.over_default < 1
+        what = "the set was slower" if is_slower else "another setting was a tenth or more faster than the set"
+        rows.append(("But", f"in a study of this model {what}: {over_default(counter_example)}"))
     rows += [("" if i else "Proof", text) for i, text in enumerate(_proof(result))]
     rows.append(("Valid", f"{_place(result)}, {result.mode}; measure again elsewhere"))
     unknown = [] if result.machine_known else ["this machine: no study behind these rules was made on it"]
@@ -39,27 +44,28 @@ def recommendation_card(result: RecommendationResult, *, command: str) -> Card:
     if is_kept:
         rows.append(("Next", f"tftune search {command}"))
     else:
-        rows.append(("Apply", f"tftune recommend {command} --format k8s"))
-        rows.append(("", f"formats: {', '.join(_FORMATS)}"))
+        rows.append(("Apply", f"tftune recommend {command}{own_options} --format k8s"))
+        rows.append(("", f"formats: {', '.join(Format)}"))
         if verified is None:
-            rows.append(("Verify", f"tftune recommend {command} --verify"))
+            rows.append(("Verify", f"tftune recommend {command}{own_options} --verify"))
         rows.append(("Search", f"tftune search {command}"))
-    rows.append(("More", f"tftune recommend {command} --details"))
+    rows.append(("More", f"tftune recommend {command}{own_options} --details"))
     return Card(answers=(_answer(result),), rows=tuple(rows))
 
 
 def _why(result: RecommendationResult) -> Iterator[str]:
     """Yield why this is recommended."""
-    if result.advice.code is AdviceCode.KEEP_DEFAULT:
-        yield from (each.sentence.removeprefix(f"{KEEP[each.group]}: ") for each in result.followed)
-        return
     stratum = result.advice.stratum
     same = () if result.evidence is None else result.evidence.equivalents
     where = "" if stratum is None else f" ({kind_text(stratum.kind)})"
-    yield f"it gained on such machines and builds{where}" + (f"; equal to {' and '.join(same)}" if same else "")
-
-
-_FORMATS = ("sh", "dotenv", "docker", "compose", "k8s", "systemd", "tfserving", "python", "json")
+    for each in result.followed:
+        if each.advice is AdviceReason.FOLLOW:
+            guides = f"; equal to {' and '.join(same)}" if same else ""
+            yield f"it gained in the studies behind the rules{where}{guides}"
+        elif len(result.followed) > 1:
+            yield f"{TITLES[each.group]}: {each.sentence}"
+        else:
+            yield each.sentence.removeprefix(f"{KEEP[each.group]}: ")
 
 
 def _answer(result: RecommendationResult) -> Answer:
@@ -88,9 +94,9 @@ def _answer(result: RecommendationResult) -> Answer:
 
 
 _KEPT = {
-    AdviceReason.NO_GAIN: "what the rules set gains nothing here",
+    AdviceReason.NO_GAIN: "what the rules set is not shown to gain more than the margin here",
     AdviceReason.NO_EVIDENCE: "no study is of such a build",
-    AdviceReason.OWN_STUDY: "its own study was slower with what the rules set",
+    AdviceReason.OWN_STUDY: "its own study gained nothing by what the rules set",
     AdviceReason.NO_RULE: "no rule applies",
     AdviceReason.BY_RULE: "so the rules say",
     None: "so the rules say",

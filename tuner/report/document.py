@@ -40,6 +40,7 @@ from tuner.stats.tail import LimitStatus, p99
 from tuner.study.attributes import Attributes, StoredFinals
 from tuner.study.history import incumbent
 from tuner.study.record import Record, Trial
+from tuner.study.subject import Subject
 from tuner.study.surrogate import posterior_means
 from tuner.trial.outcome import Status
 
@@ -140,9 +141,7 @@ def describe_line(record: Record) -> StudyLine:
     if finals_verdicts is not None:
         against = finals_verdicts.verdicts.get(subject.default)
         verdict = finals_verdicts.decision.gain or (None if against is None else VerdictResult.of(against))
-        default = subject.baselines[subject.default].setting
-        chosen = finals_verdicts.decision.chosen.setting.to_dict()
-        setting = {name: value for name, value in chosen.items() if default.get(name) != value}
+        setting = _changed(finals_verdicts, subject)
     return StudyLine(
         study=record.name,
         machine=subject.machine.id,
@@ -153,10 +152,18 @@ def describe_line(record: Record) -> StudyLine:
         trials=len(record.trials()) + len(record.groups()),
         verdict=verdict,
         setting=setting,
-        groups=None if groups is None else VerdictResult.of(groups.verdicts[subject.default]),
+        groups=None if groups is None else groups.decision.gain or VerdictResult.of(groups.verdicts[subject.default]),
+        groups_setting=None if groups is None else _changed(groups, subject),
         created=stored.created,
         updated=stored.updated,
     )
+
+
+def _changed(finals: _FinalsVerdicts, subject: Subject) -> dict[str, Value]:
+    """Return what of the recommended setting differs from the default."""
+    default = subject.baselines[subject.default].setting
+    chosen = finals.decision.chosen.setting.to_dict()
+    return {name: value for name, value in chosen.items() if default.get(name) != value}
 
 
 def _finals_verdicts(stored: Attributes, stored_finals: StoredFinals | None) -> _FinalsVerdicts | None:

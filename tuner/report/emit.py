@@ -27,6 +27,11 @@ _BINDING = frozenset({"KMP_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_A
 _DOTENV_PLAIN = re.compile(r"[\w.,:/@%+=-]*")
 
 
+def no_session(_: Mapping[str, int | str]) -> list[str]:
+    """Return nothing: of a framework whose settings are all variables."""
+    return []
+
+
 class Format(StrEnum):
     """What reads the snippet."""
 
@@ -45,7 +50,7 @@ class Format(StrEnum):
 class Ways:
     """A framework's own ways to apply a setting: see `tuner.frameworks.framework`."""
 
-    session: Session = lambda _: []
+    session: Session = no_session
     server_flags: Mapping[str, str] = field(default_factory=dict)
     calls: Mapping[str, str] = field(default_factory=dict)
 

@@ -57,7 +57,8 @@ def _of_groups(study: StudyResult) -> dict[str, object]:
     """Return the answer on several processes; nothing where it was not asked for."""
     if study.groups is None:
         return {}
-    against, finals = study.groups.verdicts[study.default], study.groups.finals
+    finals = study.groups.finals
+    against = study.groups.recommended.together or study.groups.verdicts[study.default]
     figures = to_builtins(against)
     return {
         "groups_rounds": finals.rounds,

@@ -55,7 +55,8 @@ def losses(rules: RuleSet) -> str | None:
 
 def _proof(rules: RuleSet) -> HeldOut | None:
     """Return the test of rules on threads with each workload left out, if there is one."""
-    return rules.groups[THREADS].proof.by_workload if THREADS in rules.groups else None
+    proof = rules.groups[THREADS].proof.by_workload if THREADS in rules.groups else None
+    return proof if proof is not None and proof.studies else None
 
 
 def _means(

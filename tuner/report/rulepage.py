@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -60,8 +61,14 @@ def html(rules: RuleSet, drawn: Mapping[str, str]) -> str:
 
 
 def fragment(rules: RuleSet) -> str:
-    """Return what to set as HTML, for a notebook."""
-    return _body("\n".join([f"**{heading(rules)}**", "", *_summary(rules)]), {})
+    """Return what to set, and what was never measured, as HTML for a notebook."""
+    return _body(brief(rules), {})
+
+
+def brief(rules: RuleSet) -> str:
+    """Return what to set, and what was never measured, as Markdown."""
+    unknown = [f"- *Never measured*: {line}" for line in never_measured(rules)]
+    return "\n".join([f"**{heading(rules)}**", "", *_summary(rules), *unknown])
 
 
 def _body(text: str, drawn: Mapping[str, str]) -> str:
@@ -69,7 +76,7 @@ def _body(text: str, drawn: Mapping[str, str]) -> str:
     from markdown_it import MarkdownIt
 
     def image(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
-        return drawn[str(tokens[index].attrs["src"])]
+        return drawn.get(str(tokens[index].attrs["src"]), escape(tokens[index].content))
 
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
     renderer.add_render_rule("image", image)
@@ -119,6 +126,7 @@ def _summary(rules: RuleSet) -> Iterator[str]:
     """Yield what a team has to know: the situations, what to set in each, and what the words mean."""
     for group in summary(rules).groups:
         if not group.rows:
+            yield from (f"{group.title.capitalize()}: {group.no_rule or 'these rules do not say where they gain'}.", "")
             continue
         yield from (f"{group.title.capitalize()}:", "")
         yield from _rows(columns(group), cells(group), n_words=len(columns(group)))
@@ -172,5 +180,5 @@ def _rows(titles: Sequence[str], rows: Iterable[Sequence[str]], *, n_words: int 
     """Yield a table, whose first columns are words and the others figures, and the empty line after it."""
     yield f"| {' | '.join(titles)} |"
     yield f"|{' --- |' * n_words}{' ---: |' * (len(titles) - n_words)}"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield from (f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
     yield ""

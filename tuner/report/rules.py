@@ -20,6 +20,7 @@ from tuner.rules.rule import KEEP, Rule, RuleList, RuleSet
 from tuner.rules.situation import FEATURE, FEATURES
 from tuner.rules.strata import AdviceByStratum, is_gain
 from tuner.space.term import OPENMP
+from tuner.stats.equivalence import MARGIN
 
 SHOWN_BASELINES = ("tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo", "wang-width")
 _FEW = 3
@@ -70,7 +71,8 @@ def reason(decision: RuleDecision) -> str:
         return _NO_FIGURE[decision.advice]
     gained = decision.stratum.gained
     return (
-        f"the rule shows no gain ({kind_text(decision.stratum.kind)}): {ratio_of(gained)} over the default, mean over "
+        f"the rule shows no gain of more than {percent(MARGIN, 0)} ({kind_text(decision.stratum.kind)}): "
+        f"{ratio_of(gained)} over the default, mean over "
         f"{plural(gained.n_workloads, 'held-out workload')}"
     )
 

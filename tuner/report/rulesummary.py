@@ -1,6 +1,6 @@
 """The rules on one screen: what to set in which situation, what that gains, who is better off without, what is unknown.
 
-A summary is plain data, made from a rule set alone, for a terminal and for pages.
+A summary is plain data, made from a rule set and, if there is one, the reader's machine; for a terminal and for pages.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _SPEED_UP = (
     "items per second over the defaults of the same build on the same machine (rows do not compare builds): the mean "
     "of models, each left out of the learning in turn, with its 95 % interval over models, not over machines"
 )
+_NO_SITUATIONS = "these rules do not say where they gain"
 _NOT_FOR = "models of these studies that are better off with the defaults, by what the set would give them"
 
 
@@ -268,6 +269,14 @@ def set_notes(group: GroupSummary) -> Iterator[str]:
 def notes(rules: RuleSet) -> Iterator[tuple[str, str]]:
     """Yield what the words of the tables mean, as far as they are there, and what the figures are."""
     kinds = [stratum.kind for group in rules.groups.values() for _, stratum in _situations(group)]
+    if kinds:
+        yield from _legend(rules, kinds)
+    for text in dict.fromkeys(map(_measured, rules.groups.values())):
+        yield "Measured", text
+
+
+def _legend(rules: RuleSet, kinds: Sequence[Kind]) -> Iterator[tuple[str, str]]:
+    """Yield what the words of the tables mean."""
     terms = {term for group in rules.groups.values() for rule in group.rules for term in rule.terms.values()}
     yield (
         "Build",
@@ -279,8 +288,6 @@ def notes(rules: RuleSet) -> Iterator[tuple[str, str]]:
         yield "oneDNN", _ONEDNN_OFF
     yield "Speed-up", _SPEED_UP
     yield "Not for", _NOT_FOR
-    for group in rules.groups.values():
-        yield "Measured", _measured(group)
 
 
 def _measured(group: RuleList) -> str:
@@ -305,7 +312,7 @@ def rendered(rules: RuleSet, machine: Machine) -> Sequence[RenderableType]:
 
 def _rendered_group(group: GroupSummary) -> Iterator[RenderableType]:
     if not group.rows:
-        yield from (Text.assemble((f"{group.title}: ", "bold"), str(group.no_rule)), "")
+        yield from (Text.assemble((f"{group.title}: ", "bold"), group.no_rule or _NO_SITUATIONS), "")
         return
     situations = table(*columns(group), title=group.title)
     for row in cells(group):

@@ -24,6 +24,7 @@ from tuner.study.subject import Subject
 
 _BATCH_SIZE = "batch_size"
 _ROUND_UP_S = 300.0  # budgets are suggested in steps of five minutes
+_LEAST = 1e-6  # log scale; on the margin itself no number of rounds decides
 _LONGEST_S = 7200.0  # nobody waits for longer than that
 # What finals have of a budget: those of one process alone, and those of several, which come before others of one.
 _SHARE, _GROUPS_SHARE = 0.5, 0.33
@@ -293,9 +294,9 @@ def deciding_budget_s(
     """Return the budget (s) of a search whose finals would decide, if the difference is what it seems to be.
 
     With n rounds the interval's half-width is h (log scale). Half-widths shrink with √n, so that m rounds have
-    h √(n / m), and the verdict is decided where that is below the distance of the mean x̄ from 0 (better or worse), or
-    that from the margin δ (no difference): m = n (h / max(|x̄|, δ - |x̄|))². A round costs what it cost, starts
-    included, and these finals have a `share` of the budget.
+    h √(n / m), and the verdict is decided where that is below d, the distance of the mean x̄ from 0 where |x̄| is above
+    the margin δ (better or worse), and else that from the margin, δ - |x̄| (no difference): m = n (h / d)². A round
+    costs what it cost, starts included, and these finals have a `share` of the budget.
     """
     n, wall_s, measured_s = finals.rounds, study.wall_s, study.measured_s
     if None in (against.speedup, against.low, against.high) or n < 2 or not wall_s or not measured_s:
@@ -306,8 +307,8 @@ def deciding_budget_s(
     mean = abs(math.log(against.speedup))
     half = (math.log(against.high) - math.log(against.low)) / 2
     margin = math.log1p(finals.margin)
-    is_different = mean > margin
-    rounds = n * (half / (mean if is_different else max(mean, margin - mean))) ** 2
+    distance = mean if mean > margin else max(margin - mean, _LEAST)
+    rounds = n * (half / distance) ** 2
     round_s = finals.timed_s / n * (wall_s / measured_s)
     needed_s = max(rounds, n + 1) * round_s / share
     return math.ceil(max(needed_s, wall_s) / _ROUND_UP_S) * _ROUND_UP_S
@@ -344,5 +345,4 @@ def _next_steps(study: StudyResult, handle: str, stored: str) -> Iterator[tuple[
 
 def _formats(study: StudyResult) -> str:
     """Return the formats of a snippet, those of the framework's own server among them."""
-    server = ", tfserving" if study.framework.server_flags else ""
-    return f"sh, dotenv, docker, compose, k8s, systemd{server}, python, json"
+    return ", ".join(each for each in Format if each is not Format.TFSERVING or study.framework.server_flags)

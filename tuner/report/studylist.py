@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -10,6 +10,7 @@ from rich.text import Text
 from tuner.report.layout import plural, table
 from tuner.report.result.study import StudyLine, VerdictResult
 from tuner.report.verdicts import VERDICT_STYLES
+from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 
 _DEFAULTS = "the defaults"
@@ -30,16 +31,16 @@ def page(rows: Sequence[StudyLine]) -> Iterator[RenderableType]:
 
 
 def _table(rows: Sequence[StudyLine], *, study_width: int) -> RenderableType:
-    rendered = table("study", "verdict", ">best other", "created", "recommended")
+    rendered = table("study", "verdict", ">best other", "date", "recommended")
     for column in rendered.columns:
-        column.no_wrap = column.header not in ("verdict", "recommended")
+        column.no_wrap = column.header in ("study", "best other")
     rendered.columns[0].min_width = study_width
-    rendered.columns[-1].min_width = len(_DEFAULTS)
     for row in rows:
-        created = str(row.created)[:10]
-        rendered.add_row(row.study, _verdict(row.verdict), _speedup_text(row.verdict), created, _setting_text(row))
+        date = str(row.created)[5:10]
+        rendered.add_row(row.study, _verdict(row.verdict), _speedup_text(row.verdict), date, _setting_text(row.setting))
         if row.groups is not None:
-            rendered.add_row("  several processes", _verdict(row.groups), _speedup_text(row.groups), "", "")
+            several = _setting_text(row.groups_setting)
+            rendered.add_row("  several processes", _verdict(row.groups), _speedup_text(row.groups), "", several)
     return rendered
 
 
@@ -58,8 +59,8 @@ def _speedup_text(verdict: VerdictResult | None) -> str:
     return f"{verdict.speedup:.2f} {interval}" if is_decided else interval
 
 
-def _setting_text(row: StudyLine) -> str:
-    """Return what a study recommends: what differs from the default."""
-    if row.setting is None:
+def _setting_text(setting: Mapping[str, Value] | None) -> str:
+    """Return what is recommended: what differs from the default."""
+    if setting is None:
         return "—"
-    return " ".join(f"{name}={value}" for name, value in row.setting.items()) or _DEFAULTS
+    return " ".join(f"{name}={value}" for name, value in setting.items()) or _DEFAULTS

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 from msgspec import Struct
 
 from tuner.rules.situation import Situation
+from tuner.space.term import EIGEN, OPENMP
+
+_SHAPE = re.compile(r"\d+ cores?(, quota \d+(\.\d+)?(e[+-]?\d+)?)?")
 
 
 class StratumClass(StrEnum):
@@ -25,6 +29,13 @@ class Kind(Struct, frozen=True, kw_only=True):
     pool: str
     onednn: bool
     quota: bool
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a shape or a pool that none can be."""
+        if self.shape is not None and not _SHAPE.fullmatch(self.shape):
+            raise ValueError(f"'{self.shape}' is no shape of a machine")
+        if self.pool not in (EIGEN, OPENMP):
+            raise ValueError(f"unknown pool '{self.pool}'")
 
     def covers(self, other: Kind) -> bool:
         """Return whether another kind is of this one."""

@@ -15,6 +15,7 @@ from tuner.paths import FILE_URL, check_writable
 from tuner.study.attributes import Attributes
 from tuner.study.record import SCHEMA, Record, name_value
 
+_MOST_NAMES = 10  # of studies in a message
 IMPORTED = "imported"
 """Is in the attributes of a copy of another storage's study from its first moment, with the host that copied it."""
 
@@ -117,7 +118,7 @@ def find(storage: optuna.storages.BaseStorage, study_name: str) -> Record:
     """Return the study of that name, or the only one that begins with it; `last` is the newest."""
     attributes_by_name = _tftune_studies(storage)
     if study_name == "last" and attributes_by_name:
-        return _read(storage, max(attributes_by_name, key=lambda name: (attributes_by_name[name].updated or "", name)))
+        return _read(storage, max(attributes_by_name, key=lambda name: (_updated(attributes_by_name[name]), name)))
     matches = (
         [study_name]
         if study_name in attributes_by_name
@@ -126,11 +127,17 @@ def find(storage: optuna.storages.BaseStorage, study_name: str) -> Record:
     if not matches:
         raise unknown_name("study", study_name, attributes_by_name)
     if len(matches) > 1:
+        more = ", …" if len(matches) > _MOST_NAMES else ""
         raise BadInputError(
             f"'{study_name}' matches {len(matches)} studies",
-            "be more specific: " + ", ".join(sorted(matches)),
+            f"be more specific: {', '.join(sorted(matches)[:_MOST_NAMES])}{more}",
         )
     return _read(storage, matches[0])
+
+
+def _updated(stored: Attributes) -> str:
+    """Return when a study was last touched, as it is stored: damaged ones are found too, and said to be."""
+    return str(stored.raw.get("updated") or "")
 
 
 def _read(storage: optuna.storages.BaseStorage, name: str) -> Record:
@@ -152,7 +159,7 @@ def records(storage: optuna.storages.BaseStorage) -> tuple[list[Record], dict[st
     readable: list[str] = []
     unreadable: dict[str, list[str]] = {}
     attributes_by_name = _tftune_studies(storage)
-    for name in sorted(attributes_by_name, key=lambda name: str(attributes_by_name[name].created)):
+    for name in sorted(attributes_by_name, key=lambda name: str(attributes_by_name[name].raw.get("created"))):
         reason = _unreadable(attributes_by_name[name])
         (readable if reason is None else unreadable.setdefault(reason, [])).append(name)
     return [Record(optuna.load_study(study_name=name, storage=storage)) for name in readable], unreadable
@@ -177,10 +184,11 @@ def _unreadable(stored: Attributes) -> str | None:
         return f"its format is {schema}, this version of tftune reads format {SCHEMA}"
     try:
         stored.subject  # noqa: B018  # by it studies are compared, filtered and merged
+        stored.created, stored.updated  # noqa: B018  # by them they are put in order
     except UnknownNameError as error:
         return error.message  # a framework that is not installed here
     except BadInputError:
-        return "damaged: its machine, build or workload is missing"
+        return "damaged: its machine, build, workload or date cannot be read"
     return None
 
 

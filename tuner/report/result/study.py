@@ -348,5 +348,7 @@ class StudyLine(Struct, frozen=True, kw_only=True):
     setting: Values | None
     groups: VerdictResult | None
     """On several processes against the default."""
+    groups_setting: Values | None
+    """As `setting`, of the answer on several processes."""
     created: str | None
     updated: str | None
