@@ -221,7 +221,7 @@ def test_what_cannot_be_read_is_named(lost: str, small: str, call: Call, tmp_pat
     excluded = rulebook.make(small, Selection()).provenance.excluded
     assert excluded == {
         "its format is 99, this version of tftune reads format 3": ("made-0",),
-        "damaged: its machine, build or workload is missing": ("made-1",),
+        "damaged: its machine, build, workload or date cannot be read": ("made-1",),
     }
     for words in (("export",), ("list",)):
         assert (

@@ -685,7 +685,7 @@ def test_where_a_gain_is_shown_recommend_follows_the_rule(call_on: Call, call: C
     assert "the mean of 18 models, each left out of the learning in turn: 1.10 [1.06, 1.15]" in out
     assert "it gained in the studies behind the rules (2 cores on an OpenMP build); equal to what intel sets" in out
     words = ("recommend", "resnet50", *RULES, "--batch")
-    assert f"tftune recommend resnet50 --rules {RULES[1]} --batch --format k8s" in call(*words)[1]
+    assert f"tftune recommend resnet50 --rules {RULES[1]} --batch --format sh" in call(*words)[1]
     assert "KMP_BLOCKTIME=1" in out
     assert "as recalled, not verified from the paper" not in out
     assert "as recalled, not verified from the paper" in call("recommend", "resnet50", *RULES, "--details")[1]

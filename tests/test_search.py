@@ -352,7 +352,7 @@ def test_what_is_to_be_pasted_is_neither_wrapped_nor_cut(
     output.show(*card.rendered(studycard.study_card(describe_study(record), handle="made", storage=url)))
     printed = capsys.readouterr().out
     assert "KMP_AFFINITY=granularity=fine,proclist=[0-3,8-11],explicit,verbose" in printed
-    assert f"tftune emit made --storage {tmp_path}/t.db --format k8s" in printed
+    assert f"tftune emit made --storage {tmp_path}/t.db" in printed
 
 
 def test_the_record_keeps_every_raw_slice(tmp_path: Path, space: Space) -> None:

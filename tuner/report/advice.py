@@ -44,7 +44,7 @@ def recommendation_card(result: RecommendationResult, *, command: str, own_optio
     if is_kept:
         rows.append(("Next", f"tftune search {command}"))
     else:
-        rows.append(("Apply", f"tftune recommend {command}{own_options} --format k8s"))
+        rows.append(("Apply", f"tftune recommend {command}{own_options} --format sh"))
         rows.append(("", f"formats: {', '.join(Format)}"))
         if verified is None:
             rows.append(("Verify", f"tftune recommend {command}{own_options} --verify"))
