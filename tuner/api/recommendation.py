@@ -52,8 +52,8 @@ class Recommendation(Shown):
     ) -> None:
         """Take a result; `command` names the workload and its options as they would be typed.
 
-        `own_options` are those that only a recommendation has, and `cpu_limited` the variables that follow the CPU limit
-        of a container.
+        `own_options` are those that only a recommendation has, and `cpu_limited` the variables that follow a
+        container's CPU limit.
         """
         super().__init__(result, advice.recommendation_card(result, command=command, own_options=own_options))
         self.result = result
