@@ -314,7 +314,7 @@ def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
     threads = json.loads(rules.stdout)["groups"]["threads"]
     assert threads["rules"] == []
     assert threads["proof"] == {"by_workload": None, "by_machine": None, "by_shape": None}
-    assert "No rule: keep TensorFlow's defaults" in tftune("rules", cwd=tmp_path).stdout
+    assert "threads: no rule, keep TensorFlow's defaults: only 1 workload" in tftune("rules", cwd=tmp_path).stdout
 
 
 @pytest.mark.alone

@@ -143,12 +143,13 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
         notes.append(f"By the studies' estimates another setting gives a tenth or more over the set: {', '.join(more)}")
     if any(not rule.terms for rule in group.rules) or group.default_evidence is not None:
         notes.append(f"Elsewhere: {KEEP[name]}")
+    why = why_none(rules, group)
     return GroupSummary(
         title=TITLES[name],
         rows=tuple(rows),
         sets=tuple(sets.values()),
         notes=tuple(notes),
-        no_rule=why_none(rules, group),
+        no_rule=None if why is None else f"no rule, {KEEP[name]}: {why}",
     )
 
 
