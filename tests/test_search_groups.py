@@ -155,7 +155,10 @@ def test_both_questions_have_an_answer_of_their_own(tmp_path: Path, several: Spa
     assert "instances" not in study.recommended.setting
     assert advice_of(study, groups=True) == study.groups.recommended
     assert advice_of(study) == study.recommended
-    assert describe_line(record).groups == study.groups.verdicts["tf-default"]
+    line, against = describe_line(record), study.groups.verdicts["tf-default"]
+    assert line.groups == study.groups.recommended.together
+    assert (line.groups.speedup, line.groups.code) == (against.speedup, against.code)
+    assert line.groups_setting["instances"] == study.groups.recommended.deployment.processes
     assert [trial.is_group for trial in study.history] == 12 * [False] + 3 * [True]
     assert study.trials.ok + study.trials.pruned == 15
     assert set(trial_table([study])["instances"].dropna()) <= {2.0, 4.0, 8.0}
