@@ -1,7 +1,7 @@
 # An image whose default command searches for the best settings of ResNet-50 in the container that it runs in:
 #
-#     docker build -t tftune . && docker run --cpus 4 -v "$PWD/results:/work/results" tftune
-#     docker run --cpus 4 -v "$PWD:/work" tftune search ./saved_model
+#     docker build -t tftune . && docker run --cpus 4 -v "$PWD/results:/project/results" tftune
+#     docker run --cpus 4 -v "$PWD:/project" tftune search ./saved_model
 #
 # Give the container the CPU limit that the model will have: what is found holds for that.
 FROM python:3.12-slim
@@ -12,6 +12,6 @@ COPY search_spaces search_spaces
 COPY workloads workloads
 COPY results/rules.json results/rules.json
 RUN pip install --no-cache-dir .
-WORKDIR /work
+WORKDIR /project
 ENTRYPOINT ["tftune"]
 CMD ["search", "resnet50"]

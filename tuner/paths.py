@@ -29,6 +29,11 @@ def shipped_folder(folder: str) -> Path:
     return inside if inside.is_dir() else _PACKAGE.parent / folder
 
 
+def shipped_rules() -> Path:
+    """Return the rules file of the project."""
+    return shipped_folder("results") / "rules.json"
+
+
 def boot_arguments(folder: Path, module: str) -> list[str]:
     """Return the interpreter arguments that run a module of `CHILD`, or of a framework's child package."""
     return [str(CHILD / "boot.py"), str(folder), module]

@@ -108,33 +108,6 @@ def compare(
     return run_comparison(request, setting_text(a), setting_text(b), margin=margin, wait=wait, events=events)
 
 
-def run_check(
-    study: str,
-    *,
-    storage_url: str,
-    python: str | None,
-    budget: str,
-    trial_timeout: str | None,
-    margin: float | None,
-    wait: bool,
-    instances: bool,
-    events: ComparisonEvents,
-) -> Check:
-    """Measure a recommendation again, with options as they would be typed."""
-    measured = check_study(
-        study,
-        storage_url=storage_url,
-        python=python,
-        budget=budget,
-        trial_timeout=trial_timeout,
-        margin=margin,
-        wait=wait,
-        events=events,
-        groups=instances,
-    )
-    return Check(describe_check(measured))
-
-
 def check(
     study: str = "last",
     *,
@@ -151,7 +124,7 @@ def check(
 
     Raises BadInputError where the study was made on another machine, with another build, or of another workload.
     """
-    return run_check(
+    measured = check_study(
         study,
         storage_url=storage_text(storage),
         python=path_text(python),
@@ -159,6 +132,7 @@ def check(
         trial_timeout=duration_text(trial_timeout),
         margin=margin,
         wait=wait,
-        instances=instances,
         events=ComparisonShown(stderr_console(quiet=not progress)),
+        groups=instances,
     )
+    return Check(describe_check(measured))

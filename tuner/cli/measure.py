@@ -151,14 +151,15 @@ def check(
     code is 1 if the recommendation is shown to be slower than or equal to the default, and 0 otherwise, also if
     undecided.
     """
-    from tuner.api.comparison import run_check
+    from tuner.api.comparison import Check
     from tuner.api.progress import ComparisonShown
+    from tuner.job.check import check_study, describe
     from tuner.report import card
     from tuner.report.comparison import comparison
     from tuner.report.result.comparison import NothingToCheck
 
     check_out(summary, "--summary")
-    checked = run_check(
+    measured = check_study(
         study,
         storage_url=storage,
         python=python,
@@ -166,9 +167,10 @@ def check(
         trial_timeout=trial_timeout,
         margin=None if margin is None else margin / 100,
         wait=wait,
-        instances=instances,
         events=ComparisonShown(console(stderr=True)),
+        groups=instances,
     )
+    checked = Check(describe(measured))
     result = checked.result
     append_summary(summary, "tftune check", checked.card)
     if json_:

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from tuner.cli.help import OUTPUT
-from tuner.cli.options import StorageOption, StudyArgument, examples
+from tuner.cli.options import StorageOption, StudyArgument, check_out, examples
 from tuner.cli.output import show
 from tuner.errors import BadInputError, unknown_name
-from tuner.paths import DEFAULT_STORAGE, check_writable
+from tuner.paths import DEFAULT_STORAGE
 
 EPILOG = examples(
     "tftune report last --open",
@@ -58,15 +58,14 @@ def report(
         raise unknown_name("format", format_, REPORT_FORMATS)
     if open_ and format_ != "html":
         raise BadInputError("--open needs --format html", "leave --format out")
+    check_out(out)
     loaded = load_study(study, storage)
     text = loaded.report(format_)
     if out is None and format_ == "md":
         sys.stdout.write(text)
         return
     path = Path(f"{loaded.name.replace('/', '-')}.html") if out is None else out
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise BadInputError(f"--out {path}: not a file in a folder that exists", "give a file name")
-    check_writable(path.absolute().parent, "give --out a path that you can write to")
+    check_out(path)
     path.write_text(text, encoding="utf-8")
     show(str(path))
     if open_:

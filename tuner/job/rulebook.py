@@ -12,7 +12,7 @@ import msgspec
 from tuner import __version__
 from tuner.errors import BadInputError
 from tuner.job.selection import Selection
-from tuner.paths import shipped_folder
+from tuner.paths import shipped_rules
 from tuner.rules.distil import distil
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.learn import LearnPlan
@@ -22,9 +22,8 @@ from tuner.study.storage import open_storage, records
 
 LOCAL_RULES = Path("results/tftune-rules.json")
 """Where a team's rules lie, beside its studies, below the folder that tftune is run in."""
-_SHIPPED_FILE = "rules.json"
 SHIPPED = "shipped"
-"""Stands for that file where one can be named."""
+"""Stands for the shipped rules where a file can be named."""
 _NEVER = "run some searches first: tftune suite; the shipped rules are shown by: tftune rules --rules shipped"
 
 
@@ -76,7 +75,7 @@ def exists() -> bool:
 
 
 def _places() -> list[Path]:
-    return [LOCAL_RULES, shipped_folder("results") / _SHIPPED_FILE]
+    return [LOCAL_RULES, shipped_rules()]
 
 
 def load(path: Path | None = None) -> tuple[RuleSet, Path]:

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.frameworks.tensorflow.knobs import KNOBS
-from tuner.paths import shipped_folder
+from tuner.paths import shipped_rules
 from tuner.report.card import Answer, Card, comparison_card, interval, speed_up
 from tuner.report.emit import Format
 from tuner.report.layout import ratio_text
@@ -137,7 +137,7 @@ def details(result: RecommendationResult) -> Sequence[RenderableType]:
 def _rules_text(file: str) -> str:
     """Return which rules these are: the shipped ones, or their file as it is from here, where that is below."""
     path = Path(file)
-    if path == shipped_folder("results") / "rules.json":
+    if path == shipped_rules():
         return "the shipped rules"
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 

@@ -126,7 +126,7 @@ def _summary(rules: RuleSet) -> Iterator[str]:
     """Yield what a team has to know: the situations, what to set in each, and what the words mean."""
     for group in summary(rules).groups:
         if not group.rows:
-            yield from (f"{group.title.capitalize()}: {group.no_rule or 'these rules do not say where they gain'}.", "")
+            yield from (f"{group.title.capitalize()}: {group.no_rule}.", "")
             continue
         yield from (f"{group.title.capitalize()}:", "")
         yield from _rows(columns(group), cells(group), n_words=len(columns(group)))

@@ -78,7 +78,8 @@ class GroupSummary:
     rows: tuple[SituationRow, ...]
     sets: tuple[VariableSet, ...]
     notes: tuple[str, ...]
-    no_rule: str | None
+    no_rule: str
+    """Why there is no table, where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +150,7 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
         rows=tuple(rows),
         sets=tuple(sets.values()),
         notes=tuple(notes),
-        no_rule=None if why is None else f"no rule, {KEEP[name]}: {why}",
+        no_rule=_NO_SITUATIONS if why is None else f"no rule, {KEEP[name]}: {why}",
     )
 
 
@@ -313,7 +314,7 @@ def rendered(rules: RuleSet, machine: Machine) -> Sequence[RenderableType]:
 
 def _rendered_group(group: GroupSummary) -> Iterator[RenderableType]:
     if not group.rows:
-        yield from (Text.assemble((f"{group.title}: ", "bold"), group.no_rule or _NO_SITUATIONS), "")
+        yield from (Text.assemble((f"{group.title}: ", "bold"), group.no_rule), "")
         return
     situations = table(*columns(group), title=group.title)
     for row in cells(group):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import html as text_of_html
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 
 from msgspec import to_builtins
 
@@ -31,7 +31,7 @@ _COPY = "navigator.clipboard.writeText(this.nextSibling.textContent).then(()=>th
 
 def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Sequence[tuple[str, str]]) -> str:
     """Return the page: `snippets` by their format, and `charts` as SVG with their titles."""
-    parts = [f"<h1>{_escaped(_title(study))}</h1>"]
+    parts = [f"<h1>{escape(_title(study))}</h1>"]
     parts.append(cardpage.html(card))
     if snippets:
         parts += ["<h2>What to set</h2>", _tabs(snippets)]
@@ -40,7 +40,7 @@ def html(study: StudyResult, card: Card, snippets: Mapping[str, str], charts: Se
     for title, heads, rows in _tables(study):
         parts += [f"<h2>{title}</h2>", _table(heads, rows)]
     raw = json.dumps(to_builtins(study), indent=1)
-    parts.append(f"<details><summary>All of it as JSON</summary><pre>{_escaped(raw)}</pre></details>")
+    parts.append(f"<details><summary>All of it as JSON</summary><pre>{escape(raw)}</pre></details>")
     return htmlpage.page(_title(study), "\n".join(parts), _TABS + cardpage.STYLE)
 
 
@@ -51,7 +51,7 @@ def _tabs(snippets: Mapping[str, str]) -> str:
         checked = "" if number else " checked"
         parts.append(
             f'<input type="radio" name="snippet" id="tab{number}"{checked}><label for="tab{number}">{name}</label>'
-            f'<div><button type="button" onclick="{_COPY}">copy</button><pre>{_escaped(snippet)}</pre></div>'
+            f'<div><button type="button" onclick="{_COPY}">copy</button><pre>{escape(snippet)}</pre></div>'
         )
     return f'<div class="tabs">{"".join(parts)}</div>'
 
@@ -152,10 +152,6 @@ def _command(study: StudyResult) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = f"<tr>{''.join(f'<th>{_escaped(each)}</th>' for each in heads)}</tr>" if heads else ""
-    body = "".join(f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    head = f"<tr>{''.join(f'<th>{escape(each)}</th>' for each in heads)}</tr>" if heads else ""
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table>{head}{body}</table>"
-
-
-def _escaped(text: str) -> str:
-    return text_of_html.escape(text)
