@@ -353,6 +353,51 @@ def test_of_those_that_cannot_be_told_apart_the_simplest_is_recommended() -> Non
     assert recommend(estimates_of(list(settings), y, in_finals), CATALOGUE).source == "intel"
 
 
+def test_a_setting_that_is_better_is_recommended_though_a_third_may_be_faster() -> None:
+    """Finals of NCF: the fastest ran in too few rounds beside the default to be shown to be better than it."""
+    nan = np.nan
+    y = np.array(
+        [
+            [14.386, 13.852, nan, nan],
+            [14.396, 13.85, nan, nan],
+            [14.395, 13.851, nan, nan],
+            [14.372, nan, 13.851, 14.356],
+            [14.35, nan, 13.843, 14.336],
+            [14.385, nan, 13.887, 14.375],
+            [14.2, nan, 13.611, 14.379],
+            [14.328, nan, 13.747, 14.325],
+            [14.356, nan, nan, 14.309],
+            [14.359, nan, nan, 14.319],
+            [14.342, nan, nan, 14.323],
+            [14.355, nan, nan, 14.332],
+            [14.36, nan, nan, 14.328],
+            [14.325, nan, nan, 14.283],
+            [14.342, nan, nan, 14.303],
+            [14.169, nan, nan, 14.368],
+            [14.189, nan, nan, 14.378],
+            [14.151, nan, nan, 14.35],
+            [14.126, nan, nan, 14.347],
+            [14.134, nan, nan, 14.33],
+            [14.127, nan, nan, 14.342],
+            [14.143, nan, nan, 14.337],
+            [14.123, nan, nan, 14.324],
+            [14.16, nan, nan, 14.314],
+            [14.044, nan, nan, 14.296],
+        ]
+    )
+    names = [INCUMBENT, "tf-default", "tf-guide-mkl", "core-each"]
+    in_finals = [
+        Contender(names=(name,), setting=B.with_values(batch_size=1 + i), deployment=Deployment())
+        for i, name in enumerate(names)
+    ]
+    levels = {"tf-default": 0.9998, "tf-guide-mkl": 0.9997, "core-each": 0.9957}
+    estimates = FinalsEstimates(contenders=in_finals, incumbent=INCUMBENT, names=names, y=y, levels=levels)
+    assert estimates.verdict("tf-default", INCUMBENT).code is VerdictCode.BETTER
+    assert estimates.verdict("tf-default", "core-each").code is VerdictCode.UNDECIDED
+    advice = recommend(estimates, CATALOGUE)
+    assert (advice.source, advice.tied) == (INCUMBENT, (INCUMBENT,))
+
+
 def test_what_breaks_a_limit_is_not_recommended() -> None:
     names, y, in_finals = finals_of(incumbent=0.10, tf_default=0.0, intel=0.05)
     fast = estimates_of(names, y, in_finals)

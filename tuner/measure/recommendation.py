@@ -98,8 +98,9 @@ def recommend(
     """Return what to use: the framework's default unless something is better than it, and then the simplest that is.
 
     `broken` names the contenders that break a limit. Alike are those whose interval to the fastest of the others
-    includes 1; among these the simplest that is better than the default, or, where none is shown to be, the
-    default. Where the default itself breaks a limit, the simplest that is alike.
+    includes 1; among these the simplest that is better than the default. Where none of them is shown to be, as the
+    fastest of all may have run in few rounds beside the default, the same is asked of those alone that are; and where
+    there is none, it is the default. Where the default itself breaks a limit, the simplest that is alike.
 
     That a rival is better than the default is a claim beyond those that share the finals' error: it is made at the
     level of the rival's own comparison with the incumbent.
@@ -111,14 +112,18 @@ def recommend(
     if default is None or not allowed:
         return FinalsRecommendation(source=catalogue.default, tied=())
     reference = by_name[default].setting
-    fastest = max(allowed, key=lambda name: _mean(gains[name]))
 
-    def is_slower(name: str) -> bool:
-        lead = estimates.verdict(name, fastest)
-        return lead.low is not None and lead.low > 1
+    def alike_of(names: Sequence[str]) -> list[str]:
+        """Return the fastest, and those that are not shown to be slower."""
+        fastest = max(names, key=lambda name: _mean(gains[name]))
+        leads = {name: estimates.verdict(name, fastest).low for name in names if name != fastest}
+        return [name for name in names if name == fastest or (low := leads[name]) is None or low <= 1]
 
-    alike = [name for name in allowed if name == fastest or not is_slower(name)]
-    good = [name for name in alike if default in broken or estimates.verdict(default, name).code is VerdictCode.BETTER]
+    better = [name for name in allowed if estimates.verdict(default, name).code is VerdictCode.BETTER]
+    alike = alike_of(allowed)
+    good = [name for name in alike if default in broken or name in better]
+    if not good and better:
+        alike = good = alike_of(better)
     # A fast setting may be shown to be better than the default while a simpler one is not.
     chosen = min(good, key=lambda name: simplicity(by_name[name].setting, reference, catalogue), default=default)
     return FinalsRecommendation(
