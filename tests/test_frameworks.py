@@ -154,7 +154,7 @@ def test_every_knob_has_all_its_parts(name: str, knob_name: str, machine: Machin
     for build in builds[name]:
         default = knob.default(machine, build, 8)
         assert knob.parse(str(default), machine) == default
-        reason = knob.why_inactive(build, {})
+        reason = knob.why_inactive(build, {}, knob.devices[0] if knob.devices else "cpu")
         assert reason is None or len(reason) > 10
     # Who carries it shows it: what our own code is given or calls needs no audit, and everything else has one.
     assert (knob.audit is None) is isinstance(knob.carrier, Argument | Streams)

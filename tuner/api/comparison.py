@@ -21,7 +21,7 @@ from tuner.job import compare as comparing
 from tuner.job.check import check_study
 from tuner.job.check import describe as describe_check
 from tuner.job.events import ComparisonEvents
-from tuner.job.request import DEFAULT_SPACE, TRIAL_TIMEOUT, SearchRequest, parse_request
+from tuner.job.request import KEEP, TRIAL_TIMEOUT, SearchRequest, parse_request
 from tuner.report.card import check_card, comparison_card, nothing_to_check_card
 from tuner.report.result.comparison import CheckResult, ComparisonResult, NothingToCheck
 from tuner.space.values import Value
@@ -77,9 +77,10 @@ def compare(
     b: str | Mapping[str, Value],
     *,
     time_budget: str | float = BUDGET,
-    space: str | Path = DEFAULT_SPACE,
+    space: str | Path | None = None,
     objective: str = "throughput",
     batch_size: int | Sequence[int] | None = None,
+    numerics: str = KEEP,
     margin: float = MARGIN,
     python: str | Path | None = None,
     storage: str | Path | None = None,
@@ -96,9 +97,10 @@ def compare(
     """
     request = SearchRequest(
         workload=workload_spec(workload, **options),
-        space=str(space),
+        space=path_text(space),
         objective=objective,
         batch_size=batch_sizes_text(batch_size),
+        numerics=numerics,
         python=path_text(python),
         storage=storage_text(storage),
         time_budget=duration_text(time_budget),

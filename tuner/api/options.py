@@ -18,7 +18,8 @@ class WorkloadOptions(TypedDict, total=False):
     `mode` is `inference` or `training`, `execution` one of `graph`, `eager` and `xla`, `framework` and `device` are
     names; `params` are parameters of a shipped workload or a Python file. Of a SavedModel: the `signature`, the
     `input_shapes` without the batch dimension, and the `input_ranges` of random values, the upper bound excluded.
-    `name` is what the workload is called. `rate` sends that many requests a second at random times. Of a command,
+    `name` is what the workload is called. On a GPU `feed` is `host` or `device`: where the inputs of a step are.
+    `rate` sends that many requests a second at random times. Of a command,
     `metric_regex` finds the number that it prints, and with `minimize` a smaller one is better.
     """
 
@@ -31,6 +32,7 @@ class WorkloadOptions(TypedDict, total=False):
     input_shapes: Mapping[str, Sequence[int]]
     input_ranges: Mapping[str, tuple[int, int]]
     name: str
+    feed: str
     rate: float
     metric_regex: str
     minimize: bool
@@ -58,6 +60,7 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
         ),
         input_ranges=tuple(f"{name}={low}:{high}" for name, (low, high) in options.get("input_ranges", {}).items()),
         name=options.get("name"),
+        feed=options.get("feed"),
         rate=options.get("rate"),
         metric_regex=options.get("metric_regex"),
         minimize=options.get("minimize", False),

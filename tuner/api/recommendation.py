@@ -13,6 +13,7 @@ from msgspec import structs
 from tuner.api.options import WorkloadOptions, duration_text, path_text, workload_spec
 from tuner.api.progress import VerificationShown, stderr_console
 from tuner.api.shown import Shown
+from tuner.devices import registry as devices
 from tuner.errors import TunerError, unknown_name
 from tuner.job import compare as comparing
 from tuner.job.advise import advise
@@ -123,17 +124,17 @@ class RecommendationRequest:
 def run_recommendation(request: RecommendationRequest, events: ComparisonEvents) -> Recommendation:
     """Recommend as requested; raises BadInputError where nothing can be said."""
     request.workload.reject_options("--rate", "--metric-regex", "--minimize", kind="a recommendation")
-    rules, place = load(request.rules)
     checked = parse_request(
         SearchRequest(
             workload=request.workload,
-            space=THREADS,
+            space=THREADS if request.workload.device == devices.DEFAULT else None,
             python=request.python,
             time_budget=request.time_budget,
             batch_size=request.batch_size,
         ),
         stores=False,
     )
+    rules, place = load(request.rules, checked.device.kind)
     job = prepare(checked)
     job.launcher(deadline_s=checked.deadline_s)
     setting, result = advise(job, rules, place, batch=request.batch)

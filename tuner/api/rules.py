@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.api.options import storage_text
+from tuner.devices import registry as devices
 from tuner.job import rulebook
 from tuner.job.selection import Selection
 from tuner.report import picture, rulepage
@@ -32,9 +33,9 @@ class Rules:
         """Return the page for a wiki; `files` are those of the pictures, by name."""
         return rulepage.markdown(self.rule_set, files or {})
 
-    def save(self, path: str | Path = rulebook.LOCAL_RULES) -> None:
+    def save(self, path: str | Path | None = None) -> None:
         """Write the rules where `recommend` and `search` look for them, or to another file."""
-        rulebook.save(self.rule_set, Path(path))
+        rulebook.save(self.rule_set, rulebook.local_rules(self.rule_set.device) if path is None else Path(path))
 
     def __str__(self) -> str:
         return rulepage.brief(self.rule_set)
@@ -54,13 +55,20 @@ def learn_rules(
     since: str | None = None,
     machine: str | None = None,
     workloads: str | None = None,
+    device: str = devices.DEFAULT,
     notify: Callable[[str], None] = lambda _: None,
 ) -> Rules:
-    """Learn rules from the stored studies, filtered as by `tftune rules`; raises BadInputError where there are none."""
+    """Learn rules from the stored studies of a kind of device, filtered as by `tftune rules`.
+
+    Raises BadInputError where there are none.
+    """
     selection = Selection(since=since, machine=machine, workloads=workloads)
-    return Rules(rulebook.make(storage_text(storage), selection, notify=notify))
+    return Rules(rulebook.make(storage_text(storage), selection, device=device, notify=notify))
 
 
-def load_rules(path: str | Path | None = None) -> Rules:
-    """Return the rules of a file, or `shipped` ones; by default those that `recommend` uses. Raises BadInputError."""
-    return Rules(rulebook.load(None if path is None else Path(path))[0])
+def load_rules(path: str | Path | None = None, *, device: str = devices.DEFAULT) -> Rules:
+    """Return the rules of a file, or `shipped` ones; by default those that `recommend` uses on a kind of device.
+
+    Raises BadInputError.
+    """
+    return Rules(rulebook.load(None if path is None else Path(path), device)[0])

@@ -20,7 +20,7 @@ from tuner.api.progress import SearchShown, stderr_console
 from tuner.api.study import Study
 from tuner.errors import TunerError
 from tuner.job.events import SearchEvents
-from tuner.job.request import DEFAULT_SPACE, TRIAL_TIMEOUT, SearchRequest
+from tuner.job.request import KEEP, TRIAL_TIMEOUT, SearchRequest
 from tuner.job.sessions import SessionPlan, make_sessions, run_sessions
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report.document import describe_study
@@ -67,12 +67,14 @@ def search(
     *,
     time_budget: str | float | None = None,
     trials: int | None = None,
-    space: str | Path = DEFAULT_SPACE,
+    space: str | Path | None = None,
     objective: str = "throughput",
     batch_size: int | Sequence[int] | None = None,
     pins: Mapping[str, Value] | None = None,
     max_p99_ms: float | None = None,
     max_memory: str | None = None,
+    max_power_w: float | None = None,
+    numerics: str = KEEP,
     instances: bool = True,
     margin: float = MARGIN,
     seed: int = 0,
@@ -101,7 +103,7 @@ def search(
         trials=trials,
         time_budget=duration_text(time_budget),
         seed=seed,
-        space=str(space),
+        space=path_text(space),
         objective=objective,
         batch_size=batch_sizes_text(batch_size),
         pins=pins_text(pins),
@@ -110,6 +112,8 @@ def search(
         margin=margin,
         max_p99_ms=max_p99_ms,
         max_memory=max_memory,
+        max_power_w=max_power_w,
+        numerics=numerics,
         trial_timeout=str(duration_text(trial_timeout)),
         new=new,
         wait=wait,

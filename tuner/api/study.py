@@ -50,7 +50,7 @@ class Study(Shown):
 
         With `instances` that is what is best if several processes may run. Raises BadInputError without finals.
         """
-        return advice_of(self.result, groups=instances).deployment
+        return studycard.deployment_of(self.result, advice_of(self.result, groups=instances))
 
     def emit(self, format: str = "sh", *, instances: bool = False, model: str | None = None) -> str:
         """Return a snippet that applies the recommendation, in a format of `tftune emit`.

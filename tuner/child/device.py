@@ -10,7 +10,7 @@ from .boot import mounted
 
 
 class Device(Protocol):
-    """A device."""
+    """A device. One whose module has `LEAST_WARM_UP_S` warms up for so long at least, after the first step."""
 
     def wait(self) -> None:
         """Return when all that was handed to the device has been computed; a slice ends with it."""

@@ -7,7 +7,8 @@ and stderr belong to the framework and are kept by the parent as evidence.
 
     {"do": "export", ...}    writes the workload's model, reports "exported"
     {"do": "time", ...}      loads it, warms up, reports "ready"; then obeys, until the command pipe ends:
-        {"slice_s": s}       runs whole steps for at least s seconds, or answers requests, reports "slice"
+        {"slice_s": s}       runs whole steps for at least s seconds, or answers requests, reports "timed" at their end
+                             and "slice" when their outputs have been looked at
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
     {"do": "drift_probe"}    the same with a small step of the device's own
     any failure              reports "failure" with its kind: failed, oom or invalid
@@ -38,6 +39,14 @@ WINDOW_S = 0.25
 STEADY = 0.05
 WARM_UP_CAP_S = 2.5
 ONE_STEP_S = 1e-9  # of a slice of one step
+
+# What CUDA and its libraries call it, in exceptions that have no name for it.
+OUT_OF_MEMORY_CODES = (
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "RESOURCE_EXHAUSTED",
+)
 
 Report = Dict[str, Any]
 Arrays = Dict[str, Any]
@@ -97,7 +106,7 @@ class LoadedWorkload:
             if self.learns:
                 check_learns(outputs, values)
 
-        windows, again = warm_up(together, first - began)
+        windows, again = warm_up(together, first - began, getattr(self.device, "LEAST_WARM_UP_S", 0.0))
         for each in again:
             check(each)
         if not windows:
@@ -113,12 +122,18 @@ class LoadedWorkload:
             "first_step_s": first - began,
             "warm_up": callers.report_of(windows[-1]),
             "settled": settled(windows),
-            "memory_bytes": self.device.peak_memory(),
+            "memory_bytes": self.memory_bytes(),
             "shared_bytes": self.device.shared_memory(),
             "sample": output_sample,
         }
         self.trained = self.learns
         return together, facts, check
+
+    def memory_bytes(self) -> Optional[int]:
+        """Return the most memory (bytes) that it has held on the device; None where nothing tells."""
+        told = self.device.peak_memory()
+        ask = getattr(self.model, "device_memory", None)
+        return ask() if told is None and ask is not None else told
 
     def check_concurrent(self, together: Callers, alone: Arrays) -> None:
         """Raise InvalidOutputError where calls at the same time compute something else than calls one by one.
@@ -153,15 +168,19 @@ def check_learns(first: Any, later: Any) -> None:
         raise InvalidOutputError("the loss did not change after the first step: the model is not being trained")
 
 
-def warm_up(together: Callers, spent_s: float) -> tuple[list[list[Report]], list[Any]]:
+def warm_up(together: Callers, spent_s: float, least_s: float = 0.0) -> tuple[list[list[Report]], list[Any]]:
     """Run windows until the steps are steady or the cap is reached; return them, and the last outputs of each caller.
 
     `spent_s` is what the first step took. The rule is the same for every setting; where steps are so long that the
-    first one reaches the cap, tracing is a small part of it, and there are no windows.
+    first one reaches the cap, tracing is a small part of it, and there are no windows. A device that needs `least_s`
+    has that time for windows whatever its first step took, which was mostly loading and compiling.
     """
     windows: list[list[Report]] = []
     outputs: list[Any] = []
-    while spent_s < WARM_UP_CAP_S and not settled(windows):
+    cap_s = WARM_UP_CAP_S
+    if least_s:
+        spent_s, cap_s = 0.0, WARM_UP_CAP_S + least_s
+    while spent_s < cap_s and (spent_s < least_s or not settled(windows)):
         window = together.slices(WINDOW_S)
         outputs = [each.pop("outputs") for each in window]
         spent_s += max(each["elapsed_s"] for each in window)
@@ -258,6 +277,8 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
     name = type(error).__name__
     # TensorFlow's autograph puts a traceback of its own before the message, and Keras sets parts of it in bold.
     error_text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).rpartition("%s: " % name)[2]
+    if any(code in error_text for code in OUT_OF_MEMORY_CODES):
+        kinds[name] = "oom"
     message = " ".join(error_text.split())[:500]
     if not isinstance(error, (inputs.WorkloadError, CpusLostError)):
         message = "%s: %s" % (name, message)
@@ -311,10 +332,12 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
             send(dict(facts, report="batch"))
         else:
             timed = timed_by.slices(command["slice_s"])
+            send({"report": "timed"})
             check_cpus(mask)
             for each in timed:
                 check(each.pop("outputs"))
-            send(dict(callers.report_of(timed), report="slice", memory_bytes=worker_device.peak_memory()))
+            memory = worker_device.peak_memory() if workload is None else workload.memory_bytes()
+            send(dict(callers.report_of(timed), report="slice", memory_bytes=memory))
 
 
 class CpusLostError(Exception):

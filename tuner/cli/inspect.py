@@ -9,6 +9,7 @@ import typer
 from tuner.cli.options import (
     BatchOption,
     JsonOption,
+    NumericsOption,
     ObjectiveOption,
     PythonOption,
     SetOption,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 EPILOG = examples(
     "tftune inspect",
     "tftune inspect resnet50 --space quick",
+    "tftune inspect --device gpu",
     "tftune inspect --audit",
     "tftune inspect --audit --python .openmp/bin/python",
     "tftune inspect --affinity granularity=fine,compact,1,0",
@@ -37,10 +39,11 @@ EPILOG = examples(
 @takes_workload
 def inspect(
     workload: WorkloadSpec,
-    space: SpaceOption = "cpu",
+    space: SpaceOption = None,
     batch_size: BatchOption = None,
     pins: SetOption = None,
     objective: ObjectiveOption = "throughput",
+    numerics: NumericsOption = "keep",
     python: PythonOption = None,
     audit: Annotated[
         bool,
@@ -61,7 +64,6 @@ def inspect(
     """
     from tuner.job.job import prepare
     from tuner.job.request import SearchRequest, parse_request
-    from tuner.report import terminal
 
     request = SearchRequest(
         workload=spec_or_default(workload),
@@ -69,6 +71,7 @@ def inspect(
         batch_size=batch_size,
         pins=pins or [],
         objective=objective,
+        numerics=numerics,
         python=python,
     )
     request.workload.reject_options("--rate", kind="inspect, which measures steps")
@@ -86,10 +89,22 @@ def inspect(
     subject = job.subject
     if audit:
         _audit(job, subject, json_=json_)
-    elif json_:
-        show_json(subject)
     else:
-        show(terminal.host(subject), "", terminal.knobs(subject), "", terminal.baselines(subject))
+        _look(subject, json_=json_)
+
+
+def _look(subject: Subject, *, json_: bool) -> None:
+    from msgspec import structs
+
+    from tuner.report import inspection, terminal
+    from tuner.report.result.inspection import InspectionResult
+
+    gpus, why_no_gpu = inspection.describe_gpus()
+    if json_:
+        show_json(InspectionResult(**structs.asdict(subject), gpus=gpus, why_no_gpu=why_no_gpu))
+    else:
+        host = [terminal.host(subject), "", inspection.gpus(gpus, why_no_gpu)]
+        show(*host, "", terminal.knobs(subject), "", terminal.baselines(subject))
 
 
 def _affinity(value: str, checked: ParsedRequest, *, json_: bool) -> None:

@@ -96,11 +96,11 @@ PythonOption = Annotated[
     ),
 ]
 SpaceOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--space",
         metavar="NAME|FILE",
-        help="Name of a shipped search space, or a TOML file.",
+        help="Name of a shipped search space, or a TOML file (default: cpu, or gpu with --device gpu).",
         autocompletion=complete_space,
         rich_help_panel=SETTINGS,
     ),
@@ -124,8 +124,18 @@ ObjectiveOption = Annotated[
     str,
     typer.Option(
         "--objective",
-        metavar="throughput|latency",
-        help="Maximise items per second, or minimise the step time at one batch size.",
+        metavar="throughput|latency|energy",
+        help="Maximise items per second, or minimise the step time at one batch size, or the energy per item.",
+        rich_help_panel=SETTINGS,
+    ),
+]
+NumericsOption = Annotated[
+    str,
+    typer.Option(
+        "--numerics",
+        metavar="keep|may-change",
+        help="Whether settings that compute in another precision may be tried (TF32, mixed precision; on a GPU).",
+        autocompletion=lambda: ["keep", "may-change"],
         rich_help_panel=SETTINGS,
     ),
 ]

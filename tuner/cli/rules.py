@@ -82,6 +82,15 @@ def rules(
             rich_help_panel=STUDIES,
         ),
     ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            metavar="cpu|gpu",
+            help="Kind of device whose studies are learned from; each kind has rules of its own.",
+            rich_help_panel=STUDIES,
+        ),
+    ] = "cpu",
     since: SinceOption = None,
     machine: MachineOption = None,
     workloads: WorkloadsOption = None,
@@ -115,7 +124,9 @@ def rules(
         )
     check_out(out)
     if save:
-        check_writable(rulebook.LOCAL_RULES.parent, "run this command in the folder that contains your results/")
+        check_writable(
+            rulebook.local_rules(device).parent, "run this command in the folder that contains your results/"
+        )
     progress = console(stderr=True)
 
     def notify(line: str) -> None:
@@ -123,13 +134,18 @@ def rules(
             progress.print(line, style="dim")
 
     is_learned = rules_file is None
-    learned = learn_rules(storage, **selection.filters, notify=notify) if is_learned else load_rules(rules_file)
+    learned = (
+        learn_rules(storage, **selection.filters, device=device, notify=notify)
+        if is_learned
+        else load_rules(rules_file)
+    )
     rule_set = learned.rule_set
     if save:
         learned.save()
+        place = rulebook.local_rules(rule_set.device)
         n_studies_text = report.n_studies(rule_set.provenance.n_studies)
         progress.print(
-            f"saved in {rulebook.LOCAL_RULES}: recommend and search in this folder now use these rules (from "
+            f"saved in {place}: recommend and search in this folder now use these rules (from "
             f"{n_studies_text}) instead of the shipped ones; delete the file to undo this",
             style="dim",
         )

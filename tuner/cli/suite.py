@@ -11,7 +11,7 @@ from tuner.cli.help import MEASUREMENT, OUTPUT
 from tuner.cli.options import JsonOption, SpaceOption, StorageOption, TimeoutOption, examples
 from tuner.cli.output import console, show, show_json
 from tuner.cli.search import INTERRUPTED
-from tuner.cli.workload_options import complete_framework
+from tuner.cli.workload_options import complete_device, complete_framework
 from tuner.frameworks import registry
 from tuner.paths import DEFAULT_STORAGE
 
@@ -62,6 +62,15 @@ def suite(
             autocompletion=complete_framework,
         ),
     ] = registry.DEFAULT,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            metavar="cpu|gpu[:N]",
+            help="Device to run on: cpu, gpu, gpu:1, gpu:0:2 (a MIG slice), or one from an installed plugin.",
+            autocompletion=complete_device,
+        ),
+    ] = "cpu",
     pythons: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,7 +80,7 @@ def suite(
             rich_help_panel=MEASUREMENT,
         ),
     ] = None,
-    space: SpaceOption = "cpu",
+    space: SpaceOption = None,
     time_budget: Annotated[
         str,
         typer.Option(
@@ -123,6 +132,7 @@ def suite(
             workloads=workloads,
             modes=modes,
             framework=framework,
+            device=device,
             cpus=cpus,
             cpu_quotas=cpu_quota,
             pythons=pythons or (),

@@ -64,8 +64,8 @@ def _model_options(
         typer.Option(
             "--device",
             rich_help_panel=WORKLOAD,
-            metavar="NAME",
-            help="Device to run on: cpu, or one from an installed plugin.",
+            metavar="cpu|gpu[:N]",
+            help="Device to run on: cpu, gpu, gpu:1, gpu:0:2 (a MIG slice), or one from an installed plugin.",
             autocompletion=complete_device,
         ),
     ] = "cpu",
@@ -128,6 +128,17 @@ def _model_options(
             "--name", rich_help_panel=WORKLOAD, metavar="NAME", help="Name of the workload (default: its file name)."
         ),
     ] = None,
+    feed: Annotated[
+        str | None,
+        typer.Option(
+            "--feed",
+            rich_help_panel=WORKLOAD,
+            metavar="host|device",
+            help="With --device gpu: copy the inputs to the GPU in each step, as a server does (host, the default), or "
+            "have them there already.",
+            autocompletion=lambda: ["host", "device"],
+        ),
+    ] = None,
 ) -> WorkloadSpec:
     return WorkloadSpec(
         words=tuple(words or ()),
@@ -140,6 +151,7 @@ def _model_options(
         input_shapes=tuple(input_shapes or ()),
         input_ranges=tuple(input_ranges or ()),
         name=name,
+        feed=feed,
     )
 
 

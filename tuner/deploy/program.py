@@ -81,11 +81,17 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
             Copy(
                 number=number,
                 words=tuple(_filled(word, own) for word in words),
-                env={**part.env, **own_variables(deployment, number)},
+                env={**_gpu_env(deployment), **part.env, **own_variables(deployment, number)},
                 cpus=cpus,
             )
         )
     return result
+
+
+def _gpu_env(deployment: Deployment) -> dict[str, str]:
+    """Return what shows a program its GPU; nothing where a scheduler or the user has said already which it may see."""
+    env = deployment.gpu_env
+    return {} if env.keys() & os.environ.keys() else env
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:

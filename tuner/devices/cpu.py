@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from tuner.devices import device
+from tuner.machine.rapl import Rapl
 
 
 class Cpu(device.Device):
     """The CPU."""
 
     name = "cpu"
+
+    def __init__(self) -> None:
+        self._rapl = Rapl()
 
     def environment(self) -> dict[str, str]:
         """Return what hides GPUs: a build that can use one must not take the work away."""
@@ -17,6 +21,14 @@ class Cpu(device.Device):
     def identity(self) -> list[object]:
         """Return nothing: the machine's identity has it."""
         return []
+
+    def energy_j(self) -> float | None:
+        """Return what all packages of the host have taken, whoever ran on them."""
+        return self._rapl.energy_j()
+
+    def why_no_energy(self) -> str | None:
+        """Return why no energy can be told."""
+        return self._rapl.why_unreadable()
 
 
 DEVICE = Cpu()

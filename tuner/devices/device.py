@@ -6,9 +6,14 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import BadInputError
 from tuner.machine.conditions import Watch
 from tuner.machine.host import Machine
 from tuner.paths import CHILD
+
+HOST, DEVICE = "host", "device"
+FEEDS = (HOST, DEVICE)
+"""Where the inputs of a step are on a device of its own: copied there in each step, as served, or there already."""
 
 
 class Device(ABC):
@@ -21,14 +26,25 @@ class Device(ABC):
     name: str
     kind: str = "cpu"
     """What frameworks say that they can use."""
+    space: str = "cpu"
+    """The search space of a framework that is meant for it."""
     child: Path = CHILD / "cpu.py"
+    timing_prefixes: tuple[str, ...] = ()
+    """How variables begin that change timings on it, whatever the framework."""
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
         """Return the variables by which a framework sees this device and no other."""
 
+    def at(self, place: str) -> Device:
+        """Return the device at a place, such as the 1 of `gpu:1`; raises BadInputError where there is only one."""
+        raise BadInputError(f"there is only one {self.name}, found {self.name}:{place}", f"use --device {self.name}")
+
     def check(self) -> None:  # noqa: B027  # the CPU is always there
         """Raise BadInputError where it is not there."""
+
+    def check_idle(self) -> None:  # noqa: B027  # the CPU is shared, and the conditions tell how much
+        """Raise BadInputError where somebody else uses it, so that nothing can be measured."""
 
     def identity(self) -> list[object]:
         """Return what of it a study's name depends on, beside the machine; nothing of the CPU, which is in that."""
@@ -41,3 +57,15 @@ class Device(ABC):
     def watch(self, machine: Machine) -> Watch:
         """Begin to watch what the machine does, and return what tells it."""
         return Watch(machine.affinity)
+
+    def free_memory_bytes(self) -> int | None:
+        """Return how much of its own memory is left; None for a device that has none, or does not tell."""
+        return None
+
+    def energy_j(self) -> float | None:
+        """Return the energy (J) that it has taken since some beginning; None where that cannot be read."""
+        return None
+
+    def why_no_energy(self) -> str | None:
+        """Return why no energy can be told, None where it can."""
+        return f"{self.name} has no energy meter"

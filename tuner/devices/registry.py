@@ -11,7 +11,10 @@ from tuner.plugins import Plugins
 
 DEFAULT = "cpu"
 _DEVICES: Plugins[Device] = Plugins(
-    "device", group="tftune.devices", shipped={DEFAULT: "tuner.devices.cpu:DEVICE"}, has=("name", "check")
+    "device",
+    group="tftune.devices",
+    shipped={DEFAULT: "tuner.devices.cpu:DEVICE", "gpu": "tuner.devices.gpu:DEVICE"},
+    has=("name", "check"),
 )
 
 
@@ -21,7 +24,13 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Device:
-    """Return the device of that name; raises BadInputError with the nearest names, or where it is not there."""
-    device = _DEVICES.find(name)
+    """Return the device of that name, such as `gpu:1`; raises BadInputError with the nearest names.
+
+    And where it is not there.
+    """
+    kind, separator, place = name.partition(":")
+    device = _DEVICES.find(kind)
+    if separator:
+        device = device.at(place)
     device.check()
     return device

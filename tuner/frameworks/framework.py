@@ -147,9 +147,16 @@ class Framework(ABC):
         """Return what an export of a workload depends on, besides the workload."""
         return [build.version]
 
-    def environment(self, build: Build) -> dict[str, str]:
-        """Return variables that make a build's libraries tell what they do, at no cost."""
+    def environment(self, build: Build, device: str) -> dict[str, str]:
+        """Return variables that trials need on a kind of device, and that make libraries tell what they do."""
         return {}
+
+    def seen_devices(self, python: Path, env: Mapping[str, str], build: Build, device: str) -> tuple[str, ...]:
+        """Return the devices of a kind that it sees in an interpreter, by its own names; none where it is the CPU.
+
+        Raises BadInputError that explains why it sees none.
+        """
+        return ()
 
     def unavailable(self, build: Build, machine: Machine) -> dict[str, str]:
         """Return the knobs that cannot act on a machine, with the reason."""

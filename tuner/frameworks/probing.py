@@ -68,9 +68,9 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
 
 
 def run_probe(
-    python: Path, env: Mapping[str, str], subject: ProbedPackage, plan: Mapping[str, Any]
+    python: Path, env: Mapping[str, str], subject: ProbedPackage, plan: Mapping[str, Any], *, module: str = "probe"
 ) -> tuple[dict[str, Any], str]:
-    """Return what a framework's own `probe` found, following a plan, and what it printed.
+    """Return what a module of a framework's own part found, following a plan, and what it printed.
 
     Raises BadInputError where the framework does not work there.
     """
@@ -78,7 +78,7 @@ def run_probe(
         out = Path(folder) / "facts.json"
         try:
             done = subprocess.run(
-                [str(python), *boot_arguments(subject.folder, "probe"), str(out), str(os.getpid()), json.dumps(plan)],
+                [str(python), *boot_arguments(subject.folder, module), str(out), str(os.getpid()), json.dumps(plan)],
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

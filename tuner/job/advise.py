@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,6 +62,7 @@ def situation_of(job: Job, features: Features) -> Situation | None:
         machine=job.machine,
         pool=job.build.pool,
         onednn=job.build.has_onednn,
+        gpu=job.device.describe().get("model", ""),
     )
 
 
@@ -76,17 +77,24 @@ def hints(job: Job, features: Features | None, *, notify: Callable[[str], None])
     if situation is None or features is None:
         return {}
     hinted: dict[str, Setting] = {}
-    if exists():
+    if exists(job.device.kind):
         try:
-            choice = _choose(load()[0], THREADS, situation)
+            choice = _choose(load(device=job.device.kind)[0], THREADS, situation)
             if choice.decision.advice in _WORTH_A_TRIAL:
                 hinted[RULES] = _setting(job, situation, [choice])
             elif choice.decision.advice in _SHOWN_TO_GAIN_NOTHING:
                 notify(f"the rules recommend the default: {reason(choice.decision)}")
         except BadInputError as error:
             notify(f"ignoring the rules: {error}")
+    if situation.gpu:  # Wang et al. wrote of CPUs
+        return _points(job, hinted)
     wang = wang_width(job.machine, features.width) | {"kmp_affinity": COMPACT}
     hinted[WANG] = apply(job.space.reference, wang | job.space.pins, _compact(job))
+    return _points(job, hinted)
+
+
+def _points(job: Job, hinted: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Return those of the hinted settings that can be tried, and are no baselines."""
     baseline_settings = set(job.space.baselines.values())
     return {name: each for name, each in hinted.items() if each not in baseline_settings and job.space.contains(each)}
 
@@ -117,7 +125,8 @@ def _distance(a: Setting, b: Setting, names: Sequence[str]) -> int:
 
 def _compact(job: Job) -> Value | None:
     """Return how a compact binding is spelt here: as in a guide that asks for one."""
-    return job.space.baselines[COMPACT_BASELINE].to_dict().get("kmp_affinity")
+    guide = job.space.baselines.get(COMPACT_BASELINE)
+    return None if guide is None else guide.to_dict().get("kmp_affinity")
 
 
 def _setting(job: Job, situation: Situation, choices: Sequence[_GroupChoice]) -> Setting:
@@ -140,6 +149,10 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
 
     Its model has to be exported already. Raises BadInputError where nothing can be said.
     """
+    if rules.device != job.device.kind:
+        raise BadInputError(
+            f"{place} has rules for the {rules.device}, and this is for the {job.device.kind}", "leave --rules out"
+        )
     if not isinstance(job.build, TensorFlowBuild):
         raise BadInputError(f"there are no rules for {job.framework.title}", "measure it: tftune search")
     features = job.features()

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import convert
 
 from tuner.errors import TunerError
 from tuner.job.events import NoiseEvents
@@ -15,7 +16,7 @@ from tuner.machine.conditions import Conditions
 from tuner.machine.locks import machine_lock
 from tuner.measure.noise import estimate_noise, slice_sd
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
-from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan, slice_s
+from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.warning import condition_warnings, merge
 from tuner.report import evidence
 from tuner.report.result.comparison import NoiseReport, PairResult
@@ -28,7 +29,6 @@ from tuner.stats.noise import Noise
 from tuner.trial.launcher import Launcher, start_together
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.running import CommandLauncher
-from tuner.workload.workload import Workload
 
 PAIR_S = 10.0
 """Slices of a pair of new processes, about."""
@@ -66,6 +66,7 @@ def calibrate(
     ratios: list[Estimate] = []
     with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
+        job.device.check_idle()
         events.prepared(job)
         setting = job.space.reference
         default = (setting, job.space.deployment(setting))
@@ -78,7 +79,7 @@ def calibrate(
             if len(pairs) >= FEWEST_PAIRS and left_s is not None and left_s < longest_s:
                 break
             pair_began_s = time.monotonic()
-            pairs.append(_pair(launcher, default, job.workload))
+            pairs.append(_pair(launcher, default, job.slice_s))
             longest_s = max(longest_s, time.monotonic() - pair_began_s)
             batch_sizes = (setting.batch_size, setting.batch_size)
             ratios.append(estimate(log_ratios(pairs[-1], job.objective, batch_sizes=batch_sizes)))
@@ -97,7 +98,7 @@ def calibrate(
     )
 
 
-def _pair(launcher: Launcher, default: tuple[Setting, Deployment], workload: Workload) -> Pair:
+def _pair(launcher: Launcher, default: tuple[Setting, Deployment], slice_s: float) -> Pair:
     """Return the pair of two new processes of one setting."""
     started = start_together(launcher, [default, default], parallel=2)
     try:
@@ -114,12 +115,12 @@ def _pair(launcher: Launcher, default: tuple[Setting, Deployment], workload: Wor
             a.process,
             b.process,
             PairPlan(
-                slice_s=slice_s(workload.rate),
+                slice_s=slice_s,
                 min_blocks=1 if isinstance(launcher, CommandLauncher) else 2,
                 max_blocks=99,
             ),
             step_s=(a.facts.step_s, b.facts.step_s),
-            enough=lambda pair: pair.is_long(max(PAIR_S, 8 * slice_s(workload.rate))),
+            enough=lambda pair: pair.is_long(max(PAIR_S, 8 * slice_s)),
         )
     except (TrialFailure, ReferenceLost) as failure:
         raise TunerError(
@@ -149,7 +150,7 @@ def describe(calibration: Calibration) -> NoiseReport:
         rounds=calibration.rounds,
         floor=calibration.floor,
         detectable=calibration.detectable_gain,
-        conditions=Conditions(**calibration.conditions.to_dict()),
+        conditions=convert(calibration.conditions.to_dict(), Conditions),
         warnings=tuple(WarningResult.of(warning) for warning in warnings),
         timed_s=round(sum(pair.timed_s for pair in calibration.pairs), 3),
     )

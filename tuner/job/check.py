@@ -19,7 +19,7 @@ from tuner.job.compare import A, B, Comparison, measure
 from tuner.job.compared import ComparedSetting
 from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
-from tuner.job.request import DEFAULT_SPACE, TRIAL_TIMEOUT, ParsedRequest, SearchRequest, check_margin
+from tuner.job.request import MAY_CHANGE, TRIAL_TIMEOUT, ParsedRequest, SearchRequest, check_margin
 from tuner.job.request import parse_request as understand
 from tuner.machine.locks import machine_lock
 from tuner.measure.objective import OF_MODELS, Objective
@@ -186,7 +186,8 @@ def _parsed_request(
             return understand(
                 SearchRequest(
                     workload=replace(stored.spec, framework=framework.name),
-                    space=space if space in spacefile.names(framework.spaces) else DEFAULT_SPACE,
+                    space=space if space in spacefile.names(framework.spaces) else None,
+                    numerics=MAY_CHANGE,  # what was found is measured again, whatever it is
                     python=interpreter,
                     objective=objective.value if objective in OF_MODELS else Objective.THROUGHPUT.value,
                     time_budget=budget,
@@ -211,6 +212,7 @@ def refuse_elsewhere(stored: Attributes, job: Job) -> None:
         what
         for what, before, current in (
             ("machine", there.machine.id, job.machine.id),
+            ("device", there.device_identity, job.subject.device_identity),
             ("build", there.runtime["id"], job.build.id),
             ("workload", there.workload.fingerprint, job.workload.fingerprint),
             ("environment (variables that change timings)", environment, job.environment),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec import structs
+from msgspec import convert, structs
 
 from tuner.errors import BadInputError, TunerError
 from tuner.job.compared import ComparedSetting, parse_compared
@@ -25,7 +25,7 @@ from tuner.measure.constraint import Limits
 from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.objective import Objective
-from tuner.measure.planning import FinalsPlan, slice_s
+from tuner.measure.planning import FinalsPlan
 from tuner.measure.warning import DISTURBING, MeasurementWarning, condition_warnings, merge
 from tuner.report import evidence
 from tuner.report.result.comparison import ComparisonResult, SideResult
@@ -109,6 +109,7 @@ def measure(
             f"--objective {job.objective} needs one batch size, got {first} and {second}",
             "give both settings the same batch_size",
         )
+    job.device.check_idle()
     contenders = _contenders(a, b)
     began, began_s, budget_s = now(), time.monotonic(), checked.budget.time_s
     watch = job.device.watch(job.machine)
@@ -171,7 +172,7 @@ def _plan(job: Job, *, forks: bool) -> FinalsPlan:
     """Return the plan; of a command every run is a process of its own, so that nothing is gained by several a round."""
     passes = PASSES_FORKED if forks else PASSES_FRESH
     return FinalsPlan(
-        slice_s=slice_s(job.workload.rate),
+        slice_s=job.slice_s,
         n_parallel_starts=parallel_starts(job.machine),
         passes=passes if job.workload.command is None else 1,
     )
@@ -186,7 +187,7 @@ def describe(comparison: Comparison) -> ComparisonResult:
             asked=each.name,
             **applied(each.deployment),
             rate=rates.get(name),
-            **structs.asdict(evidence.tail(comparison.rounds, name)),
+            **structs.asdict(evidence.tail(comparison.rounds, name, items_per_step(each))),
         )
         for name, each in ((A, comparison.a), (B, comparison.b))
     }
@@ -213,7 +214,7 @@ def describe(comparison: Comparison) -> ComparisonResult:
         timed_s=round(comparison.timed_s, 3),
         sides=sides,
         failures=comparison.failures,
-        conditions=Conditions(**comparison.conditions.to_dict()),
+        conditions=convert(comparison.conditions.to_dict(), Conditions),
         warnings=tuple(WarningResult.of(warning) for warning in warnings),
     )
 

@@ -38,7 +38,7 @@ def parse_compared(text: str, job: Job, storage_url: str) -> ComparedSetting:
     elif text in space.baselines:
         setting = space.baselines[text]
     elif any(each.name == text for each in space.catalogue.baselines):
-        raise _missing_baseline(text, space)
+        raise _missing_baseline(text, space, job.device.kind)
     else:
         setting = _recommended(text, job, storage_url)
     items = space.total_batch
@@ -56,9 +56,15 @@ def parse_compared(text: str, job: Job, storage_url: str) -> ComparedSetting:
     return ComparedSetting(name=text, setting=setting, deployment=space.deployment(setting))
 
 
-def _missing_baseline(name: str, space: Space) -> BadInputError:
+def _missing_baseline(name: str, space: Space, device: str) -> BadInputError:
     """Return the error for a baseline that a space does not have."""
-    needs = next(each.needs for each in space.catalogue.baselines if each.name == name) - space.domains.keys()
+    baseline = next(each for each in space.catalogue.baselines if each.name == name)
+    needs = baseline.needs - space.domains.keys()
+    if device not in baseline.devices:
+        return BadInputError(
+            f"{name} is for the {' and the '.join(baseline.devices)}, and this is for the {device}",
+            f"expected one of {', '.join(space.baselines)}",
+        )
     if needs:
         return BadInputError(f"{name} sets {', '.join(sorted(needs))}", "add --space serving, which has that")
     return BadInputError(

@@ -11,15 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.devices.device import Device
+from tuner.devices import cpu
+from tuner.devices.device import HOST, Device
+from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.job.request import ParsedRequest
+from tuner.job.request import MAY_CHANGE, ParsedRequest
 from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
+from tuner.measure.planning import ENERGY_S, slice_s
 from tuner.model.graph import Features, features, read
 from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting
@@ -29,11 +32,14 @@ from tuner.trial.audit import Auditor, unapplied
 from tuner.trial.exporting import GRAPH, cached_folder, described_inputs, export
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
-from tuner.trial.outcome import ReadyReport
+from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.running import CommandLauncher
 from tuner.workload.command import Command
 from tuner.workload.pyfile import TRAINING
 from tuner.workload.workload import Execution, Workload
+
+HOST_ONLY = cpu.DEVICE.environment()
+"""What lets a process see no device but the CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +59,47 @@ class Job:
     limits: Limits
     libraries: Mapping[str, str]
     """The paths of what can be preloaded here, by the value that asks for it."""
+    feed: str | None = None
+    """Where the inputs of a step are; None on the CPU."""
+    seen_devices: tuple[str, ...] = ()
+    """What the framework calls the device, where that is not the CPU."""
+
+    @property
+    def slice_s(self) -> float:
+        """Return how long (s) a slice of its processes lasts."""
+        return max(slice_s(self.workload.rate), self.energy_slice_s)
+
+    @property
+    def energy_slice_s(self) -> float:
+        """Return how long (s) a slice has to last for what is asked of energy, 0 where nothing is."""
+        return ENERGY_S if self.needs_energy else 0.0
+
+    @property
+    def needs_energy(self) -> bool:
+        """Return whether a trial whose energy is not known is worth nothing."""
+        return self.objective is Objective.ENERGY or self.limits.power_w is not None
+
+    def energy_j(self) -> float | None:
+        """Return what the device has taken (J); raises TrialFailure where that is needed, and cannot be read."""
+        joules = self.device.energy_j()
+        if joules is None and self.needs_energy:
+            raise TrialFailure(Status.FAILED, "the energy meter cannot be read any more: is the driver gone?")
+        return joules
 
     @property
     def environment(self) -> dict[str, str]:
         """Return the inherited variables that change timings without being knobs: part of what the study is."""
-        return timing_variables(self.env, self.framework)
+        return timing_variables(self.env, self.framework, self.device)
 
     @property
     def subject(self) -> Subject:
         """Return what a study of this job is of."""
-        return subject_of(self.machine, self.device, self.build, self.workload, self.space, self.environment)
+        device = self.device.describe()
+        if self.seen_devices:
+            device |= {"seen_as": list(self.seen_devices)}
+        if self.feed is not None:
+            device |= {"feed": self.feed}
+        return subject_of(self.machine, device, self.build, self.workload, self.space, self.environment)
 
     def audit_failure(
         self, setting: Setting, deployment: Deployment, facts: ReadyReport, *, member: int | None = None
@@ -77,7 +114,13 @@ class Job:
     @property
     def auditor(self) -> Auditor:
         """Return what processes are compared with."""
-        return Auditor(catalogue=self.space.catalogue, build=self.build, machine=self.machine, libraries=self.libraries)
+        return Auditor(
+            catalogue=self.space.catalogue,
+            build=self.build,
+            machine=self.machine,
+            libraries=self.libraries,
+            device=self.device.kind,
+        )
 
     def launcher(self, *, deadline_s: float) -> FreshLauncher | CommandLauncher:
         """Make the workload ready to be run, and return what starts new processes of it.
@@ -90,7 +133,11 @@ class Job:
                 self._check_batch(model)
             return FreshLauncher(target=self.target(deadline_s=deadline_s))
         command_launcher = CommandLauncher(
-            command=self.workload.command, base_env=self.env, folder=self.workload.path, deadline_s=deadline_s
+            command=self.workload.command,
+            base_env=self.env,
+            folder=self.workload.path,
+            deadline_s=deadline_s,
+            energy_j=self.energy_j,
         )
         command_launcher.run_once(self.space.reference, self.space.deployment(self.space.reference))
         return command_launcher
@@ -101,8 +148,12 @@ class Job:
         return self.workload.members or (self.workload,)
 
     def export(self) -> list[Path]:
-        """Write each model, unless that was done before, and return their folders; raises BadInputError."""
-        return [export(model, self.framework, self.build, python=self.python, env=self.env) for model in self.models]
+        """Write each model, unless that was done before, and return their folders; raises BadInputError.
+
+        That is done on the CPU: what is written names no device, and serves all of them.
+        """
+        env = self.env | HOST_ONLY
+        return [export(model, self.framework, self.build, python=self.python, env=env) for model in self.models]
 
     def _check_batch(self, model: Workload) -> None:
         """Raise BadInputError where no input leaves its batch open, and another batch size is asked for."""
@@ -134,6 +185,8 @@ class Job:
             python=self.python,
             framework=self.framework.child,
             device=self.device.child,
+            feed=self.feed,
+            energy_j=self.energy_j,
             base_env=self.env,
             workload=self.workload,
             folder=self._folder(self.workload),
@@ -168,6 +221,7 @@ class Job:
             self.environment,
             seed,
             *self.device.identity(),
+            *([] if self.feed in (None, HOST) else [self.feed]),
             *([] if self.workload.rate is None else [self.workload.rate]),
         ]
         graph = self.workload.execution is Execution.GRAPH
@@ -180,8 +234,9 @@ def prepare(checked: ParsedRequest) -> Job:
     framework = checked.framework
     env, ignored = trial_environment(framework, checked.device)
     _check_preload(env)
-    build = _probe(checked, env)
-    env |= framework.environment(build)
+    build = _probe(checked, env | HOST_ONLY)
+    env |= framework.environment(build, checked.device.kind)
+    seen_devices = framework.seen_devices(checked.python, env, build, checked.device.kind)
     libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
     untold = _has_fixed_batch(checked)
     job = Job(
@@ -208,11 +263,16 @@ def prepare(checked: ParsedRequest) -> Job:
             libraries=libraries,
             spelling=framework.canonicalizer(build, checked.machine),
             with_groups=checked.with_groups and _may_be_several(checked),
-            unavailable=framework.unavailable(build, checked.machine) | _concurrency_unavailable(checked),
+            unavailable=framework.unavailable(build, checked.machine)
+            | _concurrency_unavailable(checked)
+            | _numerics_unavailable(checked),
+            device=checked.device.kind,
         ),
         objective=checked.objective,
         limits=checked.limits,
         libraries=libraries,
+        feed=checked.feed,
+        seen_devices=seen_devices,
     )
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
     if checked.workload.command is not None:
@@ -232,9 +292,30 @@ def _concurrency_unavailable(checked: ParsedRequest) -> dict[str, str]:
     return reasons
 
 
+def _numerics_unavailable(checked: ParsedRequest) -> dict[str, str]:
+    """Return why knobs that compute in another precision stay out; raises BadInputError where one is asked for."""
+    if checked.may_change_numerics:
+        return {}
+    kind = checked.device.kind
+    knobs = checked.catalogue.knobs
+    names = [name for name, knob in knobs.items() if knob.changes_numerics and kind in (knob.devices or (kind,))]
+    pinned = next((name for name in names if name in checked.pins), None)
+    if pinned is not None:
+        raise BadInputError(
+            f"{pinned}={checked.pins[pinned]} changes numerics", f"add --numerics {MAY_CHANGE} to allow that"
+        )
+    reason = f"it changes numerics, which --numerics {MAY_CHANGE} allows"
+    return {name: reason for name in names if name in checked.file.domains}
+
+
 def _may_be_several(checked: ParsedRequest) -> bool:
-    """Return whether a workload may run in several processes for more throughput: a model that serves requests."""
+    """Return whether a workload may run in several processes for more throughput: a model that serves requests.
+
+    Several processes on one GPU share it by turns, so that there is nothing to gain without more than that.
+    """
     workload = checked.workload
+    if checked.device.kind != DEFAULT_DEVICE:
+        return False
     is_model = workload.command is None and not workload.members
     return is_model and workload.mode != TRAINING and checked.objective is not Objective.LATENCY
 
@@ -250,9 +331,10 @@ def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:
         raise BadInputError(error.message, f"{error.hint}; {hint}", log=error.log) from error
 
 
-def timing_variables(env: Mapping[str, str], framework: Framework) -> dict[str, str]:
-    """Return the variables that change a framework's timings without being knobs."""
-    return {name: value for name, value in sorted(env.items()) if name.startswith(framework.timing_prefixes)}
+def timing_variables(env: Mapping[str, str], framework: Framework, device: Device) -> dict[str, str]:
+    """Return the variables that change a framework's timings on a device without being knobs."""
+    prefixes = framework.timing_prefixes + device.timing_prefixes
+    return {name: value for name, value in sorted(env.items()) if name.startswith(prefixes)}
 
 
 def trial_environment(framework: Framework, device: Device) -> tuple[dict[str, str], list[str]]:

@@ -83,6 +83,7 @@ def prove(job: Job, *, notify: Callable[[str], None]) -> list[KnobProof]:
     contrasts = list(_contrasts(job))
     proofs = []
     with machine_lock():
+        job.device.check_idle()
         job.export()
         # What does not take effect is to be seen here, not refused.
         launcher = FreshLauncher(target=replace(job.target(), audit_failure=lambda *_: None))

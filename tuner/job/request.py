@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tuner.child.arrivals import PATIENCE
 from tuner.devices import registry as devices
-from tuner.devices.device import Device
+from tuner.devices.device import FEEDS, HOST, Device
 from tuner.errors import BadInputError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Framework
@@ -34,8 +34,10 @@ from tuner.workload.workload import Workload
 
 _MAX_MARGIN = 0.5
 LAUNCHERS = ("fork", "fresh")
+KEEP, MAY_CHANGE = "keep", "may-change"
+NUMERICS = (KEEP, MAY_CHANGE)
+"""Whether a search may compute in another precision."""
 
-DEFAULT_SPACE = "cpu"
 TRIAL_TIMEOUT = "2m"
 
 
@@ -47,7 +49,8 @@ class SearchRequest:
     trials: int | None = None
     time_budget: str | None = None
     seed: int = 0
-    space: str = DEFAULT_SPACE
+    space: str | None = None
+    """None for that of the device."""
     objective: str = "throughput"
     batch_size: str | None = None
     pins: list[str] = field(default_factory=list)
@@ -56,6 +59,8 @@ class SearchRequest:
     margin: float = MARGIN
     max_p99_ms: float | None = None
     max_memory: str | None = None
+    max_power_w: float | None = None
+    numerics: str = KEEP
     trial_timeout: str = TRIAL_TIMEOUT
     new: bool = False
     wait: bool = False
@@ -82,6 +87,9 @@ class ParsedRequest:
     budget: Budget
     deadline_s: float
     storage_url: str
+    feed: str | None
+    """Where the inputs of a step are; None on the CPU."""
+    may_change_numerics: bool
     with_groups: bool
     """Whether settings of several processes are tried too, where the space is of one."""
 
@@ -101,17 +109,28 @@ def parse_request(request: SearchRequest, *, stores: bool = True) -> ParsedReque
     if request.seed < 0:
         raise BadInputError(f"--seed is {request.seed}", "expected 0 or more")
     _check_rate(workload, deadline_s)
+    device = find_device(request.workload, framework)
+    if workload.members and device.kind != devices.DEFAULT:
+        raise BadInputError(
+            f"an ensemble cannot run on {device.name}: its members share cores", "search its models one at a time"
+        )
+    if request.numerics not in NUMERICS:
+        raise unknown_name("word for --numerics", request.numerics, NUMERICS)
     return ParsedRequest(
         budget=make_budget(request.trials, request.time_budget),
         deadline_s=deadline_s,
-        objective=_objective(request.objective, workload),
-        limits=_limits(request, workload),
+        objective=_objective(request.objective, workload, device),
+        limits=_limits(request, workload, device),
         machine=machine,
-        device=find_device(request.workload, framework),
+        device=device,
+        feed=_feed(request.workload.feed, device),
+        may_change_numerics=request.numerics == MAY_CHANGE,
         framework=framework,
         workload=workload,
         catalogue=catalogue,
-        file=space_file(request.space, framework, machine, catalogue=catalogue, default_batch=workload.batch_size),
+        file=space_file(
+            request.space or device.space, framework, machine, catalogue=catalogue, default_batch=workload.batch_size
+        ),
         pins=_pins(request.pins, catalogue, machine),
         batch_sizes=_batch_sizes(request.batch_size),
         python=_interpreter(request.python, workload),
@@ -152,6 +171,17 @@ def find_device(spec: WorkloadSpec, framework: Framework) -> Device:
             f"{framework.title} cannot run on {device.name}", f"expected {' or '.join(framework.devices)}"
         )
     return device
+
+
+def _feed(text: str | None, device: Device) -> str | None:
+    """Return where the inputs of a step are, None on the CPU; raises BadInputError."""
+    if device.kind == devices.DEFAULT:
+        if text is not None:
+            raise BadInputError(f"--feed {text} does not apply to the CPU", "leave it out, or add --device gpu")
+        return None
+    if text is not None and text not in FEEDS:
+        raise unknown_name("word for --feed", text, FEEDS)
+    return text or HOST
 
 
 def _refuse_model_of_another(framework: Framework, words: Sequence[str]) -> None:
@@ -195,7 +225,9 @@ def _check_rate(workload: Workload, deadline_s: float) -> None:
         )
 
 
-def _limits(request: SearchRequest, workload: Workload) -> Limits:
+def _limits(request: SearchRequest, workload: Workload, device: Device) -> Limits:
+    if request.max_power_w is not None:
+        _check_energy("--max-power", device)
     if request.max_p99_ms is not None and workload.command is not None:
         raise BadInputError(
             "--max-p99 does not work for a command: tftune cannot see its steps",
@@ -204,12 +236,26 @@ def _limits(request: SearchRequest, workload: Workload) -> Limits:
     return Limits(
         p99_s=None if request.max_p99_ms is None else _positive(request.max_p99_ms, "--max-p99") / 1000,
         memory_bytes=None if request.max_memory is None else parse_size(request.max_memory),
+        power_w=None if request.max_power_w is None else _positive(request.max_power_w, "--max-power"),
     )
 
 
-def _objective(text: str, workload: Workload) -> Objective:
+def _check_energy(option: str, device: Device) -> None:
+    """Raise BadInputError where no energy can be measured."""
+    reason = device.why_no_energy()
+    if reason is not None:
+        raise BadInputError(f"{option} needs an energy meter: {reason}", f"leave {option} out, or use another machine")
+
+
+def _objective(text: str, workload: Workload, device: Device) -> Objective:
     if text not in OF_MODELS:
         raise unknown_name("objective", text, OF_MODELS)
+    if text == Objective.ENERGY:
+        _check_energy("--objective energy", device)
+        if workload.rate is not None:
+            raise BadInputError("--rate with --objective energy", "leave one of them out")
+        if workload.command is None:
+            return Objective.ENERGY
     if workload.rate is not None:
         if text == Objective.LATENCY:
             raise BadInputError(

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from tuner import __version__
-from tuner.errors import BadInputError
+from tuner.devices import registry as devices
+from tuner.errors import BadInputError, unknown_name
 from tuner.job.selection import Selection
 from tuner.paths import shipped_rules
 from tuner.rules.distil import distil
@@ -21,15 +22,28 @@ from tuner.stats.equivalence import MARGIN
 from tuner.study.storage import open_storage, records
 
 LOCAL_RULES = Path("results/tftune-rules.json")
-"""Where a team's rules lie, beside its studies, below the folder that tftune is run in."""
+"""Where a team's rules lie, beside its studies, below the folder that tftune is run in; those of a CPU."""
 SHIPPED = "shipped"
 """Stands for the shipped rules where a file can be named."""
 _NEVER = "run some searches first: tftune suite; the shipped rules are shown by: tftune rules --rules shipped"
 
 
-def make(storage_url: str, selection: Selection, *, notify: Callable[[str], None] = lambda _: None) -> RuleSet:
-    """Distil the rules of a storage; raises BadInputError where there is nothing to learn from."""
+def local_rules(device: str) -> Path:
+    """Return where a team's rules for a kind of device lie."""
+    return LOCAL_RULES if device == devices.DEFAULT else LOCAL_RULES.with_stem(f"{LOCAL_RULES.stem}-{device}")
+
+
+def make(
+    storage_url: str,
+    selection: Selection,
+    *,
+    device: str = devices.DEFAULT,
+    notify: Callable[[str], None] = lambda _: None,
+) -> RuleSet:
+    """Distil the rules of a storage for a kind of device; raises BadInputError where there is nothing to learn from."""
     selection.check()
+    if device not in devices.names():
+        raise unknown_name("kind of device", device, devices.names())
     storage = open_storage(storage_url, create=False)
     if storage is None:
         raise BadInputError(f"no studies in {storage_url}", _NEVER)
@@ -38,7 +52,7 @@ def make(storage_url: str, selection: Selection, *, notify: Callable[[str], None
     if not study_records and not unreadable:
         raise BadInputError(f"no tftune studies in {storage_url}", _NEVER)
     exclusion_reason = selection.exclusion_reason(record.attributes().subject for record in study_records)
-    studies, excluded = read(study_records, exclusion_reason=exclusion_reason)
+    studies, excluded = read(study_records, device=device, exclusion_reason=exclusion_reason)
     left_out = unreadable | by_reason(excluded)
     if not studies:
         reasons = "; ".join(f"{reason} ({len(names)})" for reason, names in left_out.items())
@@ -66,28 +80,32 @@ def make(storage_url: str, selection: Selection, *, notify: Callable[[str], None
         margin=MARGIN,
         min_workloads=plan.min_workloads,
     )
-    return RuleSet(provenance=provenance, groups=distil(studies, plan))
+    return RuleSet(device=device, provenance=provenance, groups=distil(studies, plan))
 
 
-def exists() -> bool:
-    """Return whether there are rules to follow, kept here or shipped."""
-    return any(place.is_file() for place in _places())
+def exists(device: str = devices.DEFAULT) -> bool:
+    """Return whether there are rules to follow on a kind of device, kept here or shipped."""
+    return any(place.is_file() for place in _places(device))
 
 
-def _places() -> list[Path]:
-    return [LOCAL_RULES, shipped_rules()]
+def _places(device: str) -> list[Path]:
+    """Return where rules may lie, a team's own first; none are shipped but for the CPU."""
+    return [local_rules(device), *([shipped_rules()] if device == devices.DEFAULT else [])]
 
 
-def load(path: Path | None = None) -> tuple[RuleSet, Path]:
+def load(path: Path | None = None, device: str = devices.DEFAULT) -> tuple[RuleSet, Path]:
     """Return the rules of a file, else those that are kept here, else those that are shipped; and where they lie.
 
-    The word `shipped` stands for the file that is shipped. Raises BadInputError where there are none, or the file is
-    none.
+    The word `shipped` stands for the file that is shipped. Without a file they are for that kind of device. Raises
+    BadInputError where there are none, or the file is none.
     """
-    places = _places() if path is None else _places()[1:] if path == Path(SHIPPED) else [path]
+    places = _places(device) if path is None else [shipped_rules()] if path == Path(SHIPPED) else [path]
     rules_file = next((place for place in places if place.is_file()), None)
     if rules_file is None:
-        raise BadInputError(f"no rules file {' or '.join(map(str, places))}", "create one: tftune rules --save")
+        option = "" if device == devices.DEFAULT else f" --device {device}"
+        raise BadInputError(
+            f"no rules file {' or '.join(map(str, places))}", f"create one: tftune rules{option} --save"
+        )
     try:
         document = msgspec.json.decode(rules_file.read_bytes())
     except OSError as error:

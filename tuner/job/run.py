@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
+from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.job.advise import hints
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, prepare
@@ -15,7 +16,7 @@ from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.locks import machine_lock
 from tuner.measure.pair import PairPlan
-from tuner.measure.planning import FinalsPlan, slice_s
+from tuner.measure.planning import SLICE_S, FinalsPlan
 from tuner.model.graph import Features
 from tuner.study.attributes import MEASURED
 from tuner.study.loop import Search
@@ -26,8 +27,8 @@ from tuner.study.storage import create_or_continue, open_storage, storage_errors
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
-from tuner.workload.workload import Workload
 
+_ENERGY_BLOCKS = 4  # of the calibration, where slices are long
 _N_GROUPS = 3  # settings of several processes that a search tries
 
 
@@ -43,6 +44,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
         ):
             began_s = time.monotonic()  # a queue before this does not count
             job = prepare(checked)
+            job.device.check_idle()
             events.prepared(job)
             servers = None
             if request.launcher == "fork":
@@ -63,6 +65,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                 seed=request.seed,
                 limits=checked.limits,
                 initial_design=[*hinted.values(), *job.framework.initial_design(job.space)],
+                memory_ends_batches=job.device.kind != DEFAULT_DEVICE,
             )
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, new=request.new)
             _store_request(record, job, checked, request, features)
@@ -81,17 +84,18 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                     plan=Plan(
                         evaluation=EvaluatorPlan(
                             objective=job.objective,
-                            pair=PairPlan(slice_s=slice_s(job.workload.rate)),
-                            max_pair_s=_max_pair_s(fresh, job.workload),
+                            pair=PairPlan(slice_s=job.slice_s),
+                            max_pair_s=_max_pair_s(fresh, job),
                             limits=checked.limits,
                             n_parallel_starts=parallel,
                             # A command starts again for every slice, so blocks are expensive.
+                            calibration_s=max(EvaluatorPlan().calibration_s, _ENERGY_BLOCKS * 4 * job.energy_slice_s),
                             calibration_blocks=EvaluatorPlan().calibration_blocks if of_model else 2,
                             n_live=EvaluatorPlan().n_live if of_model else 0,
                             # Of a command nothing is resident between two slices.
-                            free_memory_bytes=lambda: free_memory_bytes(job.machine) if of_model else None,
+                            free_memory_bytes=lambda: free_memory_bytes(job) if of_model else None,
                         ),
-                        finals=FinalsPlan(n_parallel_starts=parallel, slice_s=slice_s(job.workload.rate)),
+                        finals=FinalsPlan(n_parallel_starts=parallel, slice_s=job.slice_s),
                         margin=request.margin,
                         n_together=parallel,
                         n_groups=_N_GROUPS,
@@ -110,14 +114,14 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
     return record, False
 
 
-def _max_pair_s(launcher: FreshLauncher | CommandLauncher, workload: Workload) -> float:
+def _max_pair_s(launcher: FreshLauncher | CommandLauncher, job: Job) -> float:
     """Return how long a pair may take: as many slices of a model as are worth it, but three blocks of runs.
 
-    And two blocks of requests, whose slices are long.
+    And two blocks of requests, or of energy, whose slices are long.
     """
     usual_s = EvaluatorPlan().max_pair_s
-    if workload.rate is not None:
-        return max(usual_s, 8 * slice_s(workload.rate))
+    if job.slice_s > SLICE_S:
+        return max(usual_s, 8 * job.slice_s)
     return usual_s if isinstance(launcher, FreshLauncher) else max(usual_s, 12 * launcher.typical_run.elapsed_s)
 
 
@@ -134,6 +138,8 @@ def _store_request(
         record.put("trial_timeout", request.trial_timeout)
         record.put("seed", request.seed)
         record.put("origin", MEASURED)
+        record.put("why_no_energy", job.device.why_no_energy())
+        record.put("numerics", request.numerics)
         record.put("pins", checked.pins)
         record.put("batch_sizes", checked.batch_sizes)
         record.put("described", to_builtins(job.subject))

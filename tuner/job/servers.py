@@ -8,6 +8,7 @@ from types import TracebackType
 
 import psutil
 
+from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.job.job import Job
 from tuner.machine.cgroup import used_memory_bytes
 from tuner.machine.host import Machine
@@ -50,7 +51,7 @@ class Servers:
             return ()
         if self.search_launcher() is None:
             return ()
-        room = (free_memory_bytes(self._job.machine) - _KEPT_FREE_BYTES) // _SERVER_BYTES
+        room = (free_host_memory_bytes(self._job.machine) - _KEPT_FREE_BYTES) // _SERVER_BYTES
         for _ in range(min(_N_SERVERS - len(self._launchers), room)):
             self._add()
         return tuple(each for each in self._launchers if not each.is_refused())
@@ -85,7 +86,17 @@ def parallel_starts(machine: Machine) -> int:
     return min(machine.usable_cpus, _MAX_PARALLEL_STARTS)
 
 
-def free_memory_bytes(machine: Machine) -> int:
+def free_memory_bytes(job: Job) -> int | None:
+    """Return the memory that processes may still take of what they are measured by: the device's own, or the host's.
+
+    None where the device does not tell.
+    """
+    if job.device.kind != DEFAULT_DEVICE:
+        return job.device.free_memory_bytes()
+    return free_host_memory_bytes(job.machine)
+
+
+def free_host_memory_bytes(machine: Machine) -> int:
     """Return the memory that processes may still take: of nine tenths of the container's limit, what is left."""
     free = int(psutil.virtual_memory().available)
     if machine.memory_limit_bytes is None:

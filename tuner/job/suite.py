@@ -19,11 +19,12 @@ import msgspec
 from msgspec import UNSET
 
 from tuner.devices import registry as devices
+from tuner.devices.device import Device
 from tuner.errors import BadInputError, NoModeError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
 from tuner.job.job import timing_variables, trial_environment
-from tuner.job.request import find_workload, interpreter, space_file, words
+from tuner.job.request import KEEP, find_device, find_workload, interpreter, space_file, words
 from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect, host_of
@@ -52,11 +53,13 @@ class SuiteRequest:
 
     workloads: str = ALL
     framework: str = registry.DEFAULT
+    device: str = devices.DEFAULT
     modes: str = "inference"
     cpus: str | None = None
     cpu_quotas: str | None = None
     pythons: Sequence[str] = ()
-    space: str = "cpu"
+    space: str | None = None
+    """None for that of the device."""
     time_budget: str = "5m"
     stop_after: str | None = None
     seed: int = 0
@@ -117,12 +120,13 @@ def plan(request: SuiteRequest) -> Suite:
     stop_after_s = None if request.stop_after is None else parse_duration(request.stop_after, option="--stop-after")
     parse_duration(request.trial_timeout, option="--trial-timeout")
     framework = registry.find(request.framework)
-    space = space_file(request.space, framework, machine)
+    device = find_device(WorkloadSpec(device=request.device), framework)
+    space = space_file(request.space or device.space, framework, machine)
     check_storage(request.storage)
     shapes = _shapes(request, machine)
     named, absent = _workloads(request)
-    env, _ = trial_environment(framework, devices.find(devices.DEFAULT))
-    environment = timing_variables(env, framework)
+    env, _ = trial_environment(framework, devices.find(devices.DEFAULT))  # builds are looked at on the CPU
+    environment = timing_variables(env, framework, device)
     pythons = list(dict.fromkeys(interpreter(text) for text in request.pythons or (None,)))
     builds = {python: framework.probe(python, env) for python in pythons}
     # The first loop varies slowest, so that a suite that ends early has run every workload at least once.
@@ -136,7 +140,9 @@ def plan(request: SuiteRequest) -> Suite:
     ]
     storage = open_storage(request.storage, create=False)
     stored = [] if storage is None else [(record, record.attributes()) for record in reversed(all_records(storage))]
-    matching_studies = [(r, a.subject) for r, a in stored if _matches_request(a, request, machine, space, environment)]
+    matching_studies = [
+        (r, a.subject) for r, a in stored if _matches_request(a, request, machine, device, space, environment)
+    ]
     existing = {}
     for number, case in enumerate(cases):
         existing_record = next((r for r, subject in matching_studies if _is_of(subject, case, machine.cpu_quota)), None)
@@ -168,7 +174,7 @@ def _workloads(request: SuiteRequest) -> tuple[list[tuple[WorkloadSpec, Workload
     named_workloads, absent = [], []
     for word in named:
         for mode in modes:
-            spec = WorkloadSpec.of_name(word, mode=mode, framework=request.framework)
+            spec = WorkloadSpec(words=(word,), mode=mode, framework=request.framework, device=request.device)
             try:
                 named_workloads.append((spec, find_workload(spec)[1]))
             except NoModeError as error:
@@ -209,6 +215,7 @@ def _matches_request(
     stored: Attributes,
     request: SuiteRequest,
     machine: Machine,
+    device: Device,
     space: SpaceFile,
     environment: Mapping[str, str],
 ) -> bool:
@@ -219,9 +226,11 @@ def _matches_request(
         and stored.objective is Objective.THROUGHPUT
         and not stored.limits
         and not stored.get("pins", dict)
+        and stored.get("numerics", str) in (None, KEEP)
         and not stored.get("batch_sizes", list)
         and stored.seed == request.seed
         and host_of(subject.machine) == host_of(machine)
+        and subject.is_on(device)
         and subject.space_digest in (UNSET, space.digest)
         and subject.space == space.name
         and subject.environment in (UNSET, environment)
@@ -318,8 +327,9 @@ def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> F
 
 def _command(case: Case, request: SuiteRequest) -> list[str]:
     command = [sys.executable, "-m", "tuner", "search", *case.spec.words, "--mode", case.spec.mode]
-    command += ["--framework", request.framework]
-    command += ["--python", str(case.python), "--space", request.space, "--time-budget", request.time_budget]
+    command += ["--framework", request.framework, "--device", request.device]
+    command += ["--python", str(case.python), "--time-budget", request.time_budget]
     command += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]
+    command += [] if request.space is None else ["--space", request.space]
     # Rules are of the threads of one process.
     return [*command, "--no-instances", "--wait", "--json"]

@@ -44,6 +44,23 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceConditions:
+    """What was seen of a device of its own, such as a GPU, in `n_looks` looks while something was measured.
+
+    `throttled` is the share of the looks in which it ran slower than it could, by the reason; `foreign` are other
+    programs that used it; `mhz` the lowest and the highest clock; `lost` why it could not be read any more.
+    """
+
+    n_looks: int
+    throttled: dict[str, float]
+    foreign: tuple[str, ...]
+    mhz: tuple[int, int] | None
+    power_w: float | None
+    temperature_c: int | None
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
     """What happened between two readings; shares are of the time of all CPUs in our mask.
 
@@ -61,10 +78,15 @@ class Conditions:
     hot: int | None
     mhz: float | None
     asleep_s: float
+    device: DeviceConditions | None = None
+    """What was seen of the device that computes, where that is not the CPU."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the conditions as plain data."""
-        return {key: round(value, 4) if isinstance(value, float) else value for key, value in asdict(self).items()}
+        data = {key: round(value, 4) if isinstance(value, float) else value for key, value in asdict(self).items()}
+        if self.device is None:
+            del data["device"]
+        return data
 
 
 def read(cpus: str, root: Path = Path("/")) -> Reading:
@@ -119,6 +141,18 @@ class Watch:
 def suspended_s() -> float:
     """Return for how long (s) the machine has slept since it was started: a difference of two tells of a pause."""
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())
+
+
+def is_foreign(pid: int, own: int) -> bool:
+    """Return whether a process is neither another one, `own`, nor was started by it.
+
+    Not where it cannot be looked at: in a container a driver may number our own processes as the host does.
+    """
+    try:
+        process = psutil.Process(pid)
+        return pid != own and all(parent.pid != own for parent in process.parents())
+    except psutil.Error:
+        return False
 
 
 def _jiffies(root: Path, mask: frozenset[int]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Limits that a setting must meet besides being fast: `--max-p99` and `--max-memory`."""
+"""Limits that a setting must meet besides being fast: `--max-p99`, `--max-memory` and `--max-power`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from tuner.stats.tail import LimitStatus, p99, p99_within
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits, None where there is none: the p99 of the step (s), and the peak memory of a process (bytes)."""
+    """The limits, None where there is none.
+
+    The p99 of the step (s), the peak memory of a process (bytes), and the mean power of the device (W).
+    """
 
     p99_s: float | None = None
     memory_bytes: int | None = None
+    power_w: float | None = None
 
     def __bool__(self) -> bool:
-        return self.p99_s is not None or self.memory_bytes is not None
+        return self.p99_s is not None or self.memory_bytes is not None or self.power_w is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limits as plain data."""
-        return {"p99_s": self.p99_s, "memory_bytes": self.memory_bytes}
+        power = {} if self.power_w is None else {"power_w": self.power_w}
+        return {"p99_s": self.p99_s, "memory_bytes": self.memory_bytes} | power
 
-    def status(self, step_s: Sequence[float], memory_bytes: int | None) -> LimitStatus:
-        """Return whether a setting with these steps and this peak memory keeps to all limits."""
+    def status(self, step_s: Sequence[float], memory_bytes: int | None, power_w: float | None = None) -> LimitStatus:
+        """Return whether a setting with these steps, this peak memory and this power keeps to all limits."""
         statuses = []
         if self.p99_s is not None:
             statuses.append(p99_within(step_s, self.p99_s))
@@ -36,28 +41,35 @@ class Limits:
                 else LimitStatus.BROKEN
             )
             statuses.append(LimitStatus.UNKNOWN if memory_bytes is None else within)
+        if self.power_w is not None:
+            within = LimitStatus.MET if power_w is not None and power_w <= self.power_w else LimitStatus.BROKEN
+            statuses.append(LimitStatus.UNKNOWN if power_w is None else within)
         for answer in (LimitStatus.BROKEN, LimitStatus.UNKNOWN):
             if answer in statuses:
                 return answer
         return LimitStatus.MET
 
-    def unmet_text(self, measurements: Sequence[tuple[Sequence[float], int | None]]) -> str:
+    def unmet_text(self, measurements: Sequence[tuple[Sequence[float], int | None, float | None]]) -> str:
         """Return which limits no setting met, and the least that was measured of each.
 
-        `measurements` are steps (s) and peak memory (bytes), each of a setting.
+        `measurements` are steps (s), peak memory (bytes) and power (W), each of a setting.
         """
         parts = []
-        steps = [steps for steps, _ in measurements if len(steps)]
+        steps = [steps for steps, _, _ in measurements if len(steps)]
         if self.p99_s is not None and not any(p99_within(each, self.p99_s) is LimitStatus.MET for each in steps):
             least = f"; the lowest was {1000 * min(map(p99, steps)):.3g} ms" if steps else ""
             parts.append(f"none has shown a p99 of at most {1000 * self.p99_s:g} ms{least}")
-        peaks = [peak for _, peak in measurements if peak]
+        peaks = [peak for _, peak, _ in measurements if peak]
         if self.memory_bytes is not None and not any(peak <= self.memory_bytes for peak in peaks):
             least = f"; the least was {min(peaks) / 1024**2:.0f} MiB" if peaks else ""
             parts.append(f"none needs at most {self.memory_bytes / 1024**2:.0f} MiB{least}")
-        return ", and ".join(parts) or "none meets both limits"
+        powers = [power for _, _, power in measurements if power]
+        if self.power_w is not None and not any(power <= self.power_w for power in powers):
+            least = f"; the least was {min(powers):.0f} W" if powers else ""
+            parts.append(f"none takes at most {self.power_w:g} W{least}")
+        return ", and ".join(parts) or "none meets all limits"
 
-    def excess(self, step_s: Sequence[float], memory_bytes: int | None) -> list[float]:
+    def excess(self, step_s: Sequence[float], memory_bytes: int | None, power_w: float | None = None) -> list[float]:
         """Return, for each limit, log(measured / limit): negative where it is kept; NaN where nothing was measured.
 
         This is what the search models, so the 99th percentile is taken however few the steps are.
@@ -67,4 +79,6 @@ class Limits:
             excesses.append(math.log(p99(step_s) / self.p99_s) if len(step_s) else math.nan)
         if self.memory_bytes is not None:
             excesses.append(math.log(memory_bytes / self.memory_bytes) if memory_bytes else math.nan)
+        if self.power_w is not None:
+            excesses.append(math.log(power_w / self.power_w) if power_w else math.nan)
         return excesses

@@ -6,6 +6,7 @@ import math
 import statistics
 from enum import StrEnum
 
+from tuner.errors import TunerError
 from tuner.trial.outcome import Slice
 
 RESPONSE_UNIT = "ms to respond"
@@ -20,6 +21,8 @@ class Objective(StrEnum):
     """Items per second."""
     LATENCY = "latency"
     """Short steps: the inverse of the median step, at one batch size."""
+    ENERGY = "energy"
+    """Items per joule."""
     RESPONSE = "response"
     """Short responses to requests that come at random times: the inverse of their mean, at one batch size."""
     MAXIMIZE = "maximize"
@@ -35,6 +38,10 @@ class Objective(StrEnum):
         if self is Objective.THROUGHPUT:
             n_steps, elapsed_s = slice_.counted_steps
             return math.log(n_steps * batch_size / elapsed_s)
+        if self is Objective.ENERGY:
+            if slice_.energy_j is None or slice_.energy_j <= 0:
+                raise TunerError("the energy of a slice is not known", "the meter, or the driver, is gone: see dmesg")
+            return math.log(slice_.n_steps * batch_size / slice_.energy_j)
         if self is Objective.LATENCY:
             return -math.log(statistics.median(slice_.step_s))
         if self is Objective.RESPONSE:
@@ -45,7 +52,12 @@ class Objective(StrEnum):
     @property
     def unit(self) -> str:
         """Return what a rate is shown in."""
-        units = {Objective.THROUGHPUT: "items/s", Objective.LATENCY: "steps/s", Objective.RESPONSE: RESPONSE_UNIT}
+        units = {
+            Objective.THROUGHPUT: "items/s",
+            Objective.LATENCY: "steps/s",
+            Objective.RESPONSE: RESPONSE_UNIT,
+            Objective.ENERGY: "J/item",
+        }
         return units.get(self, METRIC)
 
     @property
@@ -57,8 +69,13 @@ class Objective(StrEnum):
         """Return the rate that people know: the number itself where less of it is better."""
         if self is Objective.RESPONSE:
             return 1000 * math.exp(-log_rate)
-        return math.exp(-log_rate if self is Objective.MINIMIZE else log_rate)
+        return math.exp(-log_rate if self.smaller_is_better else log_rate)
+
+    @property
+    def smaller_is_better(self) -> bool:
+        """Return whether less is better of what `shown` gives."""
+        return self in (Objective.RESPONSE, Objective.MINIMIZE, Objective.ENERGY)
 
 
-OF_MODELS = (Objective.THROUGHPUT, Objective.LATENCY)
+OF_MODELS = (Objective.THROUGHPUT, Objective.LATENCY, Objective.ENERGY)
 """Those that can be asked for by name; a command's follow from whether it is to be minimised."""

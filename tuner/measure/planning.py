@@ -13,6 +13,8 @@ from tuner.stats.noise import Noise
 
 SLICE_S = 0.5
 """Seconds of a slice of whole steps."""
+ENERGY_S = 2.0
+"""Of a slice whose energy counts: a GPU's counter moves on some ten times a second."""
 _MIN_REQUESTS, _MIN_OPEN_S = 30, 2.0  # of a slice of requests: a queue takes a while to become what it is on average
 TYPICAL_ROUNDS = 10
 """Rounds that the default budget of a search has time for: the noise floor is that of these."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tuner.machine.conditions import Conditions
+from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure import interruption
 
 _STEAL = 0.02
@@ -15,6 +15,8 @@ _BUSY, _OVERSUBSCRIBED = 0.05, 0.5  # of the CPUs in the mask, kept busy by othe
 # something waits nearly all the time tells how much more they wanted.
 _CROWDED, _WAITED = 0.25, 0.75
 _THROTTLED = 0.01
+_RARE = 0.05  # of the looks at a device: what was seen less often is no warning
+_WANTED = frozenset({"fixed clocks"})  # reasons for a lower clock that somebody has chosen
 
 
 class Code(StrEnum):
@@ -37,6 +39,9 @@ class Code(StrEnum):
     ASSUMED_NOISE = "assumed noise"
     NO_SEARCH = "no search"
     UNPROVEN_LIMIT = "unproven limit"
+    GPU_THROTTLED = "GPU throttled"
+    GPU_SHARED = "GPU shared"
+    GPU_LOST = "GPU lost"
 
 
 ADVICE = {
@@ -57,11 +62,26 @@ ADVICE = {
     Code.ASSUMED_NOISE: "the noise floor is mostly a typical value, not measured here: give a longer --time-budget",
     Code.NO_SEARCH: "the finals needed all of the remaining time: give a longer --time-budget",
     Code.UNPROVEN_LIMIT: "give a longer --time-budget to measure more steps",
+    Code.GPU_THROTTLED: "improve the cooling or raise the power limit; or let its clocks be fixed (nvidia-smi -lgc)",
+    Code.GPU_SHARED: "stop the other programs on the GPU, or choose another --device",
+    Code.GPU_LOST: "see dmesg for what the driver says, and measure again",
 }
 
 
 DISTURBING = frozenset(
-    {Code.BUSY, Code.OVERSUBSCRIBED, Code.STEAL, Code.HEAT, Code.QUOTA, Code.ASLEEP, Code.STALLED, Code.NOT_STEADY}
+    {
+        Code.BUSY,
+        Code.OVERSUBSCRIBED,
+        Code.STEAL,
+        Code.HEAT,
+        Code.QUOTA,
+        Code.ASLEEP,
+        Code.STALLED,
+        Code.NOT_STEADY,
+        Code.GPU_THROTTLED,
+        Code.GPU_SHARED,
+        Code.GPU_LOST,
+    }
 )
 """What disturbs measurements, and so explains why nothing could be decided."""
 
@@ -102,7 +122,22 @@ def condition_warnings(conditions: Conditions) -> list[MeasurementWarning]:
     slept = interruption.suspended(conditions.asleep_s)
     if slept is not None:
         add(Code.ASLEEP, slept.text)
-    return warnings
+    return warnings + ([] if conditions.device is None else _device_warnings(conditions.device))
+
+
+def _device_warnings(seen: DeviceConditions) -> list[MeasurementWarning]:
+    """Return what a device of its own did that makes figures less believable."""
+    slowed = [
+        f"{reason} ({100 * share:.0f} % of the time)"
+        for reason, share in seen.throttled.items()
+        if share >= _RARE and reason not in _WANTED
+    ]
+    texts = {
+        Code.GPU_THROTTLED: f"the GPU ran below its clock: {', '.join(slowed)}" if slowed else "",
+        Code.GPU_SHARED: f"others computed on the GPU: {', '.join(seen.foreign)}" if seen.foreign else "",
+        Code.GPU_LOST: f"the GPU could not be read any more: {seen.lost}" if seen.lost else "",
+    }
+    return [MeasurementWarning(code=code, observation=text) for code, text in texts.items() if text]
 
 
 def merge(*groups: Iterable[MeasurementWarning]) -> list[MeasurementWarning]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from tuner.measure.objective import METRIC
-from tuner.report.layout import duration_text, ms_text, percent, plural, rate_text
+from tuner.measure.objective import METRIC, Objective
+from tuner.report.layout import duration_text, energy_text, ms_text, percent, plural, rate_text
 from tuner.report.result.comparison import CheckResult, ComparisonResult, NothingToCheck, SideResult
 from tuner.report.result.study import VerdictResult, WarningResult
 from tuner.report.terminal import setting_text
@@ -43,6 +43,22 @@ class Card:
 
     answers: tuple[Answer, ...]
     rows: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """How an answer speaks of an objective: what is better and worse, and what a ratio is one of."""
+
+    better: str = "FASTER"
+    worse: str = "SLOWER"
+    quantity: str = "speed"
+
+
+def wording(objective: Objective) -> Wording:
+    """Return how to speak of an objective."""
+    if objective is Objective.ENERGY:
+        return Wording(better="LESS ENERGY", worse="MORE ENERGY", quantity="items per joule")
+    return Wording()
 
 
 _MARKS = {
@@ -93,13 +109,19 @@ def comparison_card(result: ComparisonResult) -> Card:
     """Return the card of a comparison of b with a."""
     a, b = (result.sides[name] for name in ("a", "b"))
     rates = "" if a.rate is None or b.rate is None else f" ({rate_text(a.rate)} → {rate_text(b.rate)} {result.unit})"
-    margin = percent(result.margin, 0)
+    margin, words = percent(result.margin, 0), wording(result.objective)
     if result.code is VerdictCode.UNDECIDED:
         known = result.low is not None and result.high is not None
-        text = f"b runs at {interval(result)} the speed of a" if known else "no speed-up can be named"
+        text = f"b runs at {interval(result)} the {words.quantity} of a" if known else "no speed-up can be named"
     else:
-        text = f"b runs at {speed_up(result)} the speed of a{rates}"
-    answer = Answer(code=result.code, word=_COMPARED[result.code], text=text, setting=())
+        text = f"b runs at {speed_up(result)} the {words.quantity} of a{rates}"
+    compared = {
+        VerdictCode.BETTER: words.better,
+        VerdictCode.WORSE: words.worse,
+        VerdictCode.NO_DIFFERENCE: "NO DIFFERENCE",
+        VerdictCode.UNDECIDED: "UNDECIDED",
+    }
+    answer = Answer(code=result.code, word=compared[result.code], text=text, setting=())
     rows = [
         (name, _side_text(side, setting, result.unit))
         for name, side, setting in (("a", a, result.a), ("b", b, result.b))
@@ -112,14 +134,6 @@ def comparison_card(result: ComparisonResult) -> Card:
     return Card(answers=(answer,), rows=(*rows, *notes(result.warnings)))
 
 
-_COMPARED = {
-    VerdictCode.BETTER: "FASTER",
-    VerdictCode.WORSE: "SLOWER",
-    VerdictCode.NO_DIFFERENCE: "NO DIFFERENCE",
-    VerdictCode.UNDECIDED: "UNDECIDED",
-}
-
-
 def _side_text(side: SideResult, setting: Mapping[str, Value], unit: str) -> str:
     """Return a side of a comparison: its setting, what it was called, and the quantiles of its step.
 
@@ -127,7 +141,9 @@ def _side_text(side: SideResult, setting: Mapping[str, Value], unit: str) -> str
     """
     asked = "" if "=" in side.asked else f"  ({side.asked})"
     times = ", ".join(f"p{p} {ms_text(ms)} ms" for p, ms in ((50, side.p50), (99, side.p99)) if ms is not None)
-    return f"{setting_text(setting)}{asked}" + (f"; {times}" if times and unit != METRIC else "")
+    parts = [times] if times and unit != METRIC else []
+    parts += [] if side.energy_j is None else [f"{energy_text(side.energy_j)} an item"]
+    return "; ".join([f"{setting_text(setting)}{asked}", *parts])
 
 
 def nothing_to_check_card(result: NothingToCheck) -> Card:
@@ -138,19 +154,19 @@ def nothing_to_check_card(result: NothingToCheck) -> Card:
 
 def check_card(result: CheckResult) -> Card:
     """Return the card of a check: what all sessions of a recommendation say together, and what this one says."""
-    together = result.together
+    together, words = result.together, wording(result.objective)
     limits = result.limits or {}
     if limits.get("b") is LimitStatus.BROKEN:
         word = "NO LONGER ALLOWED: it breaks a limit"
     elif limits.get("a") is LimitStatus.BROKEN:
         word = "STILL NEEDED: the defaults break a limit"
     else:
-        word = {True: "STILL FASTER", False: "NO LONGER FASTER", None: "UNDECIDED"}[result.helps]
+        word = {True: f"STILL {words.better}", False: f"NO LONGER {words.better}", None: "UNDECIDED"}[result.helps]
     code = {True: VerdictCode.BETTER, False: VerdictCode.WORSE, None: VerdictCode.UNDECIDED}[result.helps]
     if together.low is None or together.high is None:
         figure = "no speed-up can be named"
     elif together.code is VerdictCode.UNDECIDED:
-        figure = f"{interval(together)} the speed of the defaults"
+        figure = f"{interval(together)} the {words.quantity} of the defaults"
     else:
         figure = f"{speed_up(together)} over the defaults"
     disagree = ", which disagree" if together.sessions_disagree else ""

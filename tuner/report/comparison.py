@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tuner.machine.conditions import Conditions
+from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure.objective import METRIC
 from tuner.report.layout import duration_text, ms_text, percent, rate_text, ratio_text, table
 from tuner.report.result.comparison import ComparisonResult, NoiseReport
@@ -74,6 +74,17 @@ def conditions(measured: Conditions) -> Text:
         f"frequency {unknown if mhz is None else f'{mhz:.0f} MHz'}",
         f"thermal throttling {unknown if hot is None else f'{hot} times'}",
     ]
+    if measured.device is not None:
+        parts += _device_parts(measured.device)
     return Text(
         f"machine during the measurement ({duration_text(measured.elapsed_s)}): {', '.join(parts)}", style="dim"
     )
+
+
+def _device_parts(seen: DeviceConditions) -> list[str]:
+    """Return what was seen of a device of its own."""
+    parts = [] if seen.mhz is None else [f"GPU clock {seen.mhz[0]} to {seen.mhz[1]} MHz"]
+    parts += [] if seen.power_w is None else [f"GPU power {seen.power_w:.0f} W"]
+    parts += [] if seen.temperature_c is None else [f"GPU at {seen.temperature_c} °C at most"]
+    parts += [f"GPU slowed by {reason} {percent(share)} of the time" for reason, share in seen.throttled.items()]
+    return parts

@@ -78,6 +78,8 @@ def describe_study(record: Record) -> StudyResult:
         hints=stored.hints,
         noise=None if noise is None else evidence.noise_result(noise, noise_floor(noise, FinalsPlan())),
         conditions=stored.conditions[-1] if stored.conditions else None,
+        may_change_numerics=stored.get("numerics", str) == "may-change",
+        why_no_energy=stored.get("why_no_energy", str),
         incumbent=_incumbent(trials, process_sd, record.choices(), subject.catalogue),
         verdicts=None
         if finals_verdicts is None
@@ -232,6 +234,7 @@ def trial_result(trial: Trial, process_sd: float) -> TrialResult:
         wall_s=trial.wall_s,
         p99_ms=1000 * p99(trial.step_s) if trial.step_s else None,
         peak_memory_bytes=trial.peak_memory_bytes,
+        energy_j=trial.energy_j_per_item,
         deviation=trial.deviation,
         first_step_s=trial.first_step_s,
         warm_up_settled=trial.settled,
@@ -291,6 +294,7 @@ def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> Fi
     held, estimates, decision = verdicts.stored, verdicts.estimates, verdicts.decision
     contenders, names, first = estimates.contenders, estimates.names, estimates.incumbent
     rates = finals.rates(names, estimates.y, first)
+    batch_sizes = {c.names[0]: c.deployment.shared_batch or c.setting.batch_size for c in contenders}
     return FinalsResult(
         advice=AdviceResult(
             source=decision.tried_as,
@@ -306,7 +310,7 @@ def _finals(verdicts: _FinalsVerdicts, objective: Objective, default: str) -> Fi
         levels=dict(estimates.levels),
         unit=objective.unit,
         rates={name: objective.shown(rate) for name, rate in rates.items()},
-        tails={name: evidence.tail(held.rounds, name) for name in names},
+        tails={name: evidence.tail(held.rounds, name, batch_sizes[name]) for name in names},
         kept=dict(verdicts.limit_statuses),
         names={c.names[0]: c.names for c in contenders},
         failures=finals.failures(held.rounds),

@@ -77,16 +77,22 @@ def emit(
     if deployment.name and format_ is not Format.JSON:
         deployment = replace(deployment, env={**deployment.env, MODEL: deployment.name})
     notes = [title, *facts, *_notes(deployment)]
+    if deployment.gpu is not None and format_ not in _OWN_GPU_WORDS:
+        deployment = replace(deployment, env={**deployment.gpu_env, **deployment.env})
     if format_ is Format.PYTHON:
         return _python(deployment, notes, ways)
-    if format_ is Format.TFSERVING:
-        return _tfserving(deployment, notes, ways)
     options = [option_note(name, value) for name, value in deployment.options.items()]
+    if format_ is Format.TFSERVING:
+        return _tfserving(deployment, notes + options, ways)
     if options:
         options.append("For the code that makes such a session, use --format python.")
     if format_ is Format.K8S:
         return _k8s(deployment, notes + options, n_cpus, cpu_limited)
     return _WRITERS[format_](deployment, notes + options)
+
+
+_OWN_GPU_WORDS = frozenset({Format.DOCKER, Format.COMPOSE, Format.K8S, Format.JSON})
+"""Formats that say which GPU a program has in words of their own: inside of a container it is the only one."""
 
 
 def own_variables(deployment: Deployment, number: int) -> dict[str, str]:
@@ -218,6 +224,8 @@ def _single(value: str) -> str:
 
 def _docker(deployment: Deployment, notes: list[str]) -> str:
     notes = notes + _cpu_notes(deployment, "docker run --cpuset-cpus={}.")
+    if deployment.gpu is not None:
+        notes.append(f"Give the container its GPU: docker run --gpus device={deployment.gpu}")
     lines = [f"ENV {name}={_double(value, escape_dollar=True)}" for name, value in deployment.env.items()]
     return _commented(notes, lines)
 
@@ -232,9 +240,19 @@ def _compose(deployment: Deployment, notes: list[str]) -> str:
         env = {**part.env, **own_variables(deployment, number)}
         lines += [f"  {name}:", "    image: YOUR_IMAGE"]
         lines += [] if cpus is None else [f'    cpuset: "{cpus}"']
+        lines += [] if deployment.gpu is None else _compose_gpu(deployment.gpu)
         lines += ["    environment:"] if env else []
         lines += [f"      {key}: {json.dumps(value).replace('$', '$$')}" for key, value in env.items()]
     return _commented(notes, lines)
+
+
+def _compose_gpu(gpu: str) -> list[str]:
+    return [
+        "    deploy:",
+        "      resources:",
+        "        reservations:",
+        f"          devices: [{{driver: nvidia, device_ids: [{json.dumps(gpu)}], capabilities: [gpu]}}]",
+    ]
 
 
 def _double(value: str, *, escape_dollar: bool = False) -> str:
@@ -273,10 +291,16 @@ def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None, cpu_limit
         ]
     if deployment.cpus is not None:
         n_cpus = len(parse_list(deployment.cpus))
+    if deployment.gpu is not None and deployment.gpu.startswith("MIG-"):
+        notes = [*notes, "It was measured on a MIG slice: ask for its kind, such as nvidia.com/mig-1g.10gb: 1."]
+    # NVIDIA's device plugin chooses the GPU; a node with other GPUs than what was measured needs a nodeSelector.
+    gpu = "" if deployment.gpu is None else ", nvidia.com/gpu: 1"
     if n_cpus is not None:
         # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
         lines += ["resources:"]
-        lines += [f'  {part}: {{cpu: "{n_cpus}", memory: YOUR_MEMORY}}' for part in ("requests", "limits")]
+        lines += [f'  {part}: {{cpu: "{n_cpus}", memory: YOUR_MEMORY{gpu}}}' for part in ("requests", "limits")]
+    elif gpu:
+        lines += ["resources:", f"  limits: {{{gpu.lstrip(', ')}}}"]
     return _commented(notes, lines)
 
 

@@ -24,6 +24,7 @@ from tuner.stats.noise import Noise
 from tuner.stats.tail import QUANTILES, LimitStatus, quantiles, samples_needed
 from tuner.study.attributes import Attributes, EndReason, Run
 from tuner.study.record import Trial
+from tuner.trial.meter import energy_of
 from tuner.trial.outcome import Slice
 
 _GIB = 1024**3
@@ -34,20 +35,36 @@ def noise_result(noise: Noise, floor: float) -> NoiseResult:
     return NoiseResult(**asdict(noise.rounded()), floor=floor, assumed=noise.is_mostly_prior)
 
 
-def tail(rounds: Sequence[Round], name: str) -> TailResult:
-    """Return the steps' quantiles (ms; None for too few samples) and the peak memory of a contender in all rounds."""
+def tail(rounds: Sequence[Round], name: str, batch_size: int) -> TailResult:
+    """Return what a contender's steps of so many items took in all rounds.
+
+    Their quantiles (ms; None for too few samples), the peak memory, and the energy an item (J).
+    """
     step_quantiles = quantiles(steps_of(rounds, name))
+    joules, _ = energy_of(_slices_of(rounds, name))
+    n_steps = sum(each.n_steps for each in _slices_of(rounds, name))
     return TailResult(
         **{key: None if value is None else 1000 * value for key, value in step_quantiles.items()},
-        n_steps=sum(s.n_steps for r in rounds if not r.interruptions for s in r.slices.get(name, [])),
+        n_steps=n_steps,
         peak_memory_bytes=memory_of(rounds, name),
+        energy_j=None if joules is None else joules / (n_steps * batch_size),
     )
 
 
 def steps_of(rounds: Sequence[Round], name: str) -> list[float]:
     """Return the durations (s) of a contender's steps in all rounds that count."""
-    counted_slices = [r.slices[name] for r in rounds if name in r.slices and not r.interruptions]
-    return [step for slices in counted_slices for each in slices for step in each.latency_samples_s]
+    return [step for each in _slices_of(rounds, name) for step in each.latency_samples_s]
+
+
+def power_of(rounds: Sequence[Round], name: str) -> float | None:
+    """Return the mean power (W) of the device while a contender ran; None where it does not tell."""
+    joules, seconds = energy_of(_slices_of(rounds, name))
+    return None if joules is None or not seconds else joules / seconds
+
+
+def _slices_of(rounds: Sequence[Round], name: str) -> list[Slice]:
+    """Return a contender's slices in all rounds that count."""
+    return [each for r in rounds if not r.interruptions for each in r.slices.get(name, [])]
 
 
 def memory_of(rounds: Sequence[Round], name: str) -> int | None:
@@ -57,7 +74,9 @@ def memory_of(rounds: Sequence[Round], name: str) -> int | None:
 
 def limit_statuses(rounds: Sequence[Round], names: Sequence[str], limits: Limits) -> dict[str, LimitStatus]:
     """Return whether each contender keeps to the limits."""
-    return {name: limits.status(steps_of(rounds, name), memory_of(rounds, name)) for name in names}
+    return {
+        name: limits.status(steps_of(rounds, name), memory_of(rounds, name), power_of(rounds, name)) for name in names
+    }
 
 
 def study_warnings(stored: Attributes, trials: Sequence[Trial]) -> list[MeasurementWarning]:
@@ -175,6 +194,8 @@ def limits_text(limits: Limits) -> str:
         parts.append(f"p99 at most {1000 * limits.p99_s:g} ms")
     if limits.memory_bytes is not None:
         parts.append(f"memory at most {limits.memory_bytes / _GIB:.2g} GiB")
+    if limits.power_w is not None:
+        parts.append(f"power at most {limits.power_w:g} W")
     return ", ".join(parts)
 
 

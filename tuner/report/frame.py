@@ -69,7 +69,8 @@ def _of_groups(study: StudyResult) -> dict[str, object]:
 
 _OF_GAIN = ("speedup", "low", "high", "verdict", "sessions", "sessions_disagree")
 _OF_TRIALS = (
-    "number", "status", "pruned", "ratio", "low", "high", "timed_s", "p99_ms", "peak_memory_bytes", "message",
+    "number", "status", "pruned", "ratio", "low", "high", "timed_s", "p99_ms", "peak_memory_bytes", "energy_j",
+    "message",
 )  # fmt: skip
 
 
@@ -86,6 +87,8 @@ def _common(study: StudyResult) -> dict[str, object]:
         "physical_cores": machine.physical_cores,
         "logical_cpus": machine.logical_cpus,
         "cpu_quota": machine.cpu_quota,
+        "device": study.device["name"],
+        "device_model": study.device.get("model"),
         "framework": study.framework.name,
         "tensorflow": build.get("tensorflow"),
         "onednn_runtime": build.get("onednn_runtime"),

@@ -8,13 +8,72 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tuner.devices.gpu import survey
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
 from tuner.report.layout import ratio_text, table
-from tuner.report.result.inspection import BindingResult, ProofResult, ThreadBinding
+from tuner.report.result.inspection import BindingResult, GpuResult, ProofResult, ThreadBinding
 
+_GIB = 1024**3
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
+
+
+def describe_gpus() -> tuple[tuple[GpuResult, ...], str]:
+    """Return the GPUs of this host, and why there is none."""
+    surveyed, reason = survey()
+    results = [
+        GpuResult(
+            device=f"gpu:{gpu.place}",
+            model=gpu.model,
+            uuid=gpu.uuid,
+            memory_bytes=gpu.memory_bytes,
+            free_bytes=state.free_bytes,
+            driver=gpu.driver,
+            cuda=gpu.cuda,
+            capability=gpu.capability,
+            power_limit_w=gpu.power_limit_w,
+            power_w=state.power_w,
+            max_clock_mhz=gpu.max_clock_mhz,
+            clock_mhz=state.clock_mhz,
+            temperature_c=state.temperature_c,
+            is_split=gpu.is_split,
+            throttle=tuple(map(str, state.throttle)),
+            processes=tuple(process.text for process in state.processes),
+        )
+        for gpu, state in surveyed
+    ]
+    return tuple(results), reason
+
+
+def gpus(results: Sequence[GpuResult], reason: str) -> RenderableType:
+    """Return the GPUs of this host as a table, or why there is none."""
+    if not results:
+        return Text(f"no GPU: {reason}", style="dim")
+    rendered = table("GPU", "model", ">memory free", ">clock", ">power", ">heat", "now", title="GPUs of this host")
+    for each in results:
+        notes = ["in MIG mode: its slices compute"] if each.is_split else []
+        notes += [f"slowed by {reason}" for reason in each.throttle]
+        notes += [f"used by {process}" for process in each.processes]
+        rendered.add_row(
+            each.device,
+            each.model,
+            f"{each.free_bytes / _GIB:.1f} of {each.memory_bytes / _GIB:.1f} GiB",
+            _of(each.clock_mhz, each.max_clock_mhz, "MHz"),
+            _of(each.power_w, each.power_limit_w, "W"),
+            "—" if each.temperature_c is None else f"{each.temperature_c} °C",
+            "; ".join(notes) or "idle",
+        )
+    first = results[0]
+    driver = f"driver {first.driver}, CUDA {first.cuda} at most; compute capability {first.capability}"
+    return Group(rendered, Text(driver, style="dim"))
+
+
+def _of(now: float | None, most: float | None, unit: str) -> str:
+    """Return a figure and the most that it can be."""
+    if now is None:
+        return "—"
+    return f"{now:.0f} {unit}" if most is None else f"{now:.0f} of {most:.0f} {unit}"
 
 
 def describe_binding(value: str, library: Path, bound: Binding, machine: Machine) -> BindingResult:

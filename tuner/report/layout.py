@@ -53,6 +53,11 @@ def ms_text(ms: float | None) -> str:
     return "—" if ms is None else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
+def energy_text(joules: float | None) -> str:
+    """Return an energy with three digits at least."""
+    return "—" if joules is None else f"{joules:.3g} J" if joules >= 0.1 else f"{1000 * joules:.3g} mJ"
+
+
 def duration_text(seconds: float | None) -> str:
     """Return a duration as people say it."""
     if seconds is None:

@@ -129,7 +129,7 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
         rows.append(
             SituationRow(
                 models=_models(rule, group),
-                build=_BUILDS[kind.pool],
+                build=_build(kind),
                 onednn="on" if kind.onednn else "off",
                 cpu_limit=kind.cpu_limit or "none",
                 cores=kind.cores or "any",
@@ -157,6 +157,11 @@ def _group(rules: RuleSet, name: str, group: RuleList, letters: Iterator[str]) -
 def _situations(group: RuleList) -> Iterator[tuple[Rule, StratumEvidence]]:
     """Yield every rule that sets something with each of its strata."""
     yield from ((rule, stratum) for rule in group.rules if rule.terms for stratum in rule.advice.strata)
+
+
+def _build(kind: Kind) -> str:
+    """Return what a build is called, with the GPU that computes."""
+    return f"{_BUILDS[kind.pool]}, {kind.gpu}" if kind.gpu else _BUILDS[kind.pool]
 
 
 def _order(kind: Kind) -> tuple[bool, bool, bool, int, str]:
@@ -197,7 +202,9 @@ def _example(rule: Rule, kind: Kind) -> str:
     """Return the variables of a rule in full, on a machine of one socket."""
     cores = int(kind.cores or 1)
     usable = cores if kind.cpu_limit is None else min(cores, math.ceil(float(kind.cpu_limit)))
-    scale = Scale(cores=usable, sockets=1, pools=1, batch_size=1, pool=kind.pool, onednn=kind.onednn)
+    scale = Scale(
+        cores=usable, sockets=1, pools=1, batch_size=1, pool=kind.pool, onednn=kind.onednn, on_gpu=bool(kind.gpu)
+    )
     values = rule.recipe.values(scale)
     texts = []
     for knob, value in values.items():
@@ -227,7 +234,7 @@ def _speed_up(stratum: StratumEvidence) -> str:
 def _more_text(each: CounterExample, kind: Kind) -> str:
     """Return of which workload a search found more, and where."""
     limit = f", limit {kind.cpu_limit}" if kind.cpu_limit else ""
-    return f"{each.situation.workload} {1 / each.of_best:.2f}× ({_BUILDS[kind.pool]}, {kind.cores} cores{limit})"
+    return f"{each.situation.workload} {1 / each.of_best:.2f}× ({_build(kind)}, {kind.cores} cores{limit})"
 
 
 COLUMNS = ("build", "oneDNN", "CPU limit", "cores", "machines", "set", "speed-up if set", "not for")

@@ -15,7 +15,7 @@ from tuner.report.card import Answer, Card
 from tuner.report.emit import Format, Ways, emit
 from tuner.report.layout import percent, plural, rate_text
 from tuner.report.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
-from tuner.report.terminal import cores_text
+from tuner.report.terminal import place_text
 from tuner.space.deployment import Deployment
 from tuner.space.groups import INSTANCES
 from tuner.stats.equivalence import VerdictCode
@@ -82,28 +82,29 @@ def _answer(
 ) -> Answer:
     """Return what finals say about `of`: a workload, or several processes of it."""
     defaults = f"{study.framework.title}'s defaults" if study.framework.name != "command" else "the defaults"
-    words = deployment_words(advice.deployment, study)
+    words, spoken = deployment_words(advice.deployment, study), card.wording(study.objective)
+    quantity = spoken.quantity
     gain = advice.gain
     if gain is not None and gain.code is VerdictCode.BETTER:
         code = VerdictCode.BETTER
         text = f"{of}: {card.speed_up(gain)} over {defaults}{_rates_text(study, advice, finals)}"
-        return Answer(code=code, word="FASTER", text=text, setting=words)
+        return Answer(code=code, word=spoken.better, text=text, setting=words)
     against = advice.together or by_name.get(study.default)
     if advice.source != study.default:  # the default breaks a limit
-        figure = "" if gain is None or gain.speedup is None else f"; {card.speed_up(gain)} the speed of {defaults}"
+        figure = "" if gain is None or gain.speedup is None else f"; {card.speed_up(gain)} the {quantity} of {defaults}"
         return Answer(code=VerdictCode.BETTER, word="USE", text=f"{of}: {advice.reason}{figure}", setting=words)
     if against is None or against.speedup is None:
         text = f"{of}: keep {defaults}; no speed-up can be named"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
     interval = card.interval(against)
     if against.code is VerdictCode.NO_DIFFERENCE and any(each.code is Code.NO_SEARCH for each in study.warnings):
-        text = f"{of}: the guides' settings run at {interval} the speed of {defaults}; no other setting was tried"
+        text = f"{of}: the guides' settings run at {interval} the {quantity} of {defaults}; no other setting was tried"
         return Answer(code=against.code, word="NO DIFFERENCE", text=text, setting=())
     if against.code is VerdictCode.NO_DIFFERENCE:
-        text = f"{of}: nothing to set; the best other setting runs at {interval} the speed of {defaults}"
+        text = f"{of}: nothing to set; the best other setting runs at {interval} the {quantity} of {defaults}"
         return Answer(code=against.code, word="NO DIFFERENCE", text=text, setting=())
     if against.code is VerdictCode.UNDECIDED:
-        text = f"{of}: keep {defaults} for now; the best other setting runs at {interval} their speed"
+        text = f"{of}: keep {defaults} for now; the best other setting runs at {interval} their {quantity}"
         return Answer(code=against.code, word="UNDECIDED", text=text, setting=())
     if against.code is VerdictCode.WORSE:
         text = f"{of}: keep {defaults}; the best other setting is slower, {card.speed_up(against)}"
@@ -156,9 +157,9 @@ def deployment_words(deployment: Deployment, subject: Subject) -> tuple[str, ...
 
 def snippet(study: StudyResult, advice: RecommendedResult, format_: Format, *, model: str | None = None) -> str:
     """Return what applies the advice, of an ensemble to one `model` if it is named; raises BadInputError."""
-    deployment, title = advice.deployment, f"tftune, study {study.study}"
+    deployment, title = deployment_of(study, advice), f"tftune, study {study.study}"
     if model is not None:
-        deployment, title = deployment.member(model), f"{title}, {model}"
+        deployment, title = replace(deployment.member(model), gpu=deployment.gpu), f"{title}, {model}"
     if format_ is not Format.JSON:  # which is read by programs, and whole
         usual = study.baselines[study.default].setting
         changed = {name: value for name, value in deployment.arguments.items() if usual.get(name) != value}
@@ -169,12 +170,22 @@ def snippet(study: StudyResult, advice: RecommendedResult, format_: Format, *, m
     return emit(deployment, format_, title=title, facts=_facts(study, advice), ways=ways, n_cpus=n_cpus)
 
 
+def deployment_of(study: StudyResult, advice: RecommendedResult) -> Deployment:
+    """Return what applies the advice, on the GPU that it was measured on where that is a GPU."""
+    device = study.device
+    if "index" not in device:
+        return advice.deployment
+    gpu = str(device["index"]) if device.get("slice_index") is None else str(device["uuid"])
+    return replace(advice.deployment, gpu=gpu)
+
+
 def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
     """Return what a snippet says of itself: what is gained, when that was seen, and where it holds."""
     gained = advice.reason
     if advice.gain is not None and advice.gain.speedup is not None:
         sessions = plural(advice.gain.sessions, "session")
-        gained = f"{card.speed_up(advice.gain)} the speed of the defaults ({study.workload.name}, {sessions})"
+        quantity = card.wording(study.objective).quantity
+        gained = f"{card.speed_up(advice.gain)} the {quantity} of the defaults ({study.workload.name}, {sessions})"
     limits = [] if advice.limits is None else [f"limits {advice.limits}"]
     when = [] if study.created is None else [study.created[:10]]
     batch_size = study.baselines[study.default].setting.get(_BATCH_SIZE)
@@ -213,10 +224,23 @@ def _why(
     elif len(advice.alike) > 1:
         parts.append(f"the simplest of {len(advice.alike)} settings tied for the fastest")
     else:
-        parts.append("the fastest in the finals")
+        parts.append(_fastest_text(study, finals, advice.source))
     if same:
         parts.append(f"the same as {' and '.join(same)}")
     return "; ".join(parts)
+
+
+def _fastest_text(study: StudyResult, finals: FinalsResult, source: str) -> str:
+    """Return that a setting is the fastest, or which may be faster still and was not shown to be better."""
+    own = next((first for first, names in finals.names.items() if source in names), source)
+    sign = -1 if study.objective.smaller_is_better else 1
+    ahead = [
+        first for first, rate in finals.rates.items() if sign * rate > sign * finals.rates.get(own, sign * math.inf)
+    ]
+    if not ahead:
+        return "the fastest in the finals"
+    names = " and ".join(" ".join(finals.names[first]) for first in ahead)
+    return f"the fastest that was shown to be better than the defaults; not shown, and perhaps faster still: {names}"
 
 
 def _why_default(advice: RecommendedResult, against: VerdictResult | None, finals: FinalsResult) -> str:
@@ -252,7 +276,7 @@ def _proof(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) 
 
 def where(subject: Subject) -> str:
     """Return what a result is valid for: cores, limit and build."""
-    return f"{cores_text(subject.machine)}, {subject.framework.build_lines(subject.runtime)[0]}"
+    return f"{place_text(subject)}, {subject.framework.build_lines(subject.runtime)[0]}"
 
 
 def _searching(study: StudyResult) -> Iterator[tuple[str, str]]:

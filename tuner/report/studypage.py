@@ -15,7 +15,7 @@ from tuner.report.card import Card, notes
 from tuner.report.comparison import conditions
 from tuner.report.layout import duration_text, percent, ratio_text
 from tuner.report.result.study import FinalsResult, StudyResult, VerdictResult
-from tuner.report.terminal import setting_text
+from tuner.report.terminal import device_lines, setting_text
 from tuner.report.verdicts import speedup_text
 from tuner.workload.workload import Execution, Kind
 
@@ -124,6 +124,8 @@ def _origin(study: StudyResult) -> Iterator[tuple[str, str]]:
     """Yield what is needed to measure a study again, and how it went."""
     machine, workload = study.machine, study.workload
     yield "machine", f"{machine.cpu_model}, CPUs {machine.affinity} of {machine.online_cpus}, id {machine.id}"
+    for number, line in enumerate(device_lines(study.device) if study.device["name"] != "cpu" else ()):
+        yield "" if number else "device", line
     for number, line in enumerate(study.framework.build_lines(study.runtime)):
         yield "" if number else "build", line
     yield "command", _command(study)
@@ -142,10 +144,14 @@ def _command(study: StudyResult) -> str:
     words = ["tftune search", *([] if is_command else [shlex.quote(workload.name), f"--mode {workload.mode}"])]
     words += [f"--framework {study.framework.name} --space {study.space}"]
     words += [f"--execution {workload.execution}"] if workload.execution is not Execution.GRAPH else []
-    words += ["--objective latency"] if study.objective is Objective.LATENCY else []
+    words += [f"--device {study.device['name']}"] if study.device["name"] != "cpu" else []
+    words += [f"--feed {study.device['feed']}"] if study.device.get("feed") == "device" else []
+    words += [f"--objective {study.objective}"] if study.objective in (Objective.LATENCY, Objective.ENERGY) else []
     words += [f"--rate {workload.rate:g}"] if workload.rate else []
     words += [f"--max-p99 {1000 * limits.p99_s:g}"] if limits.p99_s is not None else []
     words += [f"--max-memory {limits.memory_bytes // 2**20}MiB"] if limits.memory_bytes is not None else []
+    words += ["--numerics may-change"] if study.may_change_numerics else []
+    words += [f"--max-power {limits.power_w:g}"] if limits.power_w is not None else []
     words += [f"--param {shlex.quote(f'{name}={value}')}" for name, value in workload.params.items()]
     words += [] if study.seed is None else [f"--seed {study.seed}"]
     return " ".join([*words, *(["--metric-regex …", "--", workload.description] if is_command else [])])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.machine.host import Machine
-from tuner.report.layout import duration_text, ms_text, percent, plural, ratio_text, table
+from tuner.report.layout import duration_text, energy_text, ms_text, percent, plural, ratio_text, table
 from tuner.report.result.study import (
     NoiseResult,
     StudyResult,
@@ -22,6 +23,7 @@ from tuner.study.subject import Subject
 from tuner.trial.outcome import Status
 
 _GIB = 1024**3
+_TOLD_DEVIATION = 1e-3  # of outputs: what rounding does is not told
 
 
 def setting_text(setting: Mapping[str, Value], fixed_knobs: Collection[str] = ()) -> str:
@@ -59,9 +61,30 @@ def host(subject: Subject) -> RenderableType:
         "",
         f"memory: {machine.memory_bytes / _GIB:.1f} GiB" + (f", limited to {limit / _GIB:.1f} GiB" if limit else ""),
     )
+    if subject.device["name"] != "cpu":
+        rows.add_row("device", *device_lines(subject.device)[:1])
+        for line in device_lines(subject.device)[1:]:
+            rows.add_row("", line)
     for number, line in enumerate(subject.framework.build_lines(subject.runtime)):
         rows.add_row("" if number else "build", line)
     return rows
+
+
+def device_lines(device: Mapping[str, Any]) -> list[str]:
+    """Return what a device of its own tells of itself, in a few lines; of a plugin's its name."""
+    if "model" not in device:
+        return [device["name"]]
+    limit, clock = device["power_limit_w"], device["max_clock_mhz"]
+    lines = [f"{device['name']}: {device['model']}, {device['memory_bytes'] / _GIB:.1f} GiB, driver {device['driver']}"]
+    parts = [f"CUDA {device['cuda']} at most", f"compute capability {device['capability']}"]
+    parts += [] if limit is None else [f"power limit {limit:.0f} W"]
+    parts += [] if clock is None else [f"clock {clock} MHz at most"]
+    lines.append(", ".join(parts))
+    if device["slice_index"] is not None:
+        lines.append(f"MIG slice {device['slice_index']} of GPU {device['index']}: other slices share its power")
+    if device.get("seen_as"):
+        lines.append(f"the framework calls it {', '.join(device['seen_as'])}")
+    return lines
 
 
 def searched_lines(subject: Subject) -> list[Text]:
@@ -69,12 +92,18 @@ def searched_lines(subject: Subject) -> list[Text]:
     active = [name for name, knob in subject.knobs.items() if knob.active and len(knob.values) > 1]
     inactive = [name for name, knob in subject.knobs.items() if not knob.active]
     lines = [
-        Text(f"on {cores_text(subject.machine)}, {subject.framework.build_lines(subject.runtime)[0]}"),
+        Text(f"on {place_text(subject)}, {subject.framework.build_lines(subject.runtime)[0]}"),
         Text(f"searching {plural(subject.points, 'setting')} of {', '.join(active)}, and the recommended ones"),
     ]
     if inactive:
         lines.append(Text(f"no effect here: {', '.join(inactive)} (`tftune inspect` says why)", style="dim"))
     return [*lines, *space_notes(subject)]
+
+
+def place_text(subject: Subject) -> str:
+    """Return what computes: the cores, or a device of its own and the cores beside it."""
+    model = subject.device.get("model")
+    return cores_text(subject.machine) if model is None else f"{model}, {cores_text(subject.machine)}"
 
 
 def cores_text(machine: Machine) -> str:
@@ -136,12 +165,15 @@ def hint_line(name: str, setting: Mapping[str, Value], subject: Subject) -> Text
 def trials(study: StudyResult) -> RenderableType:
     """Return the trials of a study."""
     title = f"trials of {study.study}"
-    rendered = table(">#", "setting", ">ratio to reference", ">timed", "", ">first step", title=title)
+    is_metered = any(trial.energy_j is not None for trial in study.history)
+    energy = [">energy an item"] if is_metered else []
+    rendered = table(">#", "setting", ">ratio to reference", ">timed", "", ">first step", *energy, title=title)
     best, fixed = study.incumbent, fixed_knobs(study)
     for trial in study.history:
         is_best = best is not None and trial.setting == best.setting
         first = "" if trial.first_step_s is None else f"{trial.first_step_s:.2f} s"
-        rendered.add_row(*trial_row(trial, incumbent=is_best, fixed_knobs=fixed), first)
+        joules = [energy_text(trial.energy_j)] if is_metered else []
+        rendered.add_row(*trial_row(trial, incumbent=is_best, fixed_knobs=fixed), first, *joules)
     return rendered
 
 
@@ -166,6 +198,8 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
         notes.append("not steady")
     if trial.alone:
         notes.append("measured against the drift probe")
+    if trial.deviation is not None and trial.deviation >= _TOLD_DEVIATION:
+        notes.append(f"outputs differ by {percent(trial.deviation, 2)}")
     if incumbent:
         notes.insert(0, "incumbent")
     return (

@@ -10,7 +10,7 @@ from rich.text import Text
 from tuner.measure.finals import GROUP, INCUMBENT
 from tuner.measure.objective import METRIC, RESPONSE_UNIT
 from tuner.report import terminal
-from tuner.report.layout import duration_text, ms_text, percent, plural, rate_text, ratio_text, table
+from tuner.report.layout import duration_text, energy_text, ms_text, percent, plural, rate_text, ratio_text, table
 from tuner.report.result.comparison import ComparisonResult
 from tuner.report.result.study import FinalsResult, PooledResult, StudyResult, VerdictResult
 from tuner.stats.equivalence import Verdict, VerdictCode
@@ -101,7 +101,9 @@ def tails(final: FinalsResult | None) -> RenderableType:
     is_open = final.unit == RESPONSE_UNIT
     title = "responses in the finals (ms), the wait in the queue included" if is_open else "steps in the finals (ms)"
     count = "requests" if is_open else "steps"
-    rendered = table("", ">p50", ">p90", ">p99", f">{count}", ">peak memory", "", title=title)
+    is_metered = any(tail.energy_j is not None for tail in final.tails.values())
+    energy = [">energy an item"] if is_metered else []
+    rendered = table("", ">p50", ">p90", ">p99", f">{count}", ">peak memory", *energy, "", title=title)
     for name, tail in final.tails.items():
         answer, memory = final.kept.get(name), tail.peak_memory_bytes
         rendered.add_row(
@@ -109,6 +111,7 @@ def tails(final: FinalsResult | None) -> RenderableType:
             *(ms_text(value) for value in (tail.p50, tail.p90, tail.p99)),
             str(tail.n_steps),
             "—" if memory is None else f"{memory / _GIB:.2f} GiB",
+            *([energy_text(tail.energy_j)] if is_metered else []),
             Text("" if answer is None else f"limits {answer}", style="red" if answer is LimitStatus.BROKEN else "dim"),
         )
     needed = ", ".join(f"{name} from {samples_needed(p)}" for name, p in QUANTILES.items())

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from tuner.devices import registry as devices
+from tuner.devices.device import HOST
 from tuner.errors import BadInputError
 from tuner.frameworks import registry
 from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG, wang_width
@@ -22,7 +23,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.model.graph import Features
 from tuner.rules.kind import SituationKind
-from tuner.rules.recipe import BATCH, ONEDNN, TERMS, Recipe
+from tuner.rules.recipe import BATCH, ONEDNN, Recipe, speaks_of
 from tuner.rules.situation import Situation, of_study
 from tuner.rules.surface import FINALS, Measured, ResponseSurface
 from tuner.space.common import INSTANCES, STREAMS
@@ -41,6 +42,7 @@ COMPACT_BASELINE = "tf-guide-mkl"
 _NOISE_DF = 8.0  # weight (degrees of freedom) of the study's noise in the variance of a contender's rounds
 _MIN_SE = 0.002  # no setting is known better than to 0.2 %
 _POOLS = ("inter_op", "intra_op", "omp_num_threads")
+_ON_GPU = ("gpu_thread_mode", "xla")
 _BATCHES = 3  # from so many batch sizes on, a study tells of them
 
 
@@ -144,10 +146,13 @@ def apply(default: Setting, values: Mapping[str, Value], compact: Value | None) 
 def read(
     records: Iterable[Record],
     *,
+    device: str = devices.DEFAULT,
     simulated: bool = False,
     exclusion_reason: Callable[[Attributes], str | None] = lambda _: None,
 ) -> tuple[list[StudyEvidence], list[Excluded]]:
     """Return what can be learned from, the oldest first, and what cannot; measured studies unless `simulated`.
+
+    Those of one kind of `device` only: what is true of a GPU is not true of a CPU.
 
     `exclusion_reason` says why a study, by its attributes, is not asked for. Of several versions of a workload the one
     with most studies is learned from, the newest of equals.
@@ -157,7 +162,7 @@ def read(
     for record in records:
         attributes = record.attributes()
         try:
-            reason = exclusion_reason(attributes) or _exclusion_reason(attributes, simulated=simulated)
+            reason = exclusion_reason(attributes) or _exclusion_reason(attributes, device, simulated=simulated)
             if reason is None:
                 candidates.append(_candidate(record, attributes))
                 continue
@@ -233,7 +238,7 @@ def _workload_key(subject: Subject) -> str:
     return " ".join([workload.name, workload.mode, *(f"{name}={value}" for name, value in workload.params.items())])
 
 
-def _exclusion_reason(stored: Attributes, *, simulated: bool) -> str | None:
+def _exclusion_reason(stored: Attributes, device: str, *, simulated: bool) -> str | None:
     """Return why a study cannot be learned from, None if it can."""
     if stored.finals is None:
         return "no finals"
@@ -246,8 +251,10 @@ def _exclusion_reason(stored: Attributes, *, simulated: bool) -> str | None:
         return f"its workload ran {subject.workload.execution}, not as a graph"
     if subject.framework.name != registry.DEFAULT:
         return f"it ran {subject.framework.title}, which these rules do not cover"
-    if subject.device["name"] != devices.DEFAULT:
-        return f"it ran on {subject.device['name']}, which these rules do not cover"
+    if subject.device_kind != device:
+        return f"it ran on the {subject.device_kind}, which these rules do not cover"
+    if subject.device.get("feed", HOST) != HOST:
+        return "its inputs were on the device already"
     if any(name in subject.knobs and subject.knobs[name].active for name in (INSTANCES.name, STREAMS.name)):
         return "it had several processes or calls at once, which these rules do not cover"
     features = stored.get("features", Features)
@@ -266,14 +273,15 @@ def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
     unasked = (
         {ONEDNN: 0} if situation.scale.onednn_is_open and ONEDNN not in baseline_settings[DEFAULT].to_dict() else {}
     )
-    default = _reduced(baseline_settings[DEFAULT], unasked)
+    on_gpu = bool(situation.gpu)
+    default = _reduced(baseline_settings[DEFAULT], unasked, on_gpu=on_gpu)
     affine = baseline_settings.get(COMPACT_BASELINE, baseline_settings[DEFAULT]).to_dict()
     compact = affine.get("kmp_affinity")
     # A baseline that sets what no rule speaks of, such as an allocator, is not that baseline without it.
     baselines = {
-        name: _reduced(setting, {ONEDNN: 1} if unasked and name == INTEL else unasked)
+        name: _reduced(setting, {ONEDNN: 1} if unasked and name == INTEL else unasked, on_gpu=on_gpu)
         for name, setting in baseline_settings.items()
-        if _others(setting) == _others(baseline_settings[DEFAULT])
+        if _others(setting, on_gpu=on_gpu) == _others(baseline_settings[DEFAULT], on_gpu=on_gpu)
     }
     baselines[WANG] = apply(
         default, wang_width(situation.machine, situation.features.width) | {"kmp_affinity": COMPACT}, compact
@@ -290,30 +298,37 @@ def _study(candidate: _Candidate, process_sd: float) -> StudyEvidence:
         compact=compact,
         batches=tuple(int(value) for value in subject.knobs[BATCH].values),
         covers_threads=_covers_threads(subject.knobs, situation),
-        surface=ResponseSurface(default, _measured(candidate, baseline_settings[DEFAULT], process_sd, unasked)),
+        surface=ResponseSurface(
+            default, _measured(candidate, baseline_settings[DEFAULT], process_sd, unasked, on_gpu=on_gpu)
+        ),
     )
 
 
 def _covers_threads(knobs: Mapping[str, KnobFacts], situation: Situation) -> bool:
-    """Return whether each pool could have one thread and all usable cores: not where it was held, or not searched."""
+    """Return whether each pool could have one thread and all usable cores: not where it was held, or not searched.
+
+    On a GPU, whether all that rules speak of there was searched.
+    """
+    if situation.gpu:
+        return all(name in knobs and len(knobs[name].values) > 1 for name in _ON_GPU)
     ends = {1, situation.machine.usable_cores}
     pools = [knobs[name].values for name in _POOLS if name in knobs and knobs[name].active]
     return all(ends <= set(values) for values in pools)
 
 
-def _reduced(setting: Setting, not_covered: Mapping[str, Value]) -> Setting:
+def _reduced(setting: Setting, not_covered: Mapping[str, Value], *, on_gpu: bool) -> Setting:
     """Return a setting without the knobs that no rule speaks of, and with what its space did not ask about."""
-    relevant = {knob: value for knob, value in setting.items if knob in TERMS or knob == BATCH}
+    relevant = {knob: value for knob, value in setting.items if speaks_of(knob, on_gpu=on_gpu)}
     return Setting.of(relevant | {knob: value for knob, value in not_covered.items() if knob not in relevant})
 
 
-def _others(setting: Setting) -> dict[str, Value]:
+def _others(setting: Setting, *, on_gpu: bool) -> dict[str, Value]:
     """Return the knobs of a setting that no rule speaks of."""
-    return {knob: value for knob, value in setting.items if knob not in TERMS and knob != BATCH}
+    return {knob: value for knob, value in setting.items if not speaks_of(knob, on_gpu=on_gpu)}
 
 
 def _measured(
-    candidate: _Candidate, default: Setting, process_sd: float, not_covered: Mapping[str, Value]
+    candidate: _Candidate, default: Setting, process_sd: float, not_covered: Mapping[str, Value], *, on_gpu: bool
 ) -> list[Measured]:
     """Return the trials, and the finals' contenders, whose other knobs stand at TensorFlow's default.
 
@@ -330,11 +345,11 @@ def _measured(
         Measured(setting=setting, log_ratio=mean, variance=se**2 / 2, shared=se**2 / 2, reference=FINALS)
         for setting, mean, se in _finals(candidate.finals, candidate.noise)
     ]
-    default_others = _others(default)
+    default_others = _others(default, on_gpu=on_gpu)
     return [
-        replace(each, setting=_reduced(each.setting, not_covered), variance=each.variance + _MIN_SE**2)
+        replace(each, setting=_reduced(each.setting, not_covered, on_gpu=on_gpu), variance=each.variance + _MIN_SE**2)
         for each in measurements
-        if _others(each.setting) == default_others
+        if _others(each.setting, on_gpu=on_gpu) == default_others
     ]
 
 

@@ -21,7 +21,7 @@ class StratumClass(StrEnum):
     REST = "rest"
 
 
-class Kind(Struct, frozen=True, kw_only=True):
+class Kind(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A kind of machine and build: a stratum, or a build with any number of cores where `shape` is None."""
 
     shape: str | None
@@ -29,6 +29,8 @@ class Kind(Struct, frozen=True, kw_only=True):
     pool: str
     onednn: bool
     quota: bool
+    gpu: str = ""
+    """The model of the GPU that computes; empty on the CPU."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a shape or a pool that none can be."""
@@ -42,9 +44,9 @@ class Kind(Struct, frozen=True, kw_only=True):
         return self.shape in (None, other.shape) and self.build == other.build
 
     @property
-    def build(self) -> tuple[str, bool, bool]:
+    def build(self) -> tuple[str, bool, bool, str]:
         """Return all of it but the shape."""
-        return self.pool, self.onednn, self.quota
+        return self.pool, self.onednn, self.quota, self.gpu
 
     @property
     def cores(self) -> str | None:
@@ -83,4 +85,5 @@ class SituationKind(Kind, frozen=True, kw_only=True):
             pool=situation.pool,
             onednn=situation.onednn,
             quota=machine.cpu_quota is not None,
+            gpu=situation.gpu,
         )

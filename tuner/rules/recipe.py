@@ -17,11 +17,17 @@ DEFAULT = "default"
 ONEDNN = "onednn"
 _VOCABULARIES = {name: knob.vocabulary for name, knob in KNOBS.items() if knob.vocabulary is not None}
 TERMS = {name: {term.name: term for term in each.terms} for name, each in _VOCABULARIES.items()}
+_OF_A_DEVICE = frozenset(name for name, each in _VOCABULARIES.items() if each.device is not None)
 BATCH = "batch_size"
 THREADS = "threads"
 GROUPS = (THREADS, BATCH)
 """What rules are about: all knobs of threads together, and the batch size on top of them."""
 FACTORS = (0.125, 0.25, 0.5, 2.0, 4.0, 8.0)
+
+
+def speaks_of(knob: str, *, on_gpu: bool) -> bool:
+    """Return whether rules speak of a knob: some are spoken of on a GPU only."""
+    return knob == BATCH or (knob in TERMS and (on_gpu or knob not in _OF_A_DEVICE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +90,16 @@ def factor_words(name: str) -> str:
     return f"{factor:g} times the workload's own" if factor > 1 else f"1/{1 / factor:g} of the workload's own"
 
 
-def thread_recipes() -> list[Recipe]:
+def thread_recipes(*, on_gpu: bool = False) -> list[Recipe]:
     """Return every recipe for threads, OpenMP and oneDNN, keeping the defaults first, simpler ones before others.
 
     OpenMP's knobs and the switch of oneDNN act on different builds, and have rules of their own; only a guide that
-    sets both is one recipe.
+    sets both is one recipe. On a GPU they are about the host's threads, those that hand work to the GPU, and XLA.
     """
-    openmp = _combined([knob for knob in TERMS if knob != ONEDNN])
+    if on_gpu:
+        on_card = [knob for knob in TERMS if knob in _OF_A_DEVICE]
+        return sorted(_combined(["inter_op", "intra_op", *on_card]), key=lambda recipe: recipe.n_knobs)
+    openmp = _combined([knob for knob in TERMS if knob != ONEDNN and knob not in _OF_A_DEVICE])
     stock = [recipe | Recipe.of({ONEDNN: "1"}) for recipe in _combined(["inter_op", "intra_op"])]
     return sorted([*openmp, *stock, _INTEL], key=lambda recipe: recipe.n_knobs)
 

@@ -207,6 +207,8 @@ class RuleSet(Struct, frozen=True, kw_only=True):
     """Everything that was distilled: the rules on threads, on the batch size, or on both, and how they were made."""
 
     schema: OneOf[3] = SCHEMA
+    device: str = "cpu"
+    """The kind of device that all of it is about."""
     provenance: Provenance
     sources: dict[str, str] = field(default_factory=lambda: {WANG: WANG_SOURCE})
     """Of the baselines that are a paper's formula."""

@@ -26,6 +26,8 @@ class Situation:
     pool: str
     onednn: bool
     """Whether operators are oneDNN's: a stock wheel leaves them to Eigen on CPUs without AVX-512 VNNI or its like."""
+    gpu: str = ""
+    """The model of the GPU that computes; empty on the CPU."""
 
     @property
     def pools(self) -> int:
@@ -42,6 +44,7 @@ class Situation:
             batch_size=self.batch_size,
             pool=self.pool,
             onednn=self.onednn,
+            on_gpu=bool(self.gpu),
         )
 
     def values(self) -> dict[str, float]:
@@ -179,4 +182,5 @@ def of_study(subject: Subject, features: Features) -> Situation:
         machine=subject.machine,
         pool=OPENMP if runtime["onednn_runtime"] == "openmp" else EIGEN,
         onednn=has_onednn(runtime["onednn_runtime"], runtime.get("onednn_enabled")),
+        gpu=subject.device.get("model", ""),
     )

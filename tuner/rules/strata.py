@@ -122,9 +122,9 @@ def _mean(members: Sequence[Gain]) -> Ratio:
 
 def _evidence(shape: str | None, members: Sequence[Gain], gained: Ratio, deciding: Ratio) -> StratumEvidence:
     """Return the evidence of strata of one kind: advised where it gained, and where what decides shows a gain."""
-    pool, onednn, quota = members[0].situation.build
+    pool, onednn, quota, gpu = members[0].situation.build
     return StratumEvidence(
-        kind=Kind(shape=shape, pool=pool, onednn=onednn, quota=quota),
+        kind=Kind(shape=shape, pool=pool, onednn=onednn, quota=quota, gpu=gpu),
         n_studies=len(members),
         gained=gained,
         is_advised=is_gain(gained.ratio) and deciding.n_workloads >= _MIN_WORKLOADS and is_shown(deciding),

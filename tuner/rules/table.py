@@ -55,7 +55,8 @@ class TrainingTable:
 def thread_table(studies: Sequence[StudyEvidence]) -> TrainingTable:
     """Return the table of rules on threads and OpenMP, at the workloads' own batch sizes."""
     telling = [study for study in studies if study.covers_threads]
-    return _table(THREADS, telling, thread_recipes(), [Recipe()] * len(telling))
+    on_gpu = any(study.situation.scale.on_gpu for study in telling)
+    return _table(THREADS, telling, thread_recipes(on_gpu=on_gpu), [Recipe()] * len(telling))
 
 
 def batch_table(studies: Sequence[StudyEvidence], threads: Callable[[StudyEvidence], Recipe]) -> TrainingTable:

@@ -31,6 +31,8 @@ class AuditCase:
     build: Any
     machine: Machine
     libraries: Mapping[str, str]
+    device: str = "cpu"
+    """The kind of what computes."""
 
 
 Audit = Callable[[AuditCase], AuditAnswer]

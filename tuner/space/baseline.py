@@ -25,6 +25,10 @@ class Baseline:
     at_best_batch: bool = False
     needs: frozenset[str] = frozenset()
     """Knobs without which it says nothing: it is none of a space that lacks one of them."""
+    must_run: bool = True
+    """Whether a search cannot do without it; not where it needs what not every machine has, such as a compiler."""
+    devices: tuple[str, ...] = ("cpu",)
+    """The kinds of devices that it speaks of; a framework's default is one for all of them."""
 
 
 def of_instances(threads: Callable[[int], dict[str, Value]]) -> tuple[Baseline, ...]:

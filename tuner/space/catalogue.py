@@ -39,6 +39,10 @@ class Catalogue:
         """Return the name of the default."""
         return self.baselines[0].name
 
+    def must_run(self, names: Collection[str]) -> bool:
+        """Return whether a search cannot do without one of these baselines."""
+        return any(each.must_run for each in self.baselines if each.name in names)
+
     @property
     def experiments(self) -> list[Experiment]:
         """Return the experiments by which a probe sees which knobs reach a build."""

@@ -9,6 +9,7 @@ from typing import Any
 from tuner.errors import unknown_name
 
 PRELOAD = "LD_PRELOAD"
+_VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,8 @@ class Deployment:
     to, None for all that it may use anyway. `processes` is how many of it run at the same time, `cpu_sets` the CPUs of
     each of them, empty where they are not kept apart, and `streams` how many calls run at once in each. `shared_batch`
     is the number of items that they share out among them, 0 where each has batches of its own. Of an ensemble each
-    process has a deployment of its own, in `members`, with the `name` of its model.
+    process has a deployment of its own, in `members`, with the `name` of its model. `gpu` is the GPU that the program
+    is to see: its number as `nvidia-smi` counts, or the name of a MIG slice; None where it needs none.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -33,6 +35,12 @@ class Deployment:
     shared_batch: int = 0
     name: str = ""
     members: tuple[Deployment, ...] = ()
+    gpu: str | None = None
+
+    @property
+    def gpu_env(self) -> dict[str, str]:
+        """Return the variables by which a program sees its GPU and no other; none where it needs none."""
+        return {} if self.gpu is None else {_ORDER: "PCI_BUS_ID", _VISIBLE: self.gpu}
 
     def of(self, number: int) -> Deployment:
         """Return what applies to the process of that number, counted from 0."""
@@ -70,6 +78,7 @@ class Deployment:
             shared_batch=other.shared_batch or self.shared_batch,
             name=other.name or self.name,
             members=other.members or self.members,
+            gpu=self.gpu if other.gpu is None else other.gpu,
         )
 
     def holds(self, part: Deployment) -> bool:
@@ -86,6 +95,7 @@ class Deployment:
         data |= {"cpu_sets": list(self.cpu_sets)} if self.cpu_sets else {}
         data |= {"shared_batch": self.shared_batch} if self.shared_batch else {}
         data |= {"name": self.name} if self.name else {}
+        data |= {"gpu": self.gpu} if self.gpu is not None else {}
         data |= {"members": [each.to_dict() for each in self.members]} if self.members else {}
         return data | ({"streams": self.streams} if self.streams > 1 else {})
 
@@ -110,4 +120,5 @@ class Deployment:
             shared_batch=data.get("shared_batch", 0),
             name=data.get("name", ""),
             members=tuple(cls.from_dict(each) for each in data.get("members", ())),
+            gpu=data.get("gpu"),
         )

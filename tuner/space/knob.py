@@ -54,6 +54,10 @@ class Knob:
     """Whether, among the knobs of a space, its effect may be a curve that all settings share; see `tuner.study`."""
     vocabulary: Vocabulary | None = None
     """How a rule speaks of it; None where rules do not."""
+    devices: tuple[str, ...] = ()
+    """The kinds of devices on which it acts; all if none is named."""
+    changes_numerics: bool = False
+    """Whether its values compute in another precision: such a knob is searched only where that is allowed."""
 
     @property
     def is_numeric(self) -> bool:
@@ -65,9 +69,14 @@ class Knob:
         """Return the environment variable that carries it, None where there is none."""
         return self.carrier.name if isinstance(self.carrier, Variable | Preload) else None
 
-    def why_inactive(self, build: Any, inherited: Mapping[str, str]) -> str | None:
-        """Return why it cannot act on `build`, or not beside the `inherited` variables; None if it can."""
+    def why_inactive(self, build: Any, inherited: Mapping[str, str], device: str) -> str | None:
+        """Return why it cannot act on a `build` and kind of device, or not beside the `inherited` variables.
+
+        None if it can.
+        """
         name = self.carrier.name
+        if self.devices and device not in self.devices:
+            return f"it acts on a {' or '.join(self.devices)} only, and this is for the {device}"
         if self.read_at_start and name in inherited:
             return f"{name} is set in your environment and applies to every trial; unset it to tune it"
         return self.inactive_reason(build)

@@ -192,6 +192,7 @@ def resolve(
     passes_batch_size: bool = True,
     with_groups: bool = False,
     splits_batch: bool = False,
+    device: str = "cpu",
 ) -> Space:
     """Resolve a space file; raises BadInputError for a pin that cannot be or a lattice that is empty.
 
@@ -201,13 +202,13 @@ def resolve(
     trial has anyway, `libraries` what can be preloaded here; `spelling` gives one word for all values of a knob that
     are the same on this machine; `unavailable` knobs stay out unless pinned, with their reasons. `with_groups` adds the
     settings of several processes, where the space itself does not ask for their number. With `splits_batch` the
-    processes of a setting share the default's batch among them.
+    processes of a setting share the default's batch among them. `device` is the kind of what computes.
     """
     pins = dict(pins or {})
     knobs = catalogue.knobs
     domains: dict[str, tuple[Value, ...]] = {}
     off = {name: reason for name, reason in unavailable.items() if name not in pins}
-    off |= _inactive(catalogue, file, pins, build, inherited)
+    off |= _inactive(catalogue, file, pins, build, inherited, device)
     for name, each in knobs.items():
         if name not in off and (each.in_every_setting or name in file.domains or name in pins):
             domains[name] = file.domains.get(name, (each.default(machine, build, workload.batch_size),))
@@ -230,7 +231,7 @@ def resolve(
     baselines = {
         each.name: _baseline(each, catalogue, domains, machine, build, default_batch, spelling)
         for each in catalogue.baselines
-        if each.needs <= domains.keys()
+        if each.needs <= domains.keys() and (each.name == catalogue.default or device in each.devices)
     }
     baselines = batches.shared(baselines, total_batch)
     pinned = {name: domains[name][0] for name in pins if total_batch is None or name != "batch_size"}
@@ -282,13 +283,18 @@ def _baseline(
 
 
 def _inactive(
-    catalogue: Catalogue, file: SpaceFile, pins: Mapping[str, str], build: Any, inherited: Mapping[str, str]
+    catalogue: Catalogue,
+    file: SpaceFile,
+    pins: Mapping[str, str],
+    build: Any,
+    inherited: Mapping[str, str],
+    device: str,
 ) -> dict[str, str]:
     """Return the knobs that stay out, with the reason; raises BadInputError where one of them is pinned."""
     named = file.domains.keys() | pins.keys()
     off = {}
     for name, each in catalogue.knobs.items():
-        reason = each.why_inactive(build, inherited) if each.in_every_setting or name in named else None
+        reason = each.why_inactive(build, inherited, device) if each.in_every_setting or name in named else None
         rivals = [rival for rival in each.overrides if rival in named]
         if reason is None and rivals:
             reason = f"{rivals[0]} sets the same thing, and this knob would override it"

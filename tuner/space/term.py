@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tuner.space.values import Value
 
 EIGEN, OPENMP = "eigen", "openmp"
+GPU = "gpu"
 COMPACT = "compact"
 """Which spelling binds compactly is a matter of the machine; the situation's owner replaces the word."""
 
@@ -31,6 +32,7 @@ class Scale:
     batch_size: int
     pool: str
     onednn: bool
+    on_gpu: bool = False
 
     @property
     def onednn_is_open(self) -> bool:
@@ -51,13 +53,25 @@ class Term:
 class Vocabulary:
     """How a rule speaks of a knob: its `label`, its `terms`, and the pool that it acts on, None if that is either.
 
-    `has_effect` tells whether it does anything at a scale.
+    `has_effect` tells whether it does anything at a scale, and `device` is set where rules for one kind of device alone
+    speak of it.
     """
 
     label: str
     terms: tuple[Term, ...]
     pool: str | None = None
+    device: str | None = None
     has_effect: Callable[[Scale], bool]
+
+
+def on_gpu(label: str, *terms: Term) -> Vocabulary:
+    """Return the vocabulary of a knob that acts on a GPU only."""
+    return Vocabulary(label=label, terms=terms, device=GPU, has_effect=lambda scale: scale.on_gpu)
+
+
+def word(value: str) -> Term:
+    """Return the term of a word that is the same everywhere."""
+    return Term(name=value, words=value, value_at=lambda *_: value)
 
 
 def number(value: int, words: str = "") -> Term:

@@ -87,7 +87,10 @@ class Evaluator:
         for position, trial in enumerate(trials):
             failure = failures.get(trial.setting)
             waiting = [other.setting for other in trials[position + 1 :]]
-            done = self._run(trial, finished, waiting) if failure is None else trial.failed(failure)
+            if failure is None or self._may_fit_alone(failure, n_started=len(trials)):
+                done = self._run(trial, finished, waiting)
+            else:
+                done = trial.failed(failure)
             yield replace(done, wall_s=self._launcher.now() - began)
             began = self._launcher.now()
 
@@ -121,12 +124,15 @@ class Evaluator:
         earlier_pair = None
         if self._unfinished is not None and self._unfinished[0] is live and trial.setting == live.setting:
             earlier_pair, self._unfinished = self._unfinished[1], None
+        is_reused = live.setting.batch_size != trial.setting.batch_size
         try:
-            if live.setting.batch_size != trial.setting.batch_size:
+            if is_reused:
                 live.set_batch_size(trial.setting.batch_size)
             done = self._measure_beside_reference(replace(trial, process=live.number), live, finished, earlier_pair)
         except TrialFailure as failure:
             live.process.close()
+            if self._may_fit_alone(failure, n_started=1, is_reused=is_reused):
+                return self._run(trial, finished, waiting)
             return trial.failed(failure)
         except BaseException:
             live.process.close()
@@ -136,6 +142,19 @@ class Evaluator:
         else:
             live.process.close()
         return done
+
+    def _may_fit_alone(self, failure: TrialFailure, *, n_started: int, is_reused: bool = False) -> bool:
+        """Return whether a setting that memory did not hold may fit by itself, and make the room for it.
+
+        What it needs is to be told apart from what others held when it came: processes that wait, those that were
+        started together with it, and its own of another batch size, whose memory an allocator keeps in pieces.
+        """
+        if failure.status is not Status.OOM:
+            return False
+        had_others = self.processes.end_waiting()
+        if had_others:
+            self._unfinished = None
+        return had_others or n_started > 1 or is_reused
 
     def _measure_beside_reference(
         self, trial: Trial, live: LiveProcess, finished: Sequence[Trial], earlier_pair: Pair | None
@@ -170,7 +189,9 @@ class Evaluator:
             peak = live.process.peak_memory_bytes
             self.processes.record_memory(trial.setting, peak)
             done = replace(done, deviation=output_deviation, peak_memory_bytes=peak)
-            return replace(done, over_limit=self._plan.limits.status(done.step_s, peak) is LimitStatus.BROKEN)
+            return replace(
+                done, over_limit=self._plan.limits.status(done.step_s, peak, done.power_w) is LimitStatus.BROKEN
+            )
         raise AssertionError("the second attempt returns or raises")
 
     def _measure(
@@ -228,15 +249,20 @@ class Evaluator:
         )
 
     def _deviation(self, trial: Trial, facts: ReadyReport) -> float | None:
-        """Return how far the outputs lie from the reference's; a batch of another size may compute another thing."""
+        """Return how far the outputs lie from the reference's; a batch of another size may compute another thing.
+
+        Of a setting that changes numerics the first item is compared all the same: how much it does is to be told.
+        """
         reference = self.processes.reference
-        if (
-            trial.setting.batch_size != self._space.reference.batch_size
-            or reference is None
-            or self._outputs_are_random
-        ):
+        is_other = trial.setting.batch_size != self._space.reference.batch_size
+        if reference is None or self._outputs_are_random or (is_other and not self._changes_numerics(trial.setting)):
             return None
         return deviation(reference.sample, facts.sample)
+
+    def _changes_numerics(self, setting: Setting) -> bool:
+        """Return whether a setting computes in another precision than the default."""
+        knobs, default = self._space.catalogue.knobs, self._space.reference
+        return any(knobs[name].changes_numerics and value != default[name] for name, value in setting.items)
 
     def _block_sd(self, finished: Sequence[Trial]) -> float:
         """Return the standard deviation of a block in this study so far."""

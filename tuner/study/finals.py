@@ -73,7 +73,9 @@ class Finals:
         """Hold rounds until every comparison is decided or the time is used up."""
         if self.history.incumbent() is None:
             measurements = [
-                (trial.step_s, trial.peak_memory_bytes) for trial in self.history.trials if trial.estimate is not None
+                (trial.step_s, trial.peak_memory_bytes, trial.power_w)
+                for trial in self.history.trials
+                if trial.estimate is not None
             ]
             if self.plan.evaluation.limits and measurements:
                 unmet = self.plan.evaluation.limits.unmet_text(measurements)

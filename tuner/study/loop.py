@@ -164,10 +164,10 @@ class Search:
     def _is_missed(self, done: Trial) -> bool:
         """Return whether a search cannot do without a trial that failed: a baseline that ought to run.
 
-        What is advised of several processes is for machines that hold so many.
+        What is advised of several processes is for machines that hold so many, and some guides want a compiler.
         """
         is_failed = done.status is not Status.OK and not done.is_inapplicable
-        return bool(done.baselines) and is_failed and not is_group(done.setting)
+        return is_failed and not is_group(done.setting) and self._space.catalogue.must_run(done.baselines)
 
     def _measure_groups(self) -> None:
         """Measure the settings of several processes that promise most, as many as there is time for."""

@@ -155,6 +155,12 @@ class Processes:
         """Keep a process, as long as there is room; those of the settings `keep_for` stay."""
         self._pool.put(live, keep_for=keep_for)
 
+    def end_waiting(self) -> bool:
+        """End all processes but the reference, and return whether there were any."""
+        had_some = bool(list(self._pool))
+        self._pool.close()
+        return had_some
+
     def set_reference(self, start: StartResult) -> None:
         """Make a started process the reference, in the place of the one before; raises BaselineError if it failed."""
         replacement = reference_from(start, self._n_references + 1)

@@ -28,6 +28,7 @@ from tuner.space.space import Space
 from tuner.space.values import Value
 from tuner.stats.estimate import Estimate
 from tuner.study.attributes import Attributes
+from tuner.trial.meter import energy_of
 from tuner.trial.outcome import Status, TrialFailure
 
 SCHEMA = 3
@@ -118,6 +119,24 @@ class Trial:
     def step_s(self) -> list[float]:
         """Return how long each step took that its pair tells of."""
         return [s for each in (self.pair.candidate if self.pair else []) for s in each.latency_samples_s]
+
+    @property
+    def energy_j_per_item(self) -> float | None:
+        """Return the energy (J) that the device took for an item, with what it takes anyway; None if not known."""
+        joules, _ = self._metered
+        n_items = self.setting.batch_size * sum(each.n_steps for each in self.pair.candidate) if self.pair else 0
+        return None if joules is None or not n_items else joules / n_items
+
+    @property
+    def power_w(self) -> float | None:
+        """Return the mean power (W) of the device in its slices; None where that is not known."""
+        joules, seconds = self._metered
+        return None if joules is None or not seconds else joules / seconds
+
+    @property
+    def _metered(self) -> tuple[float | None, float]:
+        """Return the energy (J) and the duration (s) of its slices, None where one of them was not metered."""
+        return energy_of(self.pair.candidate if self.pair else [])
 
     @property
     def is_inapplicable(self) -> bool:

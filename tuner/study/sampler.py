@@ -66,8 +66,12 @@ class LatticeSampler(BaseSampler):
         limits: Limits | None = None,
         initial_design: Sequence[Setting] = (),
         prior_mean: PriorMean | None = None,
+        memory_ends_batches: bool = False,
     ) -> None:
         """`initial_design` are settings of the space to try before the model has a say.
+
+        With `memory_ends_batches` no batch size is tried from the first on that memory did not hold, as on a device
+        whose memory nobody else has a part of.
 
         The model is of what `prior_mean` leaves over; without one, of the log-ratios themselves.
         """
@@ -77,6 +81,7 @@ class LatticeSampler(BaseSampler):
         self._seed = seed
         self._encoding = Encoding(space.choices(), additive=space.additive())
         self._prior_mean = prior_mean
+        self._memory_ends_batches = memory_ends_batches
         self._lattice: Lattice | None = None
         self._last: tuple[tuple[int, ...], Proposal | None] | None = None
 
@@ -119,18 +124,23 @@ class LatticeSampler(BaseSampler):
         # A failed baseline stops the study, so if the study continues, the cause may have been fixed: but not one of
         # several processes, which the search does without.
         measured = {t.setting for t in trials if t.status is Status.OK or t.is_inapplicable} | set(pending)
-        measured |= {each for each in tried if is_group(each)}
+        names = {setting: name for name, setting in self._space.baselines.items()}
+        must_run = self._space.catalogue.must_run
+        measured |= {each for each in tried if is_group(each) or (each in names and not must_run([names[each]]))}
         for setting in distinct(self._space.baselines.values()):
             if setting not in measured:
                 return Proposal(setting=setting, expected_gain=math.inf)
+        limit = too_large_batch(trials) if self._memory_ends_batches else math.inf
         for setting in self._initial_design:
-            if setting not in tried:
+            if setting not in tried and setting.batch_size < limit:
                 return Proposal(setting=setting, expected_gain=math.inf)
         if self._lattice is None:
             self._lattice = Lattice(self._space.points, self._encoding, self._space.choices())
         lattice, points = self._lattice, self._space.points
         free = np.ones(len(points), dtype=bool)
         free[lattice.numbers(tried)] = False
+        if limit < math.inf:
+            free &= np.array([point.batch_size < limit for point in points])
         left = np.flatnonzero(free)
         if not len(left):
             return None
@@ -168,7 +178,7 @@ class LatticeSampler(BaseSampler):
         if not self._limits:
             return []
         trial_excesses = [
-            (t, self._limits.excess(t.step_s, t.peak_memory_bytes)) for t in trials if t.estimate is not None
+            (t, self._limits.excess(t.step_s, t.peak_memory_bytes, t.power_w)) for t in trials if t.estimate is not None
         ]
         posteriors = []
         for each in range(len(trial_excesses[0][1]) if trial_excesses else 0):
@@ -240,6 +250,12 @@ def _feasibility(excesses: Sequence[gp.Posterior], Z: Array) -> Array:
         mean, sd = gp.predict(posterior, Z)
         probability = probability * ndtr(-mean / np.hypot(sd, 1e-6))
     return probability
+
+
+def too_large_batch(trials: Sequence[Trial]) -> float:
+    """Return the smallest batch size at which memory has run out in one process; infinite where it never has."""
+    sizes = [t.setting.batch_size for t in trials if t.status is Status.OOM and not is_group(t.setting)]
+    return min(sizes, default=math.inf)
 
 
 def _process_sd(study: optuna.Study) -> float:

@@ -29,6 +29,10 @@ BuildFacts = Annotated[
 """A build, by what its framework tells of it: `framework`, `id`, `python`, and facts of its own."""
 
 
+_PLACE = frozenset({"name", "index", "uuid", "slice_index", "seen_as"})
+"""Where a device is, or what it is called."""
+
+
 class Document(Struct, frozen=True, kw_only=True):
     """Something published, with the version of its format."""
 
@@ -103,6 +107,24 @@ class Subject(Document, frozen=True, kw_only=True):
             raise ValueError("the build has no id")
 
     @property
+    def device_identity(self) -> dict[str, Any]:
+        """Return what of the device timings depend on; another of the same kind may take its place."""
+        own = {name: value for name, value in self.device.items() if name not in _PLACE}
+        return {"kind": self.device_kind, **own}
+
+    @property
+    def device_kind(self) -> str:
+        """Return the kind of the device: `gpu` of all GPUs."""
+        return str(self.device["name"]).partition(":")[0]
+
+    def is_on(self, device: Device) -> bool:
+        """Return whether it is of such a device, with its inputs where they usually are."""
+        described = {name: value for name, value in device.describe().items() if name not in _PLACE}
+        described |= {"kind": device.name.partition(":")[0]}
+        own = {name: value for name, value in self.device_identity.items() if (name, value) != ("feed", "host")}
+        return own == described
+
+    @property
     def framework(self) -> Framework:
         """Return what the build is one of."""
         return registry.for_build(self.runtime)
@@ -114,14 +136,19 @@ class Subject(Document, frozen=True, kw_only=True):
 
 
 def subject_of(
-    machine: Machine, device: Device, build: Build, workload: Workload, space: Space, environment: Mapping[str, str]
+    machine: Machine,
+    device: Mapping[str, Any],
+    build: Build,
+    workload: Workload,
+    space: Space,
+    environment: Mapping[str, str],
 ) -> Subject:
-    """Return what a study of these is of."""
+    """Return what a study of these is of; the device by what it tells of itself."""
     sources = {baseline.name: baseline.source for baseline in space.catalogue.baselines}
     aliases = space.aliases()
     return Subject(
         machine=machine,
-        device=device.describe(),
+        device=dict(device),
         runtime=to_builtins(build.to_dict()),
         environment=dict(environment),
         workload=workload_facts(workload),

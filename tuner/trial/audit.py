@@ -30,12 +30,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auditor:
-    """What processes are compared with: the catalogue's audits, on a build and a machine, with these libraries."""
+    """What processes are compared with: the catalogue's audits, on a build and a machine, with these libraries.
+
+    `device` is the kind of what computes.
+    """
 
     catalogue: Catalogue
     build: Any
     machine: Machine
     libraries: Mapping[str, str]
+    device: str = "cpu"
 
     def audit(self, setting: Setting, deployment: Deployment, effective: Effective) -> list[Finding]:
         """Return a finding for each knob of `setting` that is deployed; what our own code is given is left out."""
@@ -46,6 +50,7 @@ class Auditor:
             build=self.build,
             machine=self.machine,
             libraries=self.libraries,
+            device=self.device,
         )
         findings = []
         for name, value in setting.items:

@@ -55,7 +55,8 @@ class ForkLauncher:
 
         Raises TunerError where the server dies a second time.
         """
-        return group.launch(lambda number: self._launch_one(setting, deployment, number), deployment)
+        energy_j = self._target.energy_j
+        return group.launch(lambda number: self._launch_one(setting, deployment, number), deployment, energy_j)
 
     def _launch_one(self, setting: Setting, deployment: Deployment, number: int) -> ChildProcess:
         env = deployment.of(number).env
@@ -114,6 +115,8 @@ class ForkLauncher:
                 lambda ends: server.fork(ends, request),
                 target.deadline_s,
                 applied=lambda facts: target.audit_failure(setting, own, facts),
+                energy_j=target.energy_j,
+                has_device_memory=target.feed is not None,
             )
         except GuardLost:
             if server.ended():

@@ -42,7 +42,8 @@ class FreshLauncher:
 
     def launch(self, setting: Setting, deployment: Deployment) -> Process:
         """Start fresh interpreters with the setting's variables, as many as the deployment has."""
-        return group.launch(lambda number: self.launch_one(setting, deployment, number), deployment)
+        energy_j = self.target.energy_j
+        return group.launch(lambda number: self.launch_one(setting, deployment, number), deployment, energy_j)
 
     def launch_one(self, setting: Setting, deployment: Deployment, number: int = 0) -> ChildProcess:
         """Start a single one, of several the one of that number."""
@@ -52,6 +53,8 @@ class FreshLauncher:
             interpreter(target.python, target.base_env | dict(deployment.env), spec),
             target.deadline_s,
             applied=lambda facts: target.audit_failure(setting, deployment, facts),
+            energy_j=target.energy_j,
+            has_device_memory=target.feed is not None,
         )
 
     def drift_probe(self) -> ChildProcess:

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 from tuner.child.callers import MAX_STEP_TIMES
 from tuner.space.deployment import Deployment
 from tuner.trial.launcher import Process
+from tuner.trial.meter import EnergyMeter, metered, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure, combined, lockstep
 
 T = TypeVar("T")
@@ -41,10 +42,11 @@ class Member(Process, Protocol):
         """Wait until it is warm with that batch size; raises TrialFailure."""
 
 
-def launch(start: Callable[[int], Member], deployment: Deployment) -> Process:
+def launch(start: Callable[[int], Member], deployment: Deployment, energy_j: EnergyMeter = no_meter) -> Process:
     """Start the processes of a deployment, by their numbers from 0, and return them as one.
 
-    Raises what `start` raises, with nothing left behind.
+    `energy_j` is read around each slice that several have together. Raises what `start` raises, with nothing left
+    behind.
     """
     members: list[Member] = []
     try:
@@ -55,17 +57,18 @@ def launch(start: Callable[[int], Member], deployment: Deployment) -> Process:
             member.close()
         raise
     if deployment.members:
-        return Ensemble(members, [each.name for each in deployment.members])
+        return Ensemble(members, [each.name for each in deployment.members], energy_j)
     if len(members) == 1:
         return members[0]
-    return InStep(members) if deployment.shared_batch else Group(members)
+    return InStep(members, energy_j) if deployment.shared_batch else Group(members, energy_j)
 
 
 class Group:
     """Several processes that run one setting together."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[Member], energy_j: EnergyMeter = no_meter) -> None:
         self._members = members
+        self._energy_j = energy_j
         self._shared_bytes: list[int] = []
 
     @property
@@ -85,6 +88,10 @@ class Group:
 
     def slice(self, duration_s: float) -> Slice:
         """Let all run whole steps for at least `duration_s` at the same time."""
+        before_j = self._energy_j()
+        return metered(self._slice(duration_s), before_j, self._energy_j())
+
+    def _slice(self, duration_s: float) -> Slice:
         for member in self._members:
             member.start_slice(duration_s)
         return combined([self._of(number, member.end_slice) for number, member in enumerate(self._members, start=1)])
@@ -148,7 +155,7 @@ class Group:
 class InStep(Group):
     """Processes that take their steps together."""
 
-    def slice(self, duration_s: float) -> Slice:
+    def _slice(self, duration_s: float) -> Slice:
         """Let all run whole steps together for at least `duration_s`, what is between the steps included."""
         steps: list[Slice] = []
         until_s = time.monotonic() + duration_s
@@ -174,9 +181,9 @@ class InStep(Group):
 class Ensemble(InStep):
     """Processes of different models that answer together."""
 
-    def __init__(self, members: Sequence[Member], names: Sequence[str]) -> None:
+    def __init__(self, members: Sequence[Member], names: Sequence[str], energy_j: EnergyMeter = no_meter) -> None:
         """`names` are those of the members' models."""
-        super().__init__(members)
+        super().__init__(members, energy_j)
         self._names = names
 
     def _title(self, number: int) -> str:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.trial.meter import EnergyMeter, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, TrialFailure
 from tuner.workload.workload import Workload
 
@@ -66,7 +67,8 @@ class Target:
     `deadline_s` bounds each thing that is asked of a process: becoming ready, or one slice. `audit_failure` tells why a
     setting, deployed so, does not hold in a process that is ready, None if it does. `framework` is the folder of the
     framework's own part, `device` the file of the device's, and `is_early` tells which variables a process has to begin
-    with. The processes of an ensemble have properties of their own, in `members`.
+    with. `feed` says where the inputs of a step are, None on the CPU, and `energy_j` what the device has taken (J).
+    The processes of an ensemble have properties of their own, in `members`.
     """
 
     python: Path
@@ -78,6 +80,8 @@ class Target:
     deadline_s: float = 120.0
     audit_failure: Callable[[Setting, Deployment, ReadyReport], str | None] = lambda *_: None
     is_early: Callable[[str], bool] = lambda _: False
+    feed: str | None = None
+    energy_j: EnergyMeter = no_meter
     members: tuple[Target, ...] = ()
 
     def of(self, number: int) -> Target:
@@ -95,6 +99,7 @@ class Target:
             "cpus": deployment.cpus_of(number),
             "streams": deployment.streams,
             "options": dict(deployment.options),
+            "feed": self.feed,
         }
         if self.workload.rate is not None:
             # Requests are dealt out at random: what each process gets is a Poisson process again.

@@ -46,6 +46,8 @@ class Slice:
     metrics: tuple[float, ...] = ()
     resumed: bool = False
     window_s: float | None = None
+    energy_j: float | None = None
+    """What the device has taken meanwhile (J); None where it does not tell."""
 
     @property
     def keeps_up(self) -> bool:
@@ -116,6 +118,7 @@ class Slice:
             metrics=tuple(data.get("metrics", ())),
             resumed=bool(data.get("resumed", False)),
             window_s=data.get("window_s"),
+            energy_j=data.get("energy_j"),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -128,6 +131,7 @@ class Slice:
         }
         data |= {"metrics": list(self.metrics)} if self.metrics else {}
         data |= {"window_s": self.window_s} if self.window_s is not None else {}
+        data |= {"energy_j": round(self.energy_j, 3)} if self.energy_j is not None else {}
         return data | ({"resumed": True} if self.resumed else {})
 
 

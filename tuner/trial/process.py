@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple, Protocol
 from tuner.child.guard import EXPENDABLE
 from tuner.errors import TunerError
 from tuner.paths import CHILD, boot_arguments
+from tuner.trial.meter import EnergyMeter, metered, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
 
 _LOG_BYTES = 16_384
@@ -82,12 +83,18 @@ class ChildProcess:
         *,
         applied: Callable[[ReadyReport], str | None] | None = None,
         log_bytes: int = _LOG_BYTES,
+        energy_j: EnergyMeter = no_meter,
+        has_device_memory: bool = False,
     ) -> None:
         """Start it; raises TunerError where no process can be started at all.
 
         `audit_failure` audits a process that says it is ready: None, or why its setting does not hold there. Of what it
-        prints the last `log_bytes` are kept.
+        prints the last `log_bytes` are kept. `energy_j` is read around each slice. Where
+        its device has memory of its own, that is what is told at its end, and not the host's.
         """
+        self._has_device_memory = has_device_memory
+        self._energy_j = energy_j
+        self._energy_before_j: float | None = None
         self._log_bytes = log_bytes
         self._applied = applied
         self._deadline_s = deadline_s
@@ -162,14 +169,17 @@ class ChildProcess:
 
     def start_slice(self, duration_s: float) -> None:
         """Ask for a slice."""
+        self._energy_before_j = self._energy_j()
         self._command({"slice_s": duration_s})
 
     def end_slice(self) -> Slice:
         """Sleep until the report of a slice comes."""
+        self.report("timed")
+        energy_after_j = self._energy_j()
         report = self.report("slice")
         self.peak_memory_bytes = max(self.peak_memory_bytes or 0, report.get("memory_bytes") or 0) or None
         resumed, self._resumed = self._resumed, False
-        return Slice.from_report(report, resumed=resumed)
+        return metered(Slice.from_report(report, resumed=resumed), self._energy_before_j, energy_after_j)
 
     def _command(self, command: Mapping[str, object]) -> None:
         with contextlib.suppress(BrokenPipeError):  # a dead worker is told by the report pipe, with its reason
@@ -229,8 +239,10 @@ class ChildProcess:
                 ended = {}
             self._last_words = self._read_log()
             self._close_ends()
+            of_host: int | None = ended.get("peak_memory_bytes")
             self._exit = ExitStatus(
-                returncode=ended.get("returncode"), peak_memory_bytes=ended.get("peak_memory_bytes")
+                returncode=ended.get("returncode"),
+                peak_memory_bytes=self.peak_memory_bytes if self._has_device_memory else of_host,
             )
         return self._exit
 

@@ -11,15 +11,19 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.child.worker import OUT_OF_MEMORY_CODES
 from tuner.errors import BadInputError, TunerError
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
+from tuner.trial.meter import EnergyMeter, metered, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
 from tuner.trial.process import ChildProcess, PipeFds, guarded
 from tuner.workload.command import Command, NoNumberError
 
 _MAX_NUMBERS = 400  # of one run; of more every k-th is kept
 _LOG_BYTES = 16 << 20  # that the pattern is looked for in
+_OUT_OF_MEMORY = (*OUT_OF_MEMORY_CODES, "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError")
+"""What programs of a GPU print where its memory runs out: codes of CUDA, and PyTorch's exceptions."""
 _KEPT_LOG, _KEPT_LINE = 16_384, 200  # characters of a failure
 
 
@@ -31,6 +35,7 @@ class CommandLauncher:
     base_env: dict[str, str]
     folder: Path
     deadline_s: float
+    energy_j: EnergyMeter = no_meter
     typical_run: Slice = field(default_factory=lambda: Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,)))
     """A run of it, as an idea of how long one takes."""
 
@@ -103,19 +108,21 @@ class CommandProcess:
         """Run the command, and again until `duration_s` has passed; raises TrialFailure."""
         runs_s: list[float] = []
         numbers: list[float] = []
+        before_j = self._launcher.energy_j()
         began_s = now_s = time.monotonic()
         while not runs_s or now_s - began_s < duration_s:
             numbers += self._run()
             after_s = time.monotonic()
             runs_s.append(round(after_s - now_s, 7))
             now_s = after_s
-        return Slice(
+        runs = Slice(
             start_s=began_s,
             elapsed_s=now_s - began_s,
             n_steps=len(runs_s),
             step_s=tuple(runs_s),
             metrics=tuple(numbers),
         )
+        return metered(runs, before_j, self._launcher.energy_j())
 
     def _run(self) -> tuple[float, ...]:
         """Run the command once and return the numbers that it printed."""
@@ -132,7 +139,9 @@ class CommandProcess:
         except TrialFailure as failure:
             last = failure.log.strip()[-_KEPT_LOG:].splitlines()[-1:]
             message = ": ".join([failure.message, *(line[-_KEPT_LINE:] for line in last)])
-            raise TrialFailure(failure.status, message, failure.log[-_KEPT_LOG:]) from failure
+            is_full = any(code in failure.log[-_KEPT_LOG:] for code in _OUT_OF_MEMORY)
+            status = Status.OOM if is_full else failure.status
+            raise TrialFailure(status, message, failure.log[-_KEPT_LOG:]) from failure
         finally:
             process.close()
             self._running = None

@@ -29,6 +29,8 @@ class WorkloadSpec:
     metric_regex: str | None = None
     minimize: bool = False
     rate: float | None = None
+    feed: str | None = None
+    """Where the inputs of a step are on a device of its own: `host` or `device`."""
 
     @classmethod
     def of_name(cls, name: str, *, mode: str = INFERENCE, framework: str | None = None) -> WorkloadSpec:
@@ -46,6 +48,7 @@ class WorkloadSpec:
         typed: dict[str, Any] = {
             "--framework": self.framework,
             "--device": self.device if self.device != usual.device else None,
+            "--feed": self.feed,
             "--mode": self.mode if self.mode != usual.mode else None,
             "--execution": self.execution if self.execution != usual.execution else None,
             "--param": self.params,
@@ -72,6 +75,7 @@ class WorkloadSpec:
             "--metric-regex": self.metric_regex,
             "--minimize": self.minimize,
             "--rate": self.rate is not None,
+            "--feed": self.feed is not None,
         }
         for option in options:
             if is_given[option]:

@@ -291,7 +291,15 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
         raise BadInputError("no workload given", f"give the path of a model, or one of: {', '.join(names())}")
     parsed = command(spec.words, spec.metric_regex, minimize=spec.minimize)
     spec.reject_options(
-        "--mode", "--execution", "--param", "--signature", "--input-shape", "--input-range", "--rate", kind="a command"
+        "--mode",
+        "--execution",
+        "--param",
+        "--signature",
+        "--input-shape",
+        "--input-range",
+        "--rate",
+        "--feed",
+        kind="a command",
     )
     scripts = parsed.scripts()
     named = [word for word in parsed.words if word.endswith((".py", ".sh")) and not word.startswith("-")]

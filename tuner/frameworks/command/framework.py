@@ -1,7 +1,7 @@
 """A command as a framework: a program that tells nothing of itself, and the variables that most OpenMP programs read.
 
 Whether a variable reaches it cannot be seen: only what the measurements say. Semantics: OpenMP 5.2, OMP_NUM_THREADS and
-OMP_PROC_BIND.
+OMP_PROC_BIND; CUDA Programming Guide, CUDA_DEVICE_MAX_CONNECTIONS; cuBLAS documentation, NVIDIA_TF32_OVERRIDE.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuner.machine.host import Machine
 from tuner.space.auditing import unobservable
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Variable
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
+from tuner.space.common import BATCH_SIZE, CPUS, GPU, INSTANCES, MALLOC, STREAMS
 from tuner.space.experiment import Observation
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
@@ -25,6 +25,7 @@ from tuner.space.space import Space
 from tuner.space.values import Numbers, Value, Words
 from tuner.workload.workload import Workload
 
+_OWN = "program"
 _UNBOUND, _CLOSE, _SPREAD = "false", "close", "spread"
 
 
@@ -57,6 +58,28 @@ _ALL = (
     INSTANCES,
     STREAMS,
     MALLOC,
+    Knob(
+        name="tf32_override",
+        meaning="whether CUDA's libraries round to TF32: as the program says, never or always; changes numerics",
+        values=Words(words=(_OWN, "off", "on")),
+        carrier=Variable("NVIDIA_TF32_OVERRIDE", {_OWN: None, "off": "0", "on": "1"}),
+        in_every_setting=False,
+        read_at_start=True,
+        default=lambda *_: _OWN,
+        audit=unobservable,
+        devices=(GPU,),
+        changes_numerics=True,
+    ),
+    Knob(
+        name="cuda_connections",
+        meaning="queues by which the program's streams reach the GPU",
+        values=Numbers(limit=32),
+        carrier=Variable("CUDA_DEVICE_MAX_CONNECTIONS"),
+        in_every_setting=False,
+        default=lambda *_: 8,
+        audit=unobservable,
+        devices=(GPU,),
+    ),
 )
 
 
@@ -96,6 +119,7 @@ class CommandFramework(framework.Framework):
     )
     suffixes: Mapping[str, str] = {}  # not changed
     kinds = ()
+    devices = ("cpu", "gpu")
     scrubbed_prefixes = ("OMP_", "KMP_", "GOMP_")
     timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_")
 

@@ -9,6 +9,8 @@ from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.openmp import rejections
 from tuner.space.auditing import Audit, AuditAnswer, AuditCase
 
+_GPU_POOL = "gpu_private"  # of TensorFlow's gpu_device.cc
+
 
 def _threads(case: AuditCase) -> dict[str, int]:
     """Return the threads by name that are looked at for the pools."""
@@ -27,6 +29,8 @@ def pool(name: str, variable: str) -> Audit:
         if shape is None:
             return None, "tftune cannot distinguish the thread pools of this TensorFlow"
         created = case.effective["context"]["created"]
+        if case.device != "cpu" and not (shape.inter_name is not None and name == "inter_op"):
+            return None, "CUDA starts threads of its own with the context, so the pool cannot be counted"
         if shape.inter_name is not None and name == "inter_op":
             inter = _threads(case).get(shape.inter_name, 0)
             return inter == case.values[name], f"{inter} threads named {shape.inter_name}"
@@ -92,6 +96,18 @@ def onednn(case: AuditCase) -> AuditAnswer:
     if is_on is None:
         return None, "this TensorFlow does not report it"
     return is_on == bool(case.values["onednn"]), f"TensorFlow says oneDNN is {'on' if is_on else 'off'}"
+
+
+def gpu_threads(case: AuditCase) -> AuditAnswer:
+    """Audit the threads that hand work to the GPU, by the name of a private pool's."""
+    private = sum(n for name, n in case.effective["threads"].items() if _GPU_POOL in name)
+    mode = str(case.values["gpu_thread_mode"])
+    if not private:
+        # The names of threads are cut, and not all versions give them one.
+        return None, "no thread has the name of a private pool"
+    if mode != "gpu_private":
+        return False, f"{private} threads of a private pool, with TF_GPU_THREAD_MODE={mode}"
+    return private == case.values["gpu_thread_count"], f"{private} threads of a private pool"
 
 
 def xla(case: AuditCase) -> AuditAnswer:

@@ -114,4 +114,28 @@ BASELINES: tuple[Baseline, ...] = (
         rule=_intel_zoo,
     ),
     *of_instances(threads_on),
+    Baseline(
+        name="tf-gpu-guide",
+        source="TensorFlow, guide on GPU performance with the Profiler: private launch threads, and XLA",
+        rule=lambda _: {"gpu_thread_mode": "gpu_private", "gpu_thread_count": 2, "xla": "auto"},
+        needs=frozenset({"gpu_thread_mode", "gpu_thread_count", "xla"}),
+        devices=("gpu",),
+        must_run=False,
+    ),
+    Baseline(
+        name="gpu-private",
+        source="the same guide, section on kernel launch contention: TF_GPU_THREAD_MODE=gpu_private, two threads",
+        rule=lambda _: {"gpu_thread_mode": "gpu_private", "gpu_thread_count": 2},
+        needs=frozenset({"gpu_thread_mode", "gpu_thread_count"}),
+        devices=("gpu",),
+        must_run=False,
+    ),
+    Baseline(
+        name="xla-auto",
+        source="the same guide, section on XLA: auto-clustering alone",
+        rule=lambda _: {"xla": "auto"},
+        needs=frozenset({"xla"}),
+        devices=("gpu",),
+        must_run=False,
+    ),
 )

@@ -30,7 +30,7 @@ _SWITCHES = (
     "PYTHON",
 )
 CHILD = Path(__file__).parent / "child"
-_SUBJECT = probing.ProbedPackage(title="TensorFlow", package="tensorflow", install="tensorflow", folder=CHILD)
+SUBJECT = probing.ProbedPackage(title="TensorFlow", package="tensorflow", install="tensorflow", folder=CHILD)
 _OFF_BY_DEFAULT = "off by default on this CPU"
 # On Linux and x86, TensorFlow turns oneDNN on by itself where the CPU has one of these.
 _ONEDNN_FLAGS = ("avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16")
@@ -150,7 +150,7 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     `env` is the environment that trials start from, `experiments` those of the knobs. Raises BadInputError where there
     is no such interpreter, it has no TensorFlow, or its TensorFlow does not import.
     """
-    place = probing.locate(python, env, _SUBJECT)
+    place = probing.locate(python, env, SUBJECT)
     switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
     # oneDNN's choices depend on the instruction sets, and on the CPUs that it may use.
     cpus, flags = sorted(os.sched_getaffinity(0)), probing.cpu_flags()
@@ -161,7 +161,7 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     if cached is not None:
         return TensorFlowBuild(**cached)
     facts, verbose_output = probing.run_probe(
-        python, {**env, "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}, _SUBJECT, plan
+        python, {**env, "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}, SUBJECT, plan
     )
     build = describe(facts, read_onednn(verbose_output), switches=env, flags=flags)
     if build.refused is None:  # what a passing circumstance hid must not stay hidden

@@ -20,12 +20,16 @@ _REGIMES = ((1, True), (2, False), (4, False), (1, False))
 _BATCHES = (4, 2, 8)  # times the default's
 _BLOCKTIMES = (1, 30)  # ms
 _GUIDE = "tf-guide"
+_ON_GPU = "gpu_thread_mode"  # a knob that acts on a GPU only
+_SCAN_STEP = 4  # of batch sizes
 _BINDING = ("kmp_affinity", "omp_proc_bind")  # knobs that bind threads
 
 
 def design(space: Space) -> list[Setting]:
     """Return the settings of the design, points of the space, none of them in the regime of a baseline."""
     domains, reference = space.domains, space.reference
+    if _ON_GPU in domains:
+        return _batch_scan(space)
     if not {"inter_op", "intra_op", "batch_size"} <= domains.keys():
         return []
     points = set(space.points)
@@ -47,6 +51,22 @@ def design(space: Space) -> list[Setting]:
             covered_regimes.add(_regime(setting))
             design_settings.append(setting)
     return design_settings
+
+
+def _batch_scan(space: Space) -> list[Setting]:
+    """Return the default at batch sizes four times as large each, to the last of the space.
+
+    On a GPU the batch decides most, and where memory ends is not known: the first that does not fit tells.
+    """
+    points, reference = set(space.points), space.reference
+    sizes = [size for size in sorted(map(int, space.domains["batch_size"])) if size > reference.batch_size]
+    wanted_sizes, least = [], reference.batch_size * _SCAN_STEP
+    for size in sizes:
+        if size >= least:
+            wanted_sizes.append(size)
+            least = size * _SCAN_STEP
+    settings = [reference.with_values(batch_size=size) for size in wanted_sizes]
+    return [setting for setting in settings if setting in points]
 
 
 def _binding(space: Space, *, bound: bool) -> dict[str, Value]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tuner.frameworks import framework
-from tuner.frameworks.tensorflow import affinity, build, design
+from tuner.frameworks.tensorflow import affinity, build, design, gpus
 from tuner.frameworks.tensorflow.baselines import BASELINES, threads_on
 from tuner.frameworks.tensorflow.build import TensorFlowBuild, is_off_by_default
 from tuner.frameworks.tensorflow.knobs import FOREIGN, KNOBS
@@ -35,6 +35,7 @@ class TensorFlow(framework.Framework):
     kinds = (Kind.PYTHON, _KERAS, Kind.SAVED_MODEL)
     modes = (INFERENCE, TRAINING)
     executions = tuple(Execution)
+    devices = ("cpu", "gpu")
     server_flags: Mapping[str, str] = {  # not changed
         "TF_NUM_INTEROP_THREADS": "--tensorflow_inter_op_parallelism",
         "TF_NUM_INTRAOP_THREADS": "--tensorflow_intra_op_parallelism",
@@ -95,9 +96,19 @@ class TensorFlow(framework.Framework):
         eager = workload.execution is Execution.EAGER
         return [place, eager, build.version, _own(build).keras]
 
-    def environment(self, build: framework.Build) -> dict[str, str]:
-        """Return what makes an OpenMP library tell its settings, once; the audit reads them."""
-        return {"KMP_SETTINGS": "1"} if _own(build).openmp_library is not None else {}
+    def environment(self, build: framework.Build, device: str) -> dict[str, str]:
+        """Return what makes an OpenMP library tell its settings, once; the audit reads them.
+
+        And what makes TensorFlow take a GPU's memory as it needs it, and not all: two processes have to fit.
+        """
+        settings = {"KMP_SETTINGS": "1"} if _own(build).openmp_library is not None else {}
+        return settings | ({"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if device == "gpu" else {})
+
+    def seen_devices(
+        self, python: Path, env: Mapping[str, str], build: framework.Build, device: str
+    ) -> tuple[str, ...]:
+        """Return the GPUs that TensorFlow sees; raises BadInputError that explains why there is none."""
+        return gpus.seen(python, env, _own(build)) if device == "gpu" else ()
 
     def unavailable(self, build: framework.Build, machine: Machine) -> dict[str, str]:
         """Return that threads cannot be bound, where they cannot."""
@@ -115,6 +126,11 @@ class TensorFlow(framework.Framework):
     def initial_design(self, space: Space) -> list[Setting]:
         """Return a setting of each regime of pools and bindings."""
         return design.design(space)
+
+    def session_code(self, options: Mapping[str, int | str]) -> list[str]:
+        """Return the lines of Python that set the options of the graph's optimizer."""
+        values = {name: value == "on" for name, value in options.items()}
+        return ["import tensorflow as tf", "", f"tf.config.optimizer.set_experimental_options({values})"]
 
     def fixed_while_proving(self, knob: str) -> dict[str, Value]:
         """Return one operator at a time: two that happen to share two CPUs would hide what another knob does."""

@@ -1,7 +1,8 @@
 """The knobs of TensorFlow.
 
 Semantics and sources of each variable: TensorFlow `process_util.cc`, `local_device.cc` and `threadpool_device.cc`
-(thread pools, and what an OpenMP build does by itself), `mkl_cpu_allocator.h` (the system's allocator), `xla/flags.cc`;
+(thread pools, and what an OpenMP build does by itself), `mkl_cpu_allocator.h` (the system's allocator), `xla/flags.cc`,
+`gpu_device.cc` and `gpu_process_state.cc` (a GPU's threads and allocator), `auto_mixed_precision.cc`;
 the LLVM/Intel OpenMP runtime reference (KMP_*), the OpenMP 5.2 specification (OMP_*).
 """
 
@@ -16,14 +17,15 @@ from tuner.machine.host import Machine
 from tuner.machine.libraries import INTEL_OPENMP
 from tuner.space import term
 from tuner.space.auditing import unobservable
-from tuner.space.carrier import Preload, Variable
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
+from tuner.space.carrier import Option, Preload, Variable
+from tuner.space.common import BATCH_SIZE, CPUS, GPU, INSTANCES, MALLOC, STREAMS
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Value, Words
 
 _XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
 _THREADS = Numbers(counts_threads=True)
 _SWITCH = Numbers(minimum=0, limit=1)
+_GLOBAL, _PRIVATE, _SHARED = "global", "gpu_private", "gpu_shared"
 
 
 def _no_openmp(build: TensorFlowBuild) -> str | None:
@@ -80,6 +82,15 @@ def _one_or_all(machine: Machine) -> tuple[Value, Value]:
 
 def _free_or_bound(machine: Machine) -> tuple[Value, Value]:
     return "none", f"granularity=fine,proclist=[{min(parse_list(machine.affinity))}],explicit"
+
+
+def _has_own_threads(values: Mapping[str, Value]) -> bool:
+    return values.get("gpu_thread_mode", _GLOBAL) != _GLOBAL
+
+
+def _gpu_threads(values: Mapping[str, Value]) -> int:
+    """Return the threads that are there for the GPU alone."""
+    return int(values["gpu_thread_count"]) if _has_own_threads(values) else 0
 
 
 def _teams(values: Mapping[str, Value]) -> int:
@@ -226,6 +237,63 @@ _ALL = (
         inactive_reason=_no_xla,
         default=lambda *_: "off",
         audit=auditing.xla,
+        vocabulary=term.on_gpu("XLA", term.word("auto")),
+    ),
+    Knob(
+        name="gpu_thread_mode",
+        meaning="which threads hand work to the GPU: all (global), or some of its own",
+        values=Words(words=(_GLOBAL, _PRIVATE, _SHARED)),
+        carrier=Variable("TF_GPU_THREAD_MODE"),
+        in_every_setting=False,
+        default=lambda *_: _GLOBAL,
+        audit=auditing.gpu_threads,
+        devices=(GPU,),
+        vocabulary=term.on_gpu("GPU threads", term.word(_PRIVATE)),
+    ),
+    Knob(
+        name="gpu_thread_count",
+        meaning="threads that hand work to the GPU, where it has some of its own",
+        values=Numbers(limit=64),
+        carrier=Variable("TF_GPU_THREAD_COUNT"),
+        in_every_setting=False,
+        default=lambda *_: 2,
+        audit=auditing.gpu_threads,
+        has_effect=_has_own_threads,
+        n_threads=_gpu_threads,
+        devices=(GPU,),
+    ),
+    Knob(
+        name="gpu_allocator",
+        meaning="who gives out the GPU's memory: TensorFlow (bfc) or CUDA (cuda_malloc_async)",
+        values=Words(words=("bfc", "cuda_malloc_async")),
+        carrier=Variable("TF_GPU_ALLOCATOR", {"bfc": None, "cuda_malloc_async": "cuda_malloc_async"}),
+        in_every_setting=False,
+        default=lambda *_: "bfc",
+        audit=unobservable,
+        devices=(GPU,),
+    ),
+    Knob(
+        name="tf32",
+        meaning="whether products may round their factors to TF32's 10 bits, as by default (1); changes numerics",
+        values=_SWITCH,
+        carrier=Variable("NVIDIA_TF32_OVERRIDE", {1: None, 0: "0"}),
+        in_every_setting=False,
+        read_at_start=True,
+        default=lambda *_: 1,
+        audit=unobservable,
+        devices=(GPU,),
+        changes_numerics=True,
+    ),
+    Knob(
+        name="mixed_precision",
+        meaning="whether the graph computes partly in half precision (on); changes numerics",
+        values=Words(words=("off", "on")),
+        carrier=Option("auto_mixed_precision", without="off"),
+        in_every_setting=False,
+        default=lambda *_: "off",
+        audit=unobservable,
+        devices=(GPU,),
+        changes_numerics=True,
     ),
 )
 

@@ -23,6 +23,8 @@ class SideResult(Applied, frozen=True, kw_only=True):
     p99: float | None
     n_steps: int
     peak_memory_bytes: int | None
+    energy_j: float | None
+    """What the device took for an item (J), what it takes anyway included."""
 
 
 class ComparisonResult(Document, frozen=True, kw_only=True):

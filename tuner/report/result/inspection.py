@@ -12,6 +12,39 @@ from tuner.space.values import Value
 from tuner.study.subject import Document, Subject, WorkloadFacts
 
 
+class GpuResult(Struct, frozen=True, kw_only=True):
+    """A GPU of the host, or a MIG slice of one, as it is now; what it does not tell is null.
+
+    `device` is what `--device` calls it, where CUDA_VISIBLE_DEVICES is not set; `throttle` why it runs below its clock
+    just now, and `processes` what computes on it.
+    """
+
+    device: str
+    model: str
+    uuid: str
+    memory_bytes: int
+    free_bytes: int
+    driver: str
+    cuda: str
+    capability: str
+    power_limit_w: float | None
+    power_w: float | None
+    max_clock_mhz: int | None
+    clock_mhz: int | None
+    temperature_c: int | None
+    is_split: bool
+    """Whether the GPU is in MIG mode, so that only its slices compute."""
+    throttle: tuple[str, ...]
+    processes: tuple[str, ...]
+
+
+class InspectionResult(Subject, frozen=True, kw_only=True):
+    """Machine, build, knobs and baselines, and the GPUs of the host with the reason where there is none."""
+
+    gpus: tuple[GpuResult, ...]
+    why_no_gpu: str
+
+
 class ProcessFinding(Struct, frozen=True, kw_only=True):
     """What one process showed of a knob at a value."""
 

@@ -13,6 +13,7 @@ from tuner.report.result.inspection import (
     BindingResult,
     EnvironmentResult,
     ImportLine,
+    InspectionResult,
     SuiteResult,
     WorkloadLine,
     WorkloadResult,
@@ -20,7 +21,6 @@ from tuner.report.result.inspection import (
 from tuner.report.result.recommendation import RecommendationResult
 from tuner.report.result.study import NoStudyResult, StudyLine, StudyResult
 from tuner.rules.rule import RuleSet
-from tuner.study.subject import Subject
 
 PUBLISHED: dict[str, tuple[Any, ...]] = {
     "search": (StudyResult, NoStudyResult),
@@ -33,7 +33,7 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
     "rules": (RuleSet,),
     "recommend": (RecommendationResult,),
     "import": (tuple[ImportLine, ...],),
-    "inspect": (Subject, AuditResult, BindingResult),
+    "inspect": (InspectionResult, AuditResult, BindingResult),
     "workloads": (tuple[WorkloadLine, ...],),
     "workloads show": (WorkloadResult,),
     "env create": (EnvironmentResult,),

@@ -177,6 +177,8 @@ class TrialResult(Struct, frozen=True, kw_only=True):
     wall_s: float
     p99_ms: float | None
     peak_memory_bytes: int | None
+    energy_j: float | None
+    """What the device took for an item (J), what it takes anyway included."""
     deviation: float | None
     """How far its outputs lie from the reference's, relative."""
     first_step_s: float | None
@@ -243,13 +245,14 @@ class RecommendedResult(AdviceResult, frozen=True, kw_only=True):
 
 
 class TailResult(Struct, frozen=True, kw_only=True):
-    """Quantiles of the step (ms), null for too few steps, and the peak memory of a process."""
+    """Quantiles of the step (ms), null for too few steps, the peak memory of a process, and the energy an item (J)."""
 
     p50: float | None
     p90: float | None
     p99: float | None
     n_steps: int
     peak_memory_bytes: int | None
+    energy_j: float | None
 
 
 class FinalsResult(Struct, frozen=True, kw_only=True):
@@ -305,6 +308,10 @@ class StudyResult(Subject, frozen=True, kw_only=True):
     hints: dict[str, Values]
     noise: NoiseResult | None
     conditions: Conditions | None
+    may_change_numerics: bool
+    """Whether settings that compute in another precision were allowed."""
+    why_no_energy: str | None
+    """Why no energy was measured, where none was; earlier studies do not say."""
     incumbent: IncumbentResult | None
     verdicts: dict[str, VerdictResult] | None
     recommended: RecommendedResult | None

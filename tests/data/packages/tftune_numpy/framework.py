@@ -66,10 +66,16 @@ class NumPy(framework.Framework):
     }
     baselines = (
         Baseline(name="numpy-default", source="OpenBLAS, README: one thread a CPU", rule=lambda _: {}),
-        Baseline(name="numpy-one", source="a thread for each process", rule=lambda _: {"blas_threads": 1}),
+        Baseline(
+            name="numpy-one",
+            source="a thread for each process",
+            rule=lambda _: {"blas_threads": 1},
+            devices=("cpu", "gpu"),
+        ),
     )
     suffixes: ClassVar = {}
     kinds = ("python",)
+    devices = ("cpu", "gpu")
 
     def probe(self, python: Path, env: Mapping[str, str]) -> Build:
         probing.locate(python, env, SUBJECT)

@@ -63,18 +63,48 @@ class Model:
         return inputs.arguments_of(self.spec, batch_size, self.described, lambda name: tf.as_dtype(name).as_numpy_dtype)
 
     def start(self) -> None:
-        """Create the context."""
+        """Create the context; raises WorkloadError where the device is not among TensorFlow's."""
+        import tensorflow as tf
+
+        options = {name: value == "on" for name, value in self.spec["options"].items()}
+        if options:
+            tf.config.optimizer.set_experimental_options(options)
         create_context()
+        if self.spec["feed"] is not None and not tf.config.list_logical_devices("GPU"):
+            raise inputs.WorkloadError("TensorFlow sees no GPU in this process", "see: tftune inspect --device gpu")
 
     def load(self) -> None:
         """Load the model, executed as the spec asks: graph, eager or xla."""
         self.bind = loaded(self.spec)
 
     def step(self, arrays: "tuple[Any, ...]") -> Step:
-        """Return a call of the model on tensors that are there."""
+        """Return a call of the model on tensors that are there.
+
+        On a GPU they lie in the host's memory or on the GPU, as the spec says, and a call ends when its outputs are
+        in the host's.
+        """
         import tensorflow as tf
 
-        return self.bind({each["name"]: tf.constant(array) for each, array in zip(self.described, arrays)})
+        feed = self.spec["feed"]
+        tensors = {}
+        for each, array in zip(self.described, arrays):
+            # Text lives on the host only, and int32 too, whatever is asked for.
+            place = None if feed is None else "GPU:0" if feed == "device" and array.dtype != object else "CPU:0"
+            with tf.device(place):
+                tensors[each["name"]] = tf.constant(array)
+        if feed == "host" and self.spec["execution"] != "graph":
+            call = rebinding(self.bind, tensors)
+        else:
+            call = self.bind(tensors)
+        return call if feed is None else fetching(call)
+
+    def device_memory(self) -> Optional[int]:
+        """Return the most memory of the GPU that TensorFlow has given out; None on the CPU."""
+        import tensorflow as tf
+
+        if self.spec["feed"] is None:
+            return None
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
     def floats(self, outputs: Any) -> Report:
         """Return the floating-point outputs as arrays."""
@@ -87,6 +117,34 @@ class Model:
     def state(self, log: str) -> Report:
         """Return what has taken effect."""
         return facts.state(log)
+
+
+def rebinding(bind: Callable[[Report], Step], tensors: Report) -> Step:
+    """Return a call on new handles of the same tensors each time.
+
+    Outside of a graph TensorFlow keeps a copy on the GPU with a handle that was used there, so that only the first
+    step would copy its inputs.
+    """
+    import tensorflow as tf
+
+    def step() -> Any:
+        with tf.device("CPU:0"):
+            fresh = {name: tf.identity(tensor) for name, tensor in tensors.items()}
+        return bind(fresh)()
+
+    return step
+
+
+def fetching(call: Step) -> Step:
+    """Return a step that ends when all outputs of a call are in the host's memory."""
+
+    def step() -> Any:
+        outputs = call()
+        for tensor in outputs.values():
+            tensor.numpy()
+        return outputs
+
+    return step
 
 
 def loaded(spec: Report) -> Callable[[Report], Step]:

@@ -1,0 +1,93 @@
+"""What a GPU has to show: how precise a pair is there, and what measuring itself costs. See `tests/gpu/run.sh`."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from tests.benchmarks.figures import Figure
+from tuner.job.job import Job, prepare
+from tuner.job.request import SearchRequest, parse_request
+from tuner.machine.locks import machine_lock
+from tuner.measure.pair import PairPlan, log_ratios, measure_pair
+from tuner.stats.estimate import estimate
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.launcher import start_together
+from tuner.workload.spec import WorkloadSpec
+
+PYTHON = os.environ.get("TFTUNE_GPU_PYTHON", sys.executable)
+N_TURNS = 5
+# The model as a user would call it, in whole: as many steps as take about two seconds, and nothing else.
+PLAIN = """
+import json, sys, time
+import numpy as np
+import tensorflow as tf
+folder, batch_size = sys.argv[1], int(sys.argv[2])
+inputs = json.load(open(folder + "/inputs.json"))
+call = tf.saved_model.load(folder).signatures["inference"]
+with tf.device("CPU:0"):
+    tensors = {}
+    for each in inputs:
+        shape = [batch_size if n is None else n for n in each["shape"]]
+        tensors[each["name"]] = tf.constant(np.zeros(shape, each["dtype"]))
+def step():
+    for output in call(**tensors).values():
+        output.numpy()
+began = time.perf_counter()
+while time.perf_counter() - began < 3.0:
+    step()
+began, n = time.perf_counter(), 0
+while time.perf_counter() - began < 2.0:
+    step()
+    n += 1
+print((time.perf_counter() - began) / n)
+"""
+
+
+def gpu_job(workload: str) -> Job:
+    """Return a job on the first GPU, its model exported."""
+    spec = WorkloadSpec(words=(workload,), device="gpu")
+    job = prepare(parse_request(SearchRequest(workload=spec, python=PYTHON), stores=False))
+    job.export()
+    return job
+
+
+def figures() -> Iterator[Figure]:
+    """A against A on the GPU, and the step of the worker beside that of a plain loop, in turns."""
+    job = gpu_job("resnet50")
+    gpu = job.device.describe()
+    print(f"{gpu['model']}, driver {gpu['driver']}, CUDA {gpu['cuda']}, {job.build.title}", file=sys.stderr)
+    launcher = FreshLauncher(target=job.target())
+    setting = job.space.reference
+    default = setting, job.space.deployment(setting)
+    with machine_lock():
+        a, b = (started.process for started in start_together(launcher, [default, default], parallel=1))
+        plan = PairPlan(min_blocks=2, max_blocks=99)
+        pair = measure_pair(a, b, plan, enough=lambda p: p.timed_s * (1 + 1.1 / p.n_blocks) > 25.0)
+        paired = estimate(log_ratios(pair, job.objective, batch_sizes=(setting.batch_size, setting.batch_size)))
+        b.close()
+        ratios = [math.log(_worker_step_s(a) / _plain_step_s(job)) for _ in range(N_TURNS)]
+        a.close()
+    yield Figure(
+        "A against A on the GPU, mean ratio", f"{paired.ratio:.4f}", "within 0.5 % of 1", abs(paired.mean) < 5e-3
+    )
+    yield Figure("its standard error", f"{100 * paired.se:.2f} %", "at most 0.5 %", paired.se <= 0.005)
+    cost = math.expm1(statistics.median(ratios))
+    yield Figure("step in a slice over that of a plain loop", f"{100 * cost:+.2f} %", "below 2 %", cost < 0.02)
+
+
+def _worker_step_s(process: object) -> float:
+    process.resume()
+    slices = [process.slice(0.5) for _ in range(4)]
+    process.pause()
+    return sum(each.elapsed_s for each in slices) / sum(each.n_steps for each in slices)
+
+
+def _plain_step_s(job: Job) -> float:
+    folder = str(job.export()[0])
+    words = [str(job.python), "-c", PLAIN, folder, str(job.space.reference.batch_size)]
+    return float(subprocess.run(words, env=job.env, stdout=subprocess.PIPE, text=True, check=True).stdout)

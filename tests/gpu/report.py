@@ -1,0 +1,72 @@
+"""Write the report of what `run.sh` left in a folder, as Markdown on stdout.
+
+python -m tests.gpu.report FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner.report.layout import energy_text, ratio_text
+from tuner.report.terminal import setting_text
+
+Document = Mapping[str, Any]
+
+
+def report(folder: Path) -> Iterator[str]:
+    """Yield the lines: the GPU, the answers, the batch curves, the benchmarks, and how the tests ended."""
+    about = json.loads((folder / "inspect.json").read_text())
+    gpu, build = about["device"], about["runtime"]
+    yield f"# {gpu['model']}"
+    yield ""
+    yield (
+        f"Driver {gpu['driver']}, compute capability {gpu['capability']}, {gpu['memory_bytes'] / 2**30:.0f} GiB; "
+        f"TensorFlow {build['tensorflow']} for CUDA {build['cuda']}, Python {build['python']}; "
+        f"{about['machine']['physical_cores']} cores of {about['machine']['cpu_model']}; "
+        f"commit {(folder / 'commit.txt').read_text().strip()[:12]}."
+    )
+    for name in ("resnet50", "bert-base"):
+        path = folder / f"{name}.json"
+        if path.is_file() and path.read_text().strip():
+            yield ""
+            yield from study(json.loads(path.read_text()))
+    for title, file in (("Benchmarks", "benchmarks.md"), ("Tests", "tests.txt")):
+        if (folder / file).is_file():
+            text = (folder / file).read_text().strip()
+            yield f"\n## {title}\n"
+            yield text if file.endswith(".md") else f"    {text.splitlines()[-1] if text else 'no output'}"
+
+
+def study(document: Document) -> Iterator[str]:
+    """Yield what a search found, and its curve over batch sizes at the default's threads."""
+    default, advice, finals = document["default"], document["recommended"], document["finals"]
+    yield f"## {document['workload']['name']}"
+    yield ""
+    yield f"Recommended: {setting_text(advice['setting'])} ({advice['source']}); {advice['reason']}"
+    yield ""
+    yield "| in the finals against it | speed-up | verdict | energy an item |"
+    yield "| --- | --- | --- | --- |"
+    for name, verdict in document["verdicts"].items():
+        joules = finals["tails"].get(name, {}).get("energy_j")
+        ratio = ratio_text(verdict["speedup"], verdict["low"], verdict["high"])
+        yield f"| {name} | {ratio} | {verdict['verdict']} | {energy_text(joules)} |"
+    reference = document["baselines"][default]["setting"]
+    yield ""
+    yield "| batch | items a second, relative | energy an item | memory |"
+    yield "| --- | --- | --- | --- |"
+    for trial in sorted(document["history"], key=lambda each: each["setting"]["batch_size"]):
+        others = {name: value for name, value in trial["setting"].items() if name != "batch_size"}
+        if others != {name: value for name, value in reference.items() if name != "batch_size"}:
+            continue
+        size, peak = trial["setting"]["batch_size"], trial["peak_memory_bytes"]
+        memory = "" if peak is None else f"{peak / 2**30:.2f} GiB"
+        ratio = ratio_text(trial["ratio"], trial["low"], trial["high"]) if trial["status"] == "ok" else trial["status"]
+        yield f"| {size} | {ratio} | {energy_text(trial['energy_j'])} | {memory} |"
+
+
+if __name__ == "__main__":
+    print("\n".join(report(Path(sys.argv[1]))))

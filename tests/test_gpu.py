@@ -1,0 +1,688 @@
+"""GPUs as far as they can be tried without one: over a driver that has none, and TensorFlow without a driver.
+
+`tests/data/gpu/driver.c` stands in for NVIDIA's two libraries, so that the real bindings, the real child and real
+searches run over it. What runs on a real card only is in `tests/test_gpu_real.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import QUIET, Call
+from tests.frameworks import MADE_MACHINE, STOCK
+from tuner.devices.gpu import Gpu, GpuWatch, chosen, device_conditions, visible_of
+from tuner.devices.nvml import GpuFacts, GpuProcess, GpuState, NvmlUnavailable, Problem, Throttle, throttles
+from tuner.devices.registry import find
+from tuner.errors import BadInputError, TunerError
+from tuner.frameworks.tensorflow import gpus
+from tuner.frameworks.tensorflow.design import design
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.job.request import space_file
+from tuner.machine.rapl import Rapl
+from tuner.measure.constraint import Limits
+from tuner.measure.objective import Objective
+from tuner.measure.warning import Code, condition_warnings
+from tuner.report.emit import Format, emit
+from tuner.space.deployment import Deployment
+from tuner.space.setting import Setting
+from tuner.space.space import Space, resolve
+from tuner.stats.tail import LimitStatus
+from tuner.study.record import Trial
+from tuner.study.sampler import too_large_batch
+from tuner.trial.meter import energy_of, metered
+from tuner.trial.outcome import Slice, Status
+from tuner.workload.workload import load
+
+PACKAGES = Path(__file__).parent / "data/packages"
+DRIVER = Path(__file__).parent / "data/gpu/driver.c"
+CARD = GpuFacts(
+    index=0,
+    uuid="GPU-aaaa1111",
+    model="NVIDIA Fake 100",
+    memory_bytes=80 << 30,
+    driver="570.00",
+    cuda="12.8",
+    capability="9.0",
+    power_limit_w=700.0,
+    max_clock_mhz=1980,
+)
+OTHER = dataclasses.replace(CARD, index=1, uuid="GPU-aaaa2222", model="NVIDIA Fake 50")
+SPLIT = dataclasses.replace(CARD, is_split=True)
+SLICES = [dataclasses.replace(CARD, uuid=f"MIG-{n}", model="NVIDIA Fake 100 MIG", slice_index=n) for n in (0, 2)]
+IDLE = GpuState(
+    free_bytes=79 << 30,
+    used_bytes=1 << 30,
+    clock_mhz=1900,
+    power_w=300.0,
+    temperature_c=50,
+    throttle=(),
+    processes=(),
+)
+
+
+class FakeReader:
+    """A reader that tells what it is made of; `lost` is raised in the place of a state."""
+
+    def __init__(self, cards: list[GpuFacts], *states: GpuState, lost: NvmlUnavailable | None = None) -> None:
+        self.cards = cards
+        self.states = list(states or (IDLE,))
+        self.lost = lost
+        self.n_looks = 0
+
+    def gpus(self) -> list[GpuFacts]:
+        if self.lost is not None and not self.cards:
+            raise self.lost
+        return self.cards
+
+    def state(self, uuid: str) -> GpuState:
+        self.n_looks += 1
+        if self.lost is not None:
+            raise self.lost
+        return self.states[min(self.n_looks, len(self.states)) - 1]
+
+    def energy_j(self, uuid: str) -> float | None:
+        if self.lost is not None:
+            raise self.lost
+        return 300.0 * self.n_looks
+
+
+@pytest.mark.parametrize(
+    ("place", "visible", "uuid"),
+    [
+        ("", None, "GPU-aaaa1111"),
+        ("1", None, "GPU-aaaa2222"),
+        ("GPU-aaaa2", None, "GPU-aaaa2222"),
+        ("", "1", "GPU-aaaa2222"),
+        ("1", "1, 0", "GPU-aaaa1111"),
+        ("", "GPU-aaaa2222", "GPU-aaaa2222"),
+    ],
+)
+def test_a_place_names_a_card_of_those_that_are_visible(place: str, visible: str | None, uuid: str) -> None:
+    assert chosen([CARD, OTHER], place, visible).uuid == uuid
+
+
+@pytest.mark.parametrize(
+    ("cards", "place", "visible", "found"),
+    [
+        ([], "", None, "sees no GPU here"),
+        ([CARD], "1", None, "there is no gpu:1; there are: gpu:0 (NVIDIA Fake 100)"),
+        ([CARD, OTHER], "1", "0", "there is no gpu:1 (CUDA_VISIBLE_DEVICES=0)"),
+        ([CARD], "", "", "CUDA_VISIBLE_DEVICES= hides all GPUs"),
+        ([CARD], "", "-1", "hides all GPUs"),
+        ([CARD], "first", None, "gpu:first names no GPU; expected gpu, gpu:1"),
+        ([CARD], "0:1:2", None, "names no GPU"),
+        ([CARD, OTHER], "GPU-aaaa", None, "the names of 2 GPUs begin with GPU-aaaa"),
+        ([CARD], "GPU-bbbb", None, "no GPU's name begins with GPU-bbbb; there are: GPU-aaaa1111"),
+        ([CARD], "0:0", None, "gpu:0 has no MIG slice 0; it is not split into MIG slices: use gpu:0"),
+        ([SPLIT, *SLICES], "", None, "gpu:0 (NVIDIA Fake 100) is in MIG mode; name one of its slices: gpu:0:0"),
+        ([SPLIT], "", None, "is in MIG mode; it has none yet"),
+        ([SPLIT, *SLICES], "0:1", None, "gpu:0 has no MIG slice 1; its slices are: gpu:0:0"),
+        ([SPLIT, *SLICES], "MIG-7", None, "no GPU's name begins with MIG-7"),
+    ],
+)
+def test_what_names_no_card_says_what_there_is(
+    cards: list[GpuFacts], place: str, visible: str | None, found: str
+) -> None:
+    with pytest.raises(BadInputError) as error:
+        chosen(cards, place, visible)
+    assert found in str(error.value)
+
+
+def test_a_slice_is_named_by_two_numbers_or_by_its_own() -> None:
+    cards = [SPLIT, *SLICES]
+    assert chosen(cards, "0:2", None) == chosen(cards, "MIG-2", None) == SLICES[1]
+    assert visible_of(cards, "MIG-0,7,MIG-2") == SLICES[:1]  # what stands behind an invalid one is hidden
+
+
+def test_a_trial_sees_its_card_alone_by_its_full_name() -> None:
+    device = Gpu("1", reader=FakeReader([CARD, OTHER]), env={"CUDA_VISIBLE_DEVICES": "1,0"})
+    assert device.environment() == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "GPU-aaaa1111"}
+    assert device.describe() == {"name": "gpu:1", **CARD.to_dict()}
+
+
+def test_two_cards_of_one_kind_are_one_study_and_another_driver_is_another() -> None:
+    def identity(card: GpuFacts) -> list[object]:
+        return Gpu(reader=FakeReader([card]), env={}).identity()
+
+    assert identity(CARD) == identity(dataclasses.replace(CARD, uuid="GPU-b", index=3))
+    assert identity(CARD) != identity(dataclasses.replace(CARD, driver="580.1"))
+    assert identity(CARD) != identity(OTHER)
+    assert identity(CARD) != identity(dataclasses.replace(CARD, power_limit_w=350.0))
+
+
+@pytest.mark.parametrize(
+    ("problem", "text", "advice"),
+    [
+        (Problem.NO_PACKAGE, "the package nvidia-ml-py is not installed", "pip install 'tftune[gpu]'"),
+        (Problem.NO_DRIVER, "the driver does not answer", "docker run --gpus all"),
+    ],
+)
+def test_why_no_card_can_be_used_is_one_line(problem: Problem, text: str, advice: str) -> None:
+    device = Gpu(reader=FakeReader([], lost=NvmlUnavailable(problem, text)), env={})
+    with pytest.raises(BadInputError) as error:
+        device.check()
+    assert error.value.message == f"cannot use --device gpu: {text}"
+    assert advice in error.value.hint
+
+
+def test_a_busy_card_is_refused_by_the_name_of_who_uses_it() -> None:
+    used = dataclasses.replace(IDLE, processes=(GpuProcess(pid=4242, name="trainer", memory_bytes=3 << 30),))
+    with pytest.raises(BadInputError) as error:
+        Gpu(reader=FakeReader([CARD], used), env={}).check_idle()
+    assert "gpu (NVIDIA Fake 100) is in use by trainer (process 4242, 3.0 GiB)" in str(error.value)
+    Gpu(reader=FakeReader([CARD]), env={}).check_idle()
+    own = dataclasses.replace(IDLE, processes=(GpuProcess(pid=os.getpid(), name="tftune", memory_bytes=None),))
+    Gpu(reader=FakeReader([CARD], own), env={}).check_idle()
+    hidden = dataclasses.replace(IDLE, used_bytes=12 << 30)
+    with pytest.raises(BadInputError, match="a program that cannot be seen from here holds 12"):
+        Gpu(reader=FakeReader([CARD], hidden), env={}).check_idle()
+
+
+def test_throttling_power_and_strangers_are_in_the_conditions_and_warned_of() -> None:
+    hot = dataclasses.replace(IDLE, clock_mhz=1200, power_w=500.0, throttle=(Throttle.HEAT, Throttle.FIXED_CLOCKS))
+    seen = device_conditions([IDLE, hot, hot, IDLE], foreign=["trainer (process 7)"], lost="")
+    assert seen.throttled == {"heat": 0.5, "fixed clocks": 0.5}
+    assert (seen.mhz, seen.power_w, seen.n_looks) == ((1200, 1900), 400.0, 4)
+    warnings = {each.code: each.observation for each in condition_warnings(dataclasses.replace(QUIET, device=seen))}
+    assert warnings[Code.GPU_THROTTLED] == "the GPU ran below its clock: heat (50 % of the time)"
+    assert "trainer" in warnings[Code.GPU_SHARED]
+    assert Code.GPU_LOST not in warnings
+    gone = device_conditions([], foreign=[], lost="GPU is lost")
+    assert [each.code for each in condition_warnings(dataclasses.replace(QUIET, device=gone))] == [Code.GPU_LOST]
+
+
+def test_a_watch_looks_while_something_runs_and_ends_where_the_driver_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.devices.gpu._SAMPLE_S", 0.001)
+    programs = [GpuProcess(pid=pid, name=name, memory_bytes=None) for pid, name in ((1, "init"), (os.getpid(), "own"))]
+    reader = FakeReader([CARD], dataclasses.replace(IDLE, processes=tuple(programs)))
+    watch = GpuWatch(MADE_MACHINE, CARD.uuid, reader)
+    while reader.n_looks < 3:
+        pass
+    conditions = watch.conditions()
+    assert conditions.device is not None
+    assert (conditions.device.n_looks >= 3, conditions.device.lost) == (True, "")
+    assert conditions.to_dict()["device"]["power_w"] == 300.0
+    assert conditions.device.foreign == ("init (process 1)",)
+    lost = FakeReader([CARD], lost=NvmlUnavailable(Problem.LOST, "GPU is lost"))
+    watch = GpuWatch(MADE_MACHINE, CARD.uuid, lost)
+    while not lost.n_looks:
+        pass
+    after = watch.conditions().device
+    assert after is not None
+    assert (after.n_looks, after.lost) == (0, "GPU is lost")
+    device = Gpu(reader=lost, env={})
+    assert (device.free_memory_bytes(), device.energy_j()) == (None, None)
+
+
+def test_bits_of_throttling_are_read_as_nvml_writes_them() -> None:
+    assert throttles(0) == throttles(0x1) == ()  # an idle card is not slowed
+    assert throttles(0x4 | 0x20 | 0x40) == (Throttle.POWER_CAP, Throttle.HEAT)
+
+
+# --- the space
+
+
+def gpu_space(*, may_change: bool = False, device: str = "gpu", **options: Any) -> Space:
+    """Return the space of GPUs on the made machine, for ResNet-50."""
+    workload = load("resnet50")
+    file = space_file("gpu", FRAMEWORK, MADE_MACHINE, default_batch=workload.batch_size)
+    off = {} if may_change else dict.fromkeys(("tf32", "mixed_precision"), "it changes numerics")
+    return resolve(
+        file,
+        catalogue=FRAMEWORK.catalogue,
+        machine=MADE_MACHINE,
+        build=STOCK,
+        workload=workload,
+        device=device,
+        unavailable=off,
+        **options,
+    )
+
+
+def test_the_space_of_a_gpu_has_its_knobs_and_its_guides() -> None:
+    space = gpu_space()
+    assert {"gpu_thread_mode", "gpu_thread_count", "xla", "gpu_allocator", "batch_size"} <= space.domains.keys()
+    assert {"tf32", "mixed_precision"} <= space.inactive.keys()
+    assert list(space.baselines) == ["tf-default", "tf-gpu-guide", "gpu-private", "xla-auto"]
+    guide = space.deployment(space.baselines["tf-gpu-guide"]).env
+    assert guide["TF_GPU_THREAD_MODE"] == "gpu_private"
+    assert guide["TF_GPU_THREAD_COUNT"] == "2"
+    assert "--tf_xla_auto_jit=2" in guide["TF_XLA_FLAGS"]
+    assert not space.deployment(space.reference).env
+    # A number of threads means nothing where the card has none of its own.
+    assert all(p["gpu_thread_mode"] != "global" or p["gpu_thread_count"] == 2 for p in space.points)
+    alone = space.reference.with_values(inter_op=1)
+    assert "TF_GPU_THREAD_COUNT" not in space.deployment(alone).env
+    assert max(map(int, space.domains["batch_size"])) == 1024
+
+
+def test_numerics_change_only_where_that_is_allowed() -> None:
+    space = gpu_space(may_change=True)
+    assert space.domains["tf32"] == (0, 1)
+    setting = space.reference.with_values(mixed_precision="on", tf32=0)
+    deployment = space.deployment(setting)
+    assert deployment.env["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert deployment.options == {"auto_mixed_precision": "on"}
+    code = emit(deployment, Format.PYTHON, title="x", ways=_ways())
+    assert "set_experimental_options({'auto_mixed_precision': True})" in code
+    compile(code, "snippet", "exec")
+
+
+def _ways() -> Any:
+    from tuner.report.emit import Ways
+
+    return Ways(session=FRAMEWORK.session_code)
+
+
+def test_knobs_of_a_gpu_have_no_effect_on_the_cpu() -> None:
+    space = gpu_space(device="cpu")
+    assert space.inactive["gpu_thread_mode"] == "it acts on a gpu only, and this is for the cpu"
+    assert not [name for name in space.baselines if "gpu" in name]
+    with pytest.raises(BadInputError, match="gpu_thread_mode=gpu_private would have no effect: it acts on a gpu only"):
+        gpu_space(device="cpu", pins={"gpu_thread_mode": "gpu_private"})
+
+
+def test_the_design_scans_batch_sizes_to_where_memory_ends() -> None:
+    space = gpu_space()
+    settings = design(space)
+    assert [setting.batch_size for setting in settings] == [32, 128, 512]
+    assert {setting.without("batch_size") for setting in settings} == {space.reference.without("batch_size")}
+    full = Trial(number=5, setting=settings[1], status=Status.OOM)
+    assert too_large_batch([full]) == 128
+    assert too_large_batch([dataclasses.replace(full, status=Status.FAILED)]) == math.inf
+
+
+# --- energy
+
+
+def slice_of(joules: float | None, *, n_steps: int = 10, elapsed_s: float = 2.0) -> Slice:
+    return Slice(
+        start_s=0.0, elapsed_s=elapsed_s, n_steps=n_steps, step_s=(elapsed_s / n_steps,) * n_steps, energy_j=joules
+    )
+
+
+def test_energy_is_the_difference_of_two_readings_and_travels_with_the_slice() -> None:
+    plain = slice_of(None)
+    assert metered(plain, 100.0, 160.0).energy_j == 60.0
+    assert metered(plain, None, 160.0) is plain
+    kept = Slice.from_dict(metered(plain, 100.0, 160.0).to_dict())
+    assert kept.energy_j == 60.0
+    assert "energy_j" not in plain.to_dict()
+    assert energy_of([kept, kept]) == (120.0, 4.0)
+    assert energy_of([kept, plain]) == (None, 4.0)
+
+
+def test_the_objective_energy_prefers_more_items_a_joule() -> None:
+    cheap, dear = slice_of(100.0), slice_of(200.0)
+    assert Objective.ENERGY.log_rate(cheap, 8) - Objective.ENERGY.log_rate(dear, 8) == pytest.approx(math.log(2))
+    assert Objective.ENERGY.shown(Objective.ENERGY.log_rate(cheap, 8)) == pytest.approx(100 / 80)
+    with pytest.raises(TunerError, match="the energy of a slice is not known"):
+        Objective.ENERGY.log_rate(slice_of(None), 8)
+
+
+def test_a_limit_of_power_is_kept_or_broken_or_open() -> None:
+    limits = Limits(power_w=250.0)
+    statuses = [limits.status([], None, power) for power in (200.0, 300.0, None)]
+    assert statuses == [LimitStatus.MET, LimitStatus.BROKEN, LimitStatus.UNKNOWN]
+    assert limits.excess([], None, 500.0) == [pytest.approx(math.log(2))]
+    assert limits.unmet_text([([], None, 300.0)]) == "none takes at most 250 W; the least was 300 W"
+    assert Limits().to_dict() == {"p99_s": None, "memory_bytes": None}  # studies of earlier versions keep their names
+
+
+def test_rapl_counts_on_where_a_counter_begins_again(tmp_path: Path) -> None:
+    assert "shows no energy counter" in str(Rapl(tmp_path).why_unreadable())
+    zones = tmp_path / "sys/class/powercap"
+    for name, part, uj in (
+        ("intel-rapl:0", "package-0", 5_000_000),
+        ("intel-rapl:1", "package-1", 1_000_000),
+        ("intel-rapl:2", "psys", 9_000_000),  # the platform, which has the packages in it
+        ("intel-rapl:0:0", "core", 4_000_000),
+    ):
+        (zones / name).mkdir(parents=True)
+        (zones / name / "name").write_text(f"{part}\n")
+        (zones / name / "energy_uj").write_text(f"{uj}\n")
+        (zones / name / "max_energy_range_uj").write_text("8000000\n")
+    rapl = Rapl(tmp_path)
+    assert rapl.energy_j() == 6.0
+    (zones / "intel-rapl:0" / "energy_uj").write_text("1000000\n")
+    assert rapl.energy_j() == 10.0
+    assert rapl.why_unreadable() is None
+    (zones / "intel-rapl:1" / "energy_uj").unlink()
+    assert rapl.energy_j() is None
+    assert "by root only" in str(rapl.why_unreadable())
+
+
+# --- snippets
+
+
+@pytest.mark.parametrize(
+    ("format_", "text"),
+    [
+        (Format.SH, "export CUDA_VISIBLE_DEVICES=1"),
+        (Format.DOTENV, "CUDA_DEVICE_ORDER=PCI_BUS_ID"),
+        (Format.DOCKER, "docker run --gpus device=1"),
+        (Format.COMPOSE, 'device_ids: ["1"], capabilities: [gpu]'),
+        (Format.K8S, "nvidia.com/gpu: 1"),
+        (Format.SYSTEMD, 'Environment="CUDA_VISIBLE_DEVICES=1"'),
+        (Format.PYTHON, 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"'),
+        (Format.JSON, '"gpu": "1"'),
+    ],
+)
+def test_every_format_says_which_card(format_: Format, text: str) -> None:
+    deployment = Deployment(env={"TF_GPU_THREAD_MODE": "gpu_private"}, gpu="1")
+    snippet = emit(deployment, format_, title="x", n_cpus=4 if format_ is Format.K8S else None)
+    assert text in snippet
+    assert "TF_GPU_THREAD_MODE" in snippet
+    if format_ in (Format.DOCKER, Format.COMPOSE, Format.K8S):
+        assert "CUDA_VISIBLE_DEVICES" not in snippet  # inside of a container the card is its only one
+
+
+def test_snippets_for_yaml_readers_can_be_read() -> None:
+    import yaml
+
+    deployment = Deployment(env={"A": "1"}, gpu="0")
+    assert yaml.safe_load(emit(deployment, Format.K8S, title="x"))["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    k8s = yaml.safe_load(emit(deployment, Format.K8S, title="x", n_cpus=4))
+    assert k8s["resources"]["limits"]["nvidia.com/gpu"] == 1
+    service = yaml.safe_load(emit(deployment, Format.COMPOSE, title="x"))["services"]["program"]
+    devices = service["deploy"]["resources"]["reservations"]["devices"]
+    assert devices == [{"driver": "nvidia", "device_ids": ["0"], "capabilities": ["gpu"]}]
+    assert Deployment.from_dict(deployment.to_dict()) == deployment
+
+
+# --- why TensorFlow sees none
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"is_cuda_build": False}, "it was built without CUDA"),
+        ({"log": "Could not load dynamic library 'libcuda.so.1'; dlerror: no"}, "NVIDIA's driver is not there"),
+        (
+            {
+                "log": "Could not load dynamic library 'libcudnn.so.9'; x\n"
+                "Could not load dynamic library 'libcufft.so.11'"
+            },
+            "libcudnn.so.9, libcufft.so.11 cannot be loaded; this build is for CUDA 12.5.1 and cuDNN 9",
+        ),
+        (
+            {"log": "failed call to cuInit: INTERNAL: CUDA error: no device"},
+            "CUDA does not start: CUDA error: no device",
+        ),
+        ({"failed": "CUDA error: : CUDA_ERROR_X"}, "CUDA does not start: CUDA error: : CUDA_ERROR_X"),
+        ({}, "it does not say why"),
+    ],
+)
+def test_why_tensorflow_sees_no_gpu(facts: dict[str, Any], reason: str) -> None:
+    told = {"gpus": [], "is_cuda_build": True, "cuda": "12.5.1", "cudnn": "9", "log": "", "failed": ""} | facts
+    assert reason in gpus.why_none(told).message
+
+
+def test_a_build_without_cuda_is_not_even_started() -> None:
+    with pytest.raises(BadInputError, match="TensorFlow sees no GPU: it was built without CUDA"):
+        gpus.seen(Path(sys.executable), {}, dataclasses.replace(STOCK, cuda=None))
+
+
+# --- the command line
+
+
+def test_a_gpu_that_is_not_there_is_one_line(call: Call) -> None:
+    code, out, err = call("search", "lenet5", "--device", "gpu:9")
+    assert (code, out) == (2, "")
+    assert "--device gpu:9" in err or "there is no gpu:9" in err
+    assert call("search", "lenet5", "--device", "cpu:1")[0] == 2
+    assert "there is only one cpu" in call("search", "lenet5", "--device", "cpu:1")[2]
+
+
+def test_options_of_a_gpu_are_refused_on_the_cpu(call: Call) -> None:
+    code, _, err = call("search", "lenet5", "--feed", "device")
+    assert (code, "--feed device does not apply to the CPU" in err) == (2, True)
+    code, _, err = call("search", "lenet5", "--numerics", "yes")
+    assert (code, "unknown word for --numerics 'yes'" in err) == (2, True)
+    code, _, err = call("search", "lenet5", "--set", "gpu_thread_mode=gpu_private")
+    assert code == 2
+    assert "it acts on a gpu only, and this is for the cpu" in " ".join(err.split())
+    assert call("search", "lenet5", "--set", "tf32=0")[0] == 2
+
+
+def test_the_cpu_has_one_device() -> None:
+    assert find("cpu").name == "cpu"
+    with pytest.raises(BadInputError, match="unknown device 'gpuu'; did you mean gpu or cpu"):
+        find("gpuu:1")
+
+
+# --- over a driver without a card
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of NVIDIA's two libraries as they are made here."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler: the driver without a card cannot be made")
+    folder = tmp_path_factory.mktemp("driver")
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", str(DRIVER), "-o", str(folder / name)], check=True)
+    return folder
+
+
+Card = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def card(driver: Path, tmp_path: Path) -> Card:
+    """Return what sets the card's state and returns the environment in which it is there."""
+    file = tmp_path / "card"
+
+    def environment(**state: int) -> dict[str, str]:
+        file.write_text("".join(f"{key} {value}\n" for key, value in state.items()))
+        paths = {"LD_LIBRARY_PATH": str(driver), "FAKE_GPU": str(file), "PYTHONPATH": str(PACKAGES)}
+        kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        return kept | paths
+
+    return environment
+
+
+def tftune(*words: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tuner", *words], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+
+
+def inspected(card_env: dict[str, str], cwd: Path, *options: str) -> dict[str, Any]:
+    words = ["inspect", str(PACKAGES / "product.py"), "--framework", "numpy", "--json", *options]
+    ended = tftune(*words, cwd=cwd, env=card_env)
+    assert ended.returncode == 0, ended.stderr
+    document: dict[str, Any] = json.loads(ended.stdout)
+    return document
+
+
+def test_inspect_shows_what_the_driver_tells(card: Card, tmp_path: Path) -> None:
+    env = card(cards=2, slices=2, throttle=4, foreign=1, watts=650)
+    document = inspected(env, tmp_path)
+    gpus_told = document["gpus"]
+    assert [each["device"] for each in gpus_told] == ["gpu:0", "gpu:0:0", "gpu:0:1", "gpu:1"]
+    first = gpus_told[0]
+    assert (first["model"], first["driver"], first["cuda"], first["capability"]) == (
+        "NVIDIA Fake 100",
+        "570.00",
+        "12.8",
+        "9.0",
+    )
+    assert (first["power_w"], first["power_limit_w"], first["clock_mhz"]) == (650.0, 700.0, 1900)
+    assert (first["is_split"], first["throttle"], document["why_no_gpu"]) == (True, ["power cap"], "")
+    assert "(process 1, 3.0 GiB)" in first["processes"][0]
+    shown = tftune("inspect", str(PACKAGES / "product.py"), "--framework", "numpy", cwd=tmp_path, env=env)
+    assert "slowed by power cap" in " ".join(shown.stdout.split())
+
+
+def test_inspect_says_why_there_is_no_gpu(card: Card, tmp_path: Path) -> None:
+    document = inspected(card(driver=0), tmp_path)
+    assert document["gpus"] == []
+    assert "driver does not answer" in document["why_no_gpu"]
+
+
+@pytest.mark.parametrize(
+    ("state", "device", "found"),
+    [
+        ({"driver": 0}, "gpu", "cannot use --device gpu: NVIDIA's driver does not answer"),
+        ({"cards": 2}, "gpu:2", "there is no gpu:2; there are: gpu:0 (NVIDIA Fake 100), gpu:1"),
+        ({"slices": 2}, "gpu", "is in MIG mode; name one of its slices"),
+        ({"slices": 2}, "gpu:0:5", "gpu:0 has no MIG slice 5"),
+        ({"foreign": 1}, "gpu", "is in use by"),
+        ({"lost": 1}, "gpu", "cannot use --device gpu: GPU is lost"),
+    ],
+)
+def test_a_card_that_cannot_be_used_is_one_line_before_any_trial(
+    state: dict[str, int], device: str, found: str, card: Card, tmp_path: Path
+) -> None:
+    words = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--device", device]
+    ended = tftune(*words, cwd=tmp_path, env=card(**state))
+    assert ended.returncode == 2, ended.stderr
+    assert found in " ".join(ended.stderr.split())
+    assert ended.stdout == ""
+
+
+def test_a_framework_without_gpus_says_so(card: Card, tmp_path: Path) -> None:
+    ended = tftune("inspect", "lenet5", "--framework", "onnxruntime", "--device", "gpu", cwd=tmp_path, env=card())
+    assert (ended.returncode, "ONNX Runtime cannot run on gpu; expected cpu" in ended.stderr) == (2, True)
+
+
+def test_energy_needs_a_meter(card: Card, tmp_path: Path) -> None:
+    words = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--device"]
+    env = card(counts_energy=0)
+    for option in (["--objective", "energy"], ["--max-power", "300"]):
+        ended = tftune(*words, "gpu", *option, cwd=tmp_path, env=env)
+        assert (ended.returncode, "has no energy counter" in ended.stderr) == (2, True)
+    ended = tftune(*words, "gpu:0:0", "--objective", "energy", cwd=tmp_path, env=card(slices=1))
+    assert (ended.returncode, "which other slices share" in " ".join(ended.stderr.split())) == (2, True)
+
+
+@pytest.mark.alone
+@pytest.mark.tensorflow
+def test_a_search_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
+    """Its environment, its memory, its energy and its identity; a model of arrays computes in the place of a card."""
+    env = card(watts=300, process_mib=700, throttle=4)
+    words = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--time-budget", "15s", "--json"]
+    ended = tftune(*words, "--device", "gpu", cwd=tmp_path, env=env)
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert document["space"] == "gpu"
+    assert document["device"]["model"] == "NVIDIA Fake 100"
+    assert document["device"]["feed"] == "host"
+    measured = [trial for trial in document["history"] if trial["status"] == "ok"]
+    assert {trial["peak_memory_bytes"] for trial in measured} == {700 << 20}
+    for name, tail in document["finals"]["tails"].items():
+        rate = document["finals"]["rates"][name]  # items/s at 300 W, but for what is between two readings
+        assert tail["energy_j"] == pytest.approx(300 / rate, rel=0.1)
+    assert document["conditions"]["device"]["throttled"] == {"power cap": 1.0}
+    assert "GPU throttled" in [each["code"] for each in document["warnings"]]
+    cpu = tftune(*words, cwd=tmp_path, env=env)
+    assert json.loads(cpu.stdout)["study"] != document["study"]
+    emitted = tftune("emit", document["study"], "--format", "json", cwd=tmp_path, env=env)
+    assert json.loads(emitted.stdout)["gpu"] == "0"
+    checked = tftune("check", document["study"], "--time-budget", "5s", "--json", cwd=tmp_path, env=env)
+    assert checked.returncode in (0, 1), checked.stderr
+
+
+@pytest.mark.alone
+@pytest.mark.tensorflow
+def test_a_search_for_less_energy_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
+    words = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--device", "gpu", "--objective", "energy"]
+    ended = tftune(*words, "--time-budget", "40s", "--json", cwd=tmp_path, env=card(watts=200))
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert (document["objective"], document["finals"]["unit"]) == ("energy", "J/item")
+    for name, joules in document["finals"]["rates"].items():
+        assert joules == pytest.approx(document["finals"]["tails"][name]["energy_j"], rel=0.1)
+
+
+@pytest.mark.alone
+@pytest.mark.tensorflow
+def test_a_driver_that_goes_in_the_middle_fails_trials_and_keeps_the_others(card: Card, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tuner", "search", str(PACKAGES / "product.py"), "--framework", "numpy"]
+    words += ["--device", "gpu", "--time-budget", "60s", "--json"]
+    search = subprocess.Popen(
+        words, cwd=tmp_path, env=card(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert search.stderr is not None
+        for line in search.stderr:
+            if line.startswith("1 "):  # the second trial is done
+                break
+        card(lost=1)
+        _, rest = search.communicate(timeout=60)
+    finally:
+        search.kill()
+    assert search.returncode == 1
+    assert "cuCtxSynchronize" in " ".join(rest.split())
+    env = card()
+    shown = tftune("show", "last", "--json", cwd=tmp_path, env=env)
+    assert [trial["status"] for trial in json.loads(shown.stdout)["history"]][:2] == ["ok", "ok"]
+
+
+def test_the_drift_probe_launches_its_kernel(card: Card) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import types; package = types.ModuleType('child');"
+        "package.__path__ = [sys.argv[1]]; sys.modules['child'] = package\n"
+        "from child import gpu\n"
+        "step = gpu.drift_probe(); step(); step(); gpu.wait(); print(gpu.peak_memory(), gpu.shared_memory())\n"
+    )
+    child = Path(__file__).parents[1] / "tuner/child"
+    env = card(process_mib=300) | {"CUDA_VISIBLE_DEVICES": "GPU-00000000"}
+    words = [sys.executable, "-c", program, str(child)]
+    ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert (ended.stdout.split(), ended.returncode) == ([str(300 << 20), "0"], 0), ended.stderr
+    full = subprocess.run(words, env=card(full=1), capture_output=True, text=True, check=False)
+    assert "MemoryError: cuMemAlloc_v2" in full.stderr
+
+
+def test_a_setting_that_needs_too_much_memory_limits_the_batch() -> None:
+    settings = [Setting.of({"batch_size": size}) for size in (8, 64, 512)]
+    trials = [
+        Trial(number=i, setting=setting, status=status)
+        for i, (setting, status) in enumerate(zip(settings, (Status.OK, Status.OOM, Status.OOM), strict=True))
+    ]
+    assert too_large_batch(trials) == 64
+
+
+# --- TensorFlow without a driver, which is what a stock wheel is here
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("state", "libraries", "reason"),
+    [
+        ({}, ("libcuda.so.1", "libnvidia-ml.so.1"), "libcudart.so.12"),
+        ({}, ("libnvidia-ml.so.1",), "NVIDIA's driver is not there (libcuda.so.1 cannot be loaded)"),
+        ({"cuda": 0}, ("libcuda.so.1", "libnvidia-ml.so.1"), "CUDA does not start: "),
+    ],
+)
+def test_the_stock_wheel_says_why_it_sees_no_gpu(
+    state: dict[str, int], libraries: tuple[str, ...], reason: str, card: Card, driver: Path, tmp_path: Path
+) -> None:
+    """It is built for CUDA: without its libraries, without a driver, and with one that does not start."""
+    folder = tmp_path / "libraries"
+    folder.mkdir()
+    for name in libraries:
+        (folder / name).symlink_to(driver / name)
+    env = card(**state) | {"LD_LIBRARY_PATH": str(folder)}
+    ended = tftune("inspect", "lenet5", "--device", "gpu", cwd=tmp_path, env=env)
+    assert ended.returncode == 2, ended.stdout
+    said = " ".join(ended.stderr.split())
+    assert "TensorFlow sees no GPU: " in said
+    assert reason in said
+    if reason == "libcudart.so.12":
+        assert "libcudnn.so.9" in said
+        assert "this build is for CUDA 12" in said

@@ -1,0 +1,177 @@
+"""A CUDA device in the target interpreter, by the driver's own libraries; see `device`.
+
+The process sees one GPU, which is CUDA's number 0 here. Frameworks compute in its *primary context*, so that waiting
+for that context waits for whatever they handed over.
+
+Sources: CUDA Driver API reference (cuda.h), NVML API reference (nvml.h), PTX ISA.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Callable, Optional
+
+SUCCESS = 0
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
+MAX_PROCESSES = 256
+LEAST_WARM_UP_S = 1.5  # an idle GPU's clocks take about a second to rise
+SPIN_ROUNDS = 1 << 19  # of the drift probe: about a millisecond at 2 GHz, four cycles each
+# One thread that multiplies and adds: what it takes is the clock alone.
+SPIN_PTX = b"""
+.version 6.0
+.target sm_50
+.address_size 64
+
+.visible .entry spin(.param .u64 out, .param .u32 rounds)
+{
+    .reg .pred %p;
+    .reg .f32 %f<2>;
+    .reg .u32 %r<2>;
+    .reg .u64 %rd<2>;
+
+    ld.param.u64 %rd0, [out];
+    ld.param.u32 %r0, [rounds];
+    mov.f32 %f0, 0f3F800000;
+    mov.f32 %f1, 0f3F7FFFFF;
+    mov.u32 %r1, 0;
+again:
+    fma.rn.f32 %f0, %f0, %f1, %f1;
+    add.u32 %r1, %r1, 1;
+    setp.lt.u32 %p, %r1, %r0;
+    @%p bra again;
+    cvta.to.global.u64 %rd1, %rd0;
+    st.global.f32 [%rd1], %f0;
+    ret;
+}
+"""
+
+
+class DriverError(Exception):
+    """CUDA's driver refused a call."""
+
+
+class NvmlProcess(ctypes.Structure):
+    """nvmlProcessInfo_v2_t, which version 3 of the function has too."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used_bytes", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+class Driver:
+    """CUDA's driver in this process, which has to be initialised already or is now."""
+
+    def __init__(self) -> None:
+        """Load and initialise it; raises OSError or DriverError."""
+        self.library = ctypes.CDLL("libcuda.so.1")
+        self.call("cuInit", 0)
+        self.device = ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(self.device), 0)
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call a function of the driver; raises DriverError where it does not succeed."""
+        code = getattr(self.library, function)(*arguments)
+        if code == OUT_OF_MEMORY:
+            raise MemoryError("%s: the memory of the GPU does not hold it" % function)
+        if code != SUCCESS:
+            name = ctypes.c_char_p()
+            self.library.cuGetErrorName(code, ctypes.byref(name))
+            raise DriverError("%s: %s" % (function, (name.value or b"error %d" % code).decode()))
+
+    def has_context(self) -> bool:
+        """Return whether anything in this process has made the primary context."""
+        flags, active = ctypes.c_uint(), ctypes.c_int()
+        self.call("cuDevicePrimaryCtxGetState", self.device, ctypes.byref(flags), ctypes.byref(active))
+        return bool(active.value)
+
+    def enter(self) -> None:
+        """Make the primary context this thread's own."""
+        context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self.device)
+        self.call("cuCtxPushCurrent_v2", context)
+
+    def leave(self) -> None:
+        """Give it back."""
+        context = ctypes.c_void_p()
+        self.call("cuCtxPopCurrent_v2", ctypes.byref(context))
+        self.call("cuDevicePrimaryCtxRelease_v2", self.device)
+
+
+_driver: Optional[Driver] = None
+
+
+def driver() -> Driver:
+    """Return the driver, loaded when it is first asked for."""
+    global _driver
+    if _driver is None:
+        _driver = Driver()
+    return _driver
+
+
+def wait() -> None:
+    """Return when all that was handed to the GPU has been computed; raises DriverError where that failed."""
+    if not driver().has_context():
+        return
+    driver().enter()
+    try:
+        driver().call("cuCtxSynchronize")
+    finally:
+        driver().leave()
+
+
+def peak_memory() -> Optional[int]:
+    """Return how much of the GPU's memory (bytes) this process holds, its context and libraries included.
+
+    Frameworks give nothing back, so that it is the most that they have needed. None where the driver does not tell, as
+    in a container that numbers processes in its own way.
+    """
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() != SUCCESS:
+            return None
+        handle = ctypes.c_void_p()
+        uuid = os.environ.get("CUDA_VISIBLE_DEVICES", "").encode()
+        if nvml.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(handle)) != SUCCESS:
+            return None
+        count, processes = ctypes.c_uint(MAX_PROCESSES), (NvmlProcess * MAX_PROCESSES)()
+        if nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), processes) != SUCCESS:
+            return None
+    except (OSError, AttributeError):
+        return None
+    own = [each.used_bytes for each in processes[: count.value] if each.pid == os.getpid()]
+    return None if not own or own[0] == NOT_AVAILABLE else int(own[0])
+
+
+def shared_memory() -> Optional[int]:
+    """Return 0: processes share nothing on a GPU."""
+    return 0
+
+
+def reset_peak() -> None:
+    """Do nothing: what was taken is kept."""
+
+
+def drift_probe() -> Callable[[], Any]:
+    """Return a step that shows the GPU's clock just now: one thread that multiplies and adds for a while."""
+    driver().enter()  # and never leave: this process has nothing else to do
+    module, function, out = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
+    driver().call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(SPIN_PTX))
+    driver().call("cuModuleGetFunction", ctypes.byref(function), module, b"spin")
+    driver().call("cuMemAlloc_v2", ctypes.byref(out), ctypes.c_size_t(4))
+    rounds = ctypes.c_uint(SPIN_ROUNDS)
+    arguments = (ctypes.c_void_p * 2)(ctypes.addressof(out), ctypes.addressof(rounds))
+
+    def step() -> Any:
+        # One block of one thread, no shared memory, the default stream.
+        driver().call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, arguments, None)
+        driver().call("cuCtxSynchronize")
+        return {}
+
+    # What the kernel is handed has to live as long as the step.
+    vars(step)["alive"] = (module, out, rounds, arguments)
+    return step

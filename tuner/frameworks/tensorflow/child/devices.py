@@ -1,0 +1,48 @@
+"""Look at the GPUs that TensorFlow sees in the target interpreter, and write what is there as JSON to OUT.
+
+    devices OUT PARENT_PID {}
+
+What TensorFlow logs meanwhile is told too: it names the libraries that it could not load.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any, Dict, List
+
+from ....child import probe_result
+from . import importing
+
+
+def describe(_: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the GPUs with what TensorFlow tells of each, the libraries of CUDA in this process, and the log."""
+    with tempfile.TemporaryFile() as log:
+        kept = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        details, failed = [], ""
+        try:
+            tf = importing.tensorflow()
+            gpus = tf.config.list_physical_devices("GPU")
+            details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+        except tf.errors.InternalError as error:
+            failed = str(error)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        log.seek(0)
+        text = log.read().decode(errors="replace")
+    build = tf.sysconfig.get_build_info()
+    return {
+        "gpus": [each.get("device_name", "GPU") for each in details],
+        "is_cuda_build": bool(build.get("is_cuda_build")),
+        "cuda": build.get("cuda_version"),
+        "cudnn": build.get("cudnn_version"),
+        "failed": failed,
+        "log": text,
+    }
+
+
+def main(arguments: List[str]) -> None:
+    """Look, and write."""
+    probe_result.write(arguments, describe)

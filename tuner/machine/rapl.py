@@ -1,0 +1,60 @@
+"""The energy that the CPU's packages take, by RAPL (running average power limit).
+
+The kernel shows a counter (µJ) for each package, which begins again at `max_energy_range_uj`. Since 2020 only root may
+read it (CVE-2020-8694), and virtual machines mostly have none.
+
+Source: the kernel's Documentation/power/powercap/powercap.rst.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_ZONES = "sys/class/powercap"
+_ZONE = re.compile(r"intel-rapl:\d+")  # the zones below these, such as a package's cores, are parts of them
+_PACKAGE = "package"  # beside them there may be the whole platform, which they are parts of
+
+
+class Rapl:
+    """The counters of all packages below a root."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._folder = root / _ZONES
+        self._last_uj: dict[Path, int] = {}
+        self._begun_again_uj: dict[Path, int] = {}
+
+    def energy_j(self) -> float | None:
+        """Return the energy (J) that all packages have taken since some beginning; None where it cannot be read.
+
+        It never goes back, if it is read more often than a counter takes to begin again: a quarter of an hour at least.
+        """
+        total_uj = 0
+        zones = self._zones()
+        for zone in zones:
+            try:
+                now_uj = int((zone / "energy_uj").read_text())
+                if now_uj < self._last_uj.get(zone, 0):
+                    span_uj = int((zone / "max_energy_range_uj").read_text())
+                    self._begun_again_uj[zone] = self._begun_again_uj.get(zone, 0) + span_uj
+            except (OSError, ValueError):
+                return None
+            self._last_uj[zone] = now_uj
+            total_uj += now_uj + self._begun_again_uj.get(zone, 0)
+        return total_uj / 1e6 if zones else None
+
+    def why_unreadable(self) -> str | None:
+        """Return why nothing can be read, None where it can."""
+        if not self._zones():
+            return "this kernel shows no energy counter of the CPU (RAPL), as in most virtual machines"
+        return None if self.energy_j() is not None else "the CPU's energy counter (RAPL) can be read by root only"
+
+    def _zones(self) -> list[Path]:
+        if not self._folder.is_dir():
+            return []
+        zones = sorted(zone for zone in self._folder.iterdir() if _ZONE.fullmatch(zone.name))
+        return [zone for zone in zones if (zone / "name").is_file() and _is_package(zone)]
+
+
+def _is_package(zone: Path) -> bool:
+    return (zone / "name").read_text().startswith(_PACKAGE)
