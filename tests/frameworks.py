@@ -89,7 +89,7 @@ def resolve(file: SpaceFile, **given: Any) -> Space:
 
 def subject(of: Space) -> Subject:
     """Return what a study over a space on the made machine is of: ResNet-50, on a stock wheel."""
-    return subject_of(MADE_MACHINE, DEVICE, STOCK, workloads.load("resnet50"), of, {})
+    return subject_of(MADE_MACHINE, DEVICE.describe(), STOCK, workloads.load("resnet50"), of, {})
 
 
 def deployed(setting: Setting) -> Deployment:

@@ -63,7 +63,7 @@ BAD = [
     (["search", "resnet50", "--set", "intra_op=0"], "is out of range"),
     (["search", "resnet50", "--set", "intra_op=1", "--set", "intra_op=2"], "is given twice"),
     (["search", "resnet50", "--set", "kmp_affinity=tight"], "would have no effect"),
-    (["search", "resnet50", "--space", "cpus"], "unknown tensorflow search space 'cpus'; did you mean cpu?"),
+    (["search", "resnet50", "--space", "cpus"], "unknown tensorflow search space 'cpus'; did you mean cpu or gpu?"),
     (["search", "resnet50", "--space", "none.toml"], "no search space file none.toml"),
     (["search", "resnet50", "--objective", "speed"], "unknown objective 'speed'"),
     (["search", "resnet50", "--batch-size", "1,x"], "expected whole numbers"),

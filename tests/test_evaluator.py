@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,6 +213,28 @@ def test_a_batch_that_fails_takes_its_process_and_leaves_the_numbers_of_others(s
     assert [trial.status for trial in finished] == [Status.OK, Status.OOM, Status.OK]
     assert finished[0].process != finished[2].process
     assert finished[0].pair is not None
+    bench.close()
+    assert launcher.live == 0
+
+
+def test_a_setting_that_memory_does_not_hold_beside_others_is_tried_alone(space: Space) -> None:
+    """Beside the reference; what others held when it came says nothing of what it needs."""
+    first, large = setting(inter_op=2, intra_op=8, batch_size=8), setting(inter_op=1, intra_op=8, batch_size=64)
+
+    class Crowded(dict[Setting, Status]):
+        def get(self, each: Setting, default: Any = None) -> Any:
+            return Status.OOM if each == large and launcher.live > 2 else default
+
+    launcher = ScriptedLauncher(rate=surface, failures=Crowded())
+    bench = Evaluator(space, launcher, EvaluatorPlan())
+    bench.calibrate([])
+    finished: list[Trial] = []
+    for number, each in enumerate((first, large)):
+        finished += bench.measure([Trial(number=number, setting=each, status=Status.OK)], finished)
+    assert [trial.status for trial in finished] == [Status.OK, Status.OK]
+    assert launcher.launched.count(large) == 2
+    together = [Trial(number=2 + n, setting=each, status=Status.OK) for n, each in enumerate((first, large))]
+    assert [trial.status for trial in bench.measure(together, finished)] == [Status.OK, Status.OK]
     bench.close()
     assert launcher.live == 0
 

@@ -177,7 +177,8 @@ def test_every_knob_has_all_its_parts(name: str, knob_name: str, machine: Machin
         few, many = (knob.n_threads({**beside, knob.name: n}) for n in (1, 4))
         assert few < many  # a setting of fewer threads is simpler
     if knob.vocabulary is not None:
-        scale = Scale(cores=4, sockets=1, pools=2, batch_size=8, pool=knob.vocabulary.pool or EIGEN, onednn=False)
+        pool, on_gpu = knob.vocabulary.pool or EIGEN, knob.vocabulary.device == "gpu"
+        scale = Scale(cores=4, sockets=1, pools=2, batch_size=8, pool=pool, onednn=False, on_gpu=on_gpu)
         assert knob.vocabulary.has_effect(scale)
         words = [term.words for term in knob.vocabulary.terms]
         assert len(set(words)) == len(words) > 0
@@ -329,7 +330,7 @@ def test_a_device_of_another_package_is_measured_on(tmp_path: Path) -> None:
 def test_an_unknown_device_is_one_line(call: Call) -> None:
     code, out, err = call("inspect", "lenet5", "--device", "cpuu")
     assert (code, out) == (2, "")
-    assert "unknown device 'cpuu'; did you mean cpu?" in err
+    assert "unknown device 'cpuu'; did you mean cpu or gpu?" in err
 
 
 @pytest.mark.parametrize(

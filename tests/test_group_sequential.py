@@ -606,6 +606,6 @@ def test_steps_are_in_the_tails_only_from_rounds_that_count() -> None:
         finals_test = Slice(start_s=0.0, elapsed_s=70 * step_s, n_steps=70, step_s=(step_s,) * 70)
         return Round(slices={"a": [finals_test]}, memory={"a": 1000}, interruptions=list(interruptions))
 
-    tail = evidence.tail([round_(0.01), round_(5.0, Interruption(Kind.SUSPENDED, "slept"))], "a")
+    tail = evidence.tail([round_(0.01), round_(5.0, Interruption(Kind.SUSPENDED, "slept"))], "a", 8)
     assert tail.p90 == pytest.approx(10.0)
     assert (tail.p99, tail.n_steps, tail.peak_memory_bytes) == (None, 70, 1000)

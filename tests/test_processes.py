@@ -169,6 +169,7 @@ def test_a_slice_is_asked_for_and_read(child: MakeChild) -> None:
         "tell(READY)\n"
         "for line in os.fdopen(commands):\n"
         "    s = json.loads(line)['slice_s']\n"
+        "    tell({'report': 'timed'})\n"
         "    tell({'report': 'slice', 'start_s': 0, 'elapsed_s': s, 'n_steps': 2, 'step_s': [s / 2] * 2})"
     )
     process.ready()

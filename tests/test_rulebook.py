@@ -275,6 +275,40 @@ def test_studies_that_cannot_be_learned_from_are_counted_with_the_reason(tmp_pat
     assert [study.name for study in read(all_records(storage), simulated=True)[0]] == ["made-4"]
 
 
+def test_studies_of_a_gpu_are_learned_from_apart(tmp_path: Path) -> None:
+    storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=3, cores=(8,))
+    own = {"active": True, "variable": "TF_X", "set_by": "TF_X", "meaning": "a knob of a GPU"}
+    knobs = {
+        "gpu_thread_mode": own | {"values": ["global", "gpu_private"]},
+        "xla": own | {"values": ["off", "auto"]},
+    }
+    for record, feed in zip(all_records(storage), ("host", "device"), strict=False):
+        device = {"name": "gpu:1", "model": "NVIDIA Fake 100", "feed": feed}
+        described = record.get("described")
+        record.put("described", described | {"device": device, "knobs": described["knobs"] | knobs})
+    good, out = read(all_records(storage))
+    assert [study.name for study in good] == ["made-2"]
+    assert _counts(out) == {"it ran on the gpu, which these rules do not cover": 2}
+    good, out = read(all_records(storage), device="gpu")
+    assert [(study.name, study.kind.gpu, study.covers_threads) for study in good] == [
+        ("made-0", "NVIDIA Fake 100", True)
+    ]
+    assert _counts(out) == {
+        "it ran on the cpu, which these rules do not cover": 1,
+        "its inputs were on the device already": 1,
+    }
+    with pytest.raises(BadInputError, match="unknown kind of device 'tpu'"):
+        rulebook.make(f"sqlite:///{tmp_path}/s.db", Selection(), device="tpu")
+
+
+def test_rules_of_a_kind_of_device_have_a_file_of_their_own(rules: RuleSet) -> None:
+    assert rulebook.local_rules("gpu") == Path("results/tftune-rules-gpu.json")
+    assert rules.device == "cpu"
+    with pytest.raises(BadInputError, match=r"no rules file results/tftune-rules-gpu\.json") as error:
+        rulebook.load(device="gpu")
+    assert error.value.hint == "create one: tftune rules --device gpu --save"
+
+
 def test_of_two_versions_of_a_workload_the_one_with_more_studies_is_learned_from(tmp_path: Path) -> None:
     storage = studies_in(f"sqlite:///{tmp_path}/s.db", workloads=1, cores=(4, 8, 16))
     for record, fingerprint in zip(all_records(storage), ("new", "new", "old"), strict=True):

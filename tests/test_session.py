@@ -343,6 +343,7 @@ def test_a_session_elsewhere_is_refused_and_says_what_differs(study: tuple[Recor
         build=SimpleNamespace(id="r"),
         workload=SimpleNamespace(fingerprint="w"),
         environment={},
+        subject=SimpleNamespace(device_identity={"kind": "cpu"}),
     )
     described = record.get("described")
     for part, key in (("machine", "id"), ("runtime", "id"), ("workload", "fingerprint")):
@@ -356,6 +357,9 @@ def test_a_session_elsewhere_is_refused_and_says_what_differs(study: tuple[Recor
             refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
     record.put("described", described | {"environment": {"LD_PRELOAD": "libtcmalloc.so"}})
     with pytest.raises(BadInputError, match="measured with a different environment"):
+        refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
+    record.put("described", described | {"device": {"name": "gpu:1", "model": "NVIDIA Fake 100"}})
+    with pytest.raises(BadInputError, match="measured with a different device"):
         refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
 
 

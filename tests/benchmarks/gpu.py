@@ -91,3 +91,9 @@ def _plain_step_s(job: Job) -> float:
     folder = str(job.export()[0])
     words = [str(job.python), "-c", PLAIN, folder, str(job.space.reference.batch_size)]
     return float(subprocess.run(words, env=job.env, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+if __name__ == "__main__":
+    print("| what | found | target | |\n| --- | --- | --- | --- |")
+    for figure in figures():
+        print(figure.row())

@@ -46,6 +46,9 @@ def study(document: Document) -> Iterator[str]:
     default, advice, finals = document["default"], document["recommended"], document["finals"]
     yield f"## {document['workload']['name']}"
     yield ""
+    if advice is None:
+        yield f"There are no finals; {len(document['history'])} trials ended."
+        return
     yield f"Recommended: {setting_text(advice['setting'])} ({advice['source']}); {advice['reason']}"
     yield ""
     yield "| in the finals against it | speed-up | verdict | energy an item |"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a person with an NVIDIA GPU runs, in ten minutes or so: the marked tests, searches of ResNet-50 and BERT-base on
-# the GPU, and the benchmarks. What came of it is left in one folder, as a report with the raw documents beside it.
+# What a person with an NVIDIA GPU runs, in about a quarter of an hour: the marked tests, searches of ResNet-50 and
+# BERT-base on the GPU, and the benchmarks. What came of it is left in one folder, as a report with the raw documents.
 #
 #   tests/gpu/run.sh [--wheels FOLDER] [--python PYTHON] [--out FOLDER] [--time-budget 3m]
 #
@@ -24,14 +24,11 @@ from=()
 [ -z "$wheels" ] || from=(--no-index --find-links "$wheels")
 own=.gpu/bin/python
 [ -x "$own" ] || python3 -m venv .gpu
-if [ -n "$wheels" ]; then
-    # The project itself is not built: that would need hatchling from the network.
-    .gpu/bin/pip install -q "${from[@]}" "tensorflow[and-cuda]" optuna psutil pandas rich typer scipy sqlalchemy \
-        matplotlib markdown-it-py msgspec nvidia-ml-py pytest pytest-xdist hypothesis jsonschema
-    export PYTHONPATH="$PWD"
-else
-    .gpu/bin/pip install -q -e '.[dev,gpu]' "tensorflow[and-cuda]"
-fi
+# The project itself is not built: that would need hatchling. TensorFlow comes from elsewhere where --python names it.
+.gpu/bin/pip install -q "${from[@]}" optuna psutil pandas rich typer scipy sqlalchemy matplotlib markdown-it-py msgspec \
+    nvidia-ml-py pytest hypothesis jsonschema
+[ -n "$python" ] || .gpu/bin/pip install -q "${from[@]}" "tensorflow[and-cuda]"
+export PYTHONPATH="$PWD"
 export TFTUNE_GPU_PYTHON="${python:-$PWD/$own}"
 name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr ' /' '--')
 out=${out:-results/gpu/$name}
@@ -40,12 +37,13 @@ out=$(cd "$out" && pwd)
 tftune() { "$own" -m tuner "$@"; }
 nvidia-smi -q > "$out/nvidia-smi.txt"
 git rev-parse HEAD > "$out/commit.txt" 2>/dev/null || echo unknown > "$out/commit.txt"
+# Where the GPU cannot be used, this says why, and ends the script.
 tftune inspect resnet50 --device gpu --python "$TFTUNE_GPU_PYTHON" --json > "$out/inspect.json"
-"$own" -m pytest -m gpu -p no:cacheprovider | tee "$out/tests.txt" || true
+"$own" -m pytest tests/gpu -m gpu -p no:cacheprovider | tee "$out/tests.txt" || true
 for model in resnet50 bert-base; do
     tftune search "$model" --device gpu --python "$TFTUNE_GPU_PYTHON" --time-budget "$budget" \
-        --storage "$out/studies.db" --json > "$out/$model.json"
+        --storage "$out/studies.db" --json > "$out/$model.json" || echo "the search of $model failed" >&2
 done
-"$own" -m tests.benchmarks.run gpu > "$out/benchmarks.md"
+"$own" -m tests.benchmarks.gpu > "$out/benchmarks.md" || echo "the benchmarks failed" >&2
 "$own" -m tests.gpu.report "$out" > "$out/README.md"
 echo "the report is $out/README.md"

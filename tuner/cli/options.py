@@ -116,7 +116,7 @@ BatchOption = Annotated[
     typer.Option(
         "--batch-size",
         metavar="N[,N…]",
-        help="Batch sizes to try, instead of those of the search space.",
+        help="Batch sizes to try, instead of the space's.",
         rich_help_panel=SETTINGS,
     ),
 ]
@@ -125,7 +125,7 @@ ObjectiveOption = Annotated[
     typer.Option(
         "--objective",
         metavar="throughput|latency|energy",
-        help="Maximise items per second, or minimise the step time at one batch size, or the energy per item.",
+        help="What to optimise: items per second, the time of a step, or the energy of an item.",
         rich_help_panel=SETTINGS,
     ),
 ]
@@ -134,7 +134,7 @@ NumericsOption = Annotated[
     typer.Option(
         "--numerics",
         metavar="keep|may-change",
-        help="Whether settings that compute in another precision may be tried (TF32, mixed precision; on a GPU).",
+        help="Whether TF32 and mixed precision may be tried on a GPU.",
         autocompletion=lambda: ["keep", "may-change"],
         rich_help_panel=SETTINGS,
     ),

@@ -89,7 +89,7 @@ def search(
         typer.Option(
             "--max-p99",
             metavar="MS",
-            help="Longest 99th percentile of the step time to accept (ms).",
+            help="Longest p99 of the step time to accept (ms).",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -107,7 +107,7 @@ def search(
         typer.Option(
             "--max-power",
             metavar="WATTS",
-            help="Highest mean power of the device to accept, where it has an energy meter.",
+            help="Highest mean power of the device to accept.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -117,7 +117,7 @@ def search(
         bool,
         typer.Option(
             "--instances/--no-instances",
-            help="Whether several processes side by side are tried too, each on cores of its own (inference).",
+            help="Whether to try several processes side by side, too.",
             rich_help_panel=SETTINGS,
         ),
     ] = True,
@@ -152,7 +152,7 @@ def search(
         bool,
         typer.Option(
             "--wait",
-            help="Wait until no other tftune measures here, instead of failing.",
+            help="Wait until no other tftune measures here.",
             rich_help_panel=MEASUREMENT,
         ),
     ] = False,

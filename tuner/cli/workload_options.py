@@ -53,8 +53,8 @@ def _model_options(
             "--framework",
             rich_help_panel=WORKLOAD,
             metavar="NAME",
-            help="Framework to run: tensorflow, onnxruntime, or one from an installed plugin (default: chosen by the "
-            "model file, else tensorflow; what stands behind -- is run as a command).",
+            help="Framework: tensorflow, onnxruntime, or a plugin's (default: by the model file, else tensorflow; what "
+            "stands behind -- is run as a command).",
             autocompletion=complete_framework,
             show_default=False,
         ),
@@ -65,7 +65,7 @@ def _model_options(
             "--device",
             rich_help_panel=WORKLOAD,
             metavar="cpu|gpu[:N]",
-            help="Device to run on: cpu, gpu, gpu:1, gpu:0:2 (a MIG slice), or one from an installed plugin.",
+            help="Device: cpu, gpu, gpu:1, gpu:0:2 (a MIG slice), or a plugin's.",
             autocompletion=complete_device,
         ),
     ] = "cpu",
@@ -75,7 +75,7 @@ def _model_options(
             "--mode",
             rich_help_panel=WORKLOAD,
             metavar="inference|training",
-            help="What to run: inference, or training (forward, backward and optimizer step).",
+            help="Inference, or training (forward, backward, optimizer step).",
             autocompletion=lambda: ["inference", "training"],
         ),
     ] = "inference",
@@ -134,8 +134,7 @@ def _model_options(
             "--feed",
             rich_help_panel=WORKLOAD,
             metavar="host|device",
-            help="With --device gpu: copy the inputs to the GPU in each step, as a server does (host, the default), or "
-            "have them there already.",
+            help="On a GPU: copy the inputs there in each step, as a server does (host, the default), or not.",
             autocompletion=lambda: ["host", "device"],
         ),
     ] = None,
@@ -175,8 +174,8 @@ def _all_options(
             "--rate",
             rich_help_panel=WORKLOAD,
             metavar="R",
-            help="Send R requests a second at random times, and minimise the mean time from when each is due to its "
-            "answer, the wait in the queue included (inference; a request is one batch).",
+            help="Send R requests a second at random times (a request is one batch; inference), and minimise the mean "
+            "time to the answer, the wait in the queue included.",
         ),
     ] = None,
     **of_model: Any,

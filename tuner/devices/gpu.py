@@ -138,7 +138,7 @@ class Gpu(Device):
 class GpuWatch(Watch):
     """What happens to the CPUs and to a GPU from when this is made; it looks at the GPU twice a second.
 
-    A look takes NVML well under a millisecond, on a thread of the tuner's own process.
+    That is done on a thread of the tuner's own process, which sleeps otherwise.
     """
 
     def __init__(self, machine: Machine, uuid: str, reader: Reader) -> None:

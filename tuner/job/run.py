@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
+from tuner.errors import TunerError
 from tuner.job.advise import hints
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, prepare
@@ -107,7 +108,13 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                 ).run()
             finally:
                 events.study_ended()
-                record.add("conditions", watch.conditions().to_dict())
+                conditions = watch.conditions()
+                record.add("conditions", conditions.to_dict())
+            if conditions.device is not None and conditions.device.lost:
+                raise TunerError(
+                    f"{job.device.name} cannot be read any more: {conditions.device.lost}",
+                    "what was measured before is kept; see dmesg, then run the same command again",
+                )
     except KeyboardInterrupt:
         events.interrupted()
         return record, True

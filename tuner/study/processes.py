@@ -118,6 +118,8 @@ class Processes:
             self._pool.close()
         too_large = {each: failure for each in settings if (failure := self._too_large(each)) is not None}
         settings = [each for each in settings if each not in too_large]
+        if not due and not settings:
+            return too_large
         # Each fits by itself: those that do not fit beside the others are started when it is their turn.
         while len(settings) > 1 and not self.fits(self._n_processes_of(settings, due=due)):
             settings.pop()

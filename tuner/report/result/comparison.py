@@ -23,7 +23,7 @@ class SideResult(Applied, frozen=True, kw_only=True):
     p99: float | None
     n_steps: int
     peak_memory_bytes: int | None
-    energy_j: float | None
+    energy_j: float | None = None
     """What the device took for an item (J), what it takes anyway included."""
 
 

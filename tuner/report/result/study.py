@@ -177,7 +177,7 @@ class TrialResult(Struct, frozen=True, kw_only=True):
     wall_s: float
     p99_ms: float | None
     peak_memory_bytes: int | None
-    energy_j: float | None
+    energy_j: float | None = None
     """What the device took for an item (J), what it takes anyway included."""
     deviation: float | None
     """How far its outputs lie from the reference's, relative."""
@@ -252,7 +252,7 @@ class TailResult(Struct, frozen=True, kw_only=True):
     p99: float | None
     n_steps: int
     peak_memory_bytes: int | None
-    energy_j: float | None
+    energy_j: float | None = None
 
 
 class FinalsResult(Struct, frozen=True, kw_only=True):
@@ -308,9 +308,9 @@ class StudyResult(Subject, frozen=True, kw_only=True):
     hints: dict[str, Values]
     noise: NoiseResult | None
     conditions: Conditions | None
-    may_change_numerics: bool
+    may_change_numerics: bool = False
     """Whether settings that compute in another precision were allowed."""
-    why_no_energy: str | None
+    why_no_energy: str | None = None
     """Why no energy was measured, where none was; earlier studies do not say."""
     incumbent: IncumbentResult | None
     verdicts: dict[str, VerdictResult] | None
