@@ -24,7 +24,7 @@ from tests.conftest import QUIET, Call
 from tests.frameworks import MADE_MACHINE, STOCK
 from tests.gpu import report
 from tuner.deploy.program import copies
-from tuner.devices.gpu import Gpu, GpuWatch, chosen, device_conditions, visible_of
+from tuner.devices.gpu import Gpu, GpuWatch, chosen, device_conditions, places, visible_of
 from tuner.devices.nvml import GpuFacts, GpuProcess, GpuState, NvmlUnavailable, Problem, Throttle, throttles
 from tuner.devices.registry import find
 from tuner.errors import BadInputError, TunerError
@@ -129,13 +129,13 @@ def test_a_place_names_a_card_of_those_that_are_visible(place: str, visible: str
         ([CARD], "", "-1", "hides all GPUs"),
         ([CARD], "first", None, "gpu:first names no GPU; expected gpu, gpu:1"),
         ([CARD], "0:1:2", None, "names no GPU"),
-        ([CARD, OTHER], "GPU-aaaa", None, "the names of 2 GPUs begin with GPU-aaaa"),
-        ([CARD], "GPU-bbbb", None, "no GPU's name begins with GPU-bbbb; there are: GPU-aaaa1111"),
-        ([CARD], "0:0", None, "gpu:0 has no MIG slice 0; it is not split into MIG slices: use gpu:0"),
-        ([SPLIT, *SLICES], "", None, "gpu:0 (NVIDIA Fake 100) is in MIG mode; name one of its slices: gpu:0:0"),
-        ([SPLIT], "", None, "is in MIG mode; it has none yet"),
-        ([SPLIT, *SLICES], "0:1", None, "gpu:0 has no MIG slice 1; its slices are: gpu:0:0"),
-        ([SPLIT, *SLICES], "MIG-7", None, "no GPU's name begins with MIG-7"),
+        ([CARD, OTHER], "GPU-aaaa", None, "the UUIDs of 2 GPUs begin with GPU-aaaa"),
+        ([CARD], "GPU-bbbb", None, "no GPU's UUID begins with GPU-bbbb; there are: GPU-aaaa1111"),
+        ([CARD], "0:0", None, "gpu:0 has no MIG slice 0; it is not split into any: use gpu:0"),
+        ([SPLIT, *SLICES], "", None, "gpu:0 (NVIDIA Fake 100) is in MIG mode; name one of its MIG slices: gpu:MIG-0"),
+        ([SPLIT], "", None, "is in MIG mode; it has no MIG slice yet"),
+        ([SPLIT, *SLICES], "0:1", None, "gpu:0 has no MIG slice 1; there are: gpu:0:0"),
+        ([SPLIT, *SLICES], "MIG-7", None, "no GPU's UUID begins with MIG-7"),
     ],
 )
 def test_what_names_no_card_says_what_there_is(
@@ -150,6 +150,21 @@ def test_a_slice_is_named_by_two_numbers_or_by_its_own() -> None:
     cards = [SPLIT, *SLICES]
     assert chosen(cards, "0:2", None) == chosen(cards, "MIG-2", None) == SLICES[1]
     assert visible_of(cards, "MIG-0,7,MIG-2") == SLICES[:1]  # what stands behind an invalid one is hidden
+
+
+def test_what_inspect_calls_a_gpu_is_what_device_takes() -> None:
+    gpus_here = [SPLIT, *SLICES, OTHER]
+    assert places(gpus_here, None) == {
+        CARD.uuid: "gpu:0",
+        "MIG-0": "gpu:0:0",
+        "MIG-2": "gpu:0:2",
+        OTHER.uuid: "gpu:1",
+    }
+    assert places(gpus_here, "1,MIG-2") == {OTHER.uuid: "gpu:0", "MIG-2": "gpu:1"}
+    for visible in (None, "1", "MIG-2,1"):
+        for uuid, name in places(gpus_here, visible).items():
+            if uuid != SPLIT.uuid:
+                assert chosen(gpus_here, name.removeprefix("gpu:"), visible).uuid == uuid
 
 
 def test_a_trial_sees_its_card_alone_by_its_full_name() -> None:
@@ -171,7 +186,7 @@ def test_two_cards_of_one_kind_are_one_study_and_another_driver_is_another() -> 
 @pytest.mark.parametrize(
     ("problem", "text", "advice"),
     [
-        (Problem.NO_PACKAGE, "the package nvidia-ml-py is not installed", "pip install 'tftune[gpu]'"),
+        (Problem.NO_PACKAGE, "the package nvidia-ml-py is not installed", "pip install nvidia-ml-py"),
         (Problem.NO_DRIVER, "the driver does not answer", "docker run --gpus all"),
     ],
 )
@@ -202,7 +217,7 @@ def test_throttling_power_and_strangers_are_in_the_conditions_and_warned_of() ->
     assert seen.throttled == {"heat": 0.5, "fixed clocks": 0.5}
     assert (seen.mhz, seen.power_w, seen.n_looks) == ((1200, 1900), 400.0, 4)
     warnings = {each.code: each.observation for each in condition_warnings(dataclasses.replace(QUIET, device=seen))}
-    assert warnings[Code.GPU_THROTTLED] == "the GPU ran below its clock: heat (50 % of the time)"
+    assert warnings[Code.GPU_THROTTLED] == "the GPU ran below its highest clock: heat (50 % of the time)"
     assert "trainer" in warnings[Code.GPU_SHARED]
     assert Code.GPU_LOST not in warnings
     gone = device_conditions([], foreign=[], lost="GPU is lost")
@@ -288,9 +303,11 @@ def test_numerics_change_only_where_that_is_allowed() -> None:
 
 def test_knobs_of_a_gpu_have_no_effect_on_the_cpu() -> None:
     space = gpu_space(device="cpu")
-    assert space.inactive["gpu_thread_mode"] == "it acts on a gpu only, and this is for the cpu"
+    assert space.inactive["gpu_thread_mode"] == "it acts only with --device gpu, and this is for the cpu"
     assert not [name for name in space.baselines if "gpu" in name]
-    with pytest.raises(BadInputError, match="gpu_thread_mode=gpu_private would have no effect: it acts on a gpu only"):
+    with pytest.raises(
+        BadInputError, match="gpu_thread_mode=gpu_private would have no effect: it acts only with --device gpu"
+    ):
         gpu_space(device="cpu", pins={"gpu_thread_mode": "gpu_private"})
 
 
@@ -395,7 +412,7 @@ def test_rapl_counts_on_where_a_counter_begins_again(tmp_path: Path) -> None:
     assert rapl.why_unreadable() is None
     (zones / "intel-rapl:1" / "energy_uj").unlink()
     assert rapl.energy_j() is None
-    assert "by root only" in str(rapl.why_unreadable())
+    assert "cannot be read" in str(rapl.why_unreadable())
 
 
 # --- snippets
@@ -475,7 +492,7 @@ def test_a_program_keeps_the_gpu_that_a_scheduler_gave_it(monkeypatch: pytest.Mo
             "CUDA does not start: CUDA error: no device",
         ),
         ({"failed": "CUDA error: : CUDA_ERROR_X"}, "CUDA does not start: CUDA error: : CUDA_ERROR_X"),
-        ({}, "it does not say why"),
+        ({}, "it gives no reason"),
     ],
 )
 def test_why_tensorflow_sees_no_gpu(facts: dict[str, Any], reason: str) -> None:
@@ -506,7 +523,7 @@ def test_options_of_a_gpu_are_refused_on_the_cpu(call: Call) -> None:
     assert (code, "unknown word for --numerics 'yes'" in err) == (2, True)
     code, _, err = call("search", "lenet5", "--set", "gpu_thread_mode=gpu_private")
     assert code == 2
-    assert "it acts on a gpu only, and this is for the cpu" in " ".join(err.split())
+    assert "it acts only with --device gpu, and this is for the cpu" in " ".join(err.split())
     assert call("search", "lenet5", "--set", "tf32=0")[0] == 2
 
 
@@ -578,7 +595,7 @@ def test_inspect_shows_what_the_driver_tells(card: Card, tmp_path: Path) -> None
     assert (first["is_split"], first["throttle"], document["why_no_gpu"]) == (True, ["power cap"], "")
     assert "(process 1, 3.0 GiB)" in first["processes"][0]
     shown = tftune("inspect", str(PACKAGES / "product.py"), "--framework", "numpy", cwd=tmp_path, env=env)
-    assert "slowed by power cap" in " ".join(shown.stdout.split())
+    assert "below its highest clock: power cap" in " ".join(shown.stdout.split())
 
 
 def test_inspect_says_why_there_is_no_gpu(card: Card, tmp_path: Path) -> None:
@@ -592,10 +609,11 @@ def test_inspect_says_why_there_is_no_gpu(card: Card, tmp_path: Path) -> None:
     [
         ({"driver": 0}, "gpu", "cannot use --device gpu: NVIDIA's driver does not answer"),
         ({"cards": 2}, "gpu:2", "there is no gpu:2; there are: gpu:0 (NVIDIA Fake 100), gpu:1"),
-        ({"slices": 2}, "gpu", "is in MIG mode; name one of its slices"),
+        ({"slices": 2}, "gpu", "is in MIG mode; name one of its MIG slices"),
         ({"slices": 2}, "gpu:0:5", "gpu:0 has no MIG slice 5"),
         ({"foreign": 1}, "gpu", "is in use by"),
         ({"lost": 1}, "gpu", "cannot use --device gpu: GPU is lost"),
+        ({"mode": 3}, "gpu", "lets one process compute at a time, and tftune needs two; let it have more"),
     ],
 )
 def test_a_card_that_cannot_be_used_is_one_line_before_any_trial(
@@ -610,7 +628,7 @@ def test_a_card_that_cannot_be_used_is_one_line_before_any_trial(
 
 def test_a_framework_without_gpus_says_so(card: Card, tmp_path: Path) -> None:
     ended = tftune("inspect", "lenet5", "--framework", "onnxruntime", "--device", "gpu", cwd=tmp_path, env=card())
-    assert (ended.returncode, "ONNX Runtime cannot run on gpu; expected cpu" in ended.stderr) == (2, True)
+    assert (ended.returncode, "ONNX Runtime cannot run on gpu; expected --device cpu" in ended.stderr) == (2, True)
 
 
 def test_energy_needs_a_meter(card: Card, tmp_path: Path) -> None:
@@ -618,9 +636,9 @@ def test_energy_needs_a_meter(card: Card, tmp_path: Path) -> None:
     env = card(counts_energy=0)
     for option in (["--objective", "energy"], ["--max-power", "300"]):
         ended = tftune(*words, "gpu", *option, cwd=tmp_path, env=env)
-        assert (ended.returncode, "has no energy counter" in ended.stderr) == (2, True)
+        assert (ended.returncode, "tells no energy" in ended.stderr) == (2, True)
     ended = tftune(*words, "gpu:0:0", "--objective", "energy", cwd=tmp_path, env=card(slices=1))
-    assert (ended.returncode, "which other slices share" in " ".join(ended.stderr.split())) == (2, True)
+    assert (ended.returncode, "which other MIG slices share" in " ".join(ended.stderr.split())) == (2, True)
 
 
 @pytest.mark.alone

@@ -135,7 +135,7 @@ def searched(folder: Path) -> dict:
 def test_a_study_is_compared_with_checked_and_its_limits_hold(folder: Path, searched: dict) -> None:
     """A search under limits, and then the two commands that take its name."""
     document = searched
-    assert document["limits"] == {"p99_s": 5.0, "memory_bytes": 4 << 30}
+    assert document["limits"] == {"p99_s": 5.0, "memory_bytes": 4 << 30, "power_w": None}
     assert document["recommended"]["limits"] in ("kept", "not known")
     assert document["noise"]["n_pairs"] >= 1
     assert 0 < document["noise"]["block_sd"] < 0.5

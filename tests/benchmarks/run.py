@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import gpu, launchers, replication, reports, rules, searchers, serving, simulation, workloads
+from tests.benchmarks import launchers, replication, reports, rules, searchers, serving, simulation, workloads
 from tests.benchmarks.figures import Figure, job_on
 from tuner.machine.host import detect
 from tuner.machine.locks import machine_lock
@@ -193,14 +193,12 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "single-calls": serving.single_calls,
     "serving": serving.space,
     "jobs": serving.jobs,
-    "gpu": gpu.figures,
 }
 
 
 def main(names: list[str]) -> None:
     """Run the wanted parts and print the table."""
-    parts = names or [part for part in PARTS if part != "gpu"]  # that one needs a GPU, and is asked for by name
-    figures = [figure for part in parts for figure in PARTS[part]()]
+    figures = [figure for part in names or PARTS for figure in PARTS[part]()]
     machine = detect()
     print(f"{machine.cpu_model}, {machine.physical_cores} cores, {machine.memory_bytes / 2**30:.0f} GiB\n")
     print("| what | found | target | |\n| --- | --- | --- | --- |")

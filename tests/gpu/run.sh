@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# What a person with an NVIDIA GPU runs, in about a quarter of an hour: the marked tests, searches of ResNet-50 and
+# What a person with an NVIDIA GPU runs, in about a quarter of an hour after the downloads: the marked tests, searches of ResNet-50 and
 # BERT-base on the GPU, and the benchmarks. What came of it is left in one folder, as a report with the raw documents.
+#
+# Python 3.11 or newer. A failed part is said, and the others go on.
 #
 #   tests/gpu/run.sh [--wheels FOLDER] [--python PYTHON] [--out FOLDER] [--time-budget 3m]
 #
 # Without --python it makes an environment (.gpu) with tensorflow[and-cuda]; from the wheels in a folder, and without a
-# network, where --wheels names one. --python names an interpreter that has TensorFlow with CUDA already.
+# network, where --wheels names one (filled elsewhere by: pip download -d FOLDER 'tensorflow[and-cuda]' optuna psutil
+# pandas rich typer scipy sqlalchemy matplotlib markdown-it-py msgspec nvidia-ml-py pytest hypothesis jsonschema).
+# --python names an interpreter that has TensorFlow with CUDA already.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 wheels="" python="" out="" budget="3m"
@@ -39,7 +43,7 @@ nvidia-smi -q > "$out/nvidia-smi.txt"
 git rev-parse HEAD > "$out/commit.txt" 2>/dev/null || echo unknown > "$out/commit.txt"
 # Where the GPU cannot be used, this says why, and ends the script.
 tftune inspect resnet50 --device gpu --python "$TFTUNE_GPU_PYTHON" --json > "$out/inspect.json"
-"$own" -m pytest tests/gpu -m gpu -p no:cacheprovider | tee "$out/tests.txt" || true
+"$own" -m pytest tests/gpu -m gpu -p no:cacheprovider | tee "$out/tests.txt" || echo "some tests failed" >&2
 for model in resnet50 bert-base; do
     tftune search "$model" --device gpu --python "$TFTUNE_GPU_PYTHON" --time-budget "$budget" \
         --storage "$out/studies.db" --json > "$out/$model.json" || echo "the search of $model failed" >&2

@@ -134,7 +134,7 @@ NumericsOption = Annotated[
     typer.Option(
         "--numerics",
         metavar="keep|may-change",
-        help="Whether TF32 and mixed precision may be tried on a GPU.",
+        help="Whether other precisions may be tried on a GPU.",
         autocompletion=lambda: ["keep", "may-change"],
         rich_help_panel=SETTINGS,
     ),

@@ -31,7 +31,7 @@ _OWN_BYTES = 2 << 30  # more of an idle GPU's memory than its driver takes
 _SAMPLE_S = 0.5  # between two looks at the GPU while something is measured
 _UUIDS = ("GPU-", "MIG-")
 _HINTS = {
-    Problem.NO_PACKAGE: "install it: pip install 'tftune[gpu]'",
+    Problem.NO_PACKAGE: "install it: pip install nvidia-ml-py",
     Problem.NO_DRIVER: "install NVIDIA's driver, or start the container with its GPUs (docker run --gpus all)",
     Problem.LOST: "see dmesg; restart the machine, or choose another --device",
     Problem.OTHER: "see what nvidia-smi says",
@@ -84,6 +84,11 @@ class Gpu(Device):
             state = self._reader.state(self.facts.uuid)
         except NvmlUnavailable as error:
             raise _unreadable(self.name, error) from error
+        if state.is_exclusive:
+            raise BadInputError(
+                f"{self.name} ({self.facts.model}) lets one process compute at a time, and tftune needs two",
+                "let it have more: sudo nvidia-smi -c DEFAULT",
+            )
         processes = [each for each in state.processes if each.pid != os.getpid()]
         if not processes and state.used_bytes > _OWN_BYTES:
             held = f"{state.used_bytes / 2**30:.1f} GiB of its memory"
@@ -122,7 +127,12 @@ class Gpu(Device):
             return None
 
     def energy_j(self) -> float | None:
-        """Return what the GPU's counter says; None where there is none, or the driver is gone."""
+        """Return what the GPU's counter says; None where there is none, or the driver is gone.
+
+        And of a MIG slice, as the counter is that of the whole GPU.
+        """
+        if self.facts.slice_index is not None:
+            return None
         try:
             return self._reader.energy_j(self.facts.uuid)
         except NvmlUnavailable:
@@ -131,14 +141,16 @@ class Gpu(Device):
     def why_no_energy(self) -> str | None:
         """Return why no energy can be told, None where it can."""
         if self.facts.slice_index is not None:
-            return "the energy counter is that of the whole GPU, which other slices share"
-        return None if self.energy_j() is not None else f"{self.facts.model} has no energy counter (Volta and newer do)"
+            return "the energy counter is that of the whole GPU, which other MIG slices share"
+        if self.energy_j() is not None:
+            return None
+        return f"{self.facts.model} tells no energy (Volta and newer have a counter)"
 
 
 class GpuWatch(Watch):
     """What happens to the CPUs and to a GPU from when this is made; it looks at the GPU twice a second.
 
-    That is done on a thread of the tuner's own process, which sleeps otherwise.
+    That is done by a thread of the tuner's own process; between two looks it sleeps.
     """
 
     def __init__(self, machine: Machine, uuid: str, reader: Reader) -> None:
@@ -211,15 +223,16 @@ def chosen(gpus: Sequence[GpuFacts], place: str, visible: str | None) -> GpuFact
         raise BadInputError("NVIDIA's driver sees no GPU here", "see what nvidia-smi says, or use --device cpu")
     allowed = visible_of(gpus, visible)
     if not allowed:
+        there = ", ".join(f"{gpu.index} ({gpu.model})" for gpu in gpus if gpu.slice_index is None)
         raise BadInputError(
-            f"{VISIBLE}={visible} hides all GPUs", f"unset it, or give it the number of one of: {_listed(gpus)}"
+            f"{VISIBLE}={visible} hides all GPUs", f"unset it, or give it the number of one of: {there}"
         )
     if place.startswith(_UUIDS):
         named = [gpu for gpu in gpus if gpu.uuid.startswith(place)]
         if len(named) != 1:
-            many = "no GPU's name begins" if not named else f"the names of {len(named)} GPUs begin"
+            many = "no GPU's UUID begins" if not named else f"the UUIDs of {len(named)} GPUs begin"
             raise BadInputError(f"{many} with {place}", f"there are: {_uuids(gpus)}")
-        return _computing(named[0], gpus)
+        return _computing(named[0], gpus, place)
     numbers = place.split(":") if place else ["0"]
     if len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
         raise BadInputError(
@@ -232,19 +245,30 @@ def chosen(gpus: Sequence[GpuFacts], place: str, visible: str | None) -> GpuFact
         raise BadInputError(f"there is no gpu:{number}{limited}", f"there are: {there}")
     gpu = allowed[number]
     if not slice_number:
-        return _computing(gpu, gpus)
+        return _computing(gpu, gpus, str(number))
     slices = _slices(gpu, gpus)
     named = [each for each in slices if each.slice_index == slice_number[0]]
     if not named:
-        there = f"its slices are: {_listed(slices)}" if slices else "it is not split into MIG slices: use gpu:{number}"
-        raise BadInputError(f"gpu:{number} has no MIG slice {slice_number[0]}", there.format(number=number))
+        there = f"there are: {_listed(slices, number)}" if slices else f"it is not split into any: use gpu:{number}"
+        raise BadInputError(f"gpu:{number} has no MIG slice {slice_number[0]}", there)
     return named[0]
+
+
+def places(gpus: Sequence[GpuFacts], visible: str | None) -> dict[str, str]:
+    """Return what `--device` calls each GPU and MIG slice, by UUID; those that `visible` hides have no name."""
+    names: dict[str, str] = {}
+    for number, gpu in enumerate(visible_of(gpus, visible)):
+        names[gpu.uuid] = f"{KIND}:{number}"
+        if gpu.slice_index is None:
+            names |= {each.uuid: f"{KIND}:{number}:{each.slice_index}" for each in _slices(gpu, gpus)}
+    return names
 
 
 def visible_of(gpus: Sequence[GpuFacts], visible: str | None) -> list[GpuFacts]:
     """Return the GPUs and slices that CUDA_VISIBLE_DEVICES lets through, in its order; all GPUs where it is not set.
 
-    As CUDA reads it: numbers and beginnings of names, and everything behind one that is none is hidden.
+    As CUDA reads it in the order of PCI addresses: numbers, and beginnings of UUIDs; everything behind one that is
+    neither is hidden.
     """
     whole = [gpu for gpu in gpus if gpu.slice_index is None]
     if visible is None:
@@ -261,12 +285,13 @@ def visible_of(gpus: Sequence[GpuFacts], visible: str | None) -> list[GpuFacts]:
     return allowed
 
 
-def _computing(gpu: GpuFacts, gpus: Sequence[GpuFacts]) -> GpuFacts:
+def _computing(gpu: GpuFacts, gpus: Sequence[GpuFacts], place: str) -> GpuFacts:
     """Return a GPU that computes by itself; raises BadInputError for one of which only the slices do."""
     if gpu.is_split:
         slices = _slices(gpu, gpus)
-        there = f"name one of its slices: {_listed(slices)}" if slices else "it has none yet: make one with nvidia-smi"
-        raise BadInputError(f"gpu:{gpu.index} ({gpu.model}) is in MIG mode", there)
+        there = ", ".join(f"gpu:{each.uuid} ({each.model})" for each in slices)
+        hint = f"name one of its MIG slices: {there}" if slices else "it has no MIG slice yet: make one with nvidia-smi"
+        raise BadInputError(f"gpu:{place} ({gpu.model}) is in MIG mode", hint)
     return gpu
 
 
@@ -274,8 +299,8 @@ def _slices(gpu: GpuFacts, gpus: Sequence[GpuFacts]) -> list[GpuFacts]:
     return [each for each in gpus if each.index == gpu.index and each.slice_index is not None]
 
 
-def _listed(gpus: Sequence[GpuFacts]) -> str:
-    return ", ".join(f"gpu:{gpu.place} ({gpu.model})" for gpu in gpus)
+def _listed(slices: Sequence[GpuFacts], number: int) -> str:
+    return ", ".join(f"gpu:{number}:{each.slice_index} ({each.model})" for each in slices)
 
 
 def _uuids(gpus: Sequence[GpuFacts]) -> str:

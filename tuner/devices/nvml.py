@@ -84,11 +84,6 @@ class GpuFacts:
     slice_index: int | None = None
     is_split: bool = False
 
-    @property
-    def place(self) -> str:
-        """Return how `--device gpu:PLACE` names it: the GPU's number, and the slice's after a colon."""
-        return str(self.index) if self.slice_index is None else f"{self.index}:{self.slice_index}"
-
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
         return asdict(self)
@@ -120,6 +115,8 @@ class GpuState:
     temperature_c: int | None
     throttle: tuple[Throttle, ...]
     processes: tuple[GpuProcess, ...]
+    is_exclusive: bool = False
+    """Whether it is in a mode in which one process may compute, or none."""
 
 
 class Reader(Protocol):
@@ -134,7 +131,7 @@ class Reader(Protocol):
     def energy_j(self, uuid: str) -> float | None:
         """Return the energy (J) that a GPU has taken since its driver was loaded; None where it does not count.
 
-        Of a slice it is that of the whole GPU.
+        Of a MIG slice it is that of the whole GPU, so that callers must not take it for the slice's.
         """
 
 
@@ -164,7 +161,7 @@ class Nvml:
         """Return the state of a GPU or slice."""
         pynvml = self._library
 
-        def of_card() -> GpuState:
+        def of_gpu() -> GpuState:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             gpu = self._gpu(handle)
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
@@ -177,24 +174,25 @@ class Nvml:
                 power_w=None if milliwatts is None else milliwatts / 1000,
                 temperature_c=self._optional(pynvml.nvmlDeviceGetTemperature, gpu, pynvml.NVML_TEMPERATURE_GPU),
                 throttle=throttles(self._optional(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu) or 0),
+                is_exclusive=bool(self._optional(pynvml.nvmlDeviceGetComputeMode, gpu)),
                 processes=tuple(
                     GpuProcess(pid=each.pid, name=_name_of(each.pid), memory_bytes=each.usedGpuMemory)
                     for each in running
                 ),
             )
 
-        return self._asked(of_card)
+        return self._asked(of_gpu)
 
     def energy_j(self, uuid: str) -> float | None:
         """Return the energy (J) that the GPU has taken since its driver was loaded."""
         pynvml = self._library
 
-        def of_card() -> float | None:
+        def of_gpu() -> float | None:
             gpu = self._gpu(pynvml.nvmlDeviceGetHandleByUUID(uuid))
             millijoules = self._optional(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu)
             return None if millijoules is None else millijoules / 1000
 
-        return self._asked(of_card)
+        return self._asked(of_gpu)
 
     @functools.cached_property
     def _library(self) -> Any:
@@ -279,7 +277,7 @@ def _name_of(pid: int) -> str:
     try:
         return str(psutil.Process(pid).name())
     except psutil.Error:
-        return "a program outside of this container"
+        return "a program that cannot be seen from here"
 
 
 NVML = Nvml()

@@ -26,7 +26,7 @@ def names() -> list[str]:
 def find(name: str) -> Device:
     """Return the device of that name, such as `gpu:1`; raises BadInputError with the nearest names.
 
-    And where it is not there.
+    The same where it is not there.
     """
     kind, separator, place = name.partition(":")
     device = _DEVICES.find(kind)

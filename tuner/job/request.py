@@ -168,7 +168,8 @@ def find_device(spec: WorkloadSpec, framework: Framework) -> Device:
     device = devices.find(spec.device)
     if device.kind not in framework.devices:
         raise BadInputError(
-            f"{framework.title} cannot run on {device.name}", f"expected {' or '.join(framework.devices)}"
+            f"{framework.title} cannot run on {device.name}",
+            f"expected --device {' or '.join(framework.devices)}, or another --framework",
         )
     return device
 

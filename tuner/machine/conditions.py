@@ -144,9 +144,9 @@ def suspended_s() -> float:
 
 
 def is_foreign(pid: int, own: int) -> bool:
-    """Return whether a process is neither another one, `own`, nor was started by it.
+    """Return whether a process is somebody else's: neither `own`, nor started by it.
 
-    Not where it cannot be looked at: in a container a driver may number our own processes as the host does.
+    False where it cannot be looked at, as in a container, where a driver may number our own as the host does.
     """
     try:
         process = psutil.Process(pid)

@@ -27,7 +27,7 @@ class Rapl:
     def energy_j(self) -> float | None:
         """Return the energy (J) that all packages have taken since some beginning; None where it cannot be read.
 
-        It never goes back, if it is read more often than a counter takes to begin again: a quarter of an hour at least.
+        It never goes back, if it is read more often than a counter takes to begin again: minutes under full load.
         """
         total_uj = 0
         zones = self._zones()
@@ -47,7 +47,9 @@ class Rapl:
         """Return why nothing can be read, None where it can."""
         if not self._zones():
             return "this kernel shows no energy counter of the CPU (RAPL), as in most virtual machines"
-        return None if self.energy_j() is not None else "the CPU's energy counter (RAPL) can be read by root only"
+        if self.energy_j() is not None:
+            return None
+        return f"the CPU's energy counter (RAPL) cannot be read: be root, or chmod a+r /{_ZONES}/intel-rapl:*/energy_uj"
 
     def _zones(self) -> list[Path]:
         if not self._folder.is_dir():

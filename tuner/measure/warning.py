@@ -62,7 +62,8 @@ ADVICE = {
     Code.ASSUMED_NOISE: "the noise floor is mostly a typical value, not measured here: give a longer --time-budget",
     Code.NO_SEARCH: "the finals needed all of the remaining time: give a longer --time-budget",
     Code.UNPROVEN_LIMIT: "give a longer --time-budget to measure more steps",
-    Code.GPU_THROTTLED: "improve the cooling or raise the power limit; or let its clocks be fixed (nvidia-smi -lgc)",
+    Code.GPU_THROTTLED: "heat: improve the cooling; power cap: usual on GPUs of low power, and steadier at a clock "
+    "that it can hold (nvidia-smi -lgc)",
     Code.GPU_SHARED: "stop the other programs on the GPU, or choose another --device",
     Code.GPU_LOST: "see dmesg for what the driver says, and measure again",
 }
@@ -133,7 +134,7 @@ def _device_warnings(seen: DeviceConditions) -> list[MeasurementWarning]:
         if share >= _RARE and reason not in _WANTED
     ]
     texts = {
-        Code.GPU_THROTTLED: f"the GPU ran below its clock: {', '.join(slowed)}" if slowed else "",
+        Code.GPU_THROTTLED: f"the GPU ran below its highest clock: {', '.join(slowed)}" if slowed else "",
         Code.GPU_SHARED: f"others computed on the GPU: {', '.join(seen.foreign)}" if seen.foreign else "",
         Code.GPU_LOST: f"the GPU could not be read any more: {seen.lost}" if seen.lost else "",
     }

@@ -52,12 +52,25 @@ class Wording:
     better: str = "FASTER"
     worse: str = "SLOWER"
     quantity: str = "speed"
+    over: str = "over"
+    """What stands between a ratio and what it is of."""
+    is_worse: str = "is slower"
+    to_be_better: str = "to be faster"
+    best: str = "the fastest"
 
 
 def wording(objective: Objective) -> Wording:
     """Return how to speak of an objective."""
     if objective is Objective.ENERGY:
-        return Wording(better="LESS ENERGY", worse="MORE ENERGY", quantity="items per joule")
+        return Wording(
+            better="LESS ENERGY",
+            worse="MORE ENERGY",
+            quantity="items per joule",
+            over="the items per joule of",
+            is_worse="takes more energy",
+            to_be_better="to take less energy",
+            best="the one with the least energy",
+        )
     return Wording()
 
 
@@ -168,7 +181,7 @@ def check_card(result: CheckResult) -> Card:
     elif together.code is VerdictCode.UNDECIDED:
         figure = f"{interval(together)} the {words.quantity} of the defaults"
     else:
-        figure = f"{speed_up(together)} over the defaults"
+        figure = f"{speed_up(together)} {words.over} the defaults"
     disagree = ", which disagree" if together.sessions_disagree else ""
     text = f"{result.study}: {figure}, {plural(together.sessions, 'session')}{disagree}"
     now = comparison_card(result)

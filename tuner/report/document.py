@@ -235,6 +235,7 @@ def trial_result(trial: Trial, process_sd: float) -> TrialResult:
         p99_ms=1000 * p99(trial.step_s) if trial.step_s else None,
         peak_memory_bytes=trial.peak_memory_bytes,
         energy_j=trial.energy_j_per_item,
+        power_w=trial.power_w,
         deviation=trial.deviation,
         first_step_s=trial.first_step_s,
         warm_up_settled=trial.settled,

@@ -19,6 +19,7 @@ MODEL = "TFTUNE_MODEL"
 """The variable that tells a process of an ensemble the name of its model."""
 _FUNCTION, _CPUS = "tftune_instances", "TFTUNE_CPUS"
 _NOTHING = "Keep the defaults: there is nothing to set."
+_ONLY_GPU = "Keep the defaults: there is nothing to set but the GPU that it was measured on."
 
 Session = Callable[[Mapping[str, int | str]], list[str]]
 """Gives the lines of Python that make a framework's session with these options."""
@@ -171,7 +172,7 @@ def shared_note(deployment: Deployment) -> str:
 
 def _notes(deployment: Deployment) -> list[str]:
     if not deployment:
-        return [_NOTHING]
+        return [_NOTHING if deployment.gpu is None else _ONLY_GPU]
     notes = [] if deployment.env or deployment.options or deployment.cpus else ["Keep the default threads."]
     notes += [processes_note(deployment)] if deployment.processes > 1 else []
     notes += [streams_note(deployment.streams)] if deployment.streams > 1 else []
@@ -225,7 +226,7 @@ def _single(value: str) -> str:
 def _docker(deployment: Deployment, notes: list[str]) -> str:
     notes = notes + _cpu_notes(deployment, "docker run --cpuset-cpus={}.")
     if deployment.gpu is not None:
-        notes.append(f"Give the container its GPU: docker run --gpus device={deployment.gpu}")
+        notes.append(f"Give it its GPU, by its number there or here: docker run --gpus device={deployment.gpu}")
     lines = [f"ENV {name}={_double(value, escape_dollar=True)}" for name, value in deployment.env.items()]
     return _commented(notes, lines)
 
@@ -292,9 +293,10 @@ def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None, cpu_limit
     if deployment.cpus is not None:
         n_cpus = len(parse_list(deployment.cpus))
     if deployment.gpu is not None and deployment.gpu.startswith("MIG-"):
-        notes = [*notes, "It was measured on a MIG slice: ask for its kind, such as nvidia.com/mig-1g.10gb: 1."]
+        notes = [*notes, "It was measured on a MIG slice: ask for its kind, such as nvidia.com/mig-1g.10gb."]
     # NVIDIA's device plugin chooses the GPU; a node with other GPUs than what was measured needs a nodeSelector.
-    gpu = "" if deployment.gpu is None else ", nvidia.com/gpu: 1"
+    resource = "YOUR_MIG_RESOURCE" if (deployment.gpu or "").startswith("MIG-") else "nvidia.com/gpu"
+    gpu = "" if deployment.gpu is None else f", {resource}: 1"
     if n_cpus is not None:
         # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
         lines += ["resources:"]

@@ -1,14 +1,15 @@
-"""What `tftune inspect --audit` and `--affinity` show."""
+"""What `tftune inspect` shows of GPUs, and what `--audit` and `--affinity` do."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tuner.devices.gpu import survey
+from tuner.devices.gpu import VISIBLE, places, survey
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
@@ -22,9 +23,11 @@ _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 def describe_gpus() -> tuple[tuple[GpuResult, ...], str]:
     """Return the GPUs of this host, and why there is none."""
     surveyed, reason = survey()
+    names = places([gpu for gpu, _ in surveyed], os.environ.get(VISIBLE))
     results = [
         GpuResult(
-            device=f"gpu:{gpu.place}",
+            device=names.get(gpu.uuid),
+            number=gpu.index,
             model=gpu.model,
             uuid=gpu.uuid,
             memory_bytes=gpu.memory_bytes,
@@ -49,23 +52,25 @@ def describe_gpus() -> tuple[tuple[GpuResult, ...], str]:
 def gpus(results: Sequence[GpuResult], reason: str) -> RenderableType:
     """Return the GPUs of this host as a table, or why there is none."""
     if not results:
-        return Text(f"no GPU: {reason}", style="dim")
-    rendered = table("GPU", "model", ">memory free", ">clock", ">power", ">heat", "now", title="GPUs of this host")
+        return Text(f"GPUs: none seen; {reason}", style="dim")
+    rendered = table(
+        "GPU", "model", ">memory free", ">clock", ">power", ">temperature", "now", title="GPUs of this host"
+    )
     for each in results:
         notes = ["in MIG mode: its slices compute"] if each.is_split else []
-        notes += [f"slowed by {reason}" for reason in each.throttle]
+        notes += [f"below its highest clock: {reason}" for reason in each.throttle]
         notes += [f"used by {process}" for process in each.processes]
         rendered.add_row(
-            each.device,
+            each.device or f"hidden (number {each.number})",
             each.model,
             f"{each.free_bytes / _GIB:.1f} of {each.memory_bytes / _GIB:.1f} GiB",
             _of(each.clock_mhz, each.max_clock_mhz, "MHz"),
             _of(each.power_w, each.power_limit_w, "W"),
             "—" if each.temperature_c is None else f"{each.temperature_c} °C",
-            "; ".join(notes) or "idle",
+            "; ".join(notes) or "—",
         )
     first = results[0]
-    driver = f"driver {first.driver}, CUDA {first.cuda} at most; compute capability {first.capability}"
+    driver = f"driver {first.driver}, for CUDA up to {first.cuda}; compute capability {first.capability}"
     return Group(rendered, Text(driver, style="dim"))
 
 

@@ -67,7 +67,8 @@ def _several_answer(study: StudyResult, several: GroupsResult) -> Answer:
         return _answer(study, several.recommended, several.finals, several.verdicts, of=of)
     against = several.verdicts.get(ONE_PROCESS)
     is_known = against is not None and against.low is not None
-    figure = f"; several run at {card.interval(against)} its speed" if against and is_known else ""
+    quantity = card.wording(study.objective).quantity
+    figure = f"; several run at {card.interval(against)} its {quantity}" if against and is_known else ""
     text = f"one process instead of {of}{figure}"
     return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
 
@@ -87,7 +88,7 @@ def _answer(
     gain = advice.gain
     if gain is not None and gain.code is VerdictCode.BETTER:
         code = VerdictCode.BETTER
-        text = f"{of}: {card.speed_up(gain)} over {defaults}{_rates_text(study, advice, finals)}"
+        text = f"{of}: {card.speed_up(gain)} {spoken.over} {defaults}{_rates_text(study, advice, finals)}"
         return Answer(code=code, word=spoken.better, text=text, setting=words)
     against = advice.together or by_name.get(study.default)
     if advice.source != study.default:  # the default breaks a limit
@@ -107,7 +108,7 @@ def _answer(
         text = f"{of}: keep {defaults} for now; the best other setting runs at {interval} their {quantity}"
         return Answer(code=against.code, word="UNDECIDED", text=text, setting=())
     if against.code is VerdictCode.WORSE:
-        text = f"{of}: keep {defaults}; the best other setting is slower, {card.speed_up(against)}"
+        text = f"{of}: keep {defaults}; the best other setting {spoken.is_worse}, {card.speed_up(against)}"
         return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
     return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=f"{of}: {advice.reason}", setting=())
 
@@ -216,13 +217,14 @@ def _why(
     if advice.source == study.default:
         if advice.gain is None and advice.together is not None and advice.together.sessions > 1:
             return advice.reason
-        return _why_default(advice, verdicts.get(study.default), finals)
+        return _why_default(advice, verdicts.get(study.default), finals, card.wording(study.objective))
     same = _same_as(study, finals, advice.source)
     parts = []
     if advice.source == study.default + SAME_BATCH:
         parts.append("all of the gain comes from the batch size; the threads stay as they are")
     elif len(advice.alike) > 1:
-        parts.append(f"the simplest of {len(advice.alike)} settings tied for the fastest")
+        best = card.wording(study.objective).best
+        parts.append(f"the simplest of {len(advice.alike)} settings tied for {best}")
     else:
         parts.append(_fastest_text(study, finals, advice.source))
     if same:
@@ -232,18 +234,21 @@ def _why(
 
 def _fastest_text(study: StudyResult, finals: FinalsResult, source: str) -> str:
     """Return that a setting is the fastest, or which may be faster still and was not shown to be better."""
+    best = card.wording(study.objective).best
     own = next((first for first, names in finals.names.items() if source in names), source)
     sign = -1 if study.objective.smaller_is_better else 1
     ahead = [
         first for first, rate in finals.rates.items() if sign * rate > sign * finals.rates.get(own, sign * math.inf)
     ]
     if not ahead:
-        return "the fastest in the finals"
+        return f"{best} in the finals"
     names = " and ".join(" ".join(finals.names[first]) for first in ahead)
-    return f"the fastest that was shown to be better than the defaults; not shown, and perhaps faster still: {names}"
+    return f"{best} that was shown to be better than the defaults; not shown, and perhaps better still: {names}"
 
 
-def _why_default(advice: RecommendedResult, against: VerdictResult | None, finals: FinalsResult) -> str:
+def _why_default(
+    advice: RecommendedResult, against: VerdictResult | None, finals: FinalsResult, spoken: card.Wording
+) -> str:
     """Return why the default is kept, by the verdict of its rival."""
     margin = percent(finals.margin, 0)
     verdict = advice.together or against
@@ -253,7 +258,7 @@ def _why_default(advice: RecommendedResult, against: VerdictResult | None, final
     if code is VerdictCode.UNDECIDED:
         rival = " ".join(f"{name}={value}" for name, value in finals.incumbent.items() if name != INSTANCES)
         return f"{plural(finals.rounds, 'round')} cannot tell; the other setting is {rival}"
-    return f"no setting was shown to be more than {margin} faster"
+    return f"no setting was shown {spoken.to_be_better} by more than {margin}"
 
 
 def _same_as(study: StudyResult, finals: FinalsResult, source: str) -> list[str]:

@@ -76,7 +76,7 @@ def device_lines(device: Mapping[str, Any]) -> list[str]:
         return [device["name"]]
     limit, clock = device["power_limit_w"], device["max_clock_mhz"]
     lines = [f"{device['name']}: {device['model']}, {device['memory_bytes'] / _GIB:.1f} GiB, driver {device['driver']}"]
-    parts = [f"CUDA {device['cuda']} at most", f"compute capability {device['capability']}"]
+    parts = [f"for CUDA up to {device['cuda']}", f"compute capability {device['capability']}"]
     parts += [] if limit is None else [f"power limit {limit:.0f} W"]
     parts += [] if clock is None else [f"clock {clock} MHz at most"]
     lines.append(", ".join(parts))
@@ -193,6 +193,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
     if trial.over_limit:
         memory = trial.peak_memory_bytes
         figures = [f"p99 {ms_text(trial.p99_ms)} ms", *([f"{memory / _GIB:.2f} GiB"] if memory else [])]
+        figures += [] if trial.power_w is None else [f"{trial.power_w:.0f} W"]
         notes.append(f"over the limit: {', '.join(figures)}")
     if not trial.steady:
         notes.append("not steady")

@@ -9,7 +9,8 @@ from typing import Any
 from tuner.errors import unknown_name
 
 PRELOAD = "LD_PRELOAD"
-_VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+_ORDER = "CUDA_DEVICE_ORDER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Deployment:
     @property
     def gpu_env(self) -> dict[str, str]:
         """Return the variables by which a program sees its GPU and no other; none where it needs none."""
-        return {} if self.gpu is None else {_ORDER: "PCI_BUS_ID", _VISIBLE: self.gpu}
+        return {} if self.gpu is None else {_ORDER: "PCI_BUS_ID", VISIBLE_GPUS: self.gpu}
 
     def of(self, number: int) -> Deployment:
         """Return what applies to the process of that number, counted from 0."""

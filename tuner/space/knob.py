@@ -76,7 +76,7 @@ class Knob:
         """
         name = self.carrier.name
         if self.devices and device not in self.devices:
-            return f"it acts on a {' or '.join(self.devices)} only, and this is for the {device}"
+            return f"it acts only with --device {' or '.join(self.devices)}, and this is for the {device}"
         if self.read_at_start and name in inherited:
             return f"{name} is set in your environment and applies to every trial; unset it to tune it"
         return self.inactive_reason(build)

@@ -20,10 +20,13 @@ def no_meter() -> None:
 
 
 def metered(slice_: Slice, before_j: float | None, after_j: float | None) -> Slice:
-    """Return a slice with what was taken between two readings; nothing is said where one of them is missing."""
-    if before_j is None or after_j is None:
+    """Return a slice with what was taken between two readings.
+
+    Nothing is said where one of them is missing, or where the counter began again meanwhile.
+    """
+    if before_j is None or after_j is None or after_j < before_j:
         return slice_
-    return replace(slice_, energy_j=max(0.0, after_j - before_j))
+    return replace(slice_, energy_j=after_j - before_j)
 
 
 def energy_of(slices: Sequence[Slice]) -> tuple[float | None, float]:

@@ -1,6 +1,6 @@
-/* A driver without a card: the functions of libnvidia-ml.so.1 and libcuda.so.1 that tftune calls.
+/* A driver without a GPU: the functions of libnvidia-ml.so.1 and libcuda.so.1 that tftune calls.
 
-What the card is like stands in a file of lines KEY VALUE, named by FAKE_GPU and read at each call, so that a test can
+What the GPU is like stands in a file of lines KEY VALUE, named by FAKE_GPU and read at each call, so that a test can
 change it while something runs. A process that initialises CUDA is listed by its number in the folder FAKE_GPU.d.
 
    cc -shared -fPIC driver.c -o libcuda.so.1      and again as libnvidia-ml.so.1
@@ -103,6 +103,7 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *h, unsigned long long *out) 
     *out = value("throttle", 0);
     return OK;
 }
+int nvmlDeviceGetComputeMode(void *h, unsigned *out) { (void)h; *out = value("mode", 0); return OK; }
 int nvmlDeviceGetTotalEnergyConsumption(void *h, unsigned long long *out) {
     (void)h;
     if (!value("counts_energy", 1)) return NOT_SUPPORTED;

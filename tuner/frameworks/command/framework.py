@@ -72,7 +72,7 @@ _ALL = (
     ),
     Knob(
         name="cuda_connections",
-        meaning="queues by which the program's streams reach the GPU",
+        meaning="hardware queues by which the program's CUDA streams reach the GPU",
         values=Numbers(limit=32),
         carrier=Variable("CUDA_DEVICE_MAX_CONNECTIONS"),
         in_every_setting=False,

@@ -19,7 +19,7 @@ _LOADER_TALKS = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_MAX_VLOG_LEVEL": "0", "TF_
 _NOT_LOADED = re.compile(r"Could not load dynamic library '([^']+)'")
 _DRIVER = "libcuda.so"  # that of NVIDIA's driver, not of CUDA's toolkit
 _INIT_FAILED = re.compile(r"(?:failed call to cuInit|could not retrieve CUDA device count): (?:INTERNAL: )?([^\n]+)")
-_CPU_WHEELS = "tensorflow-cpu and builds for other processors have no CUDA"
+_CPU_WHEELS = "tensorflow-cpu, and wheels for ARM, have no CUDA"
 
 
 def seen(python: Path, env: Mapping[str, str], build: TensorFlowBuild) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def seen(python: Path, env: Mapping[str, str], build: TensorFlowBuild) -> tuple[
     Raises BadInputError that explains why there is none.
     """
     if build.cuda is None:
-        raise _none("it was built without CUDA", f"install tensorflow[and-cuda] there: {_CPU_WHEELS}")
+        raise _without_cuda()
     facts, _ = probing.run_probe(python, {**env, **_LOADER_TALKS}, SUBJECT, {}, module="devices")
     if not facts["gpus"]:
         raise why_none(facts)
@@ -38,7 +38,7 @@ def seen(python: Path, env: Mapping[str, str], build: TensorFlowBuild) -> tuple[
 def why_none(facts: Mapping[str, Any]) -> BadInputError:
     """Return why no GPU is seen, from what the target interpreter told (`child.devices`)."""
     if not facts["is_cuda_build"]:
-        return _none("it was built without CUDA", f"install tensorflow[and-cuda] there: {_CPU_WHEELS}")
+        return _without_cuda()
     missing = list(dict.fromkeys(_NOT_LOADED.findall(facts["log"])))
     if any(name.startswith(_DRIVER) for name in missing):
         return _none(
@@ -53,10 +53,17 @@ def why_none(facts: Mapping[str, Any]) -> BadInputError:
     failed = _INIT_FAILED.search(facts["log"])
     reason = failed[1].strip() if failed else facts["failed"]
     if reason:
-        return _none(f"CUDA does not start: {reason}", "see what nvidia-smi says: the driver and this CUDA have to fit")
+        return _none(
+            f"CUDA does not start: {reason}",
+            f"this build is for CUDA {facts['cuda']}: compare with what nvidia-smi says of the driver",
+        )
     return _none(
-        "it does not say why", "see the log of: python -c 'import tensorflow as tf; tf.config.list_physical_devices()'"
+        "it gives no reason", "see the log of: python -c 'import tensorflow as tf; tf.config.list_physical_devices()'"
     )
+
+
+def _without_cuda() -> BadInputError:
+    return _none("it was built without CUDA", f"install tensorflow[and-cuda] there: {_CPU_WHEELS}")
 
 
 def _none(reason: str, hint: str) -> BadInputError:

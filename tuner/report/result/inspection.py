@@ -15,11 +15,12 @@ from tuner.study.subject import Document, Subject, WorkloadFacts
 class GpuResult(Struct, frozen=True, kw_only=True):
     """A GPU of the host, or a MIG slice of one, as it is now; what it does not tell is null.
 
-    `device` is what `--device` calls it, where CUDA_VISIBLE_DEVICES is not set; `throttle` why it runs below its clock
-    just now, and `processes` what computes on it.
+    `device` is what `--device` calls it, null where CUDA_VISIBLE_DEVICES hides it, and `number` that of the GPU as
+    nvidia-smi counts; `throttle` is why it runs below its clock just now, and `processes` what computes on it.
     """
 
-    device: str
+    device: str | None
+    number: int
     model: str
     uuid: str
     memory_bytes: int

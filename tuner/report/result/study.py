@@ -179,6 +179,7 @@ class TrialResult(Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int | None
     energy_j: float | None = None
     """What the device took for an item (J), what it takes anyway included."""
+    power_w: float | None = None
     deviation: float | None
     """How far its outputs lie from the reference's, relative."""
     first_step_s: float | None

@@ -16,7 +16,7 @@ from . import importing
 
 
 def describe(_: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the GPUs with what TensorFlow tells of each, the libraries of CUDA in this process, and the log."""
+    """Return the names of the GPUs that TensorFlow sees, what it was built for, and what it logged."""
     with tempfile.TemporaryFile() as log:
         kept = os.dup(2)
         os.dup2(log.fileno(), 2)
