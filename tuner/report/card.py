@@ -55,7 +55,7 @@ class Wording:
     over: str = "over"
     """What stands between a ratio and what it is of."""
     is_worse: str = "is slower"
-    to_be_better: str = "to be faster"
+    more_than: str = "to be more than {margin} faster"
     best: str = "the fastest"
 
 
@@ -68,7 +68,7 @@ def wording(objective: Objective) -> Wording:
             quantity="items per joule",
             over="the items per joule of",
             is_worse="takes more energy",
-            to_be_better="to take less energy",
+            more_than="to take more than {margin} less energy",
             best="the one with the least energy",
         )
     return Wording()

@@ -258,7 +258,7 @@ def _why_default(
     if code is VerdictCode.UNDECIDED:
         rival = " ".join(f"{name}={value}" for name, value in finals.incumbent.items() if name != INSTANCES)
         return f"{plural(finals.rounds, 'round')} cannot tell; the other setting is {rival}"
-    return f"no setting was shown {spoken.to_be_better} by more than {margin}"
+    return f"no setting was shown {spoken.more_than.format(margin=margin)}"
 
 
 def _same_as(study: StudyResult, finals: FinalsResult, source: str) -> list[str]:
