@@ -20,11 +20,12 @@ from types import FrameType
 from typing import IO, NoReturn
 
 from tuner.child.guard import default_signals
+from tuner.devices.gpu import VISIBLE
 from tuner.errors import BadInputError
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.paths import CHILD, boot_arguments
 from tuner.report.emit import own_variables
-from tuner.space.deployment import VISIBLE_GPUS, Deployment
+from tuner.space.deployment import Deployment
 
 _NUMBER, _NAME = "{instance}", "{model}"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -90,7 +91,7 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
 
 def _gpu_env(deployment: Deployment) -> dict[str, str]:
     """Return what shows a program its GPU; nothing where a scheduler or the user has said already which it may see."""
-    return {} if VISIBLE_GPUS in os.environ else deployment.gpu_env
+    return {} if VISIBLE in os.environ else deployment.gpu_env
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:

@@ -104,7 +104,7 @@ class Gpu(Device):
 
     def environment(self) -> dict[str, str]:
         """Return what makes this one the only GPU that a process sees."""
-        return {_ORDER: "PCI_BUS_ID", VISIBLE: self.facts.uuid}
+        return showing(self.facts.uuid)
 
     def identity(self) -> list[object]:
         """Return what timings depend on. Two GPUs of one kind are one: a virtual machine gets another every day."""
@@ -181,6 +181,11 @@ class GpuWatch(Watch):
             self._states.append(state)
             # Asked while they live.
             self._foreign |= {each.pid: each.text for each in state.processes if is_foreign(each.pid, os.getpid())}
+
+
+def showing(gpu: str) -> dict[str, str]:
+    """Return the variables by which a program sees one GPU or slice alone, by its UUID or by nvidia-smi's number."""
+    return {_ORDER: "PCI_BUS_ID", VISIBLE: gpu}
 
 
 def survey(reader: Reader = NVML) -> tuple[list[tuple[GpuFacts, GpuState]], str]:

@@ -15,7 +15,6 @@ def first_node(machine: Machine) -> str | None:
     return next(iter(machine.numa_nodes.values())) if len(machine.numa_nodes) > 1 else None
 
 
-GPU = "gpu"
 BATCH_SIZE = Knob(
     name="batch_size",
     meaning="items per step",

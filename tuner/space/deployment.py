@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.devices.gpu import showing
 from tuner.errors import unknown_name
 
 PRELOAD = "LD_PRELOAD"
-VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
-_ORDER = "CUDA_DEVICE_ORDER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class Deployment:
     @property
     def gpu_env(self) -> dict[str, str]:
         """Return the variables by which a program sees its GPU and no other; none where it needs none."""
-        return {} if self.gpu is None else {_ORDER: "PCI_BUS_ID", VISIBLE_GPUS: self.gpu}
+        return {} if self.gpu is None else showing(self.gpu)
 
     def of(self, number: int) -> Deployment:
         """Return what applies to the process of that number, counted from 0."""

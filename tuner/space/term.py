@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tuner.devices.gpu import KIND as GPU
 from tuner.space.values import Value
 
 EIGEN, OPENMP = "eigen", "openmp"
-GPU = "gpu"
 COMPACT = "compact"
 """Which spelling binds compactly is a matter of the machine; the situation's owner replaces the word."""
 

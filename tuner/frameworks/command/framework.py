@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.devices.gpu import KIND as GPU
 from tuner.errors import BadInputError
 from tuner.frameworks import framework
 from tuner.machine.host import Machine
 from tuner.space.auditing import unobservable
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Variable
-from tuner.space.common import BATCH_SIZE, CPUS, GPU, INSTANCES, MALLOC, STREAMS
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
 from tuner.space.experiment import Observation
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tuner.devices.gpu import KIND as GPU
 from tuner.frameworks.tensorflow import affinity, auditing, reach
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.machine.cpulist import parse_list
@@ -18,7 +19,7 @@ from tuner.machine.libraries import INTEL_OPENMP
 from tuner.space import term
 from tuner.space.auditing import unobservable
 from tuner.space.carrier import Option, Preload, Variable
-from tuner.space.common import BATCH_SIZE, CPUS, GPU, INSTANCES, MALLOC, STREAMS
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Value, Words
 
