@@ -16,6 +16,7 @@ from tests.schemas import validate
 from tuner.cli import app
 from tuner.errors import BadInputError
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
+from tuner.frameworks.openvino.build import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.machine.conditions import Conditions
 from tuner.machine.host import Machine
@@ -108,6 +109,19 @@ def onnx() -> OnnxRuntimeBuild:
             {"changes": changes, "created": n, "bound": n_bound, "idle_cpu_s": idle_s, "options": low}
             for changes, n, n_bound, idle_s in observations
         ],
+    )
+
+
+@pytest.fixture(scope="session")
+def ov() -> OpenVinoBuild:
+    """OpenVINO, as its probe sees it on a CPU with bfloat16."""
+    return OpenVinoBuild(
+        id="ov",
+        python="3.11.7",
+        openvino="2026.4.1",
+        default_precision="bf16",
+        capabilities=["BF16", "FP32", "FP16", "INT8"],
+        converters={"tensorflow": "2.21.0", "keras": "3.12.0"},
     )
 
 

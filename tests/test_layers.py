@@ -48,6 +48,7 @@ def test_files_stay_small_enough_to_hold_in_the_head(path: Path) -> None:
 FRAMEWORKS = {
     "tuner": set(),  # what all frameworks share
     "tensorflow": {"tensorflow"},
+    "openvino": {"openvino"},
     "onnxruntime": {"onnxruntime", "tensorflow", "onnx", "tf2onnx"},  # the last two to convert what is no ONNX file
 }
 

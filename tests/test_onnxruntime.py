@@ -25,6 +25,7 @@ from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request, space_file
 from tuner.machine.host import Machine
 from tuner.report.emit import Format, Ways, emit
+from tuner.space.deployment import Deployment
 from tuner.space.space import resolve
 from tuner.trial.exporting import described_inputs
 from tuner.trial.fresh import FreshLauncher
@@ -74,7 +75,7 @@ def test_an_option_that_does_nothing_is_not_set(machine: Machine, onnx: OnnxRunt
 
 
 def test_a_recommendation_is_code_that_makes_the_session() -> None:
-    lines = FRAMEWORK.session_code(OPTIONS)
+    lines = FRAMEWORK.session_code(Deployment(options=OPTIONS))
     assert "options.intra_op_num_threads = 2" in lines
     assert "options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL" in lines
     assert 'options.add_session_config_entry("session.intra_op.allow_spinning", "0")' in lines

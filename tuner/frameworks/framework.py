@@ -18,6 +18,7 @@ from tuner.machine.host import Machine
 from tuner.space import experiment
 from tuner.space.baseline import Baseline
 from tuner.space.catalogue import Catalogue
+from tuner.space.deployment import Deployment
 from tuner.space.experiment import Observation, Reach
 from tuner.space.knob import Knob
 from tuner.space.setting import Setting
@@ -173,8 +174,8 @@ class Framework(ABC):
         """Return a few points of a space that lie in different regimes: what a search tries before its model speaks."""
         return []
 
-    def session_code(self, options: Mapping[str, int | str]) -> list[str]:
-        """Return the lines of Python that make a session with these options; nothing where there are no sessions."""
+    def session_code(self, deployment: Deployment) -> list[str]:
+        """Return the lines of Python that make a session with its options; nothing where it has none."""
         return []
 
     def fixed_while_proving(self, knob: str) -> dict[str, Value]:

@@ -22,6 +22,7 @@ _FRAMEWORKS: Plugins[Framework] = Plugins(
     shipped={
         DEFAULT: "tuner.frameworks.tensorflow.framework:FRAMEWORK",
         "onnxruntime": "tuner.frameworks.onnxruntime.framework:FRAMEWORK",
+        "openvino": "tuner.frameworks.openvino.framework:FRAMEWORK",
         "command": "tuner.frameworks.command.framework:FRAMEWORK",
     },
     has=("name", "knobs", "suffixes"),

@@ -33,6 +33,7 @@ class Servers:
         self._deadline_s = deadline_s
         self._notify = notify
         self._launchers: list[ForkLauncher] = []
+        self._has_said_why = False
 
     def search_launcher(self) -> ForkLauncher | None:
         """Return what forks the trials of a search, and do not wait until it is up; None where nothing can fork."""
@@ -60,10 +61,10 @@ class Servers:
         if self._job.workload.command is not None:
             return False
         refused = self._job.build.fork_refusal
-        if refused is not None:
+        if refused is not None and not self._has_said_why:
+            self._has_said_why = True
             self._notify(f"trials start fresh interpreters instead of forks: {refused}")
-            return False
-        return True
+        return refused is None
 
     def _add(self) -> None:
         launcher = ForkLauncher(self._job.target(deadline_s=self._deadline_s), notify=self._notify)

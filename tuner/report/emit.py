@@ -21,14 +21,14 @@ _FUNCTION, _CPUS = "tftune_instances", "TFTUNE_CPUS"
 _NOTHING = "Keep the defaults: there is nothing to set."
 _ONLY_GPU = "Keep the defaults: there is nothing to set but the GPU that it was measured on."
 
-Session = Callable[[Mapping[str, int | str]], list[str]]
-"""Gives the lines of Python that make a framework's session with these options."""
+Session = Callable[[Deployment], list[str]]
+"""Gives the lines of Python that make a framework's session as a deployment says."""
 _BINDING = frozenset({"KMP_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"})
 """Variables that bind threads to CPUs, so that two programs on the same CPUs get into each other's way."""
 _DOTENV_PLAIN = re.compile(r"[\w.,:/@%+=-]*")
 
 
-def no_session(_: Mapping[str, int | str]) -> list[str]:
+def no_session(_: Deployment) -> list[str]:
     """Return nothing: of a framework whose settings are all variables."""
     return []
 
@@ -352,7 +352,7 @@ def _tfserving(deployment: Deployment, notes: list[str], ways: Ways) -> str:
 
 
 def _python(deployment: Deployment, notes: list[str], ways: Ways) -> str:
-    session = ways.session(deployment.options) if deployment.options else []
+    session = ways.session(deployment)
     calls = [call.format(deployment.env[name]) for name, call in ways.calls.items() if name in deployment.env]
     if calls:
         notes = [*notes, f"Where the variables cannot be set: {'; '.join(calls)}"]

@@ -12,6 +12,7 @@ from tuner.frameworks.onnxruntime.baselines import BASELINES, threads_on
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.onnxruntime.knobs import AFFINITIES, CONFIG, KNOBS, MODES, PARALLEL
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
@@ -74,8 +75,11 @@ class OnnxRuntime(framework.Framework):
         """Return a setting of each regime: operators one at a time or several at once, idle threads asleep."""
         return design.design(space)
 
-    def session_code(self, options: Mapping[str, int | str]) -> list[str]:
-        """Return the lines of Python that make a session with these options."""
+    def session_code(self, deployment: Deployment) -> list[str]:
+        """Return the lines of Python that make a session with its options; nothing where it has none."""
+        options = deployment.options
+        if not options:
+            return []
         lines = ["import os", ""] if AFFINITIES in options else []
         lines += ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
         for name, value in options.items():

@@ -13,6 +13,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild, is_off_by_default
 from tuner.frameworks.tensorflow.knobs import FOREIGN, KNOBS
 from tuner.machine.host import Machine
 from tuner.paths import shipped_folder
+from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Canonicalize, Space
 from tuner.space.values import Value
@@ -127,9 +128,11 @@ class TensorFlow(framework.Framework):
         """Return a setting of each regime of pools and bindings."""
         return design.design(space)
 
-    def session_code(self, options: Mapping[str, int | str]) -> list[str]:
-        """Return the lines of Python that set the options of the graph's optimizer."""
-        values = {name: value == "on" for name, value in options.items()}
+    def session_code(self, deployment: Deployment) -> list[str]:
+        """Return the lines of Python that set the options of the graph's optimizer; nothing where there are none."""
+        if not deployment.options:
+            return []
+        values = {name: value == "on" for name, value in deployment.options.items()}
         return ["import tensorflow as tf", "", f"tf.config.optimizer.set_experimental_options({values})"]
 
     def fixed_while_proving(self, knob: str) -> dict[str, Value]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
-import os
 from typing import Any, Dict, List, NamedTuple, Set
 
-from ....child.inputs import INPUTS, WorkloadError
+from ....child.inputs import WorkloadError
 from ...tensorflow.child import source
 
 LARGE_BYTES = 1 << 20
@@ -63,16 +61,9 @@ class Frozen(NamedTuple):
 
 def freeze(spec: Dict[str, Any]) -> Frozen:
     """Return the graph of the export in the folder `from` of a spec, its variables made constants."""
-    import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-    function = source.exported(dict(spec, folder=spec["from"]))
-    with open(os.path.join(spec["from"], INPUTS)) as file:
-        described = json.load(file)
-    names = [each["name"] for each in described]
-    signature = [tf.TensorSpec(each["shape"], each["dtype"], name=each["name"]) for each in described]
-    step = tf.function(lambda *given: function(**dict(zip(names, given))), input_signature=signature, autograph=False)
-    concrete = step.get_concrete_function()
+    concrete, names = source.traced(spec["from"], spec)
     # Variables, and tensors that the function has from elsewhere, become constants: what is left are the inputs.
     frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False, aggressive_inlining=True)
     return Frozen(

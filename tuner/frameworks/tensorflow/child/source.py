@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import os
 from typing import Any, Callable
 
-from ....child.inputs import TRAINING, Report, WorkloadError, batch_of, called, described_inputs, load_module
+from ....child.inputs import INPUTS, TRAINING, Report, WorkloadError, batch_of, called, described_inputs, load_module
 
 MODEL = "model"  # a link to a SavedModel, in the folder of its export
 
@@ -183,3 +184,16 @@ def exported(spec: Report) -> Any:
     function = module.signatures[spec["mode"]]
     function._tftune_keeps = module  # the variables live as long as what loaded them
     return function
+
+
+def traced(folder: str, spec: Report) -> tuple[Any, list[str]]:
+    """Return (function, inputs) of the export in a folder: its step as one concrete function of the named inputs."""
+    import tensorflow as tf
+
+    function = exported(dict(spec, folder=folder))
+    with open(os.path.join(folder, INPUTS)) as file:
+        described = json.load(file)
+    names = [each["name"] for each in described]
+    signature = [tf.TensorSpec(each["shape"], each["dtype"], name=each["name"]) for each in described]
+    step = tf.function(lambda *given: function(**dict(zip(names, given))), input_signature=signature, autograph=False)
+    return step.get_concrete_function(), names

@@ -1,0 +1,188 @@
+"""OpenVINO beside TensorFlow: what it refuses, what a recommendation becomes; and for real, files and a comparison."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import tftune
+from tests.conftest import Call
+from tuner.errors import BadInputError
+from tuner.frameworks.openvino.build import OpenVinoBuild
+from tuner.frameworks.openvino.framework import FRAMEWORK
+from tuner.job.job import Job, prepare
+from tuner.job.request import SearchRequest, parse_request, space_file
+from tuner.machine.host import Machine
+from tuner.report.emit import Format, Ways, emit
+from tuner.space.space import resolve
+from tuner.trial.fresh import FreshLauncher
+from tuner.workload.spec import WorkloadSpec
+from tuner.workload.workload import Workload
+
+MODEL = """
+'''Two inputs whose names are not in the order of the alphabet, one of them integers, and two outputs.'''
+ITEM, BATCH_SIZE = "row", 4
+def build():
+    import tensorflow as tf
+    tf.keras.utils.set_random_seed(0)
+    x = tf.keras.Input((6,), name="zeta")
+    ids = tf.keras.Input((5,), dtype="int32", name="alpha")
+    rows = tf.keras.layers.Flatten()(tf.keras.layers.Embedding(100, 8)(ids))
+    both = tf.keras.layers.Concatenate()([x, rows])
+    return tf.keras.Model([x, ids], {"second": tf.keras.layers.Dense(3)(both), "first": tf.keras.layers.Dense(7)(rows)})
+def inputs(batch_size):
+    import numpy as np
+    rng = np.random.default_rng(0)
+    return rng.random((batch_size, 6), np.float32), rng.integers(0, 100, (batch_size, 5)).astype(np.int32)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bert-tiny", "--mode", "training"], "bert-tiny has no mode 'training' in OpenVINO; known: inference"),
+        (["lenet5", "--execution", "xla"], "OpenVINO does not support --execution xla; expected graph"),
+        (["lenet5", "--set", "intra_op=2"], "intra_op is a knob of tensorflow, not of openvino"),
+        (["lenet5", "--set", "performance_hint=FAST"], "performance_hint=FAST is not one of its values"),
+        (["lenet5", "--set", "inference_precision=bf16"], "changes numerics; add --numerics may-change"),
+        (["none.xml"], "no model file none.xml; check its path"),
+    ],
+)
+def test_bad_input_is_one_line(call: Call, words: list[str], message: str) -> None:
+    code, out, err = call("inspect", *words, "--framework", "openvino")
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_an_interpreter_without_it_is_told_what_to_install(tmp_path: Path, call: Call) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    code, out, err = call("inspect", "lenet5", "--framework", "openvino", "--python", python)
+    assert (code, out) == (2, "")
+    assert "has no OpenVINO; install it" in err
+    assert "-m pip install openvino" in err
+
+
+def test_single_precision_is_asked_for_and_said(ov: OpenVinoBuild) -> None:
+    lines = FRAMEWORK.build_lines(ov.to_dict())
+    assert lines == [
+        "OpenVINO 2026.4.1, Python 3.11.7",
+        "the CPU device computes in BF16, FP32, FP16, INT8; it would compute in bf16 by itself, tftune asks for f32",
+    ]
+    text = emit(
+        FRAMEWORK.catalogue.deploy({"inference_num_threads": 3, "cpu_pinning": 0}),
+        Format.PYTHON,
+        title="t",
+        ways=Ways(session=FRAMEWORK.session_code),
+    )
+    assert '"INFERENCE_PRECISION_HINT": "f32"' in text.replace("'", '"')
+    assert '"ENABLE_CPU_PINNING": False' in text.replace("'", '"')
+
+
+def test_a_hint_is_searched_where_several_requests_share_a_model(
+    machine: Machine, ov: OpenVinoBuild, resnet50: Workload
+) -> None:
+    file = space_file("serving", FRAMEWORK, machine)
+    space = resolve(file, catalogue=FRAMEWORK.catalogue, machine=machine, build=ov, workload=resnet50)
+    hints = {(str(p["performance_hint"]), int(p["streams"]) > 1) for p in space.points}
+    assert hints == {("LATENCY", False), ("LATENCY", True), ("THROUGHPUT", True)}
+    throughput = space.baselines["ov-throughput"]
+    assert (throughput["performance_hint"], throughput["streams"]) == ("THROUGHPUT", machine.usable_cores)
+    assert all(int(p["instances"]) * int(p["inference_num_threads"]) <= machine.physical_cores for p in space.points)
+
+
+# ---- real processes -------------------------------------------------------------------------------------------
+
+
+def job_of(workload: str, framework: str = "openvino", **options: Any) -> Job:
+    """Return a prepared job of a workload in a framework."""
+    spec = WorkloadSpec.of_name(workload, framework=framework)
+    return prepare(parse_request(SearchRequest(workload=spec, **options), stores=False))
+
+
+def facts_of(job: Job, **values: int | str) -> Any:
+    """Return what a real process of a job's default, changed by these values, tells when it is warm."""
+    job.export()
+    setting = job.space.reference.with_values(**values)
+    deployment = job.space.catalogue.deploy(setting.to_dict())
+    with closing(FreshLauncher(target=job.target()).launch(setting, deployment)) as process:
+        return process.ready()
+
+
+@pytest.mark.tensorflow
+def test_inputs_and_outputs_keep_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "two.py"
+    path.write_text(MODEL)
+    expected, converted = (facts_of(job_of(str(path), name)).sample for name in ("tensorflow", "openvino"))
+    assert expected["inputs"] == converted["inputs"]
+    assert set(expected["outputs"]) == set(converted["outputs"]) == {"first", "second"}
+    for name, values in expected["outputs"].items():
+        assert converted["outputs"][name] == pytest.approx(values, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.tensorflow
+def test_the_precision_is_the_one_that_was_asked_for() -> None:
+    """OpenVINO tells what it computes in, and in bf16 other numbers come out."""
+    job = job_of("lenet5", numerics="may-change")
+    single = facts_of(job)
+    assert single.effective["properties"]["INFERENCE_PRECISION_HINT"] == "f32"
+    if "BF16" not in job.build.capabilities:  # type: ignore[attr-defined]
+        with pytest.raises(Exception, match="OpenVINO computes in f32, and was asked for bf16"):
+            facts_of(job, inference_precision="bf16")
+        return
+    brain = facts_of(job, inference_precision="bf16")
+    assert brain.effective["properties"]["INFERENCE_PRECISION_HINT"] == "bf16"
+    assert brain.sample["outputs"] != single.sample["outputs"]
+
+
+@pytest.mark.tensorflow
+def test_several_requests_at_once_have_a_stream_each() -> None:
+    job = job_of("lenet5", space="serving")
+    facts = facts_of(job, streams=2)
+    assert facts.effective["properties"]["NUM_STREAMS"] == "2"
+
+
+@pytest.mark.tensorflow
+def test_its_own_and_onnx_files_are_used_where_they_lie(tmp_path: Path) -> None:
+    import openvino
+
+    job = job_of("lenet5", batch_size="8")
+    folder = job.export()[0]
+    model = openvino.Core().read_model(folder / "model.xml")
+    openvino.save_model(model, tmp_path / "mine.xml", compress_to_fp16=False)
+    own = job_of(str(tmp_path / "mine.xml"), batch_size="8")
+    assert own.workload.kind == "openvino"
+    assert facts_of(own).step_s > 0
+    onnx_folder = job_of("lenet5", "onnxruntime", batch_size="8").export()[0]
+    (tmp_path / "mine.onnx").write_bytes((onnx_folder / "model.onnx").read_bytes())
+    assert facts_of(job_of(str(tmp_path / "mine.onnx"), batch_size="8")).step_s > 0
+
+
+@pytest.mark.tensorflow
+def test_an_operator_that_it_cannot_convert_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(
+        "'''A net.'''\nITEM, BATCH_SIZE = 'row', 8\n"
+        "def build():\n    import tensorflow as tf\n    return lambda x: tf.math.betainc(x, x, x)\n"
+        "def inputs(n):\n    import numpy as np\n    return (np.random.default_rng(0).random((n, 4), np.float32),)\n"
+    )
+    with pytest.raises(BadInputError, match=r"OpenVINO cannot convert it.*Betainc"):
+        job_of(str(path)).export()
+
+
+@pytest.mark.alone
+@pytest.mark.tensorflow
+def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
+    ended = tftune("search", "lenet5", "--framework", "openvino", "--time-budget", "60s", "--json", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert document["runtime"]["framework"] == "openvino"
+    assert document["finals"]["rounds"] >= 1
+    assert "ov-default" in document["verdicts"]
+    assert {trial["status"] for trial in document["history"]} == {"ok"}

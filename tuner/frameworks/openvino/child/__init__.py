@@ -1,0 +1,1 @@
+"""OpenVINO in the target interpreter."""

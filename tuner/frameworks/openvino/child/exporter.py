@@ -1,0 +1,98 @@
+"""Making what OpenVINO reads: its own or an ONNX file as it is, or TensorFlow's export of a workload, converted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from typing import Any, Dict, List
+
+from ....child.inputs import GRAPH, INPUTS, WorkloadError, described_inputs
+
+MODEL = "model.xml"
+NOISE = re.compile(r"Check |Exception from |FrontEnd API failed|Summary:|To facilitate ")
+ONNX = "model.onnx"
+FILES = (MODEL, ONNX)
+"""What may lie in the folder of an export: one of them does."""
+DTYPES = {
+    "f32": "float32",
+    "f64": "float64",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "boolean": "bool",
+    "string": "string",
+}
+DTYPES.update(
+    {
+        "%s%d" % (short, bits): "%s%d" % (name, bits)
+        for short, name in (("i", "int"), ("u", "uint"))
+        for bits in (8, 16, 32, 64)
+    }
+)
+Report = Dict[str, Any]
+
+
+def export(spec: Report) -> None:
+    """Write the model, what its inputs are and the graph of one item's call, null where that is not known."""
+    folder = spec["folder"]
+    if "from" in spec:
+        convert(spec, os.path.join(folder, MODEL))
+        for name in (INPUTS, GRAPH):
+            shutil.copy(os.path.join(spec["from"], name), folder)
+        return
+    os.symlink(spec["workload"], os.path.join(folder, ONNX if spec["workload"].endswith(".onnx") else MODEL))
+    described = described_inputs(model_inputs(spec["workload"]), spec)
+    for name, content in ((INPUTS, described), (GRAPH, None)):
+        with open(os.path.join(folder, name), "w") as file:
+            json.dump(content, file)
+
+
+def read(path: str) -> Any:
+    """Return a model as OpenVINO reads it; raises WorkloadError in its words for one that it cannot."""
+    import openvino
+
+    try:
+        return openvino.Core().read_model(os.path.realpath(path))
+    except RuntimeError as error:
+        raise WorkloadError("OpenVINO cannot read it: %s" % words(error), "use a framework that runs it") from error
+
+
+def model_inputs(path: str) -> List[Report]:
+    """Return name, dtype and shape of each input of a model, None for a rank that is not known."""
+    described = []
+    for port in read(path).inputs:
+        kind = port.get_element_type().get_type_name()
+        shape = port.get_partial_shape()
+        sizes = None if shape.rank.is_dynamic else [None if n.is_dynamic else n.get_length() for n in shape]
+        described.append({"name": port.get_any_name(), "dtype": DTYPES.get(kind, kind), "shape": sizes})
+    return described
+
+
+def convert(spec: Report, path: str) -> None:
+    """Convert the export in the folder `from` of a spec by OpenVINO's reader of TensorFlow; raises WorkloadError.
+
+    The weights stay in single precision: OpenVINO would store them in half of that by itself.
+    """
+    import openvino
+
+    from ...tensorflow.child import source
+
+    function, _ = source.traced(spec["from"], spec)
+    try:
+        model = openvino.convert_model(function)
+        for port, name in zip(model.outputs, sorted(function.structured_outputs)):
+            port.get_tensor().set_names({name})
+        openvino.save_model(model, path, compress_to_fp16=False)
+    except Exception as error:
+        raise WorkloadError(
+            "OpenVINO cannot convert it: %s" % words(error), "use a framework that runs it as it is"
+        ) from error
+
+
+def words(error: BaseException) -> str:
+    """Return what an error of OpenVINO says, without the places in its sources and where to read about extensions."""
+    lines = [line.strip(" -\n") for line in str(error).splitlines()]
+    named = [line for line in lines if "operations: " in line]  # those that it has no rule for
+    said = named or [line for line in lines if line and not NOISE.match(line)]
+    return said[-1] if said else type(error).__name__

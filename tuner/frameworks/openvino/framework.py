@@ -1,0 +1,86 @@
+"""OpenVINO as a framework: its own and ONNX's files, and whatever TensorFlow exports, by OpenVINO's own reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from tuner.frameworks import framework
+from tuner.frameworks.openvino import build
+from tuner.frameworks.openvino.baselines import BASELINES, threads_on
+from tuner.frameworks.openvino.build import OpenVinoBuild
+from tuner.frameworks.openvino.child import compiling
+from tuner.frameworks.openvino.knobs import KNOBS
+from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
+from tuner.space.deployment import Deployment
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.space.values import Value
+from tuner.workload.workload import Workload
+
+_FILES = {".xml": "openvino", ".onnx": "onnx"}
+_PRECISIONS = ("FP32", "BF16", "FP16", "INT8")
+_CONVERSION = 1  # raise it when the conversion makes another file
+
+
+class OpenVino(framework.Framework):
+    """Its CPU device."""
+
+    name = "openvino"
+    title = "OpenVINO"
+    child = build.CHILD
+    spaces = Path(__file__).parent / "spaces"
+    knobs = KNOBS
+    baselines = BASELINES
+    suffixes: Mapping[str, str] = {**_FILES, **TENSORFLOW.suffixes}  # not changed
+    kinds = (*_FILES.values(), *TENSORFLOW.kinds)
+    timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "OV_", "OPENVINO_", "ONEDNN_", "TBB_")
+
+    def threads_on(self, cores: int) -> dict[str, Value]:
+        """Return so many threads, which the process's mask keeps to its cores."""
+        return threads_on(cores)
+
+    def probe(self, python: Path, env: Mapping[str, str]) -> OpenVinoBuild:
+        """Return the build of an interpreter."""
+        return build.probe(python, env)
+
+    def build_lines(self, build: Mapping[str, Any]) -> list[str]:
+        """Return what to tell of a build: the precision that it would choose too, of which it says nothing itself."""
+        own = build["default_precision"]
+        asked = (
+            "" if own == compiling.F32 else f"; it would compute in {own} by itself, tftune asks for {compiling.F32}"
+        )
+        return [
+            f"OpenVINO {build['openvino']}, Python {build['python']}",
+            f"the CPU device computes in {', '.join(c for c in build['capabilities'] if c in _PRECISIONS)}{asked}",
+        ]
+
+    def export_source(self, workload: Workload) -> framework.Framework | None:
+        """Return TensorFlow for all but the files that it reads itself."""
+        return None if workload.kind in _FILES.values() else TENSORFLOW
+
+    def export_key(self, workload: Workload, build: framework.Build) -> list[object]:
+        """Return what an export depends on: a file of its own stays where it is, with the weights beside it."""
+        if workload.kind in _FILES.values():
+            return [str(workload.path)]
+        return [_CONVERSION, build.version, cast("OpenVinoBuild", build).converters]
+
+    def initial_design(self, space: Space) -> list[Setting]:
+        """Return, as far as they are points and no baselines: half of the threads, bound and not, and one."""
+        reference, points = space.reference, set(space.points)
+        threads = int(reference["inference_num_threads"])
+        wanted = [(max(1, threads // 2), 1), (max(1, threads // 2), 0), (1, 0)]
+        settings = [reference.with_values(inference_num_threads=n, cpu_pinning=pinned) for n, pinned in wanted]
+        baseline_settings = set(space.baselines.values())
+        return [each for each in dict.fromkeys(settings) if each in points and each not in baseline_settings]
+
+    def session_code(self, deployment: Deployment) -> list[str]:
+        """Return the lines of Python that compile a model with its properties; nothing where there are none to set."""
+        if not deployment.options and deployment.streams == 1:
+            return []
+        values = compiling.properties(deployment.options, deployment.streams)
+        return ["import openvino", "", f'model = openvino.Core().compile_model("model.xml", "CPU", {values!r})']
+
+
+FRAMEWORK = OpenVino()

@@ -1,0 +1,86 @@
+"""The knobs of OpenVINO's CPU device: properties that a model is compiled with.
+
+Semantics and sources: OpenVINO documentation, CPU device (supported properties, multi-stream execution, threads
+scheduling) and High-level performance hints. A model that runs several requests at once needs as many streams as there
+are calls, so that how many of these there are decides both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.frameworks.openvino.auditing import listed, property_
+from tuner.frameworks.openvino.build import OpenVinoBuild
+from tuner.frameworks.openvino.child.compiling import F32, HINT, PRECISION, THROUGHPUT
+from tuner.machine.host import Machine
+from tuner.space.carrier import Option
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
+from tuner.space.knob import Knob
+from tuner.space.values import Numbers, Value, Words
+
+THREADS, PINNING = "INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING"
+LATENCY = "LATENCY"
+
+
+def _all_cores(machine: Machine, _build: OpenVinoBuild, _batch_size: int) -> Value:
+    """Return what it takes by itself: a thread a physical core, of those that the mask leaves."""
+    return machine.physical_cores
+
+
+def _one_or_all(machine: Machine) -> tuple[Value, Value]:
+    return 1, max(2, machine.physical_cores)
+
+
+def _is_split(values: Mapping[str, Value]) -> bool:
+    """Return whether there are several streams to speak of."""
+    return int(values.get("streams", 1)) > 1
+
+
+_ALL = (
+    Knob(
+        name="inference_num_threads",
+        meaning="threads of the model, shared among its streams",
+        values=Numbers(counts_threads=True),
+        carrier=Option(THREADS),
+        default=_all_cores,
+        audit=property_("inference_num_threads", THREADS),
+        contrast_values=_one_or_all,
+        n_threads=lambda values: int(values["inference_num_threads"]),
+    ),
+    Knob(
+        name="cpu_pinning",
+        meaning="whether each thread is bound to a core (1) or none is (0)",
+        values=Numbers(minimum=0, limit=1),
+        carrier=Option(PINNING),
+        default=lambda *_: 1,
+        audit=property_("cpu_pinning", PINNING),
+        contrast_values=lambda _: (0, 1),
+    ),
+    BATCH_SIZE,
+    Knob(
+        name="performance_hint",
+        meaning="what OpenVINO chooses its streams and threads for, where these are not set",
+        values=Words(words=(LATENCY, THROUGHPUT)),
+        carrier=Option(HINT),
+        in_every_setting=False,
+        default=lambda *_: LATENCY,
+        has_effect=_is_split,
+        audit=property_("performance_hint", HINT),
+    ),
+    Knob(
+        name="inference_precision",
+        meaning="the precision that it computes in; OpenVINO's own choice may be bf16, tftune asks for f32",
+        values=Words(words=(F32, "bf16", "f16")),
+        carrier=Option(PRECISION),
+        in_every_setting=False,
+        default=lambda *_: F32,
+        audit=listed("inference_precision", PRECISION),
+        changes_numerics=True,
+    ),
+    CPUS,
+    INSTANCES,
+    STREAMS,
+    MALLOC,
+)
+
+KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
