@@ -24,7 +24,7 @@ from tests.scripted import noisy, run
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import TensorFlow
-from tuner.job import suite
+from tuner.job import nested, suite
 from tuner.job.suite import SuiteRequest
 from tuner.machine.cgroup import cpu_groups, read_limits
 from tuner.machine.confine import CpuShape, choose_cpus, confined
@@ -239,7 +239,7 @@ def test_what_cannot_be_planned_is_said(planned: Any, options: dict[str, Any], s
 
 def _scripted(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Let each search be a Python program instead: what is tested is what happens around it."""
-    monkeypatch.setattr(suite, "_command", lambda *_: [sys.executable, "-c", code])
+    monkeypatch.setattr(nested, "_command", lambda _: [sys.executable, "-c", code])
 
 
 def test_what_fails_is_kept_and_the_others_go_on(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:

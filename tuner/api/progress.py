@@ -8,10 +8,12 @@ from rich.console import Console
 
 from tuner.errors import TunerError
 from tuner.job.job import Job
+from tuner.measure.cell import Cell, estimate
 from tuner.model.graph import Features
 from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
 from tuner.report.layout import duration_text, plural, ratio_text
+from tuner.report.lineup import Lineup
 from tuner.report.progress import Progress
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict
@@ -127,3 +129,26 @@ class SearchShown(VerificationShown):
 
     def session_failed(self, number: int, error: TunerError) -> None:
         self._console.print(f"session {number} failed: {error.message}", style="red", soft_wrap=True, markup=False)
+
+
+class FrameworksShown(_Shown):
+    """Shows what begins, with the time that is left, and what came of each part."""
+
+    def began(self, what: str, left_s: float) -> None:
+        self._console.print(f"{what}; {duration_text(left_s)} left", style="dim", markup=False)
+
+    def ended(self, framework: str, outcome: str) -> None:
+        self._console.print(f"{framework}: {outcome}", soft_wrap=True, markup=False)
+
+    def looked(self, lineup: Lineup) -> None:
+        for side in lineup.sides[1:]:
+            own = lineup.log_ratio(side.name, lineup.reference)
+            if own is not None and own.df > 0:
+                self._console.print(f"  {side.framework} {side.kind}: {ratio_text(own.ratio, *own.interval())}")
+
+    def measured(self, cell: Cell) -> None:
+        if cell.status != "ok":
+            self._console.print(f"  {cell.status}: {cell.message}", soft_wrap=True, markup=False)
+        elif cell.pair is not None:
+            own = estimate(cell.pair, batch_sizes=(cell.batch_size, cell.batch_size))
+            self._console.print(f"  {ratio_text(own.ratio, *own.interval())}")

@@ -170,6 +170,13 @@ class Framework(ABC):
     def check(self, build: Build, settings: Sequence[Setting]) -> None:  # noqa: B027  # most refuse nothing
         """Raise BadInputError for a value that the build refuses, before anything is measured."""
 
+    def precision(self, effective: Mapping[str, Any], of_graph: str | None) -> str | None:
+        """Return what a process computes in, such as f32, by what it tells of itself; None where that is not known.
+
+        `of_graph` is the precision of the workload's graph, which most frameworks keep to.
+        """
+        return of_graph
+
     def initial_design(self, space: Space) -> list[Setting]:
         """Return a few points of a space that lie in different regimes: what a search tries before its model speaks."""
         return []

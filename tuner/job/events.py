@@ -10,7 +10,9 @@ from typing import Protocol
 
 from tuner.errors import TunerError
 from tuner.job.job import Job
+from tuner.measure.cell import Cell
 from tuner.model.graph import Features
+from tuner.report.lineup import Lineup
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict
 from tuner.stats.estimate import Estimate
@@ -74,3 +76,19 @@ class SearchEvents(ComparisonEvents, Protocol):
 
     def session_failed(self, number: int, error: TunerError) -> None:
         """A further session has failed."""
+
+
+class FrameworksEvents(TaskEvents, Protocol):
+    """What a comparison of frameworks tells."""
+
+    def began(self, what: str, left_s: float) -> None:
+        """Something begins that takes a while; the time that is left (s)."""
+
+    def ended(self, framework: str, outcome: str) -> None:
+        """Something about a framework is known: its setting, or why it takes no part."""
+
+    def looked(self, lineup: Lineup) -> None:
+        """A round of the finals has ended."""
+
+    def measured(self, cell: Cell) -> None:
+        """A framework was measured at a batch size."""

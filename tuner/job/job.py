@@ -23,7 +23,7 @@ from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.planning import ENERGY_S, slice_s
-from tuner.model.graph import Features, features, read
+from tuner.model.graph import Features, features, precision, read
 from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space, resolve
@@ -177,6 +177,12 @@ class Job:
         """Return what is known of the graph of one of the models, None where nothing is."""
         graph = read(self._folder(model) / GRAPH)
         return None if graph is None else features(graph)
+
+    def precision_of(self, facts: ReadyReport) -> str | None:
+        """Return what a process of this job computes in, as it tells; None where that is not known."""
+        graphs = [read(self._folder(model) / GRAPH) for model in self.models]
+        of_graphs = {None if graph is None else precision(graph) for graph in graphs}
+        return self.framework.precision(facts.effective, of_graphs.pop() if len(of_graphs) == 1 else None)
 
     def target(self, *, deadline_s: float = 120.0) -> Target:
         """Return what the processes of this job have in common; its model has to be exported before one is ready."""

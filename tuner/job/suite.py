@@ -5,17 +5,13 @@ Each search is a process of its own, confined to its shape; what is in the stora
 
 from __future__ import annotations
 
-import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
 from msgspec import UNSET
 
 from tuner.devices import registry as devices
@@ -24,6 +20,7 @@ from tuner.errors import BadInputError, NoModeError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import Build
 from tuner.job.job import timing_variables, trial_environment
+from tuner.job.nested import run_search
 from tuner.job.request import KEEP, find_device, find_workload, interpreter, space_file, words
 from tuner.machine.confine import PERIOD_US, CpuShape, choose_cpus, confined
 from tuner.machine.cpulist import parse_list
@@ -43,7 +40,6 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 ALL = "all"
-_INTERRUPTED = 130
 _N = TypeVar("_N", int, float)
 
 
@@ -284,7 +280,7 @@ def _typical_s(suite: Suite, done: Sequence[FinishedCase]) -> float:
 
 
 def _run(suite: Suite, number: int) -> FinishedCase:
-    """Run one search in a process of its own; nothing of the parent is awake meanwhile."""
+    """Run one search, confined to its shape."""
     case, began_s = suite.cases[number], time.monotonic()
     try:
         return _search(case, suite.request, number, began_s)
@@ -294,42 +290,20 @@ def _run(suite: Suite, number: int) -> FinishedCase:
 
 
 def _search(case: Case, request: SuiteRequest, number: int, began_s: float) -> FinishedCase:
-    with tempfile.TemporaryFile("w+", errors="replace") as stderr_file, confined(case.shape) as enter:
-        child = subprocess.Popen(
-            _command(case, request),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr_file,
-            text=True,
-            start_new_session=True,  # Ctrl-C reaches the suite alone, which hands it on once
-            preexec_fn=enter,  # there is one thread
-        )
-        interrupted = False
-        try:
-            out, _ = child.communicate()
-        except KeyboardInterrupt:
-            interrupted = True
-            child.terminate()
-            out, _ = child.communicate()
-        stderr_file.seek(0)
-        lines = [line for line in stderr_file.read().splitlines() if line.strip()]
+    with confined(case.shape) as enter:
+        ended = run_search(_command(case, request), enter=enter)
     wall_s = time.monotonic() - began_s
-    if interrupted or child.returncode == _INTERRUPTED:
-        return FinishedCase(number=number, wall_s=wall_s, interrupted=True, failure="interrupted")
-    if child.returncode < 0:
-        name = signal.Signals(-child.returncode).name
-        return FinishedCase(number=number, wall_s=wall_s, failure=f"killed by {name}; the machine may be out of memory")
-    if child.returncode != 0:
-        last = (lines or [f"exit code {child.returncode}"])[-1]
-        return FinishedCase(number=number, wall_s=wall_s, failure=last.removeprefix("tftune: "))
-    return FinishedCase(number=number, wall_s=wall_s, study=msgspec.json.decode(out, type=StudyResult))
+    return FinishedCase(
+        number=number, wall_s=wall_s, study=ended.study, failure=ended.failure, interrupted=ended.interrupted
+    )
 
 
 def _command(case: Case, request: SuiteRequest) -> list[str]:
-    command = [sys.executable, "-m", "tuner", "search", *case.spec.words, "--mode", case.spec.mode]
+    """Return the words and options of the search of a case."""
+    command = [*case.spec.words, "--mode", case.spec.mode]
     command += ["--framework", request.framework, "--device", request.device]
     command += ["--python", str(case.python), "--time-budget", request.time_budget]
     command += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]
     command += [] if request.space is None else ["--space", request.space]
     # Rules are of the threads of one process.
-    return [*command, "--no-instances", "--wait", "--json"]
+    return [*command, "--no-instances"]

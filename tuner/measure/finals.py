@@ -9,6 +9,7 @@ still does not count, and a slice that stalled is measured again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,7 @@ from tuner.measure.planning import FinalsPlan
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array
-from tuner.trial.launcher import Launcher, Process, start_together
+from tuner.trial.launcher import Launcher, Process, start_all
 from tuner.trial.outcome import Slice, TrialFailure
 
 INCUMBENT = "incumbent"
@@ -41,13 +42,15 @@ _MAX_REPEATS = 2  # of one slice; if it keeps stalling, it is simply slow
 class Contender:
     """A setting in the finals, under every name that it has; `deployment` applies it.
 
-    One that is not `eligible` is a baseline that a `--set` rules out: compared with, and not recommended.
+    One that is not `eligible` is a baseline that a `--set` rules out: compared with, and not recommended. `launcher`
+    starts its processes where it is of another framework than the others; it is not stored.
     """
 
     names: tuple[str, ...]
     setting: Setting
     deployment: Deployment
     eligible: bool = True
+    launcher: Launcher | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Contender:
@@ -147,7 +150,8 @@ def _run_group(
     group: Sequence[Contender], launcher: Launcher, plan: FinalsPlan, rng: np.random.Generator, result: Round
 ) -> None:
     """Time the contenders that live together."""
-    started = start_together(launcher, [(c.setting, c.deployment) for c in group], parallel=plan.n_parallel_starts)
+    launches = [(c.setting, functools.partial((c.launcher or launcher).launch, c.setting, c.deployment)) for c in group]
+    started = start_all(launches, parallel=plan.n_parallel_starts)
     live: dict[str, Process] = {}
     usual_s: dict[str, list[float]] = {}
     ran: list[Slice] = []

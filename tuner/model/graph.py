@@ -56,6 +56,10 @@ _MOVES = frozenset(
 )  # fmt: skip
 
 
+_SHORT = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+"""Precisions as TensorFlow names them, and as they are shown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """One output of a node: data type, as TensorFlow names it, and shape, None where it is not known."""
@@ -187,6 +191,16 @@ def features(graph: Graph) -> Features:
         parameter_bytes=sum(size for node, _, size in graph.variables if node in made_from),
         known=all(_is_known(graph, node) for node in graph.nodes),
     )
+
+
+def precision(graph: Graph) -> str | None:
+    """Return the lowest precision that products and convolutions are computed in, such as f32; None where it has none.
+
+    It is that of the tensors: a library may compute in a lower one where it is told to.
+    """
+    names = {node.outputs[0].dtype for node in graph.nodes if node.op in _COMPUTING and node.outputs}
+    known = [(Output(dtype=name, shape=()).itemsize, name) for name in names if name in _SHORT]
+    return _SHORT[min(known)[1]] if known else None
 
 
 def _is_heavy(node: Node) -> bool:

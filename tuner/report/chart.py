@@ -34,7 +34,7 @@ def finals(study: StudyResult) -> str | None:
         rows += _comparisons(study.groups.finals, study.groups.verdicts, "several processes ")
     if not rows or study.finals is None:
         return None
-    figure, axes = _figure(8, 0.9 + 0.34 * len(rows))
+    figure, axes = empty_figure(8, 0.9 + 0.34 * len(rows))
     margin = study.finals.margin
     axes.axvspan(1 / (1 + margin), 1 + margin, color=_GREY, alpha=0.25, linewidth=0)
     axes.axvline(1.0, color=_GREY, linewidth=0.8)
@@ -46,7 +46,7 @@ def finals(study: StudyResult) -> str | None:
         axes.annotate(f" {verdict.code}", (high, at), va="center", fontsize=8, color=colour)
     axes.set_yticks(range(len(rows)), [title for title, _ in reversed(rows)])
     axes.set_xlabel(f"speed-up in new processes; the band is the margin of {100 * margin:g} %")
-    return _svg(figure)
+    return svg_of(figure)
 
 
 def _comparisons(
@@ -61,7 +61,7 @@ def trials(study: StudyResult) -> str | None:
     """Return the ratio of each trial to the default with its interval, in the order in which they ran."""
     if all(trial.ratio is None for trial in study.history):
         return None
-    figure, axes = _figure(8, 3.0)
+    figure, axes = empty_figure(8, 3.0)
     axes.axhline(1.0, color=_GREY, linewidth=0.8)
     best = None if study.incumbent is None else study.incumbent.setting
     for trial in study.history:
@@ -77,7 +77,7 @@ def trials(study: StudyResult) -> str | None:
     axes.set_title(
         "one process (the best in green), several processes in pink; pale: stopped early", loc="left", fontsize=9
     )
-    return _svg(figure)
+    return svg_of(figure)
 
 
 def surface(study: StudyResult) -> str | None:
@@ -100,7 +100,7 @@ def surface(study: StudyResult) -> str | None:
     best: dict[tuple[Value, Value], TrialResult] = {}
     for trial in sorted(measured, key=lambda each: each.ratio or 0.0):
         best[trial.setting[across], trial.setting[down]] = trial
-    figure, axes = _figure(1.5 + 0.75 * len(columns), 1.1 + 0.5 * len(rows))
+    figure, axes = empty_figure(1.5 + 0.75 * len(columns), 1.1 + 0.5 * len(rows))
     for (x, y), trial in best.items():
         ratio = float(trial.ratio or 1.0)
         colour = _BEST if ratio >= 1 else "#D55E00"
@@ -117,7 +117,7 @@ def surface(study: StudyResult) -> str | None:
     axes.set_ylim(-0.5, len(rows) - 0.5)
     axes.set_xlabel(across)
     axes.set_ylabel(down)
-    return _svg(figure)
+    return svg_of(figure)
 
 
 def latency(study: StudyResult) -> str | None:
@@ -129,7 +129,7 @@ def latency(study: StudyResult) -> str | None:
     ]
     if len(points) < 2 or study.objective in (Objective.MAXIMIZE, Objective.MINIMIZE):
         return None  # of a command no steps are seen
-    figure, axes = _figure(8, 3.0)
+    figure, axes = empty_figure(8, 3.0)
     best: dict[Value, tuple[float, float]] = {}  # of each batch size, which is named once
     for trial, p99_ms, ratio in points:
         axes.plot([p99_ms], [ratio], "o", color=_SEVERAL if trial.is_group else _ONE, markersize=5)
@@ -142,7 +142,7 @@ def latency(study: StudyResult) -> str | None:
     axes.set_xscale("log")
     axes.set_xlabel(f"p99 of a {'response' if study.objective is Objective.RESPONSE else 'step'} (ms)")
     axes.set_ylabel("ratio to the default")
-    return _svg(figure)
+    return svg_of(figure)
 
 
 def memory(study: StudyResult) -> str | None:
@@ -154,21 +154,21 @@ def memory(study: StudyResult) -> str | None:
     ]
     if len(points) < 2:
         return None
-    figure, axes = _figure(8, 3.0)
+    figure, axes = empty_figure(8, 3.0)
     for trial, peak_bytes, ratio in points:
         axes.plot([peak_bytes / 2**30], [ratio], "o", color=_SEVERAL if trial.is_group else _ONE, markersize=5)
     if study.limits.memory_bytes is not None:
         axes.axvline(study.limits.memory_bytes / 2**30, color="#D55E00", linestyle="--", linewidth=1)
     axes.set_xlabel("peak memory (GiB)")
     axes.set_ylabel("ratio to the default")
-    return _svg(figure)
+    return svg_of(figure)
 
 
 def _ordered(values: set[Value]) -> list[Value]:
     return sorted(values, key=lambda value: (isinstance(value, str), value))
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+def empty_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """Return an empty figure (inches), whose background is that of the page."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -180,7 +180,7 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _svg(figure: Figure) -> str:
+def svg_of(figure: Figure) -> str:
     """Return a figure; the same figures give the same text: no date in it, and no random names."""
     from matplotlib import rc_context
 

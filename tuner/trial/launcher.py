@@ -7,6 +7,7 @@ A process is asked through `Process` and made by a `Launcher`. There are four la
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -140,7 +141,12 @@ class StartResult:
 def start_together(
     launcher: Launcher, requests: Sequence[tuple[Setting, Deployment]], *, parallel: int
 ) -> list[StartResult]:
-    """Start a process for each (setting, deployment), at most `parallel` at once, and wait until all are warm.
+    """Start a process for each (setting, deployment), as `start_all` does."""
+    return start_all([(each[0], functools.partial(launcher.launch, *each)) for each in requests], parallel=parallel)
+
+
+def start_all(launches: Sequence[tuple[Setting, Callable[[], Process]]], *, parallel: int) -> list[StartResult]:
+    """Start a process for each (setting, launch), at most `parallel` at once, and wait until all are warm.
 
     A few at a time, as most of a start is one thread that imports and loads.
     Nothing may be timed meanwhile. A process that fails is closed and told of; if anything else goes wrong, all
@@ -149,11 +155,11 @@ def start_together(
     started: list[StartResult] = []
     launched: list[Process] = []
     try:
-        for at in range(0, len(requests), parallel):
-            group = requests[at : at + parallel]
+        for at in range(0, len(launches), parallel):
+            group = launches[at : at + parallel]
             # One by one, so that launched processes can be closed if the next launch fails.
-            for setting, deployment in group:
-                launched.append(launcher.launch(setting, deployment))
+            for _, launch in group:
+                launched.append(launch())
             started += [_await(setting, process) for (setting, _), process in zip(group, launched[at:], strict=True)]
     except BaseException:
         for process in launched:

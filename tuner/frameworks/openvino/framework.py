@@ -66,6 +66,10 @@ class OpenVino(framework.Framework):
             return [str(workload.path)]
         return [_CONVERSION, build.version, cast("OpenVinoBuild", build).converters]
 
+    def precision(self, effective: Mapping[str, Any], of_graph: str | None) -> str | None:
+        """Return what the compiled model says that it computes in: OpenVINO chooses it."""
+        return str(effective["properties"][compiling.PRECISION])
+
     def initial_design(self, space: Space) -> list[Setting]:
         """Return, as far as they are points and no baselines: half of the threads, bound and not, and one."""
         reference, points = space.reference, set(space.points)

@@ -8,6 +8,7 @@ from msgspec.json import schema_components
 
 from tuner.errors import BadInputError
 from tuner.report.result.comparison import CheckResult, ComparisonResult, NoiseReport, NothingToCheck
+from tuner.report.result.frameworks import FrameworksResult
 from tuner.report.result.inspection import (
     AuditResult,
     BindingResult,
@@ -28,6 +29,7 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
     "list": (tuple[StudyLine, ...],),
     "compare": (ComparisonResult,),
     "check": (CheckResult, NothingToCheck),
+    "frameworks": (FrameworksResult,),
     "noise": (NoiseReport,),
     "suite": (SuiteResult,),
     "rules": (RuleSet,),

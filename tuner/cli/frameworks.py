@@ -1,0 +1,154 @@
+"""The command `frameworks`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS
+from tuner.cli.options import (
+    JsonOption,
+    NumericsOption,
+    SpaceOption,
+    StorageOption,
+    TimeoutOption,
+    WaitOption,
+    examples,
+)
+from tuner.cli.output import console, show, show_json
+from tuner.cli.search import INTERRUPTED
+from tuner.cli.workload_options import spec_or_default, takes_model
+from tuner.errors import BadInputError
+from tuner.paths import DEFAULT_STORAGE
+from tuner.workload.spec import WorkloadSpec
+
+if TYPE_CHECKING:
+    from tuner.report.result.frameworks import FrameworksResult
+
+EPILOG = examples(
+    "tftune frameworks resnet50",
+    "tftune frameworks resnet50 --batch 1..64 --out resnet50-frameworks",
+    "tftune frameworks ./saved_model --frameworks onnxruntime,openvino --time-budget 15m --json",
+    "tftune frameworks resnet50 --python openvino=/opt/openvino/bin/python --numerics may-change",
+)
+
+
+@takes_model
+def frameworks(
+    workload: WorkloadSpec,
+    names: Annotated[
+        str | None,
+        typer.Option(
+            "--frameworks",
+            metavar="NAME[,NAME…]",
+            help="Frameworks to compare with TensorFlow (default: all that are installed): tensorflow-xla, "
+            "onnxruntime, openvino, or a plugin's.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    batch: Annotated[
+        str,
+        typer.Option(
+            "--batch",
+            metavar="FROM..TO|N,N…",
+            help="Batch sizes to measure, the smallest first: 1..64 doubles; ends where memory or the time ends.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = "1..1024",
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size",
+            metavar="N",
+            min=1,
+            help="Batch size that is tuned for, and of the verdicts (default: the workload's own).",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    space: SpaceOption = None,
+    numerics: NumericsOption = "keep",
+    time_budget: Annotated[
+        str,
+        typer.Option(
+            "--time-budget",
+            metavar="TIME",
+            help="Time to spend, searches included; the same command goes on where it stopped.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = "30m",
+    pythons: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--python",
+            metavar="[NAME=]PATH",
+            help="Python interpreter of one framework, or of all; can be repeated.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+    trial_timeout: TimeoutOption = "5m",
+    new: Annotated[bool, typer.Option("--new", help="Measure everything anew.", rich_help_panel=MEASUREMENT)] = False,
+    wait: WaitOption = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FOLDER",
+            help="Also write the table (CSV), the chart (SVG) and the document (JSON) to a folder.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Compare frameworks on one model: each one's default and its tuned setting, in turns with TensorFlow's default.
+
+    Outputs are compared before anything is timed; each framework is tuned by a search of its own.
+    """
+    from tuner.api.progress import FrameworksShown
+    from tuner.job.frameworks import FrameworksRequest, compare_frameworks
+    from tuner.report.frameworks import rendered
+    from tuner.report.lineup import describe
+
+    if out is not None and out.exists() and not out.is_dir():
+        raise BadInputError(f"--out {out} is a file", "give the name of a folder")
+    request = FrameworksRequest(
+        workload=spec_or_default(workload),
+        frameworks=names,
+        batches=batch,
+        batch_size=batch_size,
+        space=space,
+        time_budget=time_budget,
+        pythons=pythons or (),
+        numerics=numerics,
+        storage=storage,
+        trial_timeout=trial_timeout,
+        new=new,
+        wait=wait,
+    )
+    lineup, interrupted = compare_frameworks(request, FrameworksShown(console(stderr=True)))
+    result = describe(lineup)
+    if out is not None:
+        _write(result, out)
+    if json_:
+        show_json(result)
+    else:
+        show(*rendered(result))
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _write(result: FrameworksResult, folder: Path) -> None:
+    """Write the document, its table and its chart into a folder."""
+    import msgspec
+
+    from tuner.report.frameworks import as_csv, chart
+
+    folder.mkdir(parents=True, exist_ok=True)
+    document = msgspec.json.format(msgspec.json.encode(result), indent=2)
+    (folder / "frameworks.json").write_bytes(document + b"\n")
+    (folder / "table.csv").write_text(as_csv(result))
+    drawn = chart(result)
+    if drawn is not None:
+        (folder / "chart.svg").write_text(drawn)

@@ -1,0 +1,69 @@
+"""A search in a process of its own, as another task runs it; nothing of the parent is awake meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tuner.report.result.study import StudyResult
+
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedSearch:
+    """How a search ended: its study, or why there is none; and how long it took (s)."""
+
+    wall_s: float
+    study: StudyResult | None = None
+    failure: str = ""
+    interrupted: bool = False
+
+
+def run_search(arguments: Sequence[str], *, enter: Callable[[], None] | None = None) -> EndedSearch:
+    """Run `tftune search` with these arguments, and return what it found.
+
+    `enter` is called in the new process before anything else, as `tuner.machine.confine` gives it. Ctrl-C is handed on.
+    """
+    began_s = time.monotonic()
+    with tempfile.TemporaryFile("w+", errors="replace") as stderr_file:
+        child = subprocess.Popen(
+            _command(arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr_file,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which hands it on once
+            preexec_fn=enter,  # there is one thread
+        )
+        interrupted = False
+        try:
+            out, _ = child.communicate()
+        except KeyboardInterrupt:
+            interrupted = True
+            child.terminate()
+            out, _ = child.communicate()
+        stderr_file.seek(0)
+        lines = [line for line in stderr_file.read().splitlines() if line.strip()]
+    wall_s = time.monotonic() - began_s
+    if interrupted or child.returncode == _INTERRUPTED:
+        return EndedSearch(wall_s=wall_s, interrupted=True, failure="interrupted")
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        return EndedSearch(wall_s=wall_s, failure=f"killed by {name}; the machine may be out of memory")
+    if child.returncode != 0:
+        last = (lines or [f"exit code {child.returncode}"])[-1]
+        return EndedSearch(wall_s=wall_s, failure=last.removeprefix("tftune: "))
+    return EndedSearch(wall_s=wall_s, study=msgspec.json.decode(out, type=StudyResult))
+
+
+def _command(arguments: Sequence[str]) -> list[str]:
+    """Return the words that run the search."""
+    return [sys.executable, "-m", "tuner", "search", *arguments, "--wait", "--json"]

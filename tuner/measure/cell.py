@@ -1,0 +1,173 @@
+"""A cell: one contender at one batch size, in a process of its own that takes turns with a live reference process.
+
+The contenders of a table may be of different frameworks, each with a launcher of its own. What they have in common is
+the reference at the same batch size, whose drift is thereby taken out, and the inputs, on which outputs are compared
+before anything is timed.
+
+Notation
+    x (n,)    log-ratios of the contender's rate to the reference's, one a block
+    σ_w, σ_p  standard deviations of a block within a pair, and between processes (`tuner.stats.noise`)
+    estimate  x̄,   se² = s̃²/n + 2σ_p²,   where s̃² is the moderated variance of the blocks (`tuner.stats.moderation`)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.measure.agreement import Sample, deviation
+from tuner.measure.finals import Contender
+from tuner.measure.objective import Objective
+from tuner.measure.pair import Pair, PairPlan, log_ratios, measure_pair
+from tuner.stats.estimate import Estimate
+from tuner.stats.moderation import moderated_estimate
+from tuner.stats.noise import PRIOR_DF, PRIOR_NOISE, Noise
+from tuner.trial.launcher import Launcher, Process
+from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What came of a contender at a batch size. `pair` is None of one that failed, and of the reference itself.
+
+    `constructor_s` is from the start of the interpreter's work to a loaded model, `first_batch_s` how long the first
+    batch took, `deviation` how far outputs lie from the reference's, relative to the largest of these.
+    """
+
+    contender: str
+    batch_size: int
+    status: Status = Status.OK
+    message: str = ""
+    pair: Pair | None = None
+    constructor_s: float | None = None
+    first_batch_s: float | None = None
+    deviation: float | None = None
+    precision: str | None = None
+    peak_memory_bytes: int | None = None
+
+    @property
+    def slices(self) -> Sequence[Slice]:
+        """Return what the contender ran."""
+        return self.pair.candidate if self.pair else ()
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Cell:
+        """Return a stored cell."""
+        pair = None if data["pair"] is None else Pair.from_dict(data["pair"])
+        return cls(**(data | {"status": Status(data["status"]), "pair": pair}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cell as plain data."""
+        return {
+            "contender": self.contender,
+            "batch_size": self.batch_size,
+            "status": self.status.value,
+            "message": self.message,
+            "pair": self.pair.to_dict() if self.pair else None,
+            "constructor_s": self.constructor_s,
+            "first_batch_s": self.first_batch_s,
+            "deviation": self.deviation,
+            "precision": self.precision,
+            "peak_memory_bytes": self.peak_memory_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPlan:
+    """How a cell is measured: in such a pair, which ends once the interval is narrow, or after `max_pair_s` (s).
+
+    `half_width` is that of the interval (log).
+    """
+
+    pair: PairPlan
+    max_pair_s: float = 20.0
+    half_width: float = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A live process of the reference at a batch size, paused, and what it said when it was warm."""
+
+    process: Process
+    facts: ReadyReport
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedAgainst:
+    """What a contender has to agree with: the reference's outputs, and its precision, None where another is wanted."""
+
+    sample: Sample | None
+    precision: str | None
+
+
+def estimate(pair: Pair, *, batch_sizes: tuple[int, int], noise: Noise = PRIOR_NOISE) -> Estimate:
+    """Return the log-ratio of a pair's candidate to its reference; `batch_sizes` in that order."""
+    x = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=batch_sizes)
+    moderated = moderated_estimate(x, prior_sd=noise.block_sd, prior_df=PRIOR_DF)
+    return moderated.widened(math.sqrt(2) * noise.process_sd)
+
+
+def measure_cell(
+    contender: Contender, launcher: Launcher, reference: Reference, plan: CellPlan, check: Callable[[ReadyReport], Cell]
+) -> Cell:
+    """Start a process of a contender, look at what it is, and time it in turns with the reference.
+
+    `check` makes the cell from what the process tells when it is warm; one whose status is not ok is not timed. A
+    failure is the cell's; raises ReferenceLost for one of the reference.
+    """
+    batch_size = contender.setting.batch_size
+    cell = Cell(contender=contender.names[0], batch_size=batch_size)
+    process = launcher.launch(contender.setting, contender.deployment)
+    try:
+        facts = process.ready()
+        process.pause()
+        cell = check(facts)
+        if cell.status is not Status.OK:
+            return cell
+        pair = measure_pair(
+            reference.process,
+            process,
+            plan.pair,
+            step_s=(reference.facts.step_s, facts.step_s),
+            enough=lambda pair: _is_enough(pair, (batch_size, reference.batch_size), plan),
+        )
+    except TrialFailure as failure:
+        return replace(cell, status=failure.status, message=failure.message)
+    finally:
+        peak_memory_bytes = process.close().peak_memory_bytes
+    return replace(cell, pair=pair, peak_memory_bytes=peak_memory_bytes)
+
+
+def checked_cell(
+    name: str, batch_size: int, facts: ReadyReport, precision: str | None, reference: CheckedAgainst, *, limit: float
+) -> Cell:
+    """Return the cell of a process that is warm: invalid where it computes something else than the reference.
+
+    That is: in another precision, though none was asked for (`reference.precision` is None where one was), or outputs
+    that deviate by more than `limit`.
+    """
+    apart = deviation(reference.sample, facts.sample)
+    cell = Cell(
+        contender=name,
+        batch_size=batch_size,
+        constructor_s=round(facts.context_s + facts.load_s, 4),
+        first_batch_s=round(facts.first_step_s, 4),
+        deviation=apart,
+        precision=precision,
+    )
+    if None not in (precision, reference.precision) and precision != reference.precision:
+        message = f"it computes in {precision}, and TensorFlow in {reference.precision}"
+        return replace(cell, status=Status.INVALID, message=message)
+    if apart is not None and apart > limit:
+        message = f"its outputs deviate from TensorFlow's by {apart:.2g}, more than {limit:g}"
+        return replace(cell, status=Status.INVALID, message=message)
+    return cell
+
+
+def _is_enough(pair: Pair, batch_sizes: tuple[int, int], plan: CellPlan) -> bool:
+    """Return whether a pair needs no more blocks."""
+    low, high = estimate(pair, batch_sizes=batch_sizes).interval()
+    return pair.is_long(plan.max_pair_s) or math.log(high / low) / 2 <= plan.half_width
