@@ -13,6 +13,7 @@ from tuner.errors import BadInputError, TunerError
 
 if TYPE_CHECKING:
     from tuner.api.comparison import Check, Comparison, check, compare
+    from tuner.api.frameworks import Frameworks, compare_frameworks
     from tuner.api.recommendation import Recommendation, recommend
     from tuner.api.rules import Rules, learn_rules, load_rules
     from tuner.api.search import search
@@ -23,12 +24,14 @@ __all__ = [
     "BadInputError",
     "Check",
     "Comparison",
+    "Frameworks",
     "Recommendation",
     "Rules",
     "Study",
     "TunerError",
     "check",
     "compare",
+    "compare_frameworks",
     "learn_rules",
     "list_studies",
     "load_rules",
@@ -41,11 +44,13 @@ __all__ = [
 _MODULES = {
     "Check": "comparison",
     "Comparison": "comparison",
+    "Frameworks": "frameworks",
     "Recommendation": "recommendation",
     "Rules": "rules",
     "Study": "study",
     "check": "comparison",
     "compare": "comparison",
+    "compare_frameworks": "frameworks",
     "learn_rules": "rules",
     "list_studies": "study",
     "load_rules": "rules",

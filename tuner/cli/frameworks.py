@@ -9,7 +9,9 @@ import typer
 
 from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS
 from tuner.cli.options import (
+    MARGIN_PERCENT,
     JsonOption,
+    MarginOption,
     NumericsOption,
     SpaceOption,
     StorageOption,
@@ -62,13 +64,13 @@ def frameworks(
         typer.Option(
             "--batch-size",
             metavar="N",
-            min=1,
             help="Batch size that is tuned for, and of the verdicts (default: the workload's own).",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
     space: SpaceOption = None,
     numerics: NumericsOption = "keep",
+    margin: MarginOption = MARGIN_PERCENT,
     time_budget: Annotated[
         str,
         typer.Option(
@@ -106,10 +108,11 @@ def frameworks(
 
     Outputs are compared before anything is timed; each framework is tuned by a search of its own.
     """
+    from tuner.api.frameworks import run_contest
     from tuner.api.progress import FrameworksShown
-    from tuner.job.frameworks import FrameworksRequest, compare_frameworks
+    from tuner.job.frameworks.contest import FrameworksRequest
+    from tuner.job.frameworks.run import INTERRUPTED as WAS_INTERRUPTED
     from tuner.report.frameworks import rendered
-    from tuner.report.lineup import describe
 
     if out is not None and out.exists() and not out.is_dir():
         raise BadInputError(f"--out {out} is a file", "give the name of a folder")
@@ -122,20 +125,20 @@ def frameworks(
         time_budget=time_budget,
         pythons=pythons or (),
         numerics=numerics,
+        margin=margin / 100,
         storage=storage,
         trial_timeout=trial_timeout,
         new=new,
         wait=wait,
     )
-    lineup, interrupted = compare_frameworks(request, FrameworksShown(console(stderr=True)))
-    result = describe(lineup)
+    result = run_contest(request, FrameworksShown(console(stderr=True))).result
     if out is not None:
         _write(result, out)
     if json_:
         show_json(result)
     else:
         show(*rendered(result))
-    if interrupted:
+    if result.ended == WAS_INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
 
 

@@ -83,7 +83,7 @@ class CellPlan:
 
     pair: PairPlan
     max_pair_s: float = 20.0
-    half_width: float = 0.02
+    half_width: float = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,38 +9,86 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tuner.report.layout import energy_text, ms_text, plural, rate_text, ratio_text, table
+from tuner.report.card import Answer, Card, interval, notes, speed_up
+from tuner.report.card import rendered as rendered_card
+from tuner.report.layout import energy_text, ms_text, percent, plural, rate_text, ratio_text, table
 from tuner.report.result.frameworks import FrameworksResult, RowResult
-from tuner.report.verdicts import VERDICT_STYLES, speedup_text
+from tuner.report.verdicts import VERDICT_STYLES
 from tuner.space.values import Value
+from tuner.stats.equivalence import VerdictCode
 
 _GIB = 1024**3
 
 
 def rendered(result: FrameworksResult) -> list[RenderableType]:
     """Return the answer: the fastest, the table of its batch size, the batch scan, and who takes no part."""
-    parts: list[RenderableType] = [*_headline(result), Text(), _table(result)]
+    parts: list[RenderableType] = [*rendered_card(frameworks_card(result))]
+    if result.rows:
+        parts += [Text(), _table(result)]
     if len({row.batch_size for row in result.rows}) > 1:
         parts += [Text(), _scan(result)]
-    parts += [Text(f"{each.framework}: {each.status}: {each.reason}", style="yellow") for each in result.absent]
-    parts += [Text(f"{each.found}; {each.advice}", style="yellow") for each in result.warnings]
-    if result.ended != "complete":
-        parts.append(Text(f"ended: {result.ended}; the same command goes on where it stopped", style="yellow"))
     return parts
 
 
-def _headline(result: FrameworksResult) -> list[Text]:
-    """Return who is fastest, and what is said of that against each other framework."""
-    first = result.fastest
+def frameworks_card(result: FrameworksResult) -> Card:
+    """Return the answer: whether another framework is faster than the reference, each at its best, and by how much."""
+    rows = [*_rivals(result), *_proof(result)]
+    rows += [("Left out", f"{each.framework}: {each.reason}") for each in result.absent]
+    if result.ended != "complete":
+        rows.append(("Ended", f"{result.ended}; the same command goes on where it stopped"))
+    return Card(answers=(_answer(result),), rows=(*rows, *notes(result.warnings)))
+
+
+def _answer(result: FrameworksResult) -> Answer:
+    """Return the answer about the reference, against the fastest."""
+    first, reference = result.fastest, f"{result.reference} at its best"
     if first is None:
-        return [Text("nothing is compared yet", style="yellow")]
+        text = "no framework was measured beside another yet"
+        return Answer(code=VerdictCode.UNDECIDED, word="NOTHING COMPARED", text=text, setting=())
+    at = f"at batch size {result.batch_size}"
+    if first.framework == result.reference:
+        text = f"no framework was faster than {reference}, {at}"
+        return Answer(
+            code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {first.framework.upper()}", text=text, setting=()
+        )
     best = next(row for row in result.rows if _is(row, first.framework, first.kind, result.batch_size))
-    of = f"{first.framework} ({first.kind}) is the fastest at batch size {result.batch_size}"
-    lines = [Text(f"{of}: {rate_text(best.items_per_s or 0.0)} items/s", style="bold")]
-    for name, verdict in first.over.items():
-        line = Text(f"  over {name} at its best: {speedup_text(verdict)}, ")
-        lines.append(line.append(verdict.code, style=VERDICT_STYLES[verdict.code]))
-    return lines
+    name = f"{first.framework}, {first.kind}"
+    verdict = first.over.get(result.reference)
+    if verdict is None or verdict.code is VerdictCode.UNDECIDED:
+        known = verdict is not None and verdict.low is not None and verdict.high is not None
+        ratio = f"{interval(verdict)} the speed of" if known and verdict is not None else "not compared with"
+        text = f"the fastest was {name}: {ratio} {reference}, {at}"
+        return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
+    if verdict.code is VerdictCode.BETTER:
+        rate = f"{rate_text(best.items_per_s or 0.0)} items/s"
+        text = f"{name}, runs at {speed_up(verdict)} the speed of {reference}, {at}: {rate}"
+        setting = tuple(_setting(best).split()) if best.kind != "default" else ()
+        return Answer(code=verdict.code, word="FASTER", text=text, setting=setting)
+    text = f"the fastest, {name}, runs at {speed_up(verdict)} the speed of {reference}, {at}"
+    return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text, setting=())
+
+
+def _rivals(result: FrameworksResult) -> list[tuple[str, str]]:
+    """Return a row for each framework that the fastest is compared with, but for the reference."""
+    if result.fastest is None:
+        return []
+    rows: list[tuple[str, str]] = []
+    for name, verdict in result.fastest.over.items():
+        is_said = name == result.reference and result.fastest.framework != result.reference
+        if not is_said:
+            rows.append(("Over others" if not rows else "", f"{speed_up(verdict)} {name} at its best: {verdict.code}"))
+    return rows
+
+
+def _proof(result: FrameworksResult) -> list[tuple[str, str]]:
+    """Return what the answer is from."""
+    if not result.rounds:
+        return []
+    rounds = plural(result.rounds, "round")
+    same = f"differences under {percent(result.margin, 0)} are treated as equal"
+    deviations = [row.deviation for row in result.rows if row.deviation is not None]
+    agree = f"; outputs agree within {max(deviations):.0e}" if deviations else ""
+    return [("Proof", f"{rounds} of new processes, one for each framework and setting{agree}; {same}")]
 
 
 def _is(row: RowResult, framework: str, kind: str, batch_size: int) -> bool:
@@ -66,7 +114,7 @@ def _table(result: FrameworksResult) -> RenderableType:
             _ratio(row, result),
             verdict if not row.message else Text(row.message, style="red"),
             row.precision or "—",
-            "—" if row.deviation is None else f"{row.deviation:.0e}",
+            "—" if row.deviation is None or row.framework == result.reference else f"{row.deviation:.0e}",
             ms_text(row.p50_ms),
             _seconds(row.load_s),
             _seconds(row.cold_load_s),

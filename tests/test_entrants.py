@@ -1,0 +1,257 @@
+"""Frameworks side by side: who takes part, what a line-up comes to, and for real, a small model in all of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.command_line import tftune
+from tests.conftest import QUIET, Call
+from tests.frameworks import subject
+from tuner.devices import registry as devices
+from tuner.errors import BadInputError
+from tuner.job.frameworks.contest import parse_batches
+from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
+from tuner.machine.pagecache import evict
+from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
+from tuner.measure.finals import Contender, Round
+from tuner.measure.pair import Pair
+from tuner.report.frameworks import as_csv, chart
+from tuner.report.lineup import Lineup, Loading, Side, Tuned, describe
+from tuner.space.deployment import Deployment
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.stats.equivalence import VerdictCode
+from tuner.trial.outcome import ReadyReport, Slice, Status
+
+CPU = devices.find("cpu")
+BATCH = 8
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [("1..8", [1, 2, 4, 8]), ("1..10", [1, 2, 4, 8, 10]), ("8,1,8", [1, 8]), ("3..3", [3]), ("5", [5])],
+)
+def test_batch_sizes_double_or_are_named(text: str, sizes: list[int]) -> None:
+    assert parse_batches(text) == sizes
+
+
+@pytest.mark.parametrize("text", ["", "0..4", "8..1", "a..b", "1..", "1,,2", "1..99999999", "1.5"])
+def test_other_batch_sizes_are_one_line(text: str) -> None:
+    with pytest.raises(BadInputError, match="--batch is"):
+        parse_batches(text)
+
+
+def test_entrants_are_frameworks_executions_and_precisions() -> None:
+    keep = entrants(CPU, {}, may_change_numerics=False)
+    assert list(keep)[:2] == ["tensorflow", "tensorflow-xla"]
+    assert {"onnxruntime", "openvino"} <= keep.keys()
+    assert "command" not in keep
+    assert keep["openvino"].limit == SAME
+    change = entrants(CPU, {}, may_change_numerics=True)
+    assert change["openvino-bf16"].pins == ("inference_precision=bf16",)
+    assert change["openvino-bf16"].limit > SAME
+    names, are_named = chosen("openvino,tensorflow-xla", keep)
+    assert ([each.name for each in names], are_named) == (["tensorflow", "openvino", "tensorflow-xla"], True)
+    with pytest.raises(BadInputError, match="unknown framework 'openvin'; did you mean openvino"):
+        chosen("openvin", keep)
+
+
+def test_an_interpreter_is_for_one_framework_or_for_all() -> None:
+    named = interpreters([f"openvino={sys.executable}"])
+    assert named == {"openvino": Path(sys.executable)}
+    assert set(interpreters([sys.executable]).values()) == {Path(sys.executable)}
+    with pytest.raises(BadInputError, match="unknown framework 'pytorch'"):
+        interpreters(["pytorch=/bin/python"])
+    with pytest.raises(BadInputError, match="no interpreter at /none/python"):
+        interpreters(["openvino=/none/python"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--batch", "8..1"], "--batch is '8..1'; expected numbers from 1"),
+        (["--frameworks", "tensorflo"], "unknown framework 'tensorflo'"),
+        (["--frameworks", ","], "--frameworks is empty"),
+        (["--framework", "openvino"], "--framework openvino names one; name those to compare with --frameworks"),
+        (["--time-budget", "soon"], "--time-budget is 'soon'"),
+        (["--batch-size", "0"], "--batch-size is 0; expected at least 1"),
+    ],
+)
+def test_bad_input_is_one_line(call: Call, words: list[str], message: str) -> None:
+    code, out, err = call("frameworks", "lenet5", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def facts(outputs: list[float]) -> ReadyReport:
+    """Return what a process tells that computes these outputs."""
+    warm_up = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,))
+    return ReadyReport(
+        import_s=0.1, context_s=0.2, load_s=0.3, first_step_s=0.4, warm_up=warm_up, effective={},
+        sample={"inputs": "same", "outputs": {"y": outputs}},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("outputs", "precision", "status", "message"),
+    [
+        ([1.0, 2.0], "f32", Status.OK, ""),
+        ([1.0, 2.001], "f32", Status.OK, ""),
+        ([1.0, 2.01], "f32", Status.INVALID, "its outputs deviate from TensorFlow's by 0.005, more than 0.001"),
+        ([1.0], "f32", Status.INVALID, "its outputs deviate from TensorFlow's by 1, more than 0.001"),
+        ([1.0, 2.0], "bf16", Status.INVALID, "it computes in bf16, and TensorFlow in f32"),
+        ([1.0, 2.0], None, Status.OK, ""),
+    ],
+)
+def test_other_outputs_or_another_precision_are_not_timed(
+    outputs: list[float], precision: str | None, status: Status, message: str
+) -> None:
+    against = CheckedAgainst(sample=facts([1.0, 2.0]).sample, precision="f32")
+    cell = checked_cell("openvino/default", BATCH, facts(outputs), precision, against, limit=SAME)
+    assert (cell.status, cell.message) == (status, message)
+    assert cell.constructor_s == pytest.approx(0.5)
+    assert Cell.from_dict(json.loads(json.dumps(cell.to_dict()))) == cell
+
+
+def slice_of(rate: float, batch_size: int = BATCH) -> Slice:
+    """Return a slice of ten steps at so many items a second."""
+    step_s = batch_size / rate
+    return Slice(start_s=0.0, elapsed_s=10 * step_s, n_steps=10, step_s=(step_s,) * 10)
+
+
+RATES = {"tensorflow/default": 50.0, "onnxruntime/default": 60.0, "openvino/default": 70.0, "openvino/tuned": 77.0}
+
+
+@pytest.fixture
+def lineup(space: Space) -> Lineup:
+    """Twelve rounds and three batch sizes of rates that are known, with noise of 1 % and drift of 20 %."""
+    rng = np.random.default_rng(0)
+    contenders = [
+        Contender(names=(name,), setting=Setting.of({"batch_size": BATCH}), deployment=Deployment()) for name in RATES
+    ]
+    rounds = []
+    for _ in range(12):
+        drift = float(rng.uniform(0.8, 1.0))
+        rows = {name: [slice_of(rate * drift * math.exp(rng.normal(0, 0.01)))] * 4 for name, rate in RATES.items()}
+        rounds.append(Round(slices=rows, memory=dict.fromkeys(RATES, 1 << 30)))
+    cells = [Cell(contender="tensorflow/default", batch_size=16, peak_memory_bytes=1)]
+    for name in ("onnxruntime/default", "openvino/default"):
+        pair = Pair(reference=[slice_of(100, 16)] * 4, candidate=[slice_of(2 * RATES[name], 16)] * 4)
+        cells.append(Cell(contender=name, batch_size=16, pair=pair, precision="f32"))
+    cells.append(Cell(contender="openvino/tuned", batch_size=16, status=Status.OOM, message="memory ran out"))
+    return Lineup(
+        name="frameworks-x",
+        subject=subject(space),
+        batch_size=BATCH,
+        sides=[
+            Side(
+                framework=name.partition("/")[0], kind=name.partition("/")[2], contender=contender,
+                build={"id": "x"}, precision="f32", deviation=0.0,
+            )
+            for name, contender in zip(RATES, contenders, strict=True)
+        ],
+        absent=[],
+        tuned={"onnxruntime": Tuned(study="s", setting={"batch_size": BATCH})},
+        rounds=rounds,
+        cells=cells,
+        loads={"openvino": Loading(cold=[2.0, 4.0], warm=[1.0, 1.0])},
+        ended="complete",
+        conditions=QUIET,
+        why_no_energy="no meter",
+    )  # fmt: skip
+
+
+def test_ratios_are_of_rounds_and_drift_is_taken_out(lineup: Lineup) -> None:
+    result = describe(lineup)
+    rows = {(row.framework, row.kind): row for row in result.rows if row.batch_size == BATCH}
+    assert rows["tensorflow", "default"].ratio is None
+    for (framework, kind), row in rows.items():
+        if framework == "tensorflow":
+            continue
+        expected = RATES[f"{framework}/{'default' if row.is_default else kind}"] / 50
+        assert row.ratio is not None
+        assert row.ratio.low < expected < row.ratio.high
+        assert row.ratio.high - row.ratio.low < 0.04  # a drift of 20 % would make it ten times as wide
+        assert row.verdict is VerdictCode.BETTER
+        assert row.source == "finals"
+    # A framework whose search keeps the default has a tuned row all the same.
+    assert rows["onnxruntime", "tuned"].is_default
+    assert rows["onnxruntime", "tuned"].items_per_s == rows["onnxruntime", "default"].items_per_s
+    assert (rows["openvino", "default"].load_s, rows["openvino", "default"].cold_load_s) == (1.0, 3.0)
+    assert result.fastest is not None
+    assert (result.fastest.framework, result.fastest.kind) == ("openvino", "tuned")
+    assert {name: each.code for name, each in result.fastest.over.items()} == {
+        "tensorflow": VerdictCode.BETTER,
+        "onnxruntime": VerdictCode.BETTER,
+    }
+
+
+def test_other_batch_sizes_are_of_pairs_and_a_curve_ends_where_memory_does(lineup: Lineup) -> None:
+    rows = {(row.framework, row.kind): row for row in describe(lineup).rows if row.batch_size == 16}
+    assert rows["tensorflow", "default"].items_per_s == pytest.approx(100, rel=1e-6)
+    assert rows["openvino", "default"].items_per_s == pytest.approx(140, rel=1e-6)
+    ratio = rows["openvino", "default"].ratio
+    assert ratio is not None
+    assert ratio.low < 1.4 < ratio.high
+    assert rows["openvino", "tuned"].status is Status.OOM
+    assert rows["openvino", "tuned"].items_per_s is None
+    assert rows["openvino", "tuned"].message == "memory ran out"
+
+
+def test_the_table_is_csv_and_the_chart_svg(lineup: Lineup) -> None:
+    result = describe(lineup)
+    rows = list(csv.DictReader(io.StringIO(as_csv(result))))
+    assert len(rows) == len(result.rows)
+    assert {row["framework"] for row in rows} == {"tensorflow", "onnxruntime", "openvino"}
+    drawn = chart(result)
+    assert drawn is not None
+    assert drawn.startswith("<svg")
+    assert "openvino, tuned" in drawn
+
+
+def test_a_file_is_put_out_of_the_page_cache(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"x" * (4 << 20))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    path.read_bytes()
+    resident = ["fincore", "-b", "-n", "-o", "RES", str(path)]
+    before = int(subprocess.run(resident, capture_output=True, text=True, check=True).stdout)
+    evict([path, tmp_path / "none"])
+    after = int(subprocess.run(resident, capture_output=True, text=True, check=True).stdout)
+    assert (before, after) == (4 << 20, 0)
+
+
+@pytest.mark.alone
+@pytest.mark.tensorflow
+def test_a_small_model_in_all_frameworks(tmp_path: Path) -> None:
+    """Real processes: outputs agree, all are ranked, and the same command measures nothing twice."""
+    words = ["frameworks", "lenet5", "--batch", "1,8", "--batch-size", "8", "--time-budget", "5m", "--json"]
+    ended = tftune(*words, "--out", "out", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    at_8 = [row for row in document["rows"] if row["batch_size"] == 8]
+    assert {row["framework"] for row in at_8} == {"tensorflow", "tensorflow-xla", "onnxruntime", "openvino"}
+    assert {row["status"] for row in at_8} == {"ok"}
+    assert {row["precision"] for row in at_8} == {"f32"}
+    assert max(row["deviation"] for row in at_8) < SAME
+    assert document["fastest"]["framework"] != "tensorflow"  # of so small a model
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"frameworks.json", "table.csv"}
+    again = tftune(*words, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "searching" not in again.stderr
+    first, second = (
+        {(row["framework"], row["kind"], row["batch_size"]) for row in json.loads(each.stdout)["rows"]}
+        for each in (ended, again)
+    )
+    assert first <= second

@@ -1,0 +1,224 @@
+"""The contest: what is asked for, who takes part, what is stored, and the time. Its stages are in the files beside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tuner.errors import BadInputError
+from tuner.job.events import FrameworksEvents
+from tuner.job.frameworks.entrant import REFERENCE, Entrant, chosen, entrants, interpreters
+from tuner.job.frameworks.participant import Entry, Kind, Participant, entries
+from tuner.job.frameworks.store import Store
+from tuner.job.job import prepare
+from tuner.job.request import (
+    KEEP,
+    MAY_CHANGE,
+    TRIAL_TIMEOUT,
+    SearchRequest,
+    check_margin,
+    find_device,
+    find_workload,
+    parse_request,
+)
+from tuner.machine.conditions import Watch
+from tuner.measure.cell import Cell
+from tuner.paths import DEFAULT_STORAGE
+from tuner.report.lineup import Absent, Lineup, Side
+from tuner.stats.equivalence import MARGIN
+from tuner.study.budget import parse_duration
+from tuner.study.storage import check_storage
+from tuner.trial.outcome import Status
+from tuner.workload.spec import WorkloadSpec
+
+BATCHES = "1..1024"
+BUDGET = "30m"
+_LARGEST_BATCH = 65536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworksRequest:
+    """The options of a comparison of frameworks as they were typed."""
+
+    workload: WorkloadSpec
+    frameworks: str | None = None
+    """With commas; None for all that are installed."""
+    batches: str = BATCHES
+    batch_size: int | None = None
+    """That of the searches and verdicts; None for the workload's own."""
+    space: str | None = None
+    time_budget: str = BUDGET
+    pythons: Sequence[str] = ()
+    numerics: str = KEEP
+    margin: float = MARGIN
+    storage: str = DEFAULT_STORAGE
+    trial_timeout: str = TRIAL_TIMEOUT
+    seed: int = 0
+    new: bool = False
+    wait: bool = False
+
+
+def parse_batches(text: str) -> list[int]:
+    """Return the batch sizes of `1..64` (doubling) or `1,8,32`, ascending; raises BadInputError."""
+    first, dots, last = text.partition("..")
+    try:
+        sizes = [int(first), int(last)] if dots else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BadInputError(f"--batch is '{text}'", "expected e.g. 1..64 (doubling), or 1,8,32") from None
+    if min(sizes) < 1 or max(sizes) > _LARGEST_BATCH or (dots and sizes[0] > sizes[1]):
+        raise BadInputError(f"--batch is '{text}'", f"expected numbers from 1 to {_LARGEST_BATCH}, the smaller first")
+    if not dots:
+        return sorted(set(sizes))
+    doubled = [sizes[0]]
+    while 2 * doubled[-1] <= sizes[1]:
+        doubled.append(2 * doubled[-1])
+    return sorted({*doubled, sizes[1]})
+
+
+@dataclass(slots=True, kw_only=True)
+class Contest:
+    """What the stages share. The first of the participants is the reference."""
+
+    request: FrameworksRequest
+    events: FrameworksEvents
+    participants: Sequence[Participant]
+    absent: Sequence[Absent]
+    batch_size: int
+    batches: Sequence[int]
+    budget_s: float
+    deadline_s: float
+    store: Store
+    watch: Watch
+    began_s: float = field(default_factory=time.monotonic)
+    ended: str = "complete"
+
+    @property
+    def reference(self) -> Participant:
+        """Return the participant whose default all others are compared with."""
+        return self.participants[0]
+
+    @property
+    def reference_entry(self) -> Entry:
+        """Return the reference's default."""
+        return Entry(participant=self.reference, kind=Kind.DEFAULT)
+
+    def left_s(self) -> float:
+        """Return how much of the time (s) is left."""
+        return self.budget_s - (time.monotonic() - self.began_s)
+
+    def say(self, what: str) -> None:
+        """Tell what begins."""
+        self.events.began(what, self.left_s())
+
+    def running(self) -> list[Participant]:
+        """Return those that have not dropped out."""
+        return [each for each in self.participants if each.status is Status.OK]
+
+    def entries(self) -> list[Entry]:
+        """Return the settings of those that have not dropped out, the reference's default first."""
+        return entries(self.running())
+
+    def cells(self) -> list[Cell]:
+        """Return all cells that are stored of the settings."""
+        sizes = sorted({*self.batches, self.batch_size})
+        stored = (self.store.cell(entry, batch_size) for entry in self.entries() for batch_size in sizes)
+        return [cell for cell in stored if cell is not None]
+
+
+def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Contest:
+    """Return a contest of which nothing is measured yet; raises BadInputError."""
+    batches = parse_batches(request.batches)
+    budget_s = parse_duration(request.time_budget)
+    deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
+    check_margin(request.margin)
+    check_storage(request.storage)
+    if request.workload.framework is not None:
+        named = f"--framework {request.workload.framework} names one"
+        raise BadInputError(named, "name those to compare with --frameworks")
+    framework, workload = find_workload(replace(request.workload, framework=REFERENCE))
+    if workload.command is not None:
+        raise BadInputError("a command is not a model that other frameworks could run", "give a model")
+    device = find_device(request.workload, framework)
+    device.check_idle()
+    batch_size = workload.batch_size if request.batch_size is None else request.batch_size
+    if batch_size < 1:
+        raise BadInputError(f"--batch-size is {batch_size}", "expected at least 1")
+    everyone = entrants(device, interpreters(request.pythons), may_change_numerics=request.numerics == MAY_CHANGE)
+    wanted, are_named = chosen(request.frameworks, everyone)
+    participants: list[Participant] = []
+    absent: list[Absent] = []
+    for entrant in wanted:
+        try:
+            participants.append(_participant(entrant, request, batch_size))
+        except BadInputError as error:
+            if are_named or entrant.name == REFERENCE:
+                raise
+            absent.append(Absent(framework=entrant.name, reason=error.message, hint=error.hint or ""))
+    return Contest(
+        request=request,
+        events=events,
+        participants=participants,
+        absent=absent,
+        batch_size=batch_size,
+        batches=batches,
+        budget_s=budget_s,
+        deadline_s=deadline_s,
+        watch=participants[0].job.device.watch(participants[0].job.machine),
+        store=Store.open(request.storage, participants[0], batch_size=batch_size, seed=request.seed, new=request.new),
+    )
+
+
+def _participant(entrant: Entrant, request: FrameworksRequest, batch_size: int) -> Participant:
+    """Return an entrant with its job; raises BadInputError, for example where it is not installed."""
+    parsed = parse_request(
+        SearchRequest(
+            workload=entrant.spec(request.workload),
+            space=request.space,
+            batch_size=str(batch_size),
+            pins=list(entrant.pins),
+            python=str(entrant.python),
+            storage=request.storage,
+            trial_timeout=request.trial_timeout,
+            numerics=MAY_CHANGE if entrant.pins else KEEP,
+        )
+    )
+    return Participant(entrant=entrant, job=prepare(parsed))
+
+
+def lineup_of(contest: Contest, ended: str) -> Lineup:
+    """Return all that has been measured in a contest."""
+    job, store = contest.reference.job, contest.store
+    dropped_out = [
+        Absent(framework=each.name, reason=each.message, hint="", status=each.status.value)
+        for each in contest.participants
+        if each.status is not Status.OK
+    ]
+    all_entries = contest.entries()
+    return Lineup(
+        name=store.name,
+        subject=job.subject,
+        batch_size=contest.batch_size,
+        sides=[_side(entry, contest.batch_size) for entry in all_entries],
+        absent=[*contest.absent, *dropped_out],
+        tuned={each.name: each.tuned for each in contest.participants if each.tuned is not None},
+        rounds=store.rounds(all_entries),
+        cells=contest.cells(),
+        loads={each.name: loading for each in contest.running() if (loading := store.loading(each)) is not None},
+        ended=ended,
+        conditions=contest.watch.conditions(),
+        margin=contest.request.margin,
+        why_no_energy=job.device.why_no_energy(),
+    )
+
+
+def _side(entry: Entry, batch_size: int) -> Side:
+    participant = entry.participant
+    return Side(
+        framework=participant.name,
+        kind=entry.kind.value,
+        contender=entry.contender(batch_size),
+        build=participant.job.build.to_dict(),
+        precision=participant.precision,
+        deviation=participant.deviation,
+    )

@@ -1,0 +1,38 @@
+"""A contest from beginning to end."""
+
+from __future__ import annotations
+
+from tuner.job.events import FrameworksEvents
+from tuner.job.frameworks.contest import FrameworksRequest, lineup_of, prepare_contest
+from tuner.job.frameworks.finals import hold_finals
+from tuner.job.frameworks.scan import scan
+from tuner.job.frameworks.starts import check, make_ready, time_loading
+from tuner.job.frameworks.tuning import tune
+from tuner.machine.locks import machine_lock
+from tuner.report.lineup import Lineup
+from tuner.study.storage import storage_errors
+
+COMPLETE, INTERRUPTED = "complete", "interrupted"
+
+
+def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> Lineup:
+    """Measure what is not stored yet, as far as the time goes; return all there is.
+
+    Raises BadInputError before anything is measured.
+    """
+    with storage_errors():
+        contest = prepare_contest(request, events)
+        try:
+            with machine_lock(wait=request.wait, on_wait=events.waiting):
+                contest.store.reread()  # another run may have ended meanwhile
+                make_ready(contest)
+                check(contest)
+            tune(contest)  # each search takes the lock itself
+            with machine_lock(wait=request.wait, on_wait=events.waiting):
+                hold_finals(contest)
+                time_loading(contest)
+                scan(contest)
+            ended = contest.ended
+        except KeyboardInterrupt:
+            ended = INTERRUPTED
+        return lineup_of(contest, ended)

@@ -1,0 +1,128 @@
+"""The batch scan of a contest: each setting at each batch size, in turns with the reference's default at that size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.job.frameworks.contest import Contest
+from tuner.job.frameworks.participant import Entry
+from tuner.job.frameworks.starts import cell_of
+from tuner.measure.cell import Cell, CellPlan, CheckedAgainst, Reference, checked_cell, measure_cell
+from tuner.measure.pair import PairPlan, ReferenceLost
+from tuner.trial.outcome import Status, TrialFailure
+
+
+def scan(contest: Contest) -> None:
+    """Measure each setting at each batch size, the smallest first, to where memory or the time ends.
+
+    The batch size of the finals is known from these.
+    """
+    in_finals = contest.batch_size if contest.store.rounds(contest.entries()) else None
+    for batch_size in contest.batches:
+        if batch_size != in_finals and not _scan_batch(contest, batch_size):
+            contest.ended = "time"
+            return
+
+
+def _scan_batch(contest: Contest, batch_size: int) -> bool:
+    """Measure what is missing at a batch size; returns whether there was time for it."""
+    waiting = [
+        entry
+        for entry in contest.entries()
+        if contest.store.cell(entry, batch_size) is None and not _is_past_memory(contest, entry, batch_size)
+    ]
+    reference: Reference | None = None
+    try:
+        for entry in waiting:
+            if contest.left_s() < _expected_s(contest, entry, batch_size):
+                return False
+            contest.say(f"batch {batch_size}: {entry.text}")
+            if reference is None:
+                reference = _live(contest, batch_size)
+            if entry == contest.reference_entry:
+                cell = _reference_cell(contest, reference)
+            else:
+                reference, cell = _measured(contest, entry, reference)
+            contest.store.put_cell(entry, cell)
+            contest.events.measured(cell)
+    except _ReferenceFailed as failed:
+        # Without a reference nothing is compared: the curves end at this batch size.
+        entry = contest.reference_entry
+        cell = Cell(contender=entry.name, batch_size=batch_size, status=failed.status, message=failed.message)
+        contest.store.put_cell(entry, cell)
+        contest.events.measured(cell)
+    finally:
+        if reference is not None:
+            reference.process.close()
+    return True
+
+
+def _live(contest: Contest, batch_size: int) -> Reference:
+    """Return a live process of the reference's default, paused; raises _ReferenceFailed."""
+    contender = contest.reference_entry.contender(batch_size)
+    assert contender.launcher is not None  # the model is ready
+    process = contender.launcher.launch(contender.setting, contender.deployment)
+    try:
+        facts = process.ready()
+        process.pause()
+    except TrialFailure as failure:
+        process.close()
+        raise _ReferenceFailed(failure.status, failure.message) from failure
+    except BaseException:
+        process.close()
+        raise
+    return Reference(process=process, facts=facts, batch_size=batch_size)
+
+
+def _reference_cell(contest: Contest, reference: Reference) -> Cell:
+    """Return the cell of the reference itself, whose rate comes from the pairs of the others."""
+    against = CheckedAgainst(sample=None, precision=None)
+    name, precision = contest.reference_entry.name, contest.reference.precision
+    cell = checked_cell(name, reference.batch_size, reference.facts, precision, against, limit=1.0)
+    return replace(cell, peak_memory_bytes=reference.process.peak_memory_bytes)
+
+
+def _measured(contest: Contest, entry: Entry, reference: Reference) -> tuple[Reference | None, Cell]:
+    """Return the reference, None where it was lost, and the cell of a setting that was measured beside it."""
+    batch_size = reference.batch_size
+    contender = entry.contender(batch_size)
+    assert contender.launcher is not None  # the model is ready
+    plan = CellPlan(pair=PairPlan(slice_s=entry.participant.job.slice_s))
+    try:
+        cell = measure_cell(
+            contender, contender.launcher, reference, plan, lambda facts: cell_of(contest, entry, batch_size, facts)
+        )
+    except ReferenceLost as lost:
+        reference.process.close()
+        message = f"the reference failed beside it: {lost.failure.message}"
+        return None, Cell(contender=entry.name, batch_size=batch_size, status=lost.failure.status, message=message)
+    return reference, cell
+
+
+def _is_past_memory(contest: Contest, entry: Entry, batch_size: int) -> bool:
+    """Return whether memory ran out at a smaller batch size already, of it or of the reference."""
+    smaller = [
+        contest.store.cell(each, size)
+        for each in (entry, contest.reference_entry)
+        for size in contest.batches
+        if size < batch_size
+    ]
+    return any(cell is not None and cell.status is Status.OOM for cell in smaller)
+
+
+def _expected_s(contest: Contest, entry: Entry, batch_size: int) -> float:
+    """Return about how long (s) a cell takes, by the cells of smaller batches; two starts where there are none."""
+    start_s = entry.participant.start_s
+    smaller = [cell for cell in contest.cells() if cell.batch_size <= batch_size and cell.pair is not None]
+    if not smaller:
+        return 2 * start_s
+    last = max(smaller, key=lambda cell: (cell.contender == entry.name, cell.batch_size))
+    assert last.pair is not None  # those without were left out
+    per_block_s = last.pair.timed_s / max(1, last.pair.n_blocks)
+    return start_s + 2 * per_block_s * max(1.0, batch_size / last.batch_size)
+
+
+class _ReferenceFailed(Exception):  # noqa: N818  # a state of the contest, not an error of the tool
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message

@@ -1,0 +1,131 @@
+"""What has been measured of a contest, in an Optuna study without trials.
+
+Each key names whatever the figure depends on: the participant with its build and space, its setting, and the
+reference, as all figures are relative to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+
+from tuner.identity import digest
+from tuner.job.frameworks.participant import Entry, Participant
+from tuner.measure.cell import Cell
+from tuner.measure.finals import Round
+from tuner.report.lineup import Loading, Tuned
+from tuner.study.record import Record, now
+from tuner.study.storage import create_or_continue, open_storage
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedStart:
+    """The first start of a participant: what it is, how long it took (s), and the sample of its outputs."""
+
+    cell: Cell
+    start_s: float
+    sample: dict[str, Any] | None
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> CheckedStart:
+        """Return a stored one."""
+        return cls(cell=Cell.from_dict(data["cell"]), start_s=data["start_s"], sample=data["sample"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"cell": self.cell.to_dict(), "start_s": self.start_s, "sample": self.sample}
+
+
+class Store:
+    """The record of a contest."""
+
+    def __init__(self, record: Record, reference: Participant) -> None:
+        """Take the record, and the participant that all are compared with."""
+        self._record, self._reference = record, reference
+        self._attributes: dict[str, Any] = {}
+        self.reread()
+
+    @classmethod
+    def open(cls, storage_url: str, reference: Participant, *, batch_size: int, seed: int, new: bool) -> Store:
+        """Return the record of a contest in a storage, an empty one where there is none or a new one is wanted."""
+        job = reference.job
+        key = [job.machine.id, *job.device.identity(), job.workload.fingerprint, batch_size, job.environment]
+        key += [job.space.name, job.workload.mode, seed]
+        storage = open_storage(storage_url, create=True)
+        assert storage is not None  # create=True
+        stem = f"frameworks-{job.workload.name}-{digest(key, length=8)}"
+        record = create_or_continue(storage, stem, optuna.samplers.RandomSampler(), new=new)
+        if record.get("frameworks_schema") is None:
+            record.put("created", now())
+            record.put("frameworks_schema", SCHEMA)
+        return cls(record, reference)
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+        return self._record.name
+
+    def reread(self) -> None:
+        """Read what another run has stored since; what this one stores is known."""
+        self._attributes = dict(self._record.study.user_attrs)
+
+    def checked(self, participant: Participant) -> CheckedStart | None:
+        """Return the first start of a participant; None where it is not stored."""
+        stored = self._get("check", participant.key, self._reference.key)
+        return None if stored is None else CheckedStart.from_dict(stored)
+
+    def put_checked(self, participant: Participant, start: CheckedStart) -> None:
+        """Store the first start of a participant."""
+        self._put(start.to_dict(), "check", participant.key, self._reference.key)
+
+    def tuned(self, participant: Participant) -> Tuned | None:
+        """Return what the search of a participant came to."""
+        stored = self._get("tuned", participant.key)
+        return None if stored is None else Tuned(**stored)
+
+    def put_tuned(self, participant: Participant, tuned: Tuned) -> None:
+        """Store what the search of a participant came to."""
+        self._put(tuned.to_dict(), "tuned", participant.key)
+
+    def rounds(self, of: Sequence[Entry]) -> list[Round]:
+        """Return the finals of these, and of no others."""
+        return [Round.from_dict(each) for each in self._get("rounds", self._key_of(of)) or ()]
+
+    def put_rounds(self, of: Sequence[Entry], rounds: Sequence[Round]) -> None:
+        """Store the finals of these."""
+        self._put([each.to_dict() for each in rounds], "rounds", self._key_of(of))
+
+    def loading(self, participant: Participant) -> Loading | None:
+        """Return how long starts of a participant took."""
+        stored = self._get("load", participant.key)
+        return None if stored is None else Loading(**stored)
+
+    def put_loading(self, participant: Participant, loading: Loading) -> None:
+        """Store how long starts of a participant took."""
+        self._put({"cold": loading.cold, "warm": loading.warm}, "load", participant.key)
+
+    def cell(self, entry: Entry, batch_size: int) -> Cell | None:
+        """Return what was measured of a setting at a batch size."""
+        stored = self._get("cell", self._key_of([entry]), batch_size)
+        return None if stored is None else Cell.from_dict(stored)
+
+    def put_cell(self, entry: Entry, cell: Cell) -> None:
+        """Store what was measured of a setting at the cell's batch size."""
+        self._put(cell.to_dict(), "cell", self._key_of([entry]), cell.batch_size)
+
+    def _key_of(self, of: Sequence[Entry]) -> str:
+        settings = [[each.participant.key, each.participant.settings()[each.kind].to_dict()] for each in of]
+        return digest([self._reference.key, *settings])
+
+    def _get(self, *key: object) -> Any:
+        return self._attributes.get("/".join(map(str, key)))
+
+    def _put(self, value: object, *key: object) -> None:
+        name = "/".join(map(str, key))
+        self._record.put(name, value)
+        self._attributes[name] = value

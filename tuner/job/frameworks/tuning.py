@@ -1,0 +1,51 @@
+"""Each framework at its best: a search in each, at the batch size of the contest."""
+
+from __future__ import annotations
+
+import shlex
+
+from tuner.job.frameworks.contest import Contest
+from tuner.job.frameworks.participant import Participant
+from tuner.job.nested import run_search
+from tuner.job.request import MAY_CHANGE
+from tuner.report.lineup import Tuned
+
+_LEAST_SEARCH_S, _MOST_SEARCH_S = 30.0, 300.0
+_SHARE = 0.4  # of the time that is left, for all searches
+
+
+def tune(contest: Contest) -> None:
+    """Search in each framework, unless that was done; raises KeyboardInterrupt where a search was interrupted."""
+    for each in contest.running():
+        each.tuned = contest.store.tuned(each)
+    untuned = [each for each in contest.running() if each.tuned is None]
+    share_s = _SHARE * contest.left_s() / max(1, len(untuned))
+    search_s = min(_MOST_SEARCH_S, max(_LEAST_SEARCH_S, share_s))
+    for each in untuned:
+        contest.say(f"{each.name}: searching for {search_s:.0f} s")
+        ended = run_search(search_arguments(contest, each, search_s))
+        if ended.interrupted:
+            raise KeyboardInterrupt
+        if ended.study is None:
+            each.tuned = Tuned(study=None, setting=None, failure=ended.failure)
+            contest.events.ended(each.name, f"the search failed: {ended.failure}")
+            continue  # perhaps the next time
+        each.tuned = Tuned.of(ended.study)
+        contest.store.put_tuned(each, each.tuned)
+        contest.events.ended(each.name, each.tuned.text)
+
+
+def search_arguments(contest: Contest, participant: Participant, search_s: float) -> list[str]:
+    """Return what `tftune search` is called with for a participant."""
+    request, entrant = contest.request, participant.entrant
+    arguments = shlex.split(entrant.spec(request.workload).command_line)
+    arguments += ["--python", str(entrant.python), "--batch-size", str(contest.batch_size), "--no-instances"]
+    arguments += ["--time-budget", f"{search_s:.0f}s", "--seed", str(request.seed), "--storage", request.storage]
+    arguments += ["--trial-timeout", request.trial_timeout, "--margin", f"{100 * request.margin:g}"]
+    arguments += [] if request.space is None else ["--space", request.space]
+    arguments += ["--new"] if request.new else []
+    if entrant.pins:
+        arguments += ["--numerics", MAY_CHANGE]
+    for pin in entrant.pins:
+        arguments += ["--set", pin]
+    return arguments
