@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,6 +28,7 @@ from tuner.workload.workload import Workload, load
 
 DATA = Path(__file__).parent / "data"
 Call = Callable[..., Any]
+Card = Callable[..., dict[str, str]]
 QUIET = Conditions(
     elapsed_s=60.0,
     n_cpus=2,
@@ -170,3 +173,30 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
         return code, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of NVIDIA's two libraries as they are made here."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler: the driver without a card cannot be made")
+    folder = tmp_path_factory.mktemp("driver")
+    flags = ["-shared", "-fPIC", "-O1", str(DATA / "gpu/driver.c")]
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        subprocess.run([compiler, *flags, "-o", str(folder / name)], check=True)
+    return folder
+
+
+@pytest.fixture
+def card(driver: Path, tmp_path: Path) -> Card:
+    """Return what sets the card's state and returns the environment in which it is there."""
+    file = tmp_path / "card"
+
+    def environment(**state: int) -> dict[str, str]:
+        file.write_text("".join(f"{key} {value}\n" for key, value in state.items()))
+        paths = {"LD_LIBRARY_PATH": str(driver), "FAKE_GPU": str(file), "PYTHONPATH": str(DATA / "packages")}
+        kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        return kept | paths
+
+    return environment

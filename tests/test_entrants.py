@@ -56,14 +56,14 @@ def test_entrants_are_frameworks_executions_and_precisions() -> None:
     assert list(keep)[:2] == ["tensorflow", "tensorflow-xla"]
     assert {"onnxruntime", "openvino"} <= keep.keys()
     assert "command" not in keep
-    assert keep["openvino"].limit == SAME
+    assert keep["openvino"].limit("f32") == SAME
     change = entrants(CPU, {}, may_change_numerics=True)
     assert change["openvino-bf16"].pins == ("inference_precision=bf16",)
-    assert change["openvino-bf16"].limit > SAME
-    names, are_named = chosen("openvino,tensorflow-xla", keep)
+    assert change["openvino-bf16"].limit("bf16") > SAME
+    names, are_named = chosen("openvino,tensorflow-xla", keep, CPU)
     assert ([each.name for each in names], are_named) == (["tensorflow", "openvino", "tensorflow-xla"], True)
     with pytest.raises(BadInputError, match="unknown framework 'openvin'; did you mean openvino"):
-        chosen("openvin", keep)
+        chosen("openvin", keep, CPU)
 
 
 def test_an_interpreter_is_for_one_framework_or_for_all() -> None:
@@ -81,6 +81,8 @@ def test_an_interpreter_is_for_one_framework_or_for_all() -> None:
     [
         (["--batch", "8..1"], "--batch is '8..1'; expected numbers from 1"),
         (["--frameworks", "tensorflo"], "unknown framework 'tensorflo'"),
+        (["--frameworks", "tensorrt"], "TensorRT cannot run on cpu; expected --device gpu"),
+        (["--frameworks", "openvino-bf16"], "openvino-bf16 computes in another precision; allow it with --numerics"),
         (["--frameworks", ","], "--frameworks is empty"),
         (["--framework", "openvino"], "--framework openvino names one; name those to compare with --frameworks"),
         (["--time-budget", "soon"], "--time-budget is 'soon'"),

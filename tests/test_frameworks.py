@@ -24,6 +24,7 @@ from tuner.frameworks.framework import Framework
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.openvino.build import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
+from tuner.frameworks.tensorrt.build import TensorRtBuild
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request, space_file
 from tuner.machine.host import Machine
@@ -57,6 +58,7 @@ def builds(stock: TensorFlowBuild, openmp: TensorFlowBuild, onnx: OnnxRuntimeBui
         "tensorflow": [stock, openmp],
         "onnxruntime": [onnx],
         "openvino": [ov],
+        "tensorrt": [TensorRtBuild(id="trt", python="3.11.7", tensorrt="11.4.0.106", converters={})],
         "command": [CommandBuild()],
         "numpy": [numpy],
     }
@@ -91,7 +93,7 @@ def test_a_framework_is_one_folder(name: str) -> None:
     assert (framework.child is None) is (framework.kinds == ())  # a command needs none
     for part in ("adapter", "probe") if framework.child is not None else ():
         ast.parse((framework.child / f"{part}.py").read_text(), feature_version=(3, 9))
-    assert "cpu" in names(framework.spaces)
+    assert framework.devices[0] in names(framework.spaces)
     assert all(kind in framework.kinds for kind in framework.suffixes.values())
     assert framework.catalogue.default == framework.baselines[0].name
 

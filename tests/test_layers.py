@@ -49,6 +49,7 @@ FRAMEWORKS = {
     "tuner": set(),  # what all frameworks share
     "tensorflow": {"tensorflow"},
     "openvino": {"openvino"},
+    "tensorrt": {"tensorrt", "onnx"},
     "onnxruntime": {"onnxruntime", "tensorflow", "onnx", "tf2onnx"},  # the last two to convert what is no ONNX file
 }
 

@@ -18,8 +18,11 @@ from onnxruntime import datasets
 
 from tests.command_line import tftune
 from tests.conftest import Call
+from tuner.child.inputs import WorkloadError
 from tuner.errors import BadInputError
+from tuner.frameworks.onnxruntime import gpus
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
+from tuner.frameworks.onnxruntime.child import session
 from tuner.frameworks.onnxruntime.framework import FRAMEWORK
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request, space_file
@@ -42,7 +45,7 @@ OPTIONS = {"intra_op_num_threads": 2, "execution_mode": "parallel", "session.int
         (["bert-tiny", "--mode", "training"], "bert-tiny has no mode 'training' in ONNX Runtime; known: inference"),
         (["lenet5", "--execution", "xla"], "ONNX Runtime does not support --execution xla; expected graph"),
         (["lenet5", "--set", "intra_op=2"], "intra_op is a knob of tensorflow, not of onnxruntime"),
-        (["lenet5", "--space", "quick"], "unknown onnxruntime search space 'quick'; known: cpu, serving, threads"),
+        (["lenet5", "--space", "quick"], "unknown onnxruntime search space 'quick'; known: cpu, gpu, serving, threads"),
         (
             ["lenet5", "--set", "execution_mode=both"],
             "execution_mode=both is not one of its values; expected sequential",
@@ -328,3 +331,58 @@ def test_an_onnx_file_is_used_where_it_lies(tmp_path: Path) -> None:
     bad = tftune("search", "bad.onnx", cwd=tmp_path)
     assert bad.returncode == 2
     assert "ONNX Runtime cannot load it" in bad.stderr
+
+
+# ---- on a GPU -------------------------------------------------------------------------------------------------
+
+FAILED_TO_LOAD = (
+    "[E:onnxruntime:Default, provider_bridge_ort.cc:2167 TryGetProviderInfo_CUDA] ProviderLibrary::Get "
+    "[ONNXRuntimeError] : 1 : FAIL : Failed to load library libonnxruntime_providers_cuda.so with error: "
+    "libcublasLt.so.12: cannot open shared object file: No such file or directory\n"
+    "[W:onnxruntime:Default, onnxruntime_pybind_state.cc:965] Failed to create CUDAExecutionProvider. "
+    "Require cuDNN 9.* and CUDA 12.*. Please install all dependencies\n"
+)
+NO_DRIVER = (
+    "EP Error cuda_call.cc:129 CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version ; "
+    "GPU=-1 ; hostname=h\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (FAILED_TO_LOAD, "libcublasLt.so.12 cannot be loaded; this build needs cuDNN 9.* and CUDA 12.*"),
+        (NO_DRIVER, "CUDA does not start: CUDA driver version is insufficient for CUDA runtime version"),
+        ("", "it gives no reason"),
+    ],
+)
+def test_why_it_uses_no_gpu_is_read_from_its_log(log: str, reason: str) -> None:
+    error = gpus.why_none({"providers": ["CPUExecutionProvider"], "log": log})
+    assert error.message == f"ONNX Runtime sees no GPU: {reason}"
+
+
+@pytest.mark.tensorflow
+def test_a_session_that_falls_back_to_the_cpu_is_refused() -> None:
+    """ONNX Runtime only warns; here it is real, and built without CUDA."""
+    fell_back = pytest.raises(WorkloadError, match="ONNX Runtime fell back to the CPU")
+    with fell_back, pytest.warns(UserWarning, match="not in available provider names"):
+        session.make_session(datasets.get_example("sigmoid.onnx"), {"prefer_nhwc": 1}, on_gpu=True)
+
+
+def test_options_of_a_gpu_are_emitted_with_its_provider() -> None:
+    options = {"cudnn_conv_algo_search": "heuristic", "intra_op_num_threads": 1}
+    code = FRAMEWORK.session_code(Deployment(options=options))
+    assert code[-2:] == [
+        "providers = [(\"CUDAExecutionProvider\", {'cudnn_conv_algo_search': 'HEURISTIC'}), \"CPUExecutionProvider\"]",
+        'session = onnxruntime.InferenceSession("model.onnx", options, providers=providers)',
+    ]
+    on_cpu = FRAMEWORK.session_code(Deployment(options={"intra_op_num_threads": 1}))
+    assert on_cpu[-1] == 'session = onnxruntime.InferenceSession("model.onnx", options)'
+
+
+def test_tf32_is_another_precision() -> None:
+    effective = {"options": {}, "tf32": True}
+    assert FRAMEWORK.precision(effective, "f32", has_tf32=True) == "tf32"
+    assert FRAMEWORK.precision(effective, "f32", has_tf32=False) == "f32"
+    assert FRAMEWORK.precision(effective | {"tf32": False}, "f32", has_tf32=True) == "f32"
+    assert FRAMEWORK.precision(effective, None, has_tf32=True) is None

@@ -156,6 +156,11 @@ def reset_peak() -> None:
     """Do nothing: what was taken is kept."""
 
 
+def tf32_is_allowed() -> bool:
+    """Return whether NVIDIA's libraries may round factors of single precision to TF32 in this process."""
+    return os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+
+
 def drift_probe() -> Callable[[], Any]:
     """Return a step that shows the GPU's clock just now: one thread that multiplies and adds for a while."""
     driver().enter()  # and never leave: this process has nothing else to do

@@ -36,7 +36,7 @@ app = typer.Typer(
     context_settings=SHOWN,
     cls=Group,
     rich_markup_mode=None,
-    help="Find the fastest parallelism settings of a TensorFlow or ONNX Runtime workload, and prove the gain.",
+    help="Find the fastest parallelism settings of a TensorFlow, ONNX Runtime or OpenVINO model, and prove the gain.",
     epilog="Start with: tftune search resnet50",
 )
 _FIND, _USE, _LOOK, _TEAM = "Find and prove", "Use what was found", "Look around", "Many studies, teams and programs"
@@ -88,7 +88,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Find the fastest parallelism settings of a TensorFlow or ONNX Runtime workload, and prove the gain."""
+    """Find the fastest parallelism settings of a TensorFlow, ONNX Runtime or OpenVINO model, and prove the gain."""
 
 
 def _interrupt(*_: object) -> NoReturn:

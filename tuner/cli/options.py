@@ -134,7 +134,7 @@ NumericsOption = Annotated[
     typer.Option(
         "--numerics",
         metavar="keep|may-change",
-        help="Whether other precisions may be tried: on a GPU, and by OpenVINO.",
+        help="Whether other precisions may be tried (GPUs, OpenVINO).",
         autocompletion=lambda: ["keep", "may-change"],
         rich_help_panel=SETTINGS,
     ),

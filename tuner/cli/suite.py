@@ -58,7 +58,7 @@ def suite(
         typer.Option(
             "--framework",
             metavar="NAME",
-            help="Framework to run: tensorflow, onnxruntime, or one from an installed plugin.",
+            help="Framework to run: tensorflow, onnxruntime, openvino, tensorrt, or a plugin's.",
             autocompletion=complete_framework,
         ),
     ] = registry.DEFAULT,

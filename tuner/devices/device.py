@@ -54,6 +54,13 @@ class Device(ABC):
         """Return it as plain data, with its name."""
         return {"name": self.name}
 
+    def has_tf32(self) -> bool:
+        """Return whether it has products of factors that are rounded to TF32, which frameworks use unless told not to.
+
+        Only NVIDIA's GPUs have them, from compute capability 8.0 on.
+        """
+        return False
+
     def watch(self, machine: Machine) -> Watch:
         """Begin to watch what the machine does, and return what tells it."""
         return Watch(machine.affinity)

@@ -29,6 +29,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ORDER = "CUDA_DEVICE_ORDER"
 _OWN_BYTES = 2 << 30  # more of an idle GPU's memory than its driver takes
 _SAMPLE_S = 0.5  # between two looks at the GPU while something is measured
+_TF32_SINCE = 8  # the compute capability of Ampere
 _UUIDS = ("GPU-", "MIG-")
 _HINTS = {
     Problem.NO_PACKAGE: "install it: pip install nvidia-ml-py",
@@ -110,6 +111,10 @@ class Gpu(Device):
         """Return what timings depend on. Two GPUs of one kind are one: a virtual machine gets another every day."""
         facts = self.facts
         return [KIND, facts.model, facts.memory_bytes >> 30, facts.capability, facts.driver, facts.power_limit_w]
+
+    def has_tf32(self) -> bool:
+        """Return whether its tensor cores take TF32: those of Ampere, and later ones."""
+        return int(self.facts.capability.partition(".")[0]) >= _TF32_SINCE
 
     def describe(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -27,6 +27,9 @@ from tuner.space.values import Value
 from tuner.workload.pyfile import INFERENCE
 from tuner.workload.workload import Execution, Workload
 
+F16, F32, TF32 = "f16", "f32", "tf32"
+"""Precisions, as they are called here: half, single, and single with factors of products rounded to 10 bits."""
+
 
 class Build(Protocol):
     """A framework as it is installed in the target interpreter."""
@@ -170,10 +173,11 @@ class Framework(ABC):
     def check(self, build: Build, settings: Sequence[Setting]) -> None:  # noqa: B027  # most refuse nothing
         """Raise BadInputError for a value that the build refuses, before anything is measured."""
 
-    def precision(self, effective: Mapping[str, Any], of_graph: str | None) -> str | None:
+    def precision(self, effective: Mapping[str, Any], of_graph: str | None, *, has_tf32: bool) -> str | None:
         """Return what a process computes in, such as f32, by what it tells of itself; None where that is not known.
 
-        `of_graph` is the precision of the workload's graph, which most frameworks keep to.
+        `of_graph` is the precision of the workload's graph, which most frameworks keep to; `has_tf32` whether the
+        device may round factors of single precision to TF32.
         """
         return of_graph
 

@@ -23,6 +23,7 @@ _FRAMEWORKS: Plugins[Framework] = Plugins(
         DEFAULT: "tuner.frameworks.tensorflow.framework:FRAMEWORK",
         "onnxruntime": "tuner.frameworks.onnxruntime.framework:FRAMEWORK",
         "openvino": "tuner.frameworks.openvino.framework:FRAMEWORK",
+        "tensorrt": "tuner.frameworks.tensorrt.framework:FRAMEWORK",
         "command": "tuner.frameworks.command.framework:FRAMEWORK",
     },
     has=("name", "knobs", "suffixes"),

@@ -182,7 +182,8 @@ class Job:
         """Return what a process of this job computes in, as it tells; None where that is not known."""
         graphs = [read(self._folder(model) / GRAPH) for model in self.models]
         of_graphs = {None if graph is None else precision(graph) for graph in graphs}
-        return self.framework.precision(facts.effective, of_graphs.pop() if len(of_graphs) == 1 else None)
+        of_graph = of_graphs.pop() if len(of_graphs) == 1 else None
+        return self.framework.precision(facts.effective, of_graph, has_tf32=self.device.has_tf32())
 
     def target(self, *, deadline_s: float = 120.0) -> Target:
         """Return what the processes of this job have in common; its model has to be exported before one is ready."""

@@ -373,7 +373,12 @@ def _fastest(lineup: Lineup) -> FastestResult | None:
             best[side.framework] = side  # the tuned one stands after the default
     if len(best) < 2:
         return None
-    first = max(best.values(), key=lambda side: _mean(lineup, side.name))
+    # By ratios, as who left the finals early ran at other times than who stayed.
+    relative = {name: _log_relative(lineup, side) for name, side in best.items()}
+    known = {name: mean for name, mean in relative.items() if mean is not None}
+    if len(known) < 2:
+        return None
+    first = best[max(known, key=known.__getitem__)]
     level = 1 - _ALPHA / math.comb(len(best), 2)
     over = {}
     for other in best.values():
@@ -381,3 +386,11 @@ def _fastest(lineup: Lineup) -> FastestResult | None:
         if own is not None:
             over[other.framework] = VerdictResult.of(verdict_on(own, level=level, margin=lineup.margin))
     return FastestResult(framework=first.framework, kind=first.kind, over=over)
+
+
+def _log_relative(lineup: Lineup, side: Side) -> float | None:
+    """Return the log-ratio of a side to the reference in the finals, 0 of that itself; None where it is not known."""
+    if side.name == lineup.reference:
+        return 0.0
+    ratio = lineup.log_ratio(side.name, lineup.reference)
+    return None if ratio is None else ratio.mean

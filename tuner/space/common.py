@@ -1,11 +1,12 @@
-"""The knobs that every framework has: how many items a step has, the CPUs of the process, and its allocator."""
+"""The knobs that several frameworks have: how many items a step has, the CPUs of the process, its allocator, TF32."""
 
 from __future__ import annotations
 
+from tuner.devices.gpu import KIND as GPU
 from tuner.machine.host import Machine
 from tuner.space import auditing
 from tuner.space.baseline import MAX_INSTANCES
-from tuner.space.carrier import Argument, Mask, Preload, Processes, Streams
+from tuner.space.carrier import Argument, Mask, Preload, Processes, Streams, Variable
 from tuner.space.knob import Knob
 from tuner.space.values import Cpus, Numbers, Words
 
@@ -61,4 +62,17 @@ MALLOC = Knob(
     read_at_start=True,
     default=lambda *_: "glibc",
     audit=auditing.malloc,
+)
+TF32 = Knob(
+    name="tf32",
+    meaning="whether products may round their factors to TF32's 10 bits, as by default (1); changes numerics",
+    values=Numbers(minimum=0, limit=1),
+    # NVIDIA's libraries read it, whatever framework calls them.
+    carrier=Variable("NVIDIA_TF32_OVERRIDE", {1: None, 0: "0"}),
+    in_every_setting=False,
+    read_at_start=True,
+    default=lambda *_: 1,
+    audit=auditing.unobservable,
+    devices=(GPU,),
+    changes_numerics=True,
 )

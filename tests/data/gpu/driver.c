@@ -141,6 +141,8 @@ int cuInit(unsigned flags) {
     char path[4096];
     (void)flags;
     if (!value("driver", 1) || !value("cuda", 1)) return 100;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible && (!*visible || *visible == '-')) return 100; /* all are hidden */
     snprintf(path, sizeof path, "%s.d", getenv("FAKE_GPU"));
     mkdir(path, 0777);
     snprintf(path, sizeof path, "%s.d/%d", getenv("FAKE_GPU"), getpid());
@@ -178,7 +180,22 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
     *function = module;
     return strcmp(name, "spin") ? 500 : 0;
 }
-int cuMemAlloc_v2(unsigned long long *out, size_t n) { *out = 4096 + n; return value("full", 0) ? 2 : 0; }
+int cuMemAlloc_v2(unsigned long long *out, size_t n) { /* the host's memory stands in */
+    *out = (unsigned long long)malloc(n);
+    return value("full", 0) ? 2 : 0;
+}
+int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t n, void *stream) {
+    (void)stream;
+    memcpy((void *)to, from, n);
+    return 0;
+}
+int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t n, void *stream) {
+    (void)stream;
+    memcpy(to, (void *)from, n);
+    return 0;
+}
+int cuStreamCreate(void **out, unsigned flags) { *out = &context; return flags <= 1 ? 0 : 1; }
+int cuStreamSynchronize(void *stream) { return stream != &context || value("lost", 0) ? 719 : 0; }
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void *stream, void **arguments, void **extra) {
     unsigned long long *out = arguments[0];

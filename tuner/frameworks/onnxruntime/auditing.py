@@ -15,6 +15,18 @@ def option(knob: str, name: str) -> Audit:
     return audit
 
 
+def cuda_option(name: str) -> Audit:
+    """Return the audit of an option of the provider for GPUs, by what the session tells of it; words are upper case."""
+
+    def audit(case: AuditCase) -> AuditAnswer:
+        reported = case.effective["options"].get(name)
+        if reported is None:
+            return None, f"the session does not tell {name}"
+        return reported == str(case.values[name]).upper(), f"the session says {name}={reported}"
+
+    return audit
+
+
 def affinity(case: AuditCase) -> AuditAnswer:
     """Audit whether threads are bound, by the CPUs that those of the session may use."""
     own_mask, masks = case.effective["mask"], case.effective["pools"]["framework"]

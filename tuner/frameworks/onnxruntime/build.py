@@ -14,7 +14,7 @@ from tuner.space import experiment
 from tuner.space.experiment import Experiment, Observation, observed
 
 CHILD = Path(__file__).parent / "child"
-_SUBJECT = probing.ProbedPackage(title="ONNX Runtime", package="onnxruntime", install="onnxruntime", folder=CHILD)
+SUBJECT = probing.ProbedPackage(title="ONNX Runtime", package="onnxruntime", install="onnxruntime", folder=CHILD)
 _SWITCHES = ("ORT_", "LD_", "PYTHON")
 
 
@@ -72,7 +72,7 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     `env` is the environment that trials start from, `experiments` those of the knobs. Raises BadInputError where there
     is no such interpreter, it has no ONNX Runtime, or its ONNX Runtime does not import.
     """
-    place = probing.locate(python, env, _SUBJECT)
+    place = probing.locate(python, env, SUBJECT)
     switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
     cpus = sorted(os.sched_getaffinity(0))
     plan = experiment.plan(experiments, cpus)
@@ -80,7 +80,7 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     cached = memory.load()
     if cached is not None:
         return OnnxRuntimeBuild(**cached)
-    facts, _ = probing.run_probe(python, env, _SUBJECT, plan)
+    facts, _ = probing.run_probe(python, env, SUBJECT, plan)
     identity = {name: facts[name] for name in ("python", "onnxruntime", "providers", "converters")}
     build = OnnxRuntimeBuild(id=digest(identity), **identity, cpus=len(cpus), observations=facts["observations"])
     memory.save(asdict(build))

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from tuner.frameworks import framework
-from tuner.frameworks.onnxruntime import build, design
+from tuner.frameworks.onnxruntime import build, design, gpus
 from tuner.frameworks.onnxruntime.baselines import BASELINES, threads_on
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
+from tuner.frameworks.onnxruntime.child.session import CPU_PROVIDER, CUDA_OPTIONS, CUDA_PROVIDER
 from tuner.frameworks.onnxruntime.knobs import AFFINITIES, CONFIG, KNOBS, MODES, PARALLEL
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
 from tuner.space.deployment import Deployment
@@ -34,7 +35,7 @@ _CONVERSION = 3  # raise it when the conversion makes another file
 
 
 class OnnxRuntime(framework.Framework):
-    """Its CPU execution provider."""
+    """Its execution providers for CPUs, and for NVIDIA's GPUs."""
 
     name = "onnxruntime"
     title = "ONNX Runtime"
@@ -44,6 +45,7 @@ class OnnxRuntime(framework.Framework):
     baselines = BASELINES
     suffixes: Mapping[str, str] = {".onnx": _ONNX, **TENSORFLOW.suffixes}  # not changed
     kinds = (_ONNX, *TENSORFLOW.kinds)
+    devices = ("cpu", "gpu")
     timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "ORT_")
 
     def threads_on(self, cores: int) -> dict[str, Value]:
@@ -58,7 +60,7 @@ class OnnxRuntime(framework.Framework):
         """Return what to tell of a build."""
         return [
             f"ONNX Runtime {build['onnxruntime']}, Python {build['python']}",
-            f"execution providers: {', '.join(build['providers'])} (the CPU provider is used)",
+            f"execution providers: {', '.join(build['providers'])} ",
         ]
 
     def export_source(self, workload: Workload) -> framework.Framework | None:
@@ -70,6 +72,16 @@ class OnnxRuntime(framework.Framework):
         if workload.kind == _ONNX:
             return [str(workload.path)]
         return [_CONVERSION, build.version, cast("OnnxRuntimeBuild", build).converters]
+
+    def seen_devices(
+        self, python: Path, env: Mapping[str, str], build: framework.Build, device: str
+    ) -> tuple[str, ...]:
+        """Return that it can use the GPU; raises BadInputError that explains why it cannot."""
+        return gpus.seen(python, env, cast("OnnxRuntimeBuild", build)) if device == "gpu" else ()
+
+    def precision(self, effective: Mapping[str, Any], of_graph: str | None, *, has_tf32: bool) -> str | None:
+        """Return the graph's precision, or TF32 where its provider for GPUs may use that."""
+        return framework.TF32 if has_tf32 and of_graph == framework.F32 and effective["tf32"] else of_graph
 
     def initial_design(self, space: Space) -> list[Setting]:
         """Return a setting of each regime: operators one at a time or several at once, idle threads asleep."""
@@ -86,13 +98,19 @@ class OnnxRuntime(framework.Framework):
             if name == AFFINITIES:
                 n_threads = str(options.get("intra_op_num_threads", "len(groups)"))
                 lines += [line.replace("{n}", n_threads) for line in _AFFINITY_LINES]
+            elif name in CUDA_OPTIONS:
+                continue
             elif name.startswith(CONFIG):
                 lines.append(f'options.add_session_config_entry("{name}", "{value}")')
             elif name == "execution_mode":
                 lines.append(f"options.{name} = onnxruntime.ExecutionMode.{MODES[value]}")
             else:
                 lines.append(f"options.{name} = {value}")
-        return [*lines, 'session = onnxruntime.InferenceSession("model.onnx", options)']
+        cuda_options = {name: str(value).upper() for name, value in options.items() if name in CUDA_OPTIONS}
+        if not cuda_options:
+            return [*lines, 'session = onnxruntime.InferenceSession("model.onnx", options)']
+        lines.append(f'providers = [("{CUDA_PROVIDER}", {cuda_options}), "{CPU_PROVIDER}"]')
+        return [*lines, 'session = onnxruntime.InferenceSession("model.onnx", options, providers=providers)']
 
     def fixed_while_proving(self, knob: str) -> dict[str, Value]:
         """Return the mode in which several operators may run at once: without it, that pool has no threads."""

@@ -2,18 +2,20 @@
 
 Semantics and sources: ONNX Runtime's documentation, Thread management; `onnxruntime_session_options_config_keys.h`
 (spinning, affinities); `inference_session.cc` (a pool of one is none, a parallel session without a second pool is
-sequential, and a sequential one binds its threads to cores where no count is set).
+sequential, and a sequential one binds its threads to cores where no count is set). On a GPU: the options of its CUDA
+provider, with the defaults that its documentation gives (CUDA Execution Provider, Configuration Options).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tuner.devices.gpu import KIND as GPU
 from tuner.frameworks.onnxruntime import auditing, reach
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.machine.host import Machine
 from tuner.space.carrier import Option
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Value, Words
 
@@ -119,6 +121,37 @@ _ALL = (
         audit=auditing.option("inter_op_spinning", reach.INTER_OP_SPINNING.name),
         experiment=reach.INTER_OP_SPINNING,
     ),
+    Knob(
+        name="cudnn_conv_algo_search",
+        meaning="how cuDNN's algorithm of a convolution is chosen: by trying all, by its rules, or always the same one",
+        values=Words(words=("exhaustive", "heuristic", "default")),
+        carrier=Option("cudnn_conv_algo_search"),
+        in_every_setting=False,
+        default=lambda *_: "exhaustive",
+        audit=auditing.cuda_option("cudnn_conv_algo_search"),
+        devices=(GPU,),
+    ),
+    Knob(
+        name="cudnn_conv_use_max_workspace",
+        meaning="whether a convolution may take as much memory as it likes (1) or 32 MiB (0)",
+        values=_SWITCH,
+        carrier=Option("cudnn_conv_use_max_workspace"),
+        in_every_setting=False,
+        default=lambda *_: 1,
+        audit=auditing.cuda_option("cudnn_conv_use_max_workspace"),
+        devices=(GPU,),
+    ),
+    Knob(
+        name="prefer_nhwc",
+        meaning="whether channels come last in memory, as tensor cores want them (1)",
+        values=_SWITCH,
+        carrier=Option("prefer_nhwc"),
+        in_every_setting=False,
+        default=lambda *_: 0,
+        audit=auditing.cuda_option("prefer_nhwc"),
+        devices=(GPU,),
+    ),
+    TF32,
     CPUS,
     INSTANCES,
     STREAMS,

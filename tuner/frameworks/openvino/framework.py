@@ -66,7 +66,7 @@ class OpenVino(framework.Framework):
             return [str(workload.path)]
         return [_CONVERSION, build.version, cast("OpenVinoBuild", build).converters]
 
-    def precision(self, effective: Mapping[str, Any], of_graph: str | None) -> str | None:
+    def precision(self, effective: Mapping[str, Any], of_graph: str | None, *, has_tf32: bool) -> str | None:
         """Return what the compiled model says that it computes in: OpenVINO chooses it."""
         return str(effective["properties"][compiling.PRECISION])
 

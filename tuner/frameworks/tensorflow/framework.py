@@ -116,6 +116,12 @@ class TensorFlow(framework.Framework):
         missing = affinity.why_unbindable(_own(build))
         return {} if missing is None else {"kmp_affinity": missing}
 
+    def precision(self, effective: Mapping[str, Any], of_graph: str | None, *, has_tf32: bool) -> str | None:
+        """Return the graph's precision, or TF32 where the process may use that; of both, if half of it is lower."""
+        if effective["mixed_precision"]:
+            return f"{framework.F16}+{of_graph}"
+        return framework.TF32 if has_tf32 and of_graph == framework.F32 and effective["tf32"] else of_graph
+
     def canonicalizer(self, build: framework.Build, machine: Machine) -> Canonicalize:
         """Return what gives one spelling for all affinities that bind alike."""
         return affinity.AffinityCanonicalizer(_own(build), machine)

@@ -19,7 +19,7 @@ from tuner.machine.libraries import INTEL_OPENMP
 from tuner.space import term
 from tuner.space.auditing import unobservable
 from tuner.space.carrier import Option, Preload, Variable
-from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
+from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
 from tuner.space.knob import Knob
 from tuner.space.values import Numbers, Value, Words
 
@@ -273,18 +273,7 @@ _ALL = (
         audit=unobservable,
         devices=(GPU,),
     ),
-    Knob(
-        name="tf32",
-        meaning="whether products may round their factors to TF32's 10 bits, as by default (1); changes numerics",
-        values=_SWITCH,
-        carrier=Variable("NVIDIA_TF32_OVERRIDE", {1: None, 0: "0"}),
-        in_every_setting=False,
-        read_at_start=True,
-        default=lambda *_: 1,
-        audit=unobservable,
-        devices=(GPU,),
-        changes_numerics=True,
-    ),
+    TF32,
     Knob(
         name="mixed_precision",
         meaning="whether the graph computes partly in half precision (on); changes numerics",

@@ -145,7 +145,7 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
     if batch_size < 1:
         raise BadInputError(f"--batch-size is {batch_size}", "expected at least 1")
     everyone = entrants(device, interpreters(request.pythons), may_change_numerics=request.numerics == MAY_CHANGE)
-    wanted, are_named = chosen(request.frameworks, everyone)
+    wanted, are_named = chosen(request.frameworks, everyone, device)
     participants: list[Participant] = []
     absent: list[Absent] = []
     for entrant in wanted:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.devices.device import Device
 from tuner.errors import BadInputError, unknown_name
 from tuner.frameworks import registry
-from tuner.frameworks.framework import Framework
+from tuner.frameworks.framework import F32, Framework
 from tuner.job.request import interpreter
 from tuner.measure.agreement import TOLERANCE
 from tuner.space.knob import Knob
@@ -20,7 +20,7 @@ from tuner.workload.workload import Execution
 REFERENCE = registry.DEFAULT
 """The entrant whose default all others are compared with."""
 SAME = 1e-3
-"""The largest relative deviation of outputs that were computed in one precision by other code."""
+"""The largest relative deviation of outputs that were computed in single precision by other code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +34,9 @@ class Entrant:
     """As `--set` takes them."""
     python: Path
 
-    @property
-    def limit(self) -> float:
-        """Return how far its outputs may deviate from the reference's, relative."""
-        return TOLERANCE if self.pins else SAME
+    def limit(self, precision: str | None) -> float:
+        """Return how far its outputs may deviate from the reference's, relative, if it computes in a precision."""
+        return SAME if precision in (F32, None) and not self.pins else TOLERANCE
 
     def spec(self, workload: WorkloadSpec) -> WorkloadSpec:
         """Return the options that name a workload in this framework."""
@@ -82,17 +81,23 @@ def _suffix(knob: Knob, word: str) -> str:
     return knob.name if word in ("on", "1") else word
 
 
-def chosen(text: str | None, all_entrants: Mapping[str, Entrant]) -> tuple[list[Entrant], bool]:
+def chosen(text: str | None, all_entrants: Mapping[str, Entrant], device: Device) -> tuple[list[Entrant], bool]:
     """Return the entrants that a list with commas names, the reference first; and whether they were named.
 
-    All of them where there is no list. Raises BadInputError for a name that none has.
+    All of them where there is no list. Raises BadInputError for a name that none of a device has.
     """
     if text is None:
         return [all_entrants[REFERENCE], *(each for name, each in all_entrants.items() if name != REFERENCE)], False
     names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     for name in names:
-        if name not in all_entrants:
-            raise unknown_name("framework", name, list(all_entrants))
+        if name in all_entrants:
+            continue
+        if name in entrants(device, {}, may_change_numerics=True):
+            raise BadInputError(f"{name} computes in another precision", "allow it with --numerics may-change")
+        if name in registry.names() and (framework := registry.find(name)).child is not None:
+            others = " or ".join(framework.devices)
+            raise BadInputError(f"{framework.title} cannot run on {device.name}", f"expected --device {others}")
+        raise unknown_name("framework", name, list(all_entrants))
     if not names:
         raise BadInputError("--frameworks is empty", f"name some of {', '.join(all_entrants)}")
     return [all_entrants[name] for name in dict.fromkeys([REFERENCE, *names])], True

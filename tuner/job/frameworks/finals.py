@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,15 +14,18 @@ from tuner.job.servers import free_memory_bytes, parallel_starts
 from tuner.measure.finals import Contender, Round, failures, log_rates, run_round
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
-from tuner.stats.estimate import paired
+from tuner.stats.estimate import Array, paired
 
-_SHARE = 0.5  # of the time that is left
-_MIN_ROUNDS, _MAX_ROUNDS = 4, 16
-_HALF_WIDTH = 0.02  # of the interval of each ratio (log), at which they end: narrower than the 3 % that are promised
+_SHARE = 0.6  # of the time that is left
+_MIN_ROUNDS, _MAX_ROUNDS = 6, 40
+_HALF_WIDTH = 0.02  # of the interval of a ratio (log), at which it is known well: narrower than the 3 % that are wanted
 
 
 def hold_finals(contest: Contest) -> None:
-    """Hold rounds until each ratio to the reference is known well, or their share of the time is up."""
+    """Hold rounds until each ratio to the reference is known well, or their share of the time is up.
+
+    A setting whose ratio is known well leaves, so that the time goes to the others.
+    """
     entries = contest.entries()
     contenders = [entry.contender(contest.batch_size) for entry in entries]
     rounds = contest.store.rounds(entries)
@@ -31,12 +35,12 @@ def hold_finals(contest: Contest) -> None:
     rng = np.random.default_rng()
     assert contest.reference.launcher is not None  # the models are ready
     longest_s = 0.0
-    while not _is_decided(rounds, contenders):
+    while (unknown := _unknown(rounds, contenders)) and len(rounds) < _MAX_ROUNDS:
         began_s = time.monotonic()
         if len(rounds) >= _MIN_ROUNDS and began_s + longest_s > ends_s:
             break
-        contest.say(f"finals, round {len(rounds) + 1}: {len(contenders)} processes")
-        rounds.append(run_round(contenders, contest.reference.launcher, plan, rng))
+        contest.say(f"finals, round {len(rounds) + 1}: {1 + len(unknown)} processes")
+        rounds.append(run_round([contenders[0], *unknown], contest.reference.launcher, plan, rng))
         contest.store.put_rounds(entries, rounds)
         longest_s = max(longest_s, time.monotonic() - began_s)
         contest.events.looked(lineup_of(contest, ""))
@@ -44,17 +48,24 @@ def hold_finals(contest: Contest) -> None:
         contest.events.ended(name, reason)
 
 
-def _is_decided(rounds: Sequence[Round], contenders: Sequence[Contender]) -> bool:
-    """Return whether there are enough rounds: there is nobody to compare with, or all intervals are narrow."""
-    if len(contenders) < 2 or len(rounds) >= _MAX_ROUNDS:
-        return True
+def _unknown(rounds: Sequence[Round], contenders: Sequence[Contender]) -> list[Contender]:
+    """Return those whose ratio to the first is not known well yet; one that does not run will not be known."""
+    reference, *others = contenders
     names, y = log_rates(rounds, contenders, Objective.THROUGHPUT)
-    reference = contenders[0].names[0]
-    if len(y) < _MIN_ROUNDS or reference not in names:
-        return False
-    at = names.index(reference)
-    intervals = [np.log(paired(y, at, j).interval()) for j in range(len(names)) if j != at]
-    return all(high - low <= 2 * _HALF_WIDTH for low, high in intervals)
+    if len(rounds) < _MIN_ROUNDS:
+        return others
+    if reference.names[0] not in names:
+        return []
+    at = names.index(reference.names[0])
+    widths = {name: math.log(high / low) if low > 0 else math.inf for name, low, high in _intervals(names, y, at)}
+    return [each for each in others if widths.get(each.names[0], 0.0) > 2 * _HALF_WIDTH]
+
+
+def _intervals(names: Sequence[str], y: Array, at: int) -> Iterator[tuple[str, float, float]]:
+    """Yield the name and the interval of each ratio to the contender at a place."""
+    for j, name in enumerate(names):
+        if j != at and (~np.isnan(y[:, at]) & ~np.isnan(y[:, j])).any():
+            yield name, *paired(y, at, j).interval()
 
 
 def _max_resident(contest: Contest, most: int) -> int:

@@ -88,7 +88,7 @@ def cell_of(contest: Contest, entry: Entry, batch_size: int, facts: ReadyReport)
         assert start is not None  # the reference is checked first
         expected = None if participant.entrant.pins else start.cell.precision
         against = CheckedAgainst(sample=start.sample, precision=expected)
-    return checked_cell(entry.name, batch_size, facts, precision, against, limit=participant.entrant.limit)
+    return checked_cell(entry.name, batch_size, facts, precision, against, limit=participant.entrant.limit(precision))
 
 
 def _sample(facts: ReadyReport) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from tuner.job.request import MAY_CHANGE
 from tuner.report.lineup import Tuned
 
 _LEAST_SEARCH_S, _MOST_SEARCH_S = 30.0, 300.0
-_SHARE = 0.4  # of the time that is left, for all searches
+_SHARE = 0.3  # of the time that is left, for all searches
 
 
 def tune(contest: Contest) -> None:

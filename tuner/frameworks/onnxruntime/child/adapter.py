@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ....child import fork, inputs
+from ....child import fork, gpu, inputs
 from . import exporter, session
 
 OUT_OF_MEMORY: "Tuple[str, ...]" = ()  # its own say so by their message only; see `Model`
@@ -50,14 +50,19 @@ class Model:
     def start(self) -> None:
         """Make the session: its threads come with it."""
         path = os.path.join(self.spec["folder"], exporter.MODEL)
-        self.session = session.make_session(os.path.realpath(path), self.spec["options"])
+        on_gpu = self.spec["feed"] is not None
+        self.session = session.make_session(os.path.realpath(path), self.spec["options"], on_gpu=on_gpu)
         self.names = [each.name for each in self.session.get_outputs()]
 
     def load(self) -> None:
         """Do nothing: the session has loaded the model."""
 
     def step(self, arrays: "Tuple[Any, ...]") -> Step:
-        """Return a call of the session on arrays that are there."""
+        """Return a call of the session on arrays that are there.
+
+        On a GPU they lie in the host's memory or on the GPU, as the spec says; a call ends when its outputs are in the
+        host's.
+        """
         import numpy as np
 
         input_names = {each.name for each in self.session.get_inputs()}  # a converter leaves out what no output needs
@@ -67,10 +72,11 @@ class Model:
             if each["name"] in input_names
         }
         run, names = self.session.run, self.names
+        bound = bound_on_gpu(self.session, feed, names) if self.spec["feed"] == "device" else None
 
         def call() -> Any:
             try:
-                return run(names, feed)
+                return run(names, feed) if bound is None else bound()
             except Exception as error:
                 raise session.translated(error) from error
 
@@ -85,5 +91,22 @@ class Model:
         }
 
     def state(self, log: str) -> Report:
-        """Return the options that the session tells."""
-        return {"options": session.reported_options(self.session)}
+        """Return the options that the session tells, and whether TF32 may be used."""
+        return {"options": session.reported_options(self.session), "tf32": gpu.tf32_is_allowed()}
+
+
+def bound_on_gpu(made: Any, feed: Report, names: "List[str]") -> Step:
+    """Return a call of a session on copies of the arrays that lie on the GPU."""
+    import onnxruntime
+
+    binding = made.io_binding()
+    for name, array in feed.items():
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    for name in names:
+        binding.bind_output(name)  # in the host's memory
+
+    def call() -> Any:
+        made.run_with_iobinding(binding)
+        return binding.copy_outputs_to_cpu()
+
+    return call

@@ -8,6 +8,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Union
 
 from ....child import effective
+from ....child.inputs import WorkloadError
 
 CONFIG = "session."
 MODE = "execution_mode"
@@ -16,31 +17,45 @@ REPORTED = ("intra_op_num_threads", "inter_op_num_threads")
 AFFINITY, CORES = "intra_op_affinity", "cores"
 AFFINITIES = "session.intra_op_thread_affinities"
 ENTRIES = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning", AFFINITIES)
-PROVIDERS = ["CPUExecutionProvider"]
+CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
+CUDA_OPTIONS = ("cudnn_conv_algo_search", "cudnn_conv_use_max_workspace", "prefer_nhwc")
+"""Options that its provider for GPUs takes."""
 IDLE_S = 0.2
+OUT_OF_MEMORY = ("Failed to allocate memory", "bad allocation", "out of memory")
 Options = Mapping[str, Union[int, str]]
 
 
-def make_session(path: str, options: Options) -> Any:
-    """Return a session of a model on the CPU, made with these options and the defaults of all others.
+def make_session(path: str, options: Options, *, on_gpu: bool = False) -> Any:
+    """Return a session of a model, made with these options and the defaults of all others, on the CPU or the first GPU.
 
     One of them is ours: `intra_op_affinity`, "cores" for a physical core for each thread, or any other word for none.
+    Raises WorkloadError where ONNX Runtime would compute on the CPU instead of the GPU, which it only logs.
     """
     import onnxruntime
 
     session_options = onnxruntime.SessionOptions()
+    cuda_options = {}
     for name, value in options.items():
         if name == AFFINITY:
             if value == CORES:
                 groups = affinities(int(options["intra_op_num_threads"]))
                 session_options.add_session_config_entry(AFFINITIES, groups)
+        elif name in CUDA_OPTIONS:
+            cuda_options[name] = str(value).upper()
         elif name.startswith(CONFIG):
             session_options.add_session_config_entry(name, str(value))
         elif name == MODE:
             session_options.execution_mode = getattr(onnxruntime.ExecutionMode, MODES[str(value)])
         else:
             setattr(session_options, name, int(value))
-    return onnxruntime.InferenceSession(path, session_options, providers=PROVIDERS)
+    # What its provider for GPUs has no code for runs on the CPU.
+    providers = [(CUDA_PROVIDER, cuda_options), CPU_PROVIDER] if on_gpu else [CPU_PROVIDER]
+    session = onnxruntime.InferenceSession(path, session_options, providers=providers)
+    if on_gpu and CUDA_PROVIDER not in session.get_providers():
+        raise WorkloadError(
+            "ONNX Runtime fell back to the CPU: it could not use the GPU", "see: tftune inspect --device gpu"
+        )
+    return session
 
 
 def affinities(n_threads: int) -> str:
@@ -64,13 +79,15 @@ def reported_options(session: Any) -> Dict[str, str]:
     for name in ENTRIES:
         with contextlib.suppress(RuntimeError):  # it was not set
             named[name] = options.get_session_config_entry(name)
+    cuda_options = session.get_provider_options().get(CUDA_PROVIDER, {})
+    named.update({name: cuda_options[name] for name in CUDA_OPTIONS if name in cuda_options})
     return named
 
 
 def translated(error: Exception) -> BaseException:
     """Return an error as Python's own where it tells of memory that ran out: it has no code, and words only."""
     text = str(error)
-    return MemoryError(text) if "Failed to allocate memory" in text or "bad allocation" in text else error
+    return MemoryError(text) if any(words in text for words in OUT_OF_MEMORY) else error
 
 
 def observe(options: Optional[Options]) -> Dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Optional
 
-from ....child import effective
+from ....child import effective, gpu
 
 
 def fork_refusal() -> Optional[str]:
@@ -40,6 +40,13 @@ def onednn_is_on() -> Optional[bool]:
         return None
 
 
+def tf32_is_allowed() -> bool:
+    """Return whether a GPU that has TF32 may use it for single precision."""
+    import tensorflow as tf
+
+    return bool(tf.config.experimental.tensor_float_32_execution_enabled()) and gpu.tf32_is_allowed()
+
+
 def state(log: str) -> Dict[str, Any]:
     """Return what has taken effect of what only TensorFlow knows of; `log` is what the process printed."""
     import tensorflow as tf
@@ -50,5 +57,7 @@ def state(log: str) -> Dict[str, Any]:
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
         },
         "onednn": onednn_is_on(),
+        "tf32": tf32_is_allowed(),
+        "mixed_precision": bool(tf.config.optimizer.get_experimental_options().get("auto_mixed_precision")),
         "xla": "Compiled cluster using XLA" in log,
     }

@@ -1,0 +1,1 @@
+"""TensorRT in the target interpreter."""
