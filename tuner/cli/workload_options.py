@@ -53,8 +53,7 @@ def _model_options(
             "--framework",
             rich_help_panel=WORKLOAD,
             metavar="NAME",
-            help="tensorflow, onnxruntime, openvino, tensorrt, or a plugin's (default: by the model file, else "
-            "tensorflow; what stands behind -- is run as a command).",
+            help="tensorflow, onnxruntime, openvino, tensorrt or a plugin's (default: by the file, else tensorflow)",
             autocompletion=complete_framework,
             show_default=False,
         ),
