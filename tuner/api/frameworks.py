@@ -12,12 +12,12 @@ from tuner.api.progress import FrameworksShown, stderr_console
 from tuner.api.shown import Shown
 from tuner.job.events import FrameworksEvents
 from tuner.job.frameworks import run
-from tuner.job.frameworks.contest import BATCHES, BUDGET, FrameworksRequest
-from tuner.job.request import KEEP, TRIAL_TIMEOUT
+from tuner.job.frameworks.contest import BATCHES, BUDGET, TIMEOUT, FrameworksRequest
+from tuner.job.request import KEEP
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report.frameworks import as_csv, chart, frameworks_card
-from tuner.report.lineup import describe
 from tuner.report.result.frameworks import FrameworksResult
+from tuner.report.standings import describe
 from tuner.stats.equivalence import MARGIN
 
 if TYPE_CHECKING:
@@ -62,8 +62,9 @@ def compare_frameworks(
     margin: float = MARGIN,
     python: Mapping[str, str | Path] | None = None,
     storage: str | Path | None = None,
-    trial_timeout: str | float = TRIAL_TIMEOUT,
+    trial_timeout: str | float = TIMEOUT,
     new: bool = False,
+    stored: bool = False,
     wait: bool = False,
     progress: bool = True,
     **options: Unpack[WorkloadOptions],
@@ -72,7 +73,7 @@ def compare_frameworks(
 
     `frameworks` are all that are installed if none are named; `batches` are those to measure, such as "1..64"; tuned
     for, and judged at, is `batch_size`. `python` names interpreters of frameworks. The same call continues what the
-    time was too short for. Raises BadInputError for what cannot be asked.
+    time was too short for, and with `stored` measures nothing. Raises BadInputError for what cannot be asked.
     """
     spec = workload_spec(workload, **options)
     request = FrameworksRequest(
@@ -89,5 +90,6 @@ def compare_frameworks(
         trial_timeout=str(duration_text(trial_timeout)),
         new=new,
         wait=wait,
+        measures=not stored,
     )
     return run_contest(request, FrameworksShown(stderr_console(quiet=not progress)))

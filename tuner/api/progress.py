@@ -8,7 +8,7 @@ from rich.console import Console
 
 from tuner.errors import TunerError
 from tuner.job.job import Job
-from tuner.measure.cell import Cell, estimate
+from tuner.measure.cell import Cell
 from tuner.model.graph import Features
 from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
@@ -149,6 +149,8 @@ class FrameworksShown(_Shown):
     def measured(self, cell: Cell) -> None:
         if cell.status != "ok":
             self._console.print(f"  {cell.status}: {cell.message}", soft_wrap=True, markup=False)
-        elif cell.pair is not None:
-            own = estimate(cell.pair, batch_sizes=(cell.batch_size, cell.batch_size))
-            self._console.print(f"  {ratio_text(own.ratio, *own.interval())}")
+            return
+        own = cell.estimate()
+        if own is not None:
+            of = "" if cell.paired_batch_size is None else f" of its rate at batch size {cell.paired_batch_size}"
+            self._console.print(f"  {ratio_text(own.ratio, *own.interval())}{of}")

@@ -109,15 +109,12 @@ class LoadedWorkload:
         windows, again = warm_up(together, first - began, getattr(self.device, "LEAST_WARM_UP_S", 0.0))
         for each in again:
             check(each)
-        if not windows:
-            windows = [[callers.slice_of(began, [first])]]
-        elif self.n_callers > 1:
+        if self.n_callers > 1:
             self.check_concurrent(together, outputs)
         # A model that was trained at another batch size has other losses than one that begins.
         output_sample = None
         if not (self.learns and self.trained):
-            later = self.model.floats(again[0]) if again else None
-            output_sample = sample(arrays, outputs, later, learns=self.learns)
+            output_sample = sample(arrays, outputs, self.model.floats(again[0]), learns=self.learns)
         facts = {
             "first_step_s": first - began,
             "warm_up": callers.report_of(windows[-1]),
@@ -172,15 +169,15 @@ def warm_up(together: Callers, spent_s: float, least_s: float = 0.0) -> tuple[li
     """Run windows until the steps are steady or the cap is reached; return them, and the last outputs of each caller.
 
     `spent_s` is what the first step took. The rule is the same for every setting; where steps are so long that the
-    first one reaches the cap, tracing is a small part of it, and there are no windows. A device that needs `least_s`
-    has that time for windows whatever its first step took, which was mostly loading and compiling.
+    first one reaches the cap, there is one window of one step: two steps have to agree in what they compute. A device
+    that needs `least_s` has that time for windows whatever its first step took, which was mostly loading and compiling.
     """
     windows: list[list[Report]] = []
     outputs: list[Any] = []
     cap_s = WARM_UP_CAP_S
     if least_s:
         spent_s, cap_s = 0.0, WARM_UP_CAP_S + least_s
-    while spent_s < cap_s and (spent_s < least_s or not settled(windows)):
+    while not windows or (spent_s < cap_s and (spent_s < least_s or not settled(windows))):
         window = together.slices(WINDOW_S)
         outputs = [each.pop("outputs") for each in window]
         spent_s += max(each["elapsed_s"] for each in window)
@@ -204,7 +201,6 @@ def prepare_drift_probe(device: Device) -> tuple[Callers, Report, Check]:
     device.wait()
     first = CLOCK()
     windows, _ = warm_up(alone, first - started)
-    windows = windows or [[callers.slice_of(started, [first])]]
     facts = {
         "import_s": 0.0,
         "context_at_s": first,
@@ -236,14 +232,12 @@ def widened(values: Any) -> Any:
     return values if values.dtype.kind in "fc" else values.astype("float32")
 
 
-def sample(arrays: Iterable[Any], outputs: Arrays, again: Optional[Arrays], *, learns: bool) -> Optional[Report]:
+def sample(arrays: Iterable[Any], outputs: Arrays, again: Arrays, *, learns: bool) -> Optional[Report]:
     """Return some values of what was computed for the first item, and a digest of what it was computed from.
 
-    None where two runs in this process (`outputs`, `again`) do not agree, such a model computes at random, or where
-    there was only one. Of a model that `learns` the first loss is told: no later one is meant to be the same.
+    None where two runs in this process (`outputs`, `again`) do not agree: such a model computes at random. Of a model
+    that `learns` the first loss is told: no later one is meant to be the same.
     """
-    if again is None and not learns:
-        return None
     import numpy as np
 
     def values(output: Any) -> Any:
@@ -259,7 +253,7 @@ def sample(arrays: Iterable[Any], outputs: Arrays, again: Optional[Arrays], *, l
             continue
         samples[name] = values(array)
         if not learns and not np.allclose(
-            samples[name], values((again or {})[name]), rtol=1e-3, atol=1e-3 * np.abs(samples[name]).max(initial=0.0)
+            samples[name], values(again[name]), rtol=1e-3, atol=1e-3 * np.abs(samples[name]).max(initial=0.0)
         ):
             return None
     digest = hashlib.sha256(b"".join(np.atleast_1d(array)[:1].tobytes() for array in arrays)).hexdigest()

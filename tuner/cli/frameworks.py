@@ -33,6 +33,7 @@ EPILOG = examples(
     "tftune frameworks resnet50",
     "tftune frameworks resnet50 --batch 1..64 --out resnet50-frameworks",
     "tftune frameworks ./saved_model --frameworks onnxruntime,openvino --time-budget 15m --json",
+    "tftune frameworks resnet50 --stored --json",
     "tftune frameworks resnet50 --python openvino=/opt/openvino/bin/python --numerics may-change",
 )
 
@@ -46,7 +47,7 @@ def frameworks(
             "--frameworks",
             metavar="NAME[,NAME…]",
             help="Frameworks to compare with TensorFlow (default: all that are installed): tensorflow-xla, "
-            "onnxruntime, openvino, or a plugin's.",
+            "onnxruntime, openvino, tensorrt (on a GPU), or a plugin's.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -58,7 +59,7 @@ def frameworks(
             help="Batch sizes to measure, the smallest first: 1..64 doubles; ends where memory or the time ends.",
             rich_help_panel=SETTINGS,
         ),
-    ] = "1..1024",
+    ] = "1,4,16,64,256,1024",
     batch_size: Annotated[
         int | None,
         typer.Option(
@@ -92,6 +93,9 @@ def frameworks(
     storage: StorageOption = DEFAULT_STORAGE,
     trial_timeout: TimeoutOption = "5m",
     new: Annotated[bool, typer.Option("--new", help="Measure everything anew.", rich_help_panel=MEASUREMENT)] = False,
+    stored: Annotated[
+        bool, typer.Option("--stored", help="Show what is stored; measure nothing.", rich_help_panel=MEASUREMENT)
+    ] = False,
     wait: WaitOption = False,
     out: Annotated[
         Path | None,
@@ -116,6 +120,8 @@ def frameworks(
 
     if out is not None and out.exists() and not out.is_dir():
         raise BadInputError(f"--out {out} is a file", "give the name of a folder")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before anything is measured
     request = FrameworksRequest(
         workload=spec_or_default(workload),
         frameworks=names,
@@ -130,14 +136,15 @@ def frameworks(
         trial_timeout=trial_timeout,
         new=new,
         wait=wait,
+        measures=not stored,
     )
     result = run_contest(request, FrameworksShown(console(stderr=True))).result
-    if out is not None:
-        _write(result, out)
     if json_:
         show_json(result)
     else:
         show(*rendered(result))
+    if out is not None:
+        _write(result, out)
     if result.ended == WAS_INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
 
@@ -148,7 +155,6 @@ def _write(result: FrameworksResult, folder: Path) -> None:
 
     from tuner.report.frameworks import as_csv, chart
 
-    folder.mkdir(parents=True, exist_ok=True)
     document = msgspec.json.format(msgspec.json.encode(result), indent=2)
     (folder / "frameworks.json").write_bytes(document + b"\n")
     (folder / "table.csv").write_text(as_csv(result))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tuner.child.lifetime import PR_SET_PDEATHSIG
 from tuner.report.result.study import StudyResult
 
 _INTERRUPTED = 130
@@ -30,9 +32,15 @@ class EndedSearch:
 def run_search(arguments: Sequence[str], *, enter: Callable[[], None] | None = None) -> EndedSearch:
     """Run `tftune search` with these arguments, and return what it found.
 
-    `enter` is called in the new process before anything else, as `tuner.machine.confine` gives it. Ctrl-C is handed on.
+    It ends when this process does. `enter` is called in the new process before anything else, as
+    `tuner.machine.confine` gives it, and sees to that itself. Ctrl-C is handed on.
     """
     began_s = time.monotonic()
+    libc = ctypes.CDLL(None)
+
+    def end_with_parent() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
     with tempfile.TemporaryFile("w+", errors="replace") as stderr_file:
         child = subprocess.Popen(
             _command(arguments),
@@ -41,7 +49,7 @@ def run_search(arguments: Sequence[str], *, enter: Callable[[], None] | None = N
             stderr=stderr_file,
             text=True,
             start_new_session=True,  # Ctrl-C reaches the parent alone, which hands it on once
-            preexec_fn=enter,  # there is one thread
+            preexec_fn=enter or end_with_parent,  # there is one thread
         )
         interrupted = False
         try:

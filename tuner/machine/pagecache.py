@@ -16,19 +16,27 @@ _LEAST_BYTES = 16 << 10  # smaller files are many, and matter little
 
 def files_of(python: Path, folders: Iterable[Path]) -> list[Path]:
     """Return the files that a start of an interpreter may read: those of its packages, and those of the folders."""
-    code = "import sysconfig; print(sysconfig.get_path('purelib')); print(sysconfig.get_path('platlib'))"
-    ended = subprocess.run(
-        [str(python), "-c", code], capture_output=True, text=True, timeout=_LOCATE_TIMEOUT_S, check=True
-    )
-    roots = dict.fromkeys([*map(Path, ended.stdout.split("\n")[:2]), *folders])
-    return [path for root in roots for path in _large_files(root)]
+    code = "import os, sys; print(*filter(os.path.isdir, sys.path[1:]), sep='\\n')"
+    try:
+        ended = subprocess.run(
+            [str(python), "-c", code], capture_output=True, text=True, timeout=_LOCATE_TIMEOUT_S, check=True
+        )
+        packages = [Path(line) for line in ended.stdout.splitlines() if line]
+    except (OSError, subprocess.SubprocessError):
+        packages = []
+    # Of folders that lie in one another each file is named once.
+    return list(dict.fromkeys(path for root in (*packages, *folders) for path in _large_files(root)))
 
 
 def _large_files(root: Path) -> Iterable[Path]:
     for folder, _, names in os.walk(root):
         for name in names:
             path = Path(folder, name)
-            if path.is_file() and path.stat().st_size >= _LEAST_BYTES:
+            try:
+                is_large = path.is_file() and path.stat().st_size >= _LEAST_BYTES
+            except OSError:  # it has just been removed
+                continue
+            if is_large:
                 yield path
 
 

@@ -30,10 +30,12 @@ from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What came of a contender at a batch size. `pair` is None of one that failed, and of the reference itself.
+    """What came of a contender at a batch size. `pair` is None of one that failed.
 
-    `constructor_s` is from the start of the interpreter's work to a loaded model, `first_batch_s` how long the first
-    batch took, `deviation` how far outputs lie from the reference's, relative to the largest of these.
+    The reference itself is paired with its process at another batch size, `paired_batch_size`, so that a curve over
+    batch sizes has no drift in it either. `constructor_s` is from the start of the interpreter's work to a loaded
+    model, `first_batch_s` how long the first batch took, `deviation` how far outputs lie from the reference's,
+    relative to the largest of these.
     """
 
     contender: str
@@ -41,6 +43,8 @@ class Cell:
     status: Status = Status.OK
     message: str = ""
     pair: Pair | None = None
+    paired_batch_size: int | None = None
+    """That of the process which it took turns with, None where that is its own."""
     constructor_s: float | None = None
     first_batch_s: float | None = None
     deviation: float | None = None
@@ -51,6 +55,14 @@ class Cell:
     def slices(self) -> Sequence[Slice]:
         """Return what the contender ran."""
         return self.pair.candidate if self.pair else ()
+
+    def estimate(self, noise: Noise = PRIOR_NOISE) -> Estimate | None:
+        """Return its log-ratio, of items a second, to the process which it took turns with; None without a pair."""
+        if self.pair is None:
+            return None
+        return estimate(
+            self.pair, batch_sizes=(self.batch_size, self.paired_batch_size or self.batch_size), noise=noise
+        )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cell:
@@ -66,6 +78,7 @@ class Cell:
             "status": self.status.value,
             "message": self.message,
             "pair": self.pair.to_dict() if self.pair else None,
+            "paired_batch_size": self.paired_batch_size,
             "constructor_s": self.constructor_s,
             "first_batch_s": self.first_batch_s,
             "deviation": self.deviation,
@@ -84,6 +97,8 @@ class CellPlan:
     pair: PairPlan
     max_pair_s: float = 20.0
     half_width: float = 0.03
+    min_steps: int = 0
+    """Of the contender, so that a quantile of them is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +147,7 @@ def measure_cell(
             process,
             plan.pair,
             step_s=(reference.facts.step_s, facts.step_s),
-            enough=lambda pair: _is_enough(pair, (batch_size, reference.batch_size), plan),
+            enough=lambda pair: is_enough(pair, (batch_size, reference.batch_size), plan),
         )
     except TrialFailure as failure:
         return replace(cell, status=failure.status, message=failure.message)
@@ -167,7 +182,9 @@ def checked_cell(
     return cell
 
 
-def _is_enough(pair: Pair, batch_sizes: tuple[int, int], plan: CellPlan) -> bool:
+def is_enough(pair: Pair, batch_sizes: tuple[int, int], plan: CellPlan) -> bool:
     """Return whether a pair needs no more blocks."""
     low, high = estimate(pair, batch_sizes=batch_sizes).interval()
-    return pair.is_long(plan.max_pair_s) or math.log(high / low) / 2 <= plan.half_width
+    is_known = math.log(high / low) / 2 <= plan.half_width
+    n_steps = sum(len(each.step_s) for each in pair.candidate)
+    return pair.is_long(plan.max_pair_s) or (is_known and n_steps >= plan.min_steps)

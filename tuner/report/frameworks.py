@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -33,9 +34,17 @@ def rendered(result: FrameworksResult) -> list[RenderableType]:
 def frameworks_card(result: FrameworksResult) -> Card:
     """Return the answer: whether another framework is faster than the reference, each at its best, and by how much."""
     rows = [*_rivals(result), *_proof(result)]
-    rows += [("Left out", f"{each.framework}: {each.reason}") for each in result.absent]
+    rows += [
+        ("Left out", f"{each.framework}: {'; '.join(filter(None, (each.reason, each.hint)))}") for each in result.absent
+    ]
+    rows += [("Not tuned", f"{name}: {search.failure}") for name, search in result.searches.items() if search.failure]
+    unseen = [row.framework for row in _compared(result) if row.deviation is None and row.kind == "default"]
+    if unseen:
+        rows.append(
+            ("Unchecked", f"{', '.join(unseen)}: outputs could not be compared, as they differ from run to run")
+        )
     if result.ended != "complete":
-        rows.append(("Ended", f"{result.ended}; the same command goes on where it stopped"))
+        rows.append(("Ended", f"{result.ended}; the same command (without --new) goes on where it stopped"))
     return Card(answers=(_answer(result),), rows=(*rows, *notes(result.warnings)))
 
 
@@ -47,10 +56,7 @@ def _answer(result: FrameworksResult) -> Answer:
         return Answer(code=VerdictCode.UNDECIDED, word="NOTHING COMPARED", text=text, setting=())
     at = f"at batch size {result.batch_size}"
     if first.framework == result.reference:
-        text = f"no framework was faster than {reference}, {at}"
-        return Answer(
-            code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {first.framework.upper()}", text=text, setting=()
-        )
+        return _answer_for_reference(result, f"{reference}, {at}")
     best = next(row for row in result.rows if _is(row, first.framework, first.kind, result.batch_size))
     name = f"{first.framework}, {first.kind}"
     verdict = first.over.get(result.reference)
@@ -68,6 +74,18 @@ def _answer(result: FrameworksResult) -> Answer:
     return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text, setting=())
 
 
+def _answer_for_reference(result: FrameworksResult, reference: str) -> Answer:
+    """Return the answer where nobody was faster than the reference: whether that is shown."""
+    assert result.fastest is not None  # it is the reference
+    shown = (VerdictCode.BETTER, VerdictCode.NO_DIFFERENCE)
+    unknown = [name for name, verdict in result.fastest.over.items() if verdict.code not in shown]
+    if unknown or not result.fastest.over:
+        text = f"the fastest was {reference}, but that {' and '.join(unknown) or 'another'} is not faster is not shown"
+        return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
+    text = f"no framework is faster than {reference}"
+    return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text, setting=())
+
+
 def _rivals(result: FrameworksResult) -> list[tuple[str, str]]:
     """Return a row for each framework that the fastest is compared with, but for the reference."""
     if result.fastest is None:
@@ -76,7 +94,9 @@ def _rivals(result: FrameworksResult) -> list[tuple[str, str]]:
     for name, verdict in result.fastest.over.items():
         is_said = name == result.reference and result.fastest.framework != result.reference
         if not is_said:
-            rows.append(("Over others" if not rows else "", f"{speed_up(verdict)} {name} at its best: {verdict.code}"))
+            known = verdict.speedup is not None and verdict.low is not None
+            text = f"{speed_up(verdict)} the speed of {name} at its best" if known else f"{name}: not known yet"
+            rows.append(("Others" if not rows else "", f"{text}: {verdict.code}" if known else text))
     return rows
 
 
@@ -86,9 +106,17 @@ def _proof(result: FrameworksResult) -> list[tuple[str, str]]:
         return []
     rounds = plural(result.rounds, "round")
     same = f"differences under {percent(result.margin, 0)} are treated as equal"
-    deviations = [row.deviation for row in result.rows if row.deviation is not None]
+    deviations = [row.deviation for row in _compared(result) if row.deviation is not None]
     agree = f"; outputs agree within {max(deviations):.0e}" if deviations else ""
-    return [("Proof", f"{rounds} of new processes, one for each framework and setting{agree}; {same}")]
+    until = "one for each framework and setting until its ratio is known within 2 %"
+    return [("Proof", f"up to {rounds} of new processes, {until}{agree}; {same}")]
+
+
+def _compared(result: FrameworksResult) -> list[RowResult]:
+    """Return the rows of the verdicts whose outputs were held against the reference's, in its precision."""
+    rows = [row for row in result.rows if row.batch_size == result.batch_size and row.status == "ok"]
+    own = next((row.precision for row in rows if row.framework == result.reference), None)
+    return [row for row in rows if row.framework != result.reference and row.precision == own]
 
 
 def _is(row: RowResult, framework: str, kind: str, batch_size: int) -> bool:
@@ -101,9 +129,9 @@ def _table(result: FrameworksResult) -> RenderableType:
     is_metered = any(row.energy_j_per_item is not None for row in rows)
     energy = [">energy an item"] if is_metered else []
     drawn = table(
-        "framework", "", ">items/s", f">over {result.reference}'s default", "", "in", ">deviation",
+        "framework", "", ">items/s", f">over {result.reference}'s default", "", "precision", ">deviation",
         ">p50 ms", ">load s", ">cold", ">memory", *energy, "setting",
-        title=f"batch size {result.batch_size}: {plural(result.rounds, 'round')} of new processes",
+        title=f"batch size {result.batch_size}",
     )  # fmt: skip
     for row in rows:
         verdict = Text("" if row.verdict is None else row.verdict, style=VERDICT_STYLES.get(row.verdict, ""))  # type: ignore[arg-type]
@@ -147,7 +175,9 @@ def _repeats(row: RowResult) -> bool:
 
 
 def _rate(row: RowResult) -> str:
-    return str(row.status) if row.items_per_s is None and row.status != "ok" else rate_text(row.items_per_s or 0.0)
+    if row.items_per_s is None:
+        return "—" if row.status == "ok" else str(row.status)
+    return rate_text(row.items_per_s)
 
 
 def _ratio(row: RowResult, result: FrameworksResult) -> str:
@@ -167,7 +197,7 @@ def _setting(row: RowResult) -> str:
 
 def as_csv(result: FrameworksResult) -> str:
     """Return the rows as CSV, their settings as words."""
-    names = [name for name in RowResult.__struct_fields__ if name not in ("setting", "ratio")]
+    names = [name for name in RowResult.__struct_fields__ if name not in ("setting", "ratio", "batch_ratio")]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*names, "speedup", "low", "high", "setting"])
@@ -186,7 +216,7 @@ def chart(result: FrameworksResult) -> str | None:
     if len({row.batch_size for row in result.rows}) < 2:
         return None
     figure, axes = empty_figure(8, 4)
-    colours = dict(zip(dict.fromkeys(row.framework for row in result.rows), _COLOURS, strict=False))
+    colours = dict(zip(dict.fromkeys(row.framework for row in result.rows), itertools.cycle(_COLOURS), strict=False))
     for framework, kind in dict.fromkeys((row.framework, row.kind) for row in result.rows if not _repeats(row)):
         points = [
             (row.batch_size, row.items_per_s)

@@ -77,10 +77,18 @@ class TensorRt(framework.Framework):
             "logger = tensorrt.Logger()",
             "builder = tensorrt.Builder(logger)",
             "network = builder.create_network(0)",
-            'tensorrt.OnnxParser(network, logger).parse_from_file("model.onnx")',
+            'assert tensorrt.OnnxParser(network, logger).parse_from_file("model.onnx")',
             "config = builder.create_builder_config()",
         ]
         lines += [f"config.{name} = {value}" for name, value in deployment.options.items()]
+        lines += [
+            "# An engine is for one batch size.",
+            "profile = builder.create_optimization_profile()",
+            "for each in (network.get_input(i) for i in range(network.num_inputs)):",
+            f"    shape = ({deployment.arguments.get('batch_size', 1)}, *each.shape[1:])",
+            "    profile.set_shape(each.name, shape, shape, shape)",
+            "config.add_optimization_profile(profile)",
+        ]
         return [*lines, "plan = builder.build_serialized_network(network, config)"]
 
 

@@ -10,7 +10,7 @@ from tuner.space.auditing import unobservable
 from tuner.space.carrier import Option
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
 from tuner.space.knob import Knob
-from tuner.space.values import Numbers
+from tuner.space.values import Numbers, Words
 
 DEFAULT_LEVEL, MOST_LEVEL = 3, 5
 
@@ -26,11 +26,11 @@ _ALL = (
     ),
     Knob(
         name="max_aux_streams",
-        meaning="CUDA streams beside the main one, in which layers may run at the same time",
-        values=Numbers(minimum=0, limit=16),
-        carrier=Option("max_aux_streams"),
+        meaning="CUDA streams beside the main one, for layers that may run at the same time; auto: as TensorRT likes",
+        values=Words(words=("auto", "0", "1", "3")),
+        carrier=Option("max_aux_streams", without="auto"),
         in_every_setting=False,
-        default=lambda *_: 0,
+        default=lambda *_: "auto",
         audit=unobservable,
         devices=(GPU,),
     ),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, unknown_name
 from tuner.job.events import FrameworksEvents
 from tuner.job.frameworks.entrant import REFERENCE, Entrant, chosen, entrants, interpreters
 from tuner.job.frameworks.participant import Entry, Kind, Participant, entries
@@ -15,7 +15,7 @@ from tuner.job.job import prepare
 from tuner.job.request import (
     KEEP,
     MAY_CHANGE,
-    TRIAL_TIMEOUT,
+    NUMERICS,
     SearchRequest,
     check_margin,
     find_device,
@@ -31,10 +31,13 @@ from tuner.study.budget import parse_duration
 from tuner.study.storage import check_storage
 from tuner.trial.outcome import Status
 from tuner.workload.spec import WorkloadSpec
+from tuner.workload.workload import Execution
 
-BATCHES = "1..1024"
+BATCHES = "1,4,16,64,256,1024"
 BUDGET = "30m"
+TIMEOUT = "5m"
 _LARGEST_BATCH = 65536
+_LASTING = (Status.OK, Status.OOM, Status.INVALID, Status.UNAPPLIED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +56,12 @@ class FrameworksRequest:
     numerics: str = KEEP
     margin: float = MARGIN
     storage: str = DEFAULT_STORAGE
-    trial_timeout: str = TRIAL_TIMEOUT
+    trial_timeout: str = TIMEOUT
     seed: int = 0
     new: bool = False
     wait: bool = False
+    measures: bool = True
+    """Whether anything is measured; else what is stored is shown."""
 
 
 def parse_batches(text: str) -> list[int]:
@@ -92,6 +97,8 @@ class Contest:
     watch: Watch
     began_s: float = field(default_factory=time.monotonic)
     ended: str = "complete"
+    passing: dict[tuple[str, int], Cell] = field(default_factory=dict)
+    """Cells of this run that are not stored, by name and batch size: what failed may be over the next time."""
 
     @property
     def reference(self) -> Participant:
@@ -122,8 +129,19 @@ class Contest:
     def cells(self) -> list[Cell]:
         """Return all cells that are stored of the settings."""
         sizes = sorted({*self.batches, self.batch_size})
-        stored = (self.store.cell(entry, batch_size) for entry in self.entries() for batch_size in sizes)
-        return [cell for cell in stored if cell is not None]
+        known = (self.cell(entry, batch_size) for entry in self.entries() for batch_size in sizes)
+        return [cell for cell in known if cell is not None]
+
+    def cell(self, entry: Entry, batch_size: int) -> Cell | None:
+        """Return what is known of a setting at a batch size, None where nothing is."""
+        return self.store.cell(entry, batch_size) or self.passing.get((entry.name, batch_size))
+
+    def put_cell(self, entry: Entry, cell: Cell) -> None:
+        """Keep a cell: what is known of the setting is stored, what may be over the next time is kept for this run."""
+        if cell.status in _LASTING:
+            self.store.put_cell(entry, cell)
+        else:
+            self.passing[entry.name, cell.batch_size] = cell
 
 
 def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Contest:
@@ -133,6 +151,13 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
     deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
     check_margin(request.margin)
     check_storage(request.storage)
+    if request.numerics not in NUMERICS:
+        raise unknown_name("word for --numerics", request.numerics, NUMERICS)
+    if request.workload.execution != Execution.GRAPH:
+        raise BadInputError(
+            f"--execution {request.workload.execution} is one of several that are compared",
+            "leave it out; TensorFlow compiled by XLA is called tensorflow-xla here",
+        )
     if request.workload.framework is not None:
         named = f"--framework {request.workload.framework} names one"
         raise BadInputError(named, "name those to compare with --frameworks")
@@ -155,7 +180,7 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
             if are_named or entrant.name == REFERENCE:
                 raise
             absent.append(Absent(framework=entrant.name, reason=error.message, hint=error.hint or ""))
-    return Contest(
+    contest = Contest(
         request=request,
         events=events,
         participants=participants,
@@ -167,6 +192,22 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
         watch=participants[0].job.device.watch(participants[0].job.machine),
         store=Store.open(request.storage, participants[0], batch_size=batch_size, seed=request.seed, new=request.new),
     )
+    recall(contest)
+    return contest
+
+
+def recall(contest: Contest) -> None:
+    """Take what is stored of each participant."""
+    contest.store.reread()
+    for each in contest.participants:
+        each.tuned = contest.store.tuned(each)
+        for entry in entries([each]):
+            start = contest.store.checked(entry)
+            if start is None:
+                continue
+            each.learn(entry.kind, start.cell)
+            if entry.kind is Kind.DEFAULT:
+                each.start_s = start.start_s
 
 
 def _participant(entrant: Entrant, request: FrameworksRequest, batch_size: int) -> Participant:
@@ -190,7 +231,7 @@ def lineup_of(contest: Contest, ended: str) -> Lineup:
     """Return all that has been measured in a contest."""
     job, store = contest.reference.job, contest.store
     dropped_out = [
-        Absent(framework=each.name, reason=each.message, hint="", status=each.status.value)
+        Absent(framework=each.name, reason=each.message, hint=each.hint, status=each.status.value)
         for each in contest.participants
         if each.status is not Status.OK
     ]
@@ -219,6 +260,5 @@ def _side(entry: Entry, batch_size: int) -> Side:
         kind=entry.kind.value,
         contender=entry.contender(batch_size),
         build=participant.job.build.to_dict(),
-        precision=participant.precision,
-        deviation=participant.deviation,
+        start=participant.starts.get(entry.kind),
     )

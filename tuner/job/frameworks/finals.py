@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import stdtrit
 
 from tuner.job.frameworks.contest import Contest, lineup_of
 from tuner.job.servers import free_memory_bytes, parallel_starts
 from tuner.measure.finals import Contender, Round, failures, log_rates, run_round
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
-from tuner.stats.estimate import Array, paired
+from tuner.stats.estimate import Array
 
-_SHARE = 0.6  # of the time that is left
-_MIN_ROUNDS, _MAX_ROUNDS = 6, 40
+_SHARE = 0.5  # of the time that is left
+_MIN_ROUNDS, _MAX_ROUNDS = 6, 60
+_LEAST_ROUNDS = 2  # whatever the time
+_MAX_FAILURES = 2  # of a setting that never ran
 _HALF_WIDTH = 0.02  # of the interval of a ratio (log), at which it is known well: narrower than the 3 % that are wanted
 
 
@@ -37,7 +39,8 @@ def hold_finals(contest: Contest) -> None:
     longest_s = 0.0
     while (unknown := _unknown(rounds, contenders)) and len(rounds) < _MAX_ROUNDS:
         began_s = time.monotonic()
-        if len(rounds) >= _MIN_ROUNDS and began_s + longest_s > ends_s:
+        least = _MIN_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
+        if len(rounds) >= least and began_s + longest_s > ends_s:
             break
         contest.say(f"finals, round {len(rounds) + 1}: {1 + len(unknown)} processes")
         rounds.append(run_round([contenders[0], *unknown], contest.reference.launcher, plan, rng))
@@ -51,28 +54,39 @@ def hold_finals(contest: Contest) -> None:
 def _unknown(rounds: Sequence[Round], contenders: Sequence[Contender]) -> list[Contender]:
     """Return those whose ratio to the first is not known well yet; one that does not run will not be known."""
     reference, *others = contenders
+    failed = {name: sum(name in each.failures for each in rounds) for name in failures(rounds)}
     names, y = log_rates(rounds, contenders, Objective.THROUGHPUT)
+    others = [each for each in others if each.names[0] in names or failed.get(each.names[0], 0) < _MAX_FAILURES]
     if len(rounds) < _MIN_ROUNDS:
         return others
     if reference.names[0] not in names:
         return []
-    at = names.index(reference.names[0])
-    widths = {name: math.log(high / low) if low > 0 else math.inf for name, low, high in _intervals(names, y, at)}
-    return [each for each in others if widths.get(each.names[0], 0.0) > 2 * _HALF_WIDTH]
+    widths = half_widths(y - y[:, [names.index(reference.names[0])]])
+    known = {name for name, width in zip(names, widths, strict=True) if width <= _HALF_WIDTH}
+    return [each for each in others if each.names[0] not in known]
 
 
-def _intervals(names: Sequence[str], y: Array, at: int) -> Iterator[tuple[str, float, float]]:
-    """Yield the name and the interval of each ratio to the contender at a place."""
-    for j, name in enumerate(names):
-        if j != at and (~np.isnan(y[:, at]) & ~np.isnan(y[:, j])).any():
-            yield name, *paired(y, at, j).interval()
+def half_widths(x: Array) -> Array:
+    """Return the half width of the 95 % interval of each column's mean, shape (c,); `x` (r, c) has NaN for none.
+
+    A variance that is small by chance would end a series too early, and leave an interval that covers too seldom. So
+    that of a column counts as no smaller than that of all others together.
+    """
+    n = (~np.isnan(x)).sum(axis=0)
+    sums = np.nansum((x - np.nanmean(x, axis=0)) ** 2, axis=0)
+    others = (np.arange(x.shape[1]) > 0) & (n > 1)
+    pooled = sums[others].sum() / max(1, (n[others] - 1).sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance = np.maximum(sums / (n - 1), pooled)
+        widths = -stdtrit(np.maximum(1, n - 1), 0.025) * np.sqrt(variance / n)
+    return np.where(n > 1, widths, np.inf)
 
 
 def _max_resident(contest: Contest, most: int) -> int:
-    """Return how many processes memory holds at once, at least two."""
+    """Return how many processes memory holds at once."""
     free_bytes = free_memory_bytes(contest.reference.job)
-    starts = [contest.store.checked(each) for each in contest.running()]
-    largest_bytes = max((start.cell.peak_memory_bytes or 0 for start in starts if start is not None), default=0)
+    starts = [start for each in contest.running() for start in each.starts.values()]
+    largest_bytes = max((start.peak_memory_bytes or 0 for start in starts), default=0)
     if free_bytes is None or not largest_bytes:
         return most
-    return max(2, min(most, int(free_bytes // largest_bytes)))
+    return max(1, min(most, int(free_bytes // largest_bytes)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tuner.identity import digest
 from tuner.job.frameworks.entrant import Entrant
 from tuner.job.job import Job
+from tuner.measure.cell import Cell
 from tuner.measure.finals import Contender
 from tuner.report.lineup import Tuned
 from tuner.space.setting import Setting
@@ -30,12 +31,13 @@ class Participant:
     entrant: Entrant
     job: Job
     launcher: FreshLauncher | None = None
-    precision: str | None = None
-    deviation: float | None = None
+    starts: dict[Kind, Cell] = field(default_factory=dict)
+    """What the first start of each of its settings told."""
     start_s: float = 5.0
     """How long a start takes until it is warm; a guess until it is known."""
     status: Status = Status.OK
     message: str = ""
+    hint: str = ""
     tuned: Tuned | None = None
 
     @property
@@ -46,11 +48,30 @@ class Participant:
     @property
     def key(self) -> str:
         """Return a name that changes with whatever of it may change timings."""
-        return f"{self.name}/{digest([self.job.build.id, self.job.space.fingerprint, self.entrant.pins])}"
+        parts: list[object] = [self.job.build.id, self.job.space.fingerprint, self.entrant.pins]
+        parts += [each for each in (self.job.environment, self.job.feed) if each]
+        return f"{self.name}/{digest(parts)}"
 
-    def drop_out(self, status: Status, message: str) -> None:
+    @property
+    def precision(self) -> str | None:
+        """Return what its default computes in; None where that is not known."""
+        return self.starts[Kind.DEFAULT].precision if Kind.DEFAULT in self.starts else None
+
+    def drop_out(self, status: Status, message: str, hint: str = "") -> None:
         """Take no part any more."""
-        self.status, self.message = status, message
+        self.status, self.message, self.hint = status, message, hint
+
+    def learn(self, kind: Kind, start: Cell) -> None:
+        """Take what a start told: a default that computes something else drops out, a tuned setting is given up."""
+        self.starts[kind] = start
+        if start.status is Status.OK:
+            return
+        if kind is Kind.DEFAULT:
+            self.drop_out(start.status, start.message)
+        elif self.tuned is not None:
+            self.tuned = replace(
+                self.tuned, setting=None, failure=f"its best setting is {start.status}: {start.message}"
+            )
 
     def settings(self) -> dict[Kind, Setting]:
         """Return its settings; the tuned one only where it is another than the default."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tuner.job.events import FrameworksEvents
-from tuner.job.frameworks.contest import FrameworksRequest, lineup_of, prepare_contest
+from tuner.job.frameworks.contest import Contest, FrameworksRequest, lineup_of, prepare_contest, recall
 from tuner.job.frameworks.finals import hold_finals
 from tuner.job.frameworks.scan import scan
-from tuner.job.frameworks.starts import check, make_ready, time_loading
+from tuner.job.frameworks.starts import check, check_tuned, make_ready, time_loading
 from tuner.job.frameworks.tuning import tune
 from tuner.machine.locks import machine_lock
 from tuner.report.lineup import Lineup
@@ -23,16 +23,24 @@ def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> 
     with storage_errors():
         contest = prepare_contest(request, events)
         try:
-            with machine_lock(wait=request.wait, on_wait=events.waiting):
-                contest.store.reread()  # another run may have ended meanwhile
-                make_ready(contest)
-                check(contest)
-            tune(contest)  # each search takes the lock itself
-            with machine_lock(wait=request.wait, on_wait=events.waiting):
-                hold_finals(contest)
-                time_loading(contest)
-                scan(contest)
+            if request.measures:
+                _measure(contest)
             ended = contest.ended
         except KeyboardInterrupt:
             ended = INTERRUPTED
         return lineup_of(contest, ended)
+
+
+def _measure(contest: Contest) -> None:
+    """Run the stages, each as far as it was not run before."""
+    request, events = contest.request, contest.events
+    with machine_lock(wait=request.wait, on_wait=events.waiting):
+        recall(contest)  # another run may have ended meanwhile
+        make_ready(contest)
+        check(contest)
+    tune(contest)  # each search takes the lock itself
+    with machine_lock(wait=True, on_wait=events.waiting):
+        check_tuned(contest)
+        hold_finals(contest)
+        time_loading(contest)
+        scan(contest)

@@ -7,9 +7,12 @@ from dataclasses import replace
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Entry
 from tuner.job.frameworks.starts import cell_of
-from tuner.measure.cell import Cell, CellPlan, CheckedAgainst, Reference, checked_cell, measure_cell
-from tuner.measure.pair import PairPlan, ReferenceLost
-from tuner.trial.outcome import Status, TrialFailure
+from tuner.measure.cell import Cell, CellPlan, CheckedAgainst, Reference, checked_cell, is_enough, measure_cell
+from tuner.measure.pair import PairPlan, ReferenceLost, measure_pair
+from tuner.stats.tail import samples_needed
+from tuner.trial.outcome import ReadyReport, Status, TrialFailure
+
+_MAX_PAIR_OF_ONE_S, _MAX_BLOCKS_OF_ONE = 45.0, 60  # one item at a time, whose tail is told
 
 
 def scan(contest: Contest) -> None:
@@ -29,7 +32,7 @@ def _scan_batch(contest: Contest, batch_size: int) -> bool:
     waiting = [
         entry
         for entry in contest.entries()
-        if contest.store.cell(entry, batch_size) is None and not _is_past_memory(contest, entry, batch_size)
+        if contest.cell(entry, batch_size) is None and not _has_ended(contest, entry, batch_size)
     ]
     reference: Reference | None = None
     try:
@@ -43,13 +46,14 @@ def _scan_batch(contest: Contest, batch_size: int) -> bool:
                 cell = _reference_cell(contest, reference)
             else:
                 reference, cell = _measured(contest, entry, reference)
-            contest.store.put_cell(entry, cell)
+            contest.put_cell(entry, cell)
             contest.events.measured(cell)
     except _ReferenceFailed as failed:
         # Without a reference nothing is compared: the curves end at this batch size.
         entry = contest.reference_entry
         cell = Cell(contender=entry.name, batch_size=batch_size, status=failed.status, message=failed.message)
-        contest.store.put_cell(entry, cell)
+        if contest.cell(entry, batch_size) is None:
+            contest.put_cell(entry, cell)
         contest.events.measured(cell)
     finally:
         if reference is not None:
@@ -75,11 +79,42 @@ def _live(contest: Contest, batch_size: int) -> Reference:
 
 
 def _reference_cell(contest: Contest, reference: Reference) -> Cell:
-    """Return the cell of the reference itself, whose rate comes from the pairs of the others."""
+    """Return the cell of the reference, in turns with itself at the batch size of the contest.
+
+    So all batch sizes have something in common, and a curve over them shows no drift. Raises _ReferenceFailed.
+    """
+    name, batch_size = contest.reference_entry.name, reference.batch_size
     against = CheckedAgainst(sample=None, precision=None)
-    name, precision = contest.reference_entry.name, contest.reference.precision
-    cell = checked_cell(name, reference.batch_size, reference.facts, precision, against, limit=1.0)
-    return replace(cell, peak_memory_bytes=reference.process.peak_memory_bytes)
+    cell = checked_cell(name, batch_size, reference.facts, contest.reference.precision, against, limit=1.0)
+    cell = replace(cell, peak_memory_bytes=reference.process.peak_memory_bytes)
+    if batch_size == contest.batch_size:
+        return cell
+    anchor = _live(contest, contest.batch_size)
+    plan = _plan(contest.reference_entry, batch_size)
+    try:
+        pair = measure_pair(
+            anchor.process,
+            reference.process,
+            plan.pair,
+            step_s=(anchor.facts.step_s, reference.facts.step_s),
+            enough=lambda pair: is_enough(pair, (batch_size, contest.batch_size), plan),
+        )
+    except ReferenceLost as lost:
+        raise _ReferenceFailed(lost.failure.status, lost.failure.message) from lost
+    except TrialFailure as failure:
+        raise _ReferenceFailed(failure.status, failure.message) from failure
+    finally:
+        anchor.process.close()
+    return replace(cell, pair=pair, paired_batch_size=contest.batch_size)
+
+
+def _plan(entry: Entry, batch_size: int) -> CellPlan:
+    """Return how a cell is measured: of single items for so long that the slowest of a hundred is known."""
+    slice_s = entry.participant.job.slice_s
+    if batch_size == 1:
+        most = PairPlan(slice_s=slice_s, max_blocks=_MAX_BLOCKS_OF_ONE)
+        return CellPlan(pair=most, max_pair_s=_MAX_PAIR_OF_ONE_S, min_steps=samples_needed(0.99))
+    return CellPlan(pair=PairPlan(slice_s=slice_s))
 
 
 def _measured(contest: Contest, entry: Entry, reference: Reference) -> tuple[Reference | None, Cell]:
@@ -87,10 +122,17 @@ def _measured(contest: Contest, entry: Entry, reference: Reference) -> tuple[Ref
     batch_size = reference.batch_size
     contender = entry.contender(batch_size)
     assert contender.launcher is not None  # the model is ready
-    plan = CellPlan(pair=PairPlan(slice_s=entry.participant.job.slice_s))
+
+    def check(facts: ReadyReport) -> Cell:
+        return cell_of(contest, entry, batch_size, facts)
+
     try:
         cell = measure_cell(
-            contender, contender.launcher, reference, plan, lambda facts: cell_of(contest, entry, batch_size, facts)
+            contender,
+            contender.launcher,
+            reference,
+            _plan(entry, batch_size),
+            check,
         )
     except ReferenceLost as lost:
         reference.process.close()
@@ -99,15 +141,15 @@ def _measured(contest: Contest, entry: Entry, reference: Reference) -> tuple[Ref
     return reference, cell
 
 
-def _is_past_memory(contest: Contest, entry: Entry, batch_size: int) -> bool:
-    """Return whether memory ran out at a smaller batch size already, of it or of the reference."""
+def _has_ended(contest: Contest, entry: Entry, batch_size: int) -> bool:
+    """Return whether memory or its time ran out at a smaller batch size already, of it or of the reference."""
     smaller = [
-        contest.store.cell(each, size)
+        contest.cell(each, size)
         for each in (entry, contest.reference_entry)
         for size in contest.batches
         if size < batch_size
     ]
-    return any(cell is not None and cell.status is Status.OOM for cell in smaller)
+    return any(cell is not None and cell.status in (Status.OOM, Status.TIMEOUT) for cell in smaller)
 
 
 def _expected_s(contest: Contest, entry: Entry, batch_size: int) -> float:

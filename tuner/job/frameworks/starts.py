@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.job.frameworks.contest import Contest
-from tuner.job.frameworks.participant import Entry, Kind, Participant
+from tuner.job.frameworks.participant import Entry, Kind
 from tuner.job.frameworks.store import CheckedStart
 from tuner.machine.pagecache import evict, files_of
 from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
@@ -29,7 +29,7 @@ def make_ready(contest: Contest) -> None:
         except BadInputError as error:
             if each is contest.reference:
                 raise
-            each.drop_out(Status.FAILED, error.message)
+            each.drop_out(Status.FAILED, error.message, error.hint or "")
             contest.events.ended(each.name, error.message)
             continue
         assert isinstance(launcher, FreshLauncher)  # it is no command
@@ -37,54 +37,58 @@ def make_ready(contest: Contest) -> None:
 
 
 def check(contest: Contest) -> None:
-    """Hold outputs and precision of each against the reference's, and know what a start takes.
+    """Hold outputs and precision of each default against the reference's, and know what a start takes.
 
     Raises BadInputError where the reference does not run.
     """
     for each in contest.running():
-        start = contest.store.checked(each)
-        if start is None:
-            contest.say(f"{each.name}: checking its outputs")
-            start = _checked_start(contest, each)
-            if start is None:
-                continue
-            contest.store.put_checked(each, start)
-        each.precision, each.deviation, each.start_s = start.cell.precision, start.cell.deviation, start.start_s
-        if start.cell.status is not Status.OK:
-            each.drop_out(start.cell.status, start.cell.message)
-            contest.events.ended(each.name, start.cell.message)
+        if Kind.DEFAULT not in each.starts:
+            _check(contest, Entry(participant=each, kind=Kind.DEFAULT))
 
 
-def _checked_start(contest: Contest, participant: Participant) -> CheckedStart | None:
-    """Return the first start of a participant's default; None where it failed, which may be over the next time."""
-    entry = Entry(participant=participant, kind=Kind.DEFAULT)
+def check_tuned(contest: Contest) -> None:
+    """Hold what the tuned settings compute against the reference, too; one that computes something else is given up."""
+    for entry in contest.entries():
+        if entry.kind is Kind.TUNED and Kind.TUNED not in entry.participant.starts:
+            _check(contest, entry)
+
+
+def _check(contest: Contest, entry: Entry) -> None:
+    """Start a setting once. What comes of it is stored, unless it failed: that may be over the next time."""
+    participant = entry.participant
+    contest.say(f"{entry.text}: checking its outputs")
     began_s = time.monotonic()
     try:
         facts, peak_memory_bytes = start_once(entry.contender(contest.batch_size))
     except TrialFailure as failure:
-        if participant is contest.reference:
+        if entry == contest.reference_entry:
             raise BadInputError(
                 f"TensorFlow's default does not run: {failure.message}", failure.hint or "", log=failure.log[-2000:]
             ) from failure
-        participant.drop_out(failure.status, failure.message)
-        contest.events.ended(participant.name, failure.message)
-        return None
-    cell = cell_of(contest, entry, contest.batch_size, facts)
-    return CheckedStart(
-        cell=replace(cell, peak_memory_bytes=peak_memory_bytes),
-        start_s=time.monotonic() - began_s,
-        sample=_sample(facts),
-    )
+        name, batch_size = entry.name, contest.batch_size
+        cell = Cell(contender=name, batch_size=batch_size, status=failure.status, message=failure.message)
+    else:
+        cell = cell_of(contest, entry, contest.batch_size, facts)
+        start = CheckedStart(
+            cell=replace(cell, peak_memory_bytes=peak_memory_bytes),
+            start_s=time.monotonic() - began_s,
+            sample=_sample(facts),
+        )
+        contest.store.put_checked(entry, start)
+        participant.start_s = start.start_s
+    participant.learn(entry.kind, cell)
+    if cell.status is not Status.OK:
+        contest.events.ended(entry.text, cell.message)
 
 
 def cell_of(contest: Contest, entry: Entry, batch_size: int, facts: ReadyReport) -> Cell:
     """Return the cell of a process of a setting that is warm, invalid where it computes something else."""
     participant = entry.participant
     precision = participant.job.precision_of(facts)
-    if participant is contest.reference:
-        against = CheckedAgainst(sample=_sample(facts), precision=precision)
+    if entry == contest.reference_entry:
+        against = CheckedAgainst(sample=None, precision=None)
     else:
-        start = contest.store.checked(contest.reference)
+        start = contest.store.checked(contest.reference_entry)
         assert start is not None  # the reference is checked first
         expected = None if participant.entrant.pins else start.cell.precision
         against = CheckedAgainst(sample=start.sample, precision=expected)
@@ -120,17 +124,18 @@ def time_loading(contest: Contest) -> None:
         files = files_of(each.entrant.python, each.job.export())
         loading = Loading(cold=[], warm=[])
         try:
+            start_once(contender)  # whatever is made once and kept
             for _ in range(_N_LOADS):
                 evict(files)
-                loading.cold.append(_first_answer_s(contender))
-                loading.warm.append(_first_answer_s(contender))
+                loading.cold.append(_loading_s(contender))
+                loading.warm.append(_loading_s(contender))
         except TrialFailure as failure:
             contest.events.ended(each.name, failure.message)
             continue
         contest.store.put_loading(each, loading)
 
 
-def _first_answer_s(contender: Contender) -> float:
-    """Return how long (s) a process takes until its first answer."""
+def _loading_s(contender: Contender) -> tuple[float, float]:
+    """Return how long (s) a process takes until its model is there, and from then until its first answer."""
     facts, _ = start_once(contender)
-    return facts.context_s + facts.load_s + facts.first_step_s
+    return facts.context_s + facts.load_s, facts.first_step_s

@@ -12,8 +12,9 @@ from typing import Any
 
 import optuna
 
+from tuner.errors import BadInputError
 from tuner.identity import digest
-from tuner.job.frameworks.participant import Entry, Participant
+from tuner.job.frameworks.participant import Entry, Kind, Participant
 from tuner.measure.cell import Cell
 from tuner.measure.finals import Round
 from tuner.report.lineup import Loading, Tuned
@@ -63,6 +64,8 @@ class Store:
         if record.get("frameworks_schema") is None:
             record.put("created", now())
             record.put("frameworks_schema", SCHEMA)
+        if record.get("frameworks_schema") != SCHEMA:
+            raise BadInputError(f"{record.name} was stored by another version of tftune", "start over with --new")
         return cls(record, reference)
 
     @property
@@ -74,14 +77,14 @@ class Store:
         """Read what another run has stored since; what this one stores is known."""
         self._attributes = dict(self._record.study.user_attrs)
 
-    def checked(self, participant: Participant) -> CheckedStart | None:
-        """Return the first start of a participant; None where it is not stored."""
-        stored = self._get("check", participant.key, self._reference.key)
+    def checked(self, entry: Entry) -> CheckedStart | None:
+        """Return the first start of a setting; None where it is not stored."""
+        stored = self._get("check", *self._start_key(entry))
         return None if stored is None else CheckedStart.from_dict(stored)
 
-    def put_checked(self, participant: Participant, start: CheckedStart) -> None:
-        """Store the first start of a participant."""
-        self._put(start.to_dict(), "check", participant.key, self._reference.key)
+    def put_checked(self, entry: Entry, start: CheckedStart) -> None:
+        """Store the first start of a setting."""
+        self._put(start.to_dict(), "check", *self._start_key(entry))
 
     def tuned(self, participant: Participant) -> Tuned | None:
         """Return what the search of a participant came to."""
@@ -102,12 +105,12 @@ class Store:
 
     def loading(self, participant: Participant) -> Loading | None:
         """Return how long starts of a participant took."""
-        stored = self._get("load", participant.key)
+        stored = self._get("loading", participant.key)
         return None if stored is None else Loading(**stored)
 
     def put_loading(self, participant: Participant, loading: Loading) -> None:
         """Store how long starts of a participant took."""
-        self._put({"cold": loading.cold, "warm": loading.warm}, "load", participant.key)
+        self._put({"cold": loading.cold, "warm": loading.warm}, "loading", participant.key)
 
     def cell(self, entry: Entry, batch_size: int) -> Cell | None:
         """Return what was measured of a setting at a batch size."""
@@ -117,6 +120,10 @@ class Store:
     def put_cell(self, entry: Entry, cell: Cell) -> None:
         """Store what was measured of a setting at the cell's batch size."""
         self._put(cell.to_dict(), "cell", self._key_of([entry]), cell.batch_size)
+
+    def _start_key(self, entry: Entry) -> list[str]:
+        own = [] if entry.kind is Kind.DEFAULT else [self._key_of([entry])]
+        return [entry.participant.key, self._reference.key, *own]
 
     def _key_of(self, of: Sequence[Entry]) -> str:
         settings = [[each.participant.key, each.participant.settings()[each.kind].to_dict()] for each in of]

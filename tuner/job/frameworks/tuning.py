@@ -5,34 +5,40 @@ from __future__ import annotations
 import shlex
 
 from tuner.job.frameworks.contest import Contest
-from tuner.job.frameworks.participant import Participant
+from tuner.job.frameworks.participant import Kind, Participant
 from tuner.job.nested import run_search
 from tuner.job.request import MAY_CHANGE
 from tuner.report.lineup import Tuned
 
-_LEAST_SEARCH_S, _MOST_SEARCH_S = 30.0, 300.0
-_SHARE = 0.3  # of the time that is left, for all searches
+_LEAST_SEARCH_S = 30.0
+_SHARE = 0.25  # of the time that is left, for all searches
+_LONGER = 2.0  # a search is done once more where there is so much more time for it than it had
 
 
 def tune(contest: Contest) -> None:
     """Search in each framework, unless that was done; raises KeyboardInterrupt where a search was interrupted."""
-    for each in contest.running():
-        each.tuned = contest.store.tuned(each)
-    untuned = [each for each in contest.running() if each.tuned is None]
-    share_s = _SHARE * contest.left_s() / max(1, len(untuned))
-    search_s = min(_MOST_SEARCH_S, max(_LEAST_SEARCH_S, share_s))
-    for each in untuned:
+    share_s = _SHARE * contest.left_s()
+    waiting = [each for each in contest.running() if _is_short(each, share_s / len(contest.running()))]
+    search_s = max(_LEAST_SEARCH_S, share_s / max(1, len(waiting)))
+    for each in waiting:
         contest.say(f"{each.name}: searching for {search_s:.0f} s")
         ended = run_search(search_arguments(contest, each, search_s))
         if ended.interrupted:
             raise KeyboardInterrupt
         if ended.study is None:
-            each.tuned = Tuned(study=None, setting=None, failure=ended.failure)
+            each.tuned = each.tuned or Tuned(study=None, setting=None, failure=ended.failure)
             contest.events.ended(each.name, f"the search failed: {ended.failure}")
             continue  # perhaps the next time
-        each.tuned = Tuned.of(ended.study)
+        each.tuned = Tuned.of(ended.study, searched_s=search_s)
+        each.starts.pop(Kind.TUNED, None)
         contest.store.put_tuned(each, each.tuned)
         contest.events.ended(each.name, each.tuned.text)
+
+
+def _is_short(participant: Participant, search_s: float) -> bool:
+    """Return whether a participant was not searched in, or for a much shorter time than there is now."""
+    tuned = participant.tuned
+    return tuned is None or (tuned.searched_s is not None and search_s > _LONGER * tuned.searched_s)
 
 
 def search_arguments(contest: Contest, participant: Participant, search_s: float) -> list[str]:

@@ -27,7 +27,8 @@ class RowResult(Struct, frozen=True, kw_only=True):
     `kind` is default or tuned; the two are one setting where `is_default` holds of a tuned one. `ratio` is that to the
     reference's default at the same batch size, and null of that itself; `source` says what it is from: finals, rounds
     of new processes of all at once, or pair, one process in turns with one of the reference. `load_s` is from the
-    start of a process until its first answer, with its files in the page cache, and `cold_load_s` without. `deviation`
+    start of a process until its first answer, `first_batch_s` the part of it that the first batch takes; with its files
+    in the page cache, and `cold_` without. `deviation`
     is that of the outputs from TensorFlow's. `status` is that of a trial: ok, or why there are no figures.
     """
 
@@ -41,6 +42,8 @@ class RowResult(Struct, frozen=True, kw_only=True):
     items_per_s: float | None
     ratio: RatioResult | None
     verdict: VerdictCode | None
+    batch_ratio: RatioResult | None
+    """Of the reference's default: its rate to that at the batch size of the verdicts, in turns with it."""
     source: str | None
     n: int
     """Rounds, or blocks of the pair."""
@@ -50,7 +53,9 @@ class RowResult(Struct, frozen=True, kw_only=True):
     p95_ms: float | None
     p99_ms: float | None
     load_s: float | None
+    first_batch_s: float | None
     cold_load_s: float | None
+    cold_first_batch_s: float | None
     peak_memory_bytes: int | None
     energy_j_per_item: float | None
 
@@ -81,6 +86,7 @@ class TunedResult(Struct, frozen=True, kw_only=True):
     study: str | None
     setting: Values | None
     failure: str
+    searched_s: float | None
 
 
 class FrameworksResult(Document, frozen=True, kw_only=True):

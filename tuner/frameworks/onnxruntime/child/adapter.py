@@ -51,7 +51,10 @@ class Model:
         """Make the session: its threads come with it."""
         path = os.path.join(self.spec["folder"], exporter.MODEL)
         on_gpu = self.spec["feed"] is not None
-        self.session = session.make_session(os.path.realpath(path), self.spec["options"], on_gpu=on_gpu)
+        try:
+            self.session = session.make_session(os.path.realpath(path), self.spec["options"], on_gpu=on_gpu)
+        except Exception as error:
+            raise session.translated(error) from error
         self.names = [each.name for each in self.session.get_outputs()]
 
     def load(self) -> None:
@@ -101,7 +104,11 @@ def bound_on_gpu(made: Any, feed: Report, names: "List[str]") -> Step:
 
     binding = made.io_binding()
     for name, array in feed.items():
-        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+        try:
+            place = onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
+        except Exception as error:
+            raise session.translated(error) from error
+        binding.bind_ortvalue_input(name, place)
     for name in names:
         binding.bind_output(name)  # in the host's memory
 

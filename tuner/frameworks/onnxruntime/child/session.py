@@ -21,7 +21,7 @@ CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
 CUDA_OPTIONS = ("cudnn_conv_algo_search", "cudnn_conv_use_max_workspace", "prefer_nhwc")
 """Options that its provider for GPUs takes."""
 IDLE_S = 0.2
-OUT_OF_MEMORY = ("Failed to allocate memory", "bad allocation", "out of memory")
+OUT_OF_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc", "out of memory")
 Options = Mapping[str, Union[int, str]]
 
 

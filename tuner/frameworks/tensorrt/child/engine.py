@@ -1,4 +1,4 @@
-"""Engines: built of an ONNX file for one shape of its inputs, kept beside it, and run on the GPU.
+"""Engines: built of an ONNX file for one shape of its inputs, kept in the cache, and run on the GPU.
 
 A build times kernels, so that it takes seconds to minutes, and another build may choose others. What was built once is
 kept, and all processes of a setting run the same engine, as a server does that is handed a plan.
@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import threading
+import weakref
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from ....child import gpu
@@ -44,7 +45,10 @@ def plan_of(path: str, shapes: Shapes, options: Mapping[str, Any]) -> bytes:
 
     Raises WorkloadError for a file that TensorRT cannot read, and MemoryError where the GPU's memory ran out.
     """
-    kept = os.path.join(os.path.dirname(path), "engine-%s.plan" % digest_of(path, shapes, options))
+    # Beside the exports: what is in an export's own folder is part of it.
+    folder = os.path.join(os.path.dirname(os.path.dirname(path)), "engines")
+    os.makedirs(folder, exist_ok=True)
+    kept = os.path.join(folder, "%s.plan" % digest_of(path, shapes, options))
     try:
         with open(kept, "rb") as file:
             return file.read()
@@ -152,14 +156,15 @@ class Engine:
         sizes = {name: int(np.prod(shapes[name])) * np.dtype(self.dtypes[name]).itemsize for name in self.outputs}
         places = {name: allocated(array.nbytes) for name, array in sources.items()}
         places.update({name: allocated(size) for name, size in sizes.items()})
+        bytes_of = {name: ctypes.c_size_t(array.nbytes) for name, array in sources.items()}
+        bytes_of.update({name: ctypes.c_size_t(size) for name, size in sizes.items()})
         for name, place in places.items():
             context.set_tensor_address(name, place.value)
 
         def copy_inputs() -> None:
             for name, array in sources.items():
-                driver.call(
-                    "cuMemcpyHtoDAsync_v2", places[name], ctypes.c_void_p(array.ctypes.data), size_of(array), stream
-                )
+                source = ctypes.c_void_p(array.ctypes.data)
+                driver.call("cuMemcpyHtoDAsync_v2", places[name], source, bytes_of[name], stream)
 
         def call() -> Report:
             enter(entered)
@@ -169,15 +174,15 @@ class Engine:
                 raise failure("TensorRT did not run", self.log.lines)
             outputs = {name: np.empty(shapes[name], self.dtypes[name]) for name in self.outputs}
             for name, array in outputs.items():
-                driver.call(
-                    "cuMemcpyDtoHAsync_v2", ctypes.c_void_p(array.ctypes.data), places[name], size_of(array), stream
-                )
+                target = ctypes.c_void_p(array.ctypes.data)
+                driver.call("cuMemcpyDtoHAsync_v2", target, places[name], bytes_of[name], stream)
             driver.call("cuStreamSynchronize", stream)
             return outputs
 
         if not copies_inputs:
             copy_inputs()
             driver.call("cuStreamSynchronize", stream)
+        weakref.finalize(call, released, list(places.values()), stream)
         return call
 
 
@@ -195,6 +200,15 @@ def allocated(n_bytes: int) -> ctypes.c_uint64:
     return place
 
 
-def size_of(array: Any) -> ctypes.c_size_t:
-    """Return the bytes of an array as CUDA takes them."""
-    return ctypes.c_size_t(array.nbytes)
+def released(places: "List[ctypes.c_uint64]", stream: ctypes.c_void_p) -> None:
+    """Give back what a call had of the GPU: another batch size has its own."""
+    driver = gpu.driver()
+    driver.enter()
+    try:
+        for place in places:
+            driver.call("cuMemFree_v2", place)
+        driver.call("cuStreamDestroy_v2", stream)
+    except gpu.DriverError:
+        return  # the driver is gone, and the memory with it
+    finally:
+        driver.leave()

@@ -1,0 +1,310 @@
+"""The standings: the rows that a line-up comes to, and which framework is the fastest.
+
+Notation
+    y (r, c)  mean log rates of c contenders in r rounds of the finals; contender 0 is the reference
+    ratio     of a contender at the batch size of the finals: exp of the mean of y_j − y_0, with a paired t-interval
+              (`tuner.stats.estimate.paired`); at other batch sizes: of its pair (`tuner.measure.cell.estimate`)
+    rate      of the reference: its mean in the finals; at another batch size, times the ratio of its pair there, in
+              which it takes turns with itself at the batch size of the finals. Of a contender: that times its ratio.
+              So all rates are of one hour, and a curve over batch sizes shows no drift
+
+Multiplicity. Intervals are of 95 % each. A verdict is at the level 1 − 0.05/m (Bonferroni): of the m ratios to the
+reference at one batch size, and, apart from these, of the m pairs of frameworks at their best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
+
+import numpy as np
+from msgspec import convert
+
+from tuner.machine.conditions import Conditions
+from tuner.measure.cell import Cell
+from tuner.measure.finals import failures
+from tuner.measure.objective import Objective
+from tuner.measure.warning import condition_warnings, merge
+from tuner.report import evidence
+from tuner.report.lineup import DEFAULT, TUNED, Lineup, Side
+from tuner.report.result.frameworks import (
+    AbsentResult,
+    FastestResult,
+    FrameworksResult,
+    RatioResult,
+    RowResult,
+    TunedResult,
+)
+from tuner.report.result.study import VerdictResult, WarningResult
+from tuner.stats.equivalence import verdict_on
+from tuner.stats.estimate import Estimate
+from tuner.stats.noise import PRIOR_NOISE, Noise
+from tuner.stats.tail import samples_needed
+from tuner.trial.meter import energy_of
+from tuner.trial.outcome import Slice, Status
+
+_ALPHA = 0.05
+_MIN_ROUNDS = 4  # of which the scatter between processes is taken rather than assumed
+_QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
+
+
+def describe(lineup: Lineup) -> FrameworksResult:
+    """Return what is published of a line-up."""
+    warnings = merge(condition_warnings(lineup.conditions), evidence.round_warnings(lineup.rounds))
+    return FrameworksResult(
+        comparison=lineup.name,
+        machine=lineup.subject.machine,
+        device=lineup.subject.device,
+        workload=lineup.subject.workload,
+        reference=lineup.sides[0].framework,
+        batch_size=lineup.batch_size,
+        margin=lineup.margin,
+        builds={side.framework: dict(side.build) for side in lineup.sides},
+        rows=tuple(rows_of(lineup)),
+        fastest=_fastest(lineup),
+        searches={name: TunedResult(**tuned.to_dict()) for name, tuned in lineup.tuned.items()},
+        absent=tuple(AbsentResult(**asdict(each)) for each in lineup.absent),
+        rounds=sum(not each.interruptions for each in lineup.rounds),
+        ended=lineup.ended,
+        why_no_energy=lineup.why_no_energy,
+        conditions=convert(lineup.conditions.to_dict(), Conditions),
+        warnings=tuple(WarningResult.of(warning) for warning in warnings),
+    )
+
+
+def rows_of(lineup: Lineup) -> list[RowResult]:
+    """Return all rows: by batch size, then in the order of the sides; a tuned row for each framework that was tuned."""
+    noise = _noise(lineup)
+    sizes = sorted({*(cell.batch_size for cell in lineup.cells), *([lineup.batch_size] if lineup.rounds else [])})
+    rows: list[RowResult] = []
+    for batch_size in sizes:
+        in_finals = batch_size == lineup.batch_size and lineup.reference in lineup.names
+        cells = {cell.contender: cell for cell in lineup.cells if cell.batch_size == batch_size}
+        reference_rate = _reference_log_rate(lineup, batch_size, cells)
+        of_batch: list[RowResult] = []
+        for side in lineup.sides:
+            cell = cells.get(side.name)
+            if in_finals:
+                of_batch.append(_finals_row(lineup, side, reference_rate))
+            elif cell is not None:
+                of_batch.append(_cell_row(lineup, side, cell, reference_rate, noise))
+        rows += _with_kept_defaults(lineup, of_batch)
+    return rows
+
+
+def _with_kept_defaults(lineup: Lineup, rows: Sequence[RowResult]) -> list[RowResult]:
+    """Return the rows with a tuned one for each framework whose search keeps the default."""
+    has_tuned = {side.framework for side in lineup.sides if side.kind == TUNED}
+    all_rows: list[RowResult] = []
+    for row in rows:
+        all_rows.append(row)
+        search = lineup.tuned.get(row.framework)
+        if row.framework not in has_tuned and search is not None and search.setting is not None:
+            fields = {name: getattr(row, name) for name in row.__struct_fields__}
+            all_rows.append(RowResult(**(fields | {"kind": TUNED, "is_default": True})))
+    return all_rows
+
+
+def _finals_row(lineup: Lineup, side: Side, reference_rate: float | None) -> RowResult:
+    """Return the row of a side at the batch size of the finals."""
+    slices = [each for r in lineup.rounds if not r.interruptions for each in r.slices.get(side.name, [])]
+    reason = failures(lineup.rounds).get(side.name, "")
+    memory = evidence.memory_of(lineup.rounds, side.name)
+    own = lineup.log_ratio(side.name, lineup.reference)
+    is_reference = side.name == lineup.reference
+    runs = side.name in lineup.names
+    return _row(
+        lineup,
+        side,
+        batch_size=lineup.batch_size,
+        status=Status.OK if runs else Status.FAILED,
+        message="" if runs else reason,
+        own=None if is_reference else own,
+        reference_rate=reference_rate if runs else None,
+        n_compared=len(lineup.sides) - 1,
+        source="finals",
+        n=0 if own is None else own.n,
+        slices=slices,
+        peak_memory_bytes=memory or (side.start.peak_memory_bytes if side.start else None),
+        deviation=None if side.start is None else side.start.deviation,
+        precision=side.precision,
+    )
+
+
+def _cell_row(lineup: Lineup, side: Side, cell: Cell, reference_rate: float | None, noise: Noise) -> RowResult:
+    """Return the row of a cell."""
+    own, of_batch = cell.estimate(noise), None
+    slices: Sequence[Slice] = cell.slices
+    if side.name == lineup.reference:
+        own, of_batch = None, own
+        others = [each for each in lineup.cells if each.batch_size == cell.batch_size and each is not cell]
+        slices = [*slices, *(each for other in others if other.pair is not None for each in other.pair.reference)]
+    return _row(
+        lineup,
+        side,
+        batch_size=cell.batch_size,
+        status=cell.status,
+        message=cell.message,
+        own=own,
+        reference_rate=reference_rate if cell.status is Status.OK else None,
+        n_compared=len(lineup.sides) - 1,
+        source="pair",
+        n=0 if cell.pair is None else cell.pair.n_blocks,
+        slices=slices,
+        peak_memory_bytes=cell.peak_memory_bytes,
+        deviation=cell.deviation,
+        precision=cell.precision,
+        of_batch=of_batch,
+    )
+
+
+def _row(
+    lineup: Lineup,
+    side: Side,
+    *,
+    batch_size: int,
+    status: Status,
+    message: str,
+    own: Estimate | None,
+    reference_rate: float | None,
+    n_compared: int,
+    source: str,
+    n: int,
+    slices: Sequence[Slice],
+    peak_memory_bytes: int | None,
+    deviation: float | None,
+    precision: str | None,
+    of_batch: Estimate | None = None,
+) -> RowResult:
+    """Return a row; `own` is the log-ratio to the reference, None of that itself.
+
+    `of_batch` is that of the reference to itself at the batch size of the finals.
+    """
+    is_reference = side.name == lineup.reference
+    log_rate = None if reference_rate is None else reference_rate + (own.mean if own is not None else 0.0)
+    verdict = None
+    if own is not None and not is_reference:
+        verdict = verdict_on(own, level=1 - _ALPHA / max(1, n_compared), margin=lineup.margin).code
+    loading = lineup.loads.get(side.framework) if side.kind == DEFAULT else None
+    joules, _ = energy_of(slices)
+    n_items = batch_size * sum(each.n_steps for each in slices)
+    return RowResult(
+        framework=side.framework,
+        kind=side.kind,
+        batch_size=batch_size,
+        setting=side.contender.setting.with_values(batch_size=batch_size).to_dict(),
+        is_default=side.kind == DEFAULT,
+        status=status,
+        message=message,
+        items_per_s=None if log_rate is None or (own is None and not is_reference) else math.exp(log_rate),
+        ratio=_ratio(own),
+        batch_ratio=_ratio(of_batch),
+        verdict=verdict,
+        source=source if status is Status.OK else None,
+        n=n,
+        precision=precision,
+        deviation=deviation,
+        **_quantiles_ms(slices),
+        load_s=None if loading is None else median(map(sum, loading.warm)),
+        first_batch_s=None if loading is None else median(first for _, first in loading.warm),
+        cold_load_s=None if loading is None else median(map(sum, loading.cold)),
+        cold_first_batch_s=None if loading is None else median(first for _, first in loading.cold),
+        peak_memory_bytes=peak_memory_bytes,
+        energy_j_per_item=None if joules is None or not n_items else joules / n_items,
+    )
+
+
+def _ratio(own: Estimate | None) -> RatioResult | None:
+    """Return a ratio with its interval, None where it has none."""
+    if own is None or not math.isfinite(own.se) or own.df <= 0:
+        return None
+    low, high = own.interval()
+    return RatioResult(low=low, speedup=own.ratio, high=high)
+
+
+def _quantiles_ms(slices: Sequence[Slice]) -> dict[str, float | None]:
+    """Return quantiles of the steps (ms), None for those that too few steps tell of."""
+    step_s = [step for each in slices for step in each.latency_samples_s]
+    return {
+        name: 1000 * float(np.quantile(step_s, p)) if len(step_s) >= samples_needed(p) else None
+        for name, p in _QUANTILES.items()
+    }
+
+
+def _mean(lineup: Lineup, name: str) -> float:
+    """Return a contender's mean log rate in the finals."""
+    return float(np.nanmean(lineup.y[:, lineup.names.index(name)]))
+
+
+def _reference_log_rate(lineup: Lineup, batch_size: int, cells: Mapping[str, Cell]) -> float | None:
+    """Return the reference's mean log rate at a batch size, whose cells are given; None where it is not known."""
+    anchors = [cell for cell in lineup.cells if cell.contender == lineup.reference and cell.pair is not None]
+    if lineup.reference in lineup.names:
+        base = _mean(lineup, lineup.reference)
+    elif anchors:
+        slices = [each for cell in anchors if cell.pair is not None for each in cell.pair.reference]
+        base = float(np.mean([Objective.THROUGHPUT.log_rate(each, lineup.batch_size) for each in slices]))
+    else:
+        return None
+    if batch_size == lineup.batch_size:
+        return base
+    of_batch = cells[lineup.reference].estimate() if lineup.reference in cells else None
+    return None if of_batch is None else base + of_batch.mean
+
+
+def _noise(lineup: Lineup) -> Noise:
+    """Return the noise of this machine: processes scatter as they do in the finals, or as is assumed without them.
+
+    What remains of y without the means of rounds and contenders has the variance σ_p² + σ_w²/m, which is taken for
+    σ_p²: a little too much.
+    """
+    y = lineup.y[~np.isnan(lineup.y).any(axis=1)] if lineup.y.size else lineup.y
+    r, c = y.shape if y.ndim == 2 else (0, 0)
+    if r < _MIN_ROUNDS or c < 2:
+        return PRIOR_NOISE
+    rest = y - y.mean(axis=0) - y.mean(axis=1, keepdims=True) + y.mean()
+    process_sd = math.sqrt(float((rest**2).sum()) / ((r - 1) * (c - 1)))
+    return Noise(block_sd=PRIOR_NOISE.block_sd, process_sd=process_sd, drift=0.0, n_pairs=0, n_blocks=0)
+
+
+def _fastest(lineup: Lineup) -> FastestResult | None:
+    """Return the fastest framework at its best, and what is said of it against the others at theirs."""
+    precision = lineup.sides[0].precision
+    best: dict[str, Side] = {}
+    for side in lineup.sides:
+        if side.name not in lineup.names or (precision != side.precision and None not in (precision, side.precision)):
+            continue
+        # The tuned one stands after the default, and is the best unless it was shown to be slower.
+        if side.framework not in best or not _is_slower(lineup, side, best[side.framework]):
+            best[side.framework] = side
+    if len(best) < 2:
+        return None
+    # By ratios, as who left the finals early ran at other times than who stayed.
+    relative = {name: _log_relative(lineup, side) for name, side in best.items()}
+    known = {name: mean for name, mean in relative.items() if mean is not None}
+    if len(known) < 2:
+        return None
+    first = best[max(known, key=known.__getitem__)]
+    level = 1 - _ALPHA / math.comb(len(best), 2)
+    over = {}
+    for other in best.values():
+        own = None if other is first else lineup.log_ratio(first.name, other.name)
+        if own is not None:
+            over[other.framework] = VerdictResult.of(verdict_on(own, level=level, margin=lineup.margin))
+    return FastestResult(framework=first.framework, kind=first.kind, over=over)
+
+
+def _is_slower(lineup: Lineup, side: Side, other: Side) -> bool:
+    """Return whether a side was shown to be slower than another."""
+    ratio = lineup.log_ratio(side.name, other.name)
+    return ratio is not None and ratio.df > 0 and ratio.interval()[1] < 1.0
+
+
+def _log_relative(lineup: Lineup, side: Side) -> float | None:
+    """Return the log-ratio of a side to the reference in the finals, 0 of that itself; None where it is not known."""
+    if side.name == lineup.reference:
+        return 0.0
+    ratio = lineup.log_ratio(side.name, lineup.reference)
+    return None if ratio is None else ratio.mean
