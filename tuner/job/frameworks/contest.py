@@ -150,7 +150,9 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
     budget_s = parse_duration(request.time_budget)
     deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
     check_margin(request.margin)
-    check_storage(request.storage)
+    check_storage(request.storage, create=request.measures)
+    if request.new and not request.measures:
+        raise BadInputError("--stored and --new contradict each other", "give one of them")
     if request.numerics not in NUMERICS:
         raise unknown_name("word for --numerics", request.numerics, NUMERICS)
     if request.workload.execution != Execution.GRAPH:
@@ -190,7 +192,14 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
         budget_s=budget_s,
         deadline_s=deadline_s,
         watch=participants[0].job.device.watch(participants[0].job.machine),
-        store=Store.open(request.storage, participants[0], batch_size=batch_size, seed=request.seed, new=request.new),
+        store=Store.open(
+            request.storage,
+            participants[0],
+            batch_size=batch_size,
+            seed=request.seed,
+            new=request.new,
+            create=request.measures,
+        ),
     )
     recall(contest)
     return contest

@@ -52,14 +52,21 @@ class Store:
         self.reread()
 
     @classmethod
-    def open(cls, storage_url: str, reference: Participant, *, batch_size: int, seed: int, new: bool) -> Store:
-        """Return the record of a contest in a storage, an empty one where there is none or a new one is wanted."""
+    def open(
+        cls, storage_url: str, reference: Participant, *, batch_size: int, seed: int, new: bool, create: bool
+    ) -> Store:
+        """Return the record of a contest in a storage, an empty one where there is none or a new one is wanted.
+
+        Raises BadInputError where there is none and none is to be created.
+        """
         job = reference.job
         key = [job.machine.id, *job.device.identity(), job.workload.fingerprint, batch_size, job.environment]
         key += [job.space.name, job.workload.mode, seed]
-        storage = open_storage(storage_url, create=True)
-        assert storage is not None  # create=True
+        storage = open_storage(storage_url, create=create)
         stem = f"frameworks-{job.workload.name}-{digest(key, length=8)}"
+        if storage is None or (not create and stem not in {each.study_name for each in storage.get_all_studies()}):
+            missing = f"no comparison of frameworks on {job.workload.name} at batch size {batch_size} is stored"
+            raise BadInputError(f"{missing} in {storage_url}", "measure it: leave out --stored")
         record = create_or_continue(storage, stem, optuna.samplers.RandomSampler(), new=new)
         if record.get("frameworks_schema") is None:
             record.put("created", now())
