@@ -186,5 +186,5 @@ def is_enough(pair: Pair, batch_sizes: tuple[int, int], plan: CellPlan) -> bool:
     """Return whether a pair needs no more blocks."""
     low, high = estimate(pair, batch_sizes=batch_sizes).interval()
     is_known = math.log(high / low) / 2 <= plan.half_width
-    n_steps = sum(len(each.step_s) for each in pair.candidate)
+    n_steps = sum(len(each.latency_samples_s) for each in pair.candidate)
     return pair.is_long(plan.max_pair_s) or (is_known and n_steps >= plan.min_steps)

@@ -90,7 +90,7 @@ def _reference_cell(contest: Contest, reference: Reference) -> Cell:
     if batch_size == contest.batch_size:
         return cell
     anchor = _live(contest, contest.batch_size)
-    plan = _plan(contest.reference_entry, batch_size)
+    plan = _plan(contest.reference_entry, batch_size, is_reference=True)
     try:
         pair = measure_pair(
             anchor.process,
@@ -108,10 +108,10 @@ def _reference_cell(contest: Contest, reference: Reference) -> Cell:
     return replace(cell, pair=pair, paired_batch_size=contest.batch_size)
 
 
-def _plan(entry: Entry, batch_size: int) -> CellPlan:
+def _plan(entry: Entry, batch_size: int, *, is_reference: bool = False) -> CellPlan:
     """Return how a cell is measured: of single items for so long that the slowest of a hundred is known."""
     slice_s = entry.participant.job.slice_s
-    if batch_size == 1:
+    if batch_size == 1 and not is_reference:  # the reference runs beside all others
         most = PairPlan(slice_s=slice_s, max_blocks=_MAX_BLOCKS_OF_ONE)
         return CellPlan(pair=most, max_pair_s=_MAX_PAIR_OF_ONE_S, min_steps=samples_needed(0.99))
     return CellPlan(pair=PairPlan(slice_s=slice_s))

@@ -42,7 +42,9 @@ def check(contest: Contest) -> None:
     Raises BadInputError where the reference does not run.
     """
     for each in contest.running():
-        if Kind.DEFAULT not in each.starts:
+        start = each.starts.get(Kind.DEFAULT)
+        # Outputs that could not be compared may be comparable now.
+        if start is None or (start.deviation is None and each is not contest.reference):
             _check(contest, Entry(participant=each, kind=Kind.DEFAULT))
 
 
