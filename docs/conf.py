@@ -14,7 +14,15 @@ project = "tftune"
 author = "the tftune authors"
 copyright = "the tftune authors"
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
-include_patterns = ["docs/*.md", "docs/*.ipynb", "results/*.md", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+include_patterns = [
+    "docs/*.md",
+    "docs/*.ipynb",
+    "results/*.md",
+    "results/frameworks/*.md",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+]
 exclude_patterns = ["results/tftune*"]
 root_doc = "docs/index"
 html_theme = "furo"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import sqlite3
@@ -26,6 +27,8 @@ from tuner.space.space import Space
 from tuner.study.attributes import Attributes, EndReason
 from tuner.study.budget import Budget
 from tuner.study.subject import Subject
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -185,3 +188,20 @@ def test_a_study_without_finals_says_null(tmp_path: Path, space: Space) -> None:
     study = describe_study(record)
     assert (study.verdicts, study.recommended, study.finals, study.shrinkage) == (None, None, None, None)
     validator("search").validate(plain(study))
+
+
+def test_the_page_of_frameworks_has_the_figures_of_its_documents() -> None:
+    """What `results/frameworks/page.py` would write is there, and there is a chart for each model."""
+    path = ROOT / "results" / "frameworks" / "page.py"
+    spec = importlib.util.spec_from_file_location("page", path)
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    text = page.PAGE.read_text()
+    tables = page.all_tables()
+    assert {*page.MODELS, "shapes"} == tables.keys()
+    assert page.filled(text, tables) == text
+    for model, document in page.documents().items():
+        validator("frameworks").validate(document)
+        assert (ROOT / "results" / "frameworks" / model / "chart.svg").exists()

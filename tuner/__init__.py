@@ -14,6 +14,7 @@ from tuner.errors import BadInputError, TunerError
 if TYPE_CHECKING:
     from tuner.api.comparison import Check, Comparison, check, compare
     from tuner.api.frameworks import Frameworks, compare_frameworks
+    from tuner.api.profile import OperatorProfile, profile
     from tuner.api.recommendation import Recommendation, recommend
     from tuner.api.rules import Rules, learn_rules, load_rules
     from tuner.api.search import search
@@ -25,6 +26,7 @@ __all__ = [
     "Check",
     "Comparison",
     "Frameworks",
+    "OperatorProfile",
     "Recommendation",
     "Rules",
     "Study",
@@ -36,6 +38,7 @@ __all__ = [
     "list_studies",
     "load_rules",
     "load_study",
+    "profile",
     "recommend",
     "search",
 ]
@@ -45,6 +48,7 @@ _MODULES = {
     "Check": "comparison",
     "Comparison": "comparison",
     "Frameworks": "frameworks",
+    "OperatorProfile": "profile",
     "Recommendation": "recommendation",
     "Rules": "rules",
     "Study": "study",
@@ -55,6 +59,7 @@ _MODULES = {
     "list_studies": "study",
     "load_rules": "rules",
     "load_study": "study",
+    "profile": "profile",
     "recommend": "recommendation",
     "search": "search",
 }

@@ -10,9 +10,10 @@ from tuner.errors import TunerError
 from tuner.job.job import Job
 from tuner.measure.cell import Cell
 from tuner.model.graph import Features
+from tuner.model.profile import Traced
 from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
-from tuner.report.layout import duration_text, plural, ratio_text
+from tuner.report.layout import duration_text, ms_text, plural, ratio_text
 from tuner.report.lineup import Lineup
 from tuner.report.progress import Progress
 from tuner.space.setting import Setting
@@ -129,6 +130,16 @@ class SearchShown(VerificationShown):
 
     def session_failed(self, number: int, error: TunerError) -> None:
         self._console.print(f"session {number} failed: {error.message}", style="red", soft_wrap=True, markup=False)
+
+
+class ProfileShown(_Shown):
+    """Shows each number of threads with what a step takes."""
+
+    def began(self, threads: int) -> None:
+        self._console.print(f"profiling with {plural(threads, 'thread')}", style="dim", markup=False)
+
+    def ended(self, traced: Traced) -> None:
+        self._console.print(f"  a step takes {ms_text(1000 * traced.step_s)} ms", markup=False)
 
 
 class FrameworksShown(_Shown):

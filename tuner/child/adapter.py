@@ -35,6 +35,8 @@ class Model(Protocol):
     def state(self, log: str) -> Dict[str, Any]:
         """Return what has taken effect of what only the framework knows of; `log` is what the process printed."""
 
+    # A model may have `operators(arrays, n_steps) -> Dict`: what each operator of a step takes; see
+    # `tuner.frameworks.tensorflow.child.operators`.
     # A model may have `device_memory() -> Optional[int]`: the most memory (bytes) of a device of its own that the
     # framework has held. It is asked where the device's driver does not tell.
 

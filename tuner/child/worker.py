@@ -10,6 +10,7 @@ and stderr belong to the framework and are kept by the parent as evidence.
         {"slice_s": s}       runs whole steps for at least s seconds, or answers requests, reports "timed" at their end
                              and "slice" when their outputs have been looked at
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
+        {"operators": n}     runs n steps, reports "operators" with what each operator took
     {"do": "drift_probe"}    the same with a small step of the device's own
     any failure              reports "failure" with its kind: failed, oom or invalid
 """
@@ -324,6 +325,9 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
             together, facts, check = workload.prepare(command["batch_size"])
             timed_by = arrivals.of_spec(together, spec)
             send(dict(facts, report="batch"))
+        elif "operators" in command and workload is not None:
+            tell = getattr(workload.model, "operators")  # noqa: B009  # not every model has it
+            send(dict(tell(workload.model.arguments(spec["batch_size"]), command["operators"]), report="operators"))
         else:
             timed = timed_by.slices(command["slice_s"])
             send({"report": "timed"})

@@ -142,7 +142,11 @@ def _table(result: FrameworksResult) -> RenderableType:
             _ratio(row, result),
             verdict if not row.message else Text(row.message, style="red"),
             row.precision or "—",
-            "—" if row.deviation is None or row.framework == result.reference else f"{row.deviation:.0e}",
+            "—"
+            if row.deviation is None or row.framework == result.reference
+            else f"{row.deviation:.0e}"
+            if row.deviation
+            else "0",
             ms_text(row.p50_ms),
             _seconds(row.load_s),
             _seconds(row.cold_load_s),

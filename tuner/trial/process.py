@@ -181,6 +181,14 @@ class ChildProcess:
         resumed, self._resumed = self._resumed, False
         return metered(Slice.from_report(report, resumed=resumed), self._energy_before_j, energy_after_j)
 
+    def operators(self, n_steps: int) -> dict[str, Any]:
+        """Return what each operator of so many steps took, and what the framework reaches on large ones.
+
+        Only of a framework whose model tells (`tuner.child.adapter`).
+        """
+        self._command({"operators": n_steps})
+        return self.report("operators")
+
     def _command(self, command: Mapping[str, object]) -> None:
         with contextlib.suppress(BrokenPipeError):  # a dead worker is told by the report pipe, with its reason
             os.write(self._commands, json.dumps(command).encode() + b"\n")

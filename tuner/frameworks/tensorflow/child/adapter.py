@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Optional
 
 from ....child import effective, fork, inputs
-from . import exporter, facts, importing, source
+from . import exporter, facts, importing, operators, source
 
 OUT_OF_MEMORY = ("ResourceExhaustedError",)
 Report = Dict[str, Any]
@@ -105,6 +105,11 @@ class Model:
         if self.spec["feed"] is None:
             return None
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+    def operators(self, arrays: "tuple[Any, ...]", n_steps: int) -> Report:
+        """Return what each operator of a step on these arrays takes, and what TensorFlow reaches on large ones."""
+        named = {each["name"]: array for each, array in zip(self.described, arrays)}
+        return dict(operators.traced(*source.place(self.spec), named, n_steps), roof=operators.roof())
 
     def floats(self, outputs: Any) -> Report:
         """Return the floating-point outputs as arrays."""

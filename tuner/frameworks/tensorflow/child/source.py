@@ -169,6 +169,7 @@ def signature_of(spec: Report) -> tuple[Any, list[Report]]:
             "it has no signature '%s'" % name, "give --signature; known: %s" % (", ".join(signature_names) or "none")
         )
     function = loaded.signatures[name]
+    function._tftune_signature = name
     function._tftune_keeps = loaded  # the variables live as long as what loaded them
     input_specs = function.structured_input_signature[1]
     return function, described_inputs([found_input(each) for _, each in sorted(input_specs.items())], spec)
@@ -184,6 +185,13 @@ def exported(spec: Report) -> Any:
     function = module.signatures[spec["mode"]]
     function._tftune_keeps = module  # the variables live as long as what loaded them
     return function
+
+
+def place(spec: Report) -> tuple[str, str]:
+    """Return where the SavedModel of a workload lies, and the name of its signature."""
+    if spec["kind"] == "savedmodel":
+        return os.path.join(spec["folder"], MODEL), signature_of(spec)[0]._tftune_signature
+    return spec["folder"], spec["mode"]
 
 
 def traced(folder: str, spec: Report) -> tuple[Any, list[str]]:

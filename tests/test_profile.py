@@ -1,0 +1,233 @@
+"""Profiles: the law of scaling, the roof, what is worth another doubling; and for real, operators that are known."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.command_line import tftune
+from tests.conftest import Call
+from tests.frameworks import subject
+from tuner.frameworks.tensorflow.child.operators import union
+from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
+from tuner.model.scaling import Scaling, fit
+from tuner.report.profile import as_csv, describe_profile, roofline
+from tuner.space.space import Space
+
+ROOF = Roof(flops=1e11, bytes_s=1e10)
+N = 1024
+
+
+# ---- the law --------------------------------------------------------------------------------------------------
+
+
+def test_amdahl_is_the_limit_without_coherency() -> None:
+    law = fit({n: 0.1 + 0.9 / n for n in (1, 2, 4, 8)})
+    assert (law.contention, law.coherency) == (pytest.approx(0.1), pytest.approx(0.0, abs=1e-9))
+    assert law.error < 1e-9
+    assert law.time_s(1e9) == pytest.approx(0.1, rel=1e-6)
+    assert law.best_threads(64) == 64
+
+
+@given(st.floats(0, 1), st.floats(1e-4, 0.1), st.floats(1e-6, 10))
+def test_the_law_is_found_again(contention: float, coherency: float, one_s: float) -> None:
+    true = Scaling(one_s=one_s, contention=contention, coherency=coherency)
+    law = fit({n: true.time_s(n) for n in (1, 2, 4, 8, 16)})
+    assert law.contention == pytest.approx(contention, abs=1e-6)
+    assert law.coherency == pytest.approx(coherency, abs=1e-6)
+    counts = range(1, 65)
+    assert true.time_s(law.best_threads(64)) == pytest.approx(min(map(true.time_s, counts)), rel=1e-9)
+
+
+def test_of_one_count_nothing_is_known_and_of_two_no_coherency() -> None:
+    alone = fit({1: 2.0})
+    assert (alone.time_s(8), alone.best_threads(8)) == (2.0, 1)
+    assert fit({1: 2.0, 2: 1.0}).contention == pytest.approx(0.0)
+    assert fit({1: 2.0, 2: 3.0}).contention == pytest.approx(2.0)  # it gets worse
+    assert fit({1: 0.0, 2: 1.0}).time_s(2) == 0.0
+    with pytest.raises(ValueError, match="one thread"):
+        fit({2: 1.0})
+
+
+# ---- the profile ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "kind"),
+    [
+        ("_FusedConv2D", "Conv2D"),
+        ("_MklNativeFusedConv2D", "Conv2D"),
+        ("_MklNativeConv2D", "Conv2D"),
+        ("_MklNativePadWithFusedConv2D", "Conv2D"),
+        ("_FusedMatMul", "MatMul"),
+        ("_MklFusedBatchMatMulV2", "BatchMatMulV2"),
+        ("Relu", "Relu"),
+        ("_Retval", "_Retval"),
+    ],
+)
+def test_what_is_rewritten_is_the_operator_that_it_was(op: str, kind: str) -> None:
+    assert plain(op) == kind
+
+
+@pytest.mark.parametrize(
+    ("time_s", "flops", "n_bytes", "expected"),
+    [
+        (1.0, 9e10, 1e8, Bound.COMPUTE),
+        (1.0, 1e9, 9e9, Bound.MEMORY),
+        (1.0, 9e9, 9e8, Bound.OVERHEAD),  # the roof explains less than a tenth
+        (1.0, 0, 0, Bound.OVERHEAD),
+        (0.0, 0, 0, Bound.MEMORY),
+    ],
+)
+def test_an_operator_is_bound_by_what_its_roof_is_made_of(
+    time_s: float, flops: int, n_bytes: int, expected: Bound
+) -> None:
+    if time_s:
+        assert bound(time_s, flops, n_bytes, ROOF) is expected
+
+
+def node(name: str, op: str, inputs: list[int], shape: list[int], time_s: float, runs: int = 1) -> list[Any]:
+    return [name, op, inputs, [["float32", shape]], {}, runs, time_s]
+
+
+def traced(threads: int, speed: float, **changes: Any) -> Traced:
+    """Return what a process told: a product that gets faster with threads, and a sum that does not."""
+    nodes = [
+        node("x", "_Arg", [], [N, N], 0.0),
+        node("w", "Const", [], [N, N], 0.0),
+        node("product", "_FusedMatMul", [0, 1], [N, N], 0.04 / speed, runs=2),
+        node("sum", "AddV2", [2, 0], [N, N], 0.004),
+    ]
+    busy_s = 0.04 / speed + 0.004
+    fields = {
+        "threads": threads,
+        "step_s": busy_s + 0.001,
+        "plain_s": busy_s + 0.001,
+        "traced_s": busy_s + 0.002,
+        "busy_s": busy_s,
+    }
+    return Traced(**(fields | {"roof": ROOF, "nodes": nodes} | changes))
+
+
+@pytest.fixture
+def measured() -> Profile:
+    return profile([traced(1, 1.0), traced(2, 1.9), traced(4, 3.0)])
+
+
+def test_operators_have_their_work_and_their_law(measured: Profile) -> None:
+    product = measured.operators[2]
+    assert (product.flops, product.n_bytes) == (2 * 2 * N**3, 2 * 3 * 4 * N**2)  # it runs twice
+    assert (product.bound, measured.operators[3].bound) == (Bound.COMPUTE, Bound.MEMORY)
+    assert product.inputs == (0, 1)
+    assert product.times_s == {1: 0.04, 2: pytest.approx(0.04 / 1.9), 4: pytest.approx(0.04 / 3)}
+    assert product.scaling.error < 0.02
+    assert measured.operators[3].scaling.contention == pytest.approx(1.0)
+    assert measured.between_share == pytest.approx(0.001 / 0.045)
+
+
+def test_parts_and_what_is_between_are_the_step(measured: Profile) -> None:
+    one = measured.traced[0]
+    parts_s = sum(each.times_s[1] for each in measured.operators)
+    assert parts_s + measured.between_share * one.plain_s == pytest.approx(one.plain_s, rel=1e-9)
+
+
+def test_threads_are_doubled_while_some_operator_gains() -> None:
+    assert is_worth_more([])
+    assert is_worth_more([traced(1, 1.0)])
+    assert is_worth_more([traced(1, 1.0), traced(2, 1.9)])
+    assert not is_worth_more([traced(1, 1.0), traced(2, 1.9), traced(4, 1.9)])
+    assert not is_worth_more([traced(1, 1.0), traced(2, 0.8)])
+
+
+def test_a_profile_needs_one_thread_and_the_same_operators() -> None:
+    with pytest.raises(ValueError, match="a first process of one thread"):
+        profile([traced(2, 1.0)])
+    other = replace(traced(2, 1.9), nodes=[node("other", "Relu", [], [1], 0.1)])
+    with pytest.raises(ValueError, match="operator other runs with 2 threads only"):
+        profile([traced(1, 1.0), other])
+
+
+def test_what_is_published_has_the_words_of_the_field(measured: Profile, space: Space) -> None:
+    result = describe_profile(measured, subject(space), batch_size=8)
+    assert [each.name for each in result.operators] == ["product", "sum"]
+    assert sum(each.share for each in result.operators) == pytest.approx(1.0)
+    assert result.threads[0].profiler_cost == pytest.approx(0.046 / 0.045)
+    rows = list(csv.DictReader(io.StringIO(as_csv(result))))
+    assert [(row["type"], row["class"]) for row in rows] == [("_FusedMatMul", "compute"), ("AddV2", "memory")]
+    assert float(rows[0]["time_s_2"]) == pytest.approx(0.04 / 1.9)
+    assert roofline(result).startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("spans", "total"), [([], 0), ([(0, 5), (3, 8)], 8), ([(10, 20), (0, 5)], 15), ([(0, 9), (2, 3)], 9)]
+)
+def test_what_overlaps_counts_once(spans: list[tuple[int, int]], total: int) -> None:
+    assert union([(1000 + begin, 1000 + end) for begin, end in spans]) == total
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--framework", "onnxruntime"], "ONNX Runtime does not tell what its operators take"),
+        (["--execution", "eager"], "--execution eager has no graph of operators"),
+        (["--batch-size", "0"], "--batch-size is '0'; expected whole numbers of at least 1"),
+    ],
+)
+def test_what_has_no_operators_is_one_line(call: Call, words: list[str], message: str) -> None:
+    code, out, err = call("profile", "lenet5", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+CHAIN = """
+'''A chain of small products, and one large product.'''
+ITEM, BATCH_SIZE = "row", 1024
+def build():
+    import tensorflow as tf
+    small = [tf.constant(tf.random.stateless_normal((64, 64), (i, 2)) / 8) for i in range(40)]
+    large = tf.constant(tf.random.stateless_normal((2048, 2048), (1, 2)) / 45)
+    def call(x):
+        y = tf.tile(x[:64, :64], (1, 1))
+        for w in small:
+            y = tf.tanh(y @ w)
+        return x @ large + tf.reduce_sum(y)
+    return call
+def inputs(batch_size):
+    import numpy as np
+    return (np.random.default_rng(0).random((batch_size, 2048), np.float32),)
+"""
+
+
+@pytest.mark.alone
+@pytest.mark.tensorflow
+def test_operators_that_are_known_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "chain.py").write_text(CHAIN)
+    ended = tftune("profile", "chain.py", "--json", "--out", "out", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    products = [each for each in document["operators"] if "MatMul" in each["type"]]
+    large = max(products, key=lambda each: each["flops"])
+    assert large["flops"] == 2 * 1024 * 2048 * 2048
+    assert large["class"] == "compute"
+    assert large["share"] > 0.8
+    assert sum(each["flops"] == 2 * 64**3 for each in products) == 40
+    first = document["threads"][0]
+    # The product reaches what a product of that kind reaches, and no more.
+    rate = large["flops"] / large["time_s"]["1"] / first["flops"]
+    assert 0.5 < rate < 1.3
+    # One at a time: the operators and what is between them are the step, and few of them overlap.
+    total_s = sum(each["time_s"]["1"] for each in document["operators"])
+    assert total_s == pytest.approx(first["busy_s"], rel=0.1)
+    assert first["busy_s"] <= first["traced_s"]
+    assert first["plain_s"] == pytest.approx(first["step_s"], rel=0.25)  # a session runs what a function runs
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"profile.json", "operators.csv", "roofline.svg"}
+    assert math.isfinite(document["between_share"])

@@ -1,0 +1,94 @@
+"""The command `profile`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.help import OUTPUT, SETTINGS
+from tuner.cli.options import JsonOption, PythonOption, TimeoutOption, WaitOption, examples
+from tuner.cli.output import console, show, show_json
+from tuner.cli.workload_options import spec_or_default, takes_model
+from tuner.errors import BadInputError
+from tuner.workload.spec import WorkloadSpec
+
+if TYPE_CHECKING:
+    from tuner.report.result.profile import ProfileResult
+
+EPILOG = examples(
+    "tftune profile resnet50",
+    "tftune profile ./saved_model --batch-size 1 --top 30",
+    "tftune profile resnet50 --out resnet50-profile --json",
+)
+
+
+@takes_model
+def profile(
+    workload: WorkloadSpec,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size",
+            metavar="N",
+            help="Batch size (default: the workload's own).",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    python: PythonOption = None,
+    trial_timeout: TimeoutOption = "2m",
+    wait: WaitOption = False,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=1, help="Operators to show.", rich_help_panel=OUTPUT)
+    ] = 12,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FOLDER",
+            help="Also write the operators (CSV), the roofline (SVG) and the document (JSON) to a folder.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show what each operator of a model takes with one thread, two, four …, and what bounds it.
+
+    TensorFlow runs one operator at a time meanwhile, and keeps the statistics itself.
+    """
+    from tuner.api.profile import run_profile
+    from tuner.api.progress import ProfileShown
+    from tuner.job.profile import ProfileRequest
+    from tuner.report.profile import rendered
+
+    if out is not None:
+        if out.exists() and not out.is_dir():
+            raise BadInputError(f"--out {out} is a file", "give the name of a folder")
+        out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before anything is measured
+    request = ProfileRequest(
+        workload=spec_or_default(workload),
+        batch_size=batch_size,
+        python=python,
+        trial_timeout=trial_timeout,
+        wait=wait,
+    )
+    result = run_profile(request, ProfileShown(console(stderr=True))).result
+    if json_:
+        show_json(result)
+    else:
+        show(*rendered(result, top=top))
+    if out is not None:
+        _write(result, out)
+
+
+def _write(result: ProfileResult, folder: Path) -> None:
+    """Write the document, its operators and its roofline into a folder."""
+    import msgspec
+
+    from tuner.report.profile import as_csv, roofline
+
+    document = msgspec.json.format(msgspec.json.encode(result), indent=2)
+    (folder / "profile.json").write_bytes(document + b"\n")
+    (folder / "operators.csv").write_text(as_csv(result))
+    (folder / "roofline.svg").write_text(roofline(result))

@@ -1,0 +1,114 @@
+"""Profile a workload: one process for each number of threads, doubling until no operator gains."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+from tuner.errors import BadInputError
+from tuner.frameworks.registry import DEFAULT
+from tuner.job.events import TaskEvents
+from tuner.job.job import Job, prepare
+from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
+from tuner.machine.locks import machine_lock
+from tuner.measure.interruption import step_s
+from tuner.model.profile import Profile, Roof, Traced, is_worth_more, profile
+from tuner.study.budget import parse_duration
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.outcome import TrialFailure
+from tuner.workload.spec import WorkloadSpec
+from tuner.workload.workload import Execution
+
+_SLICE_S = 1.0
+_TRACED_S, _LEAST_STEPS, _MOST_STEPS = 2.0, 5, 50
+
+
+class ProfileEvents(TaskEvents, Protocol):
+    """What a profile tells."""
+
+    def began(self, threads: int) -> None:
+        """A process of so many threads begins."""
+
+    def ended(self, traced: Traced) -> None:
+        """It has told what its operators take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRequest:
+    """The options of a profile as they were typed."""
+
+    workload: WorkloadSpec
+    batch_size: int | None = None
+    python: str | None = None
+    trial_timeout: str = TRIAL_TIMEOUT
+    wait: bool = False
+
+
+def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Job, Profile]:
+    """Measure what the operators of a workload take; raises BadInputError for one that has none to look at."""
+    job = _job(request)
+    deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
+    traced: list[Traced] = []
+    with machine_lock(wait=request.wait, on_wait=events.waiting):
+        job.export()
+        launcher = FreshLauncher(target=job.target(deadline_s=deadline_s))
+        threads = 1
+        while threads <= max(1, job.machine.logical_cpus) and is_worth_more(traced):
+            events.began(threads)
+            try:
+                traced.append(_traced(job, launcher, threads))
+            except TrialFailure as failure:
+                raise BadInputError(
+                    f"a step with {threads} threads cannot be profiled: {failure.message}",
+                    failure.hint or "see whether the workload runs at all: tftune inspect",
+                    log=failure.log[-2000:],
+                ) from failure
+            events.ended(traced[-1])
+            threads *= 2
+    return job, profile(traced)
+
+
+def _job(request: ProfileRequest) -> Job:
+    """Return the job; raises BadInputError."""
+    search = SearchRequest(
+        workload=request.workload,
+        batch_size=None if request.batch_size is None else str(request.batch_size),
+        python=request.python,
+        trial_timeout=request.trial_timeout,
+    )
+    job = prepare(parse_request(search, stores=False))
+    if job.workload.command is not None:
+        raise BadInputError("a command has no operators that could be looked at", "give a model")
+    if job.framework.name != DEFAULT:
+        raise BadInputError(
+            f"{job.framework.title} does not tell what its operators take", "use --framework tensorflow"
+        )
+    if job.workload.execution is not Execution.GRAPH:
+        raise BadInputError(f"--execution {job.workload.execution} has no graph of operators", "use --execution graph")
+    if job.workload.members:
+        raise BadInputError("an ensemble has several graphs", "profile its models one by one")
+    return job
+
+
+def _traced(job: Job, launcher: FreshLauncher, threads: int) -> Traced:
+    """Return what a new process of so many threads tells; raises TrialFailure."""
+    reference = job.space.reference
+    known = reference.to_dict()
+    setting = reference.with_values(**{k: n for k, n in job.framework.threads_on(threads).items() if k in known})
+    deployment = job.space.catalogue.deploy(setting.to_dict())
+    with closing(launcher.launch_one(setting, deployment)) as process:
+        process.ready()
+        step = step_s(process.slice(_SLICE_S))  # as a trial would time it
+        n_steps = min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / step)))
+        told = process.operators(n_steps)
+    return Traced(
+        threads=threads,
+        step_s=step,
+        plain_s=median(told["plain_s"]),
+        traced_s=median(told["steps_s"]),
+        busy_s=median(told["busy_s"]),
+        roof=Roof(**told["roof"]),
+        nodes=told["nodes"],
+    )

@@ -1,0 +1,186 @@
+"""The profile of a workload: what each operator takes with several numbers of threads, and why.
+
+Notation
+    t_i(n)   time (s) of operator i in a step, with n threads, nothing else running
+    F_i, B_i FLOPs, and bytes read and written, of operator i in a step
+    P, W     the roof with one thread: FLOP/s of a large product, bytes/s of a large sum, as the framework reaches them
+    roof     r_i = max(F_i / P, B_i / W), the least time that arithmetic and memory explain
+
+Source of the roof: Williams, Waterman and Patterson, Roofline (CACM 2009). An operator of which the roof explains less
+than a tenth is bound by overhead; the others by what their roof is made of. That tenth is ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tuner.model.graph import Graph, Node, Output, flops, moved_bytes
+from tuner.model.scaling import Scaling, fit
+
+_EXPLAINED = 0.1
+_GAIN = 0.01  # of a step: what more threads have to save on some operators to be worth trying once more
+# What TensorFlow's rewriters put before the name of an operator that they give to a library, or fuse with others.
+_REWRITTEN = re.compile(r"^_(?=Mkl|Native|PadWith|Fused)(Mkl)?(Native)?(PadWith)?(Fused)?(?=[A-Z])")
+
+
+class Bound(StrEnum):
+    """What bounds an operator."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    OVERHEAD = "overhead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """What a framework reaches: FLOP/s of a large product, and bytes/s of a large sum."""
+
+    flops: float
+    bytes_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What a process with so many threads told.
+
+    A step (s) as a trial times it, one in a session without statistics and one with them, the part of the last in which
+    operators ran, the roof, and the nodes.
+    """
+
+    threads: int
+    step_s: float
+    plain_s: float
+    traced_s: float
+    busy_s: float
+    roof: Roof
+    nodes: Sequence[Sequence[Any]]
+    """As `tuner.frameworks.tensorflow.child.operators` describes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """An operator of a step: the indices of those that it takes outputs of, and what it takes and computes."""
+
+    name: str
+    op: str
+    inputs: tuple[int, ...]
+    runs: int
+    """How often it runs in a step."""
+    flops: int
+    n_bytes: int
+    times_s: Mapping[int, float]
+    """By the number of threads, all runs of a step together."""
+    scaling: Scaling
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What was measured with each number of threads, ascending, and the operators that took any time."""
+
+    traced: Sequence[Traced]
+    operators: Sequence[Operator]
+
+    @property
+    def between_share(self) -> float:
+        """Return the share of a step with one thread in which no operator runs.
+
+        The step is one without statistics, whose cost lies between operators.
+        """
+        one = self.traced[0]
+        return max(0.0, 1 - one.busy_s / one.plain_s)
+
+
+def plain(op: str) -> str:
+    """Return the type of an operator without what a rewriter has put before it: `_FusedConv2D` is a Conv2D."""
+    return _REWRITTEN.sub("", op)
+
+
+def is_worth_more(traced: Sequence[Traced]) -> bool:
+    """Return whether another doubling of the threads may help: the last one made some operators faster.
+
+    That is the stop of Liu et al.'s hill climbing (IPDPS 2019), for all operators at once: each run times all of them.
+    """
+    if len(traced) < 2:
+        return True
+    *before, last = traced
+    least_before = _least(before)
+    saved_s: float = sum(max(0.0, least_before.get(node[0], node[-1]) - node[-1]) for node in last.nodes)
+    return saved_s > _GAIN * traced[0].busy_s
+
+
+def _least(traced: Sequence[Traced]) -> dict[str, float]:
+    """Return the least time (s) of each node, by name."""
+    least: dict[str, float] = {}
+    for each in traced:
+        for node in each.nodes:
+            least[node[0]] = min(node[-1], least.get(node[0], node[-1]))
+    return least
+
+
+def profile(traced: Sequence[Traced]) -> Profile:
+    """Return the profile of what processes told; the first of them has one thread.
+
+    Raises ValueError where it has not, or where a process ran other nodes than the first.
+    """
+    if not traced or traced[0].threads != 1:
+        raise ValueError("expected a first process of one thread")
+    first = traced[0]
+    names = [node[0] for node in first.nodes]
+    times: dict[str, dict[int, float]] = {name: {} for name in names}
+    for each in traced:
+        for node in each.nodes:
+            if node[0] not in times:
+                raise ValueError(f"operator {node[0]} runs with {each.threads} threads only")
+            times[node[0]][each.threads] = node[-1]
+    graph = _graph(first.nodes)
+    operators = []
+    for described, raw in zip(graph.nodes, first.nodes, strict=True):
+        runs, times_s = raw[5], times[raw[0]]
+        n_flops, n_bytes = runs * flops(graph, described), runs * moved_bytes(graph, described)
+        operators.append(
+            Operator(
+                name=raw[0],
+                op=raw[1],
+                inputs=tuple(raw[2]),
+                runs=runs,
+                flops=n_flops,
+                n_bytes=n_bytes,
+                times_s=times_s,
+                scaling=fit(times_s),
+                bound=bound(times_s[1], n_flops, n_bytes, first.roof),
+            )
+        )
+    return Profile(traced=traced, operators=operators)
+
+
+def bound(time_s: float, n_flops: int, n_bytes: int, roof: Roof) -> Bound:
+    """Return what bounds an operator that takes so long (s) with one thread."""
+    arithmetic_s, memory_s = n_flops / roof.flops, n_bytes / roof.bytes_s
+    if max(arithmetic_s, memory_s) < _EXPLAINED * time_s:
+        return Bound.OVERHEAD
+    return Bound.COMPUTE if arithmetic_s >= memory_s else Bound.MEMORY
+
+
+def _graph(nodes: Sequence[Sequence[Any]]) -> Graph:
+    """Return nodes as a graph: of each input it is the first output that is taken."""
+    return Graph(
+        nodes=tuple(
+            Node(
+                op=plain(op),
+                inputs=tuple((i, 0) for i in inputs),
+                outputs=tuple(Output(dtype=dtype, shape=tuple(shape)) for dtype, shape in outputs) or _NOTHING,
+                attributes=dict(attributes),
+                times=runs,
+            )
+            for _, op, inputs, outputs, attributes, runs, _ in nodes
+        ),
+        outputs=(),
+    )
+
+
+_NOTHING = (Output(dtype="variant", shape=()),)

@@ -1,0 +1,168 @@
+"""What `tftune profile` shows: where a step's time goes, by kind of bound and by operator, and a roofline."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from tuner.model.profile import Bound, Profile
+from tuner.report.layout import ms_text, percent, table
+from tuner.report.result.profile import OperatorResult, ProfileResult, ThreadsResult
+from tuner.study.subject import Subject
+
+_COLOURS = {Bound.COMPUTE: "#0072B2", Bound.MEMORY: "#E69F00", Bound.OVERHEAD: "#D55E00"}
+_WHY = {
+    Bound.COMPUTE: "arithmetic",
+    Bound.MEMORY: "moving data",
+    Bound.OVERHEAD: "neither: calls, small sizes, or slow code",
+}
+
+
+def describe_profile(profile: Profile, subject: Subject, *, batch_size: int) -> ProfileResult:
+    """Return what is published of a profile."""
+    total_s = sum(operator.times_s[1] for operator in profile.operators) or 1.0
+    most = subject.machine.usable_cpus
+    return ProfileResult(
+        machine=subject.machine,
+        runtime=subject.runtime,
+        workload=subject.workload,
+        batch_size=batch_size,
+        threads=tuple(
+            ThreadsResult(
+                threads=each.threads,
+                step_s=each.step_s,
+                plain_s=each.plain_s,
+                traced_s=each.traced_s,
+                busy_s=each.busy_s,
+                profiler_cost=each.traced_s / each.plain_s,
+                flops=each.roof.flops,
+                bytes_s=each.roof.bytes_s,
+            )
+            for each in profile.traced
+        ),
+        between_share=profile.between_share,
+        operators=tuple(
+            OperatorResult(
+                name=each.name,
+                op=each.op,
+                bound=each.bound,
+                runs=each.runs,
+                time_s=dict(each.times_s),
+                share=each.times_s[1] / total_s,
+                flops=each.flops,
+                n_bytes=each.n_bytes,
+                contention=each.scaling.contention,
+                coherency=each.scaling.coherency,
+                error=each.scaling.error,
+                best_threads=each.scaling.best_threads(most),
+            )
+            for each in sorted(profile.operators, key=lambda each: -each.times_s[1])
+            if each.times_s[1] > 0
+        ),
+    )
+
+
+def rendered(result: ProfileResult, *, top: int) -> list[RenderableType]:
+    """Return the summary, the shares by bound, and the operators that take most."""
+    return [*_summary(result), Text(), _bounds(result), Text(), _types(result, top), Text(), _operators(result, top)]
+
+
+def _summary(result: ProfileResult) -> list[Text]:
+    steps = ", ".join(f"{ms_text(1000 * each.step_s)} ms with {each.threads}" for each in result.threads)
+    first = result.threads[0]
+    return [
+        Text(f"{result.workload.name}, batch size {result.batch_size}: a step takes {steps} threads", style="bold"),
+        Text(
+            f"between operators: {percent(result.between_share, 0)} of a step with one thread; statistics make a step "
+            f"{first.profiler_cost:.2f} times as long"
+        ),
+    ]
+
+
+def _bounds(result: ProfileResult) -> RenderableType:
+    shares = {bound: sum(each.share for each in result.operators if each.bound is bound) for bound in Bound}
+    drawn = table("bound by", ">share", "what the time goes into")
+    for bound, share in shares.items():
+        drawn.add_row(bound, percent(share, 0), _WHY[bound])
+    return drawn
+
+
+def _types(result: ProfileResult, top: int) -> RenderableType:
+    grouped: dict[str, list[OperatorResult]] = defaultdict(list)
+    for each in result.operators:
+        grouped[each.op].append(each)
+    counts = [each.threads for each in result.threads]
+    drawn = table("operators", ">number", ">share", *(f">ms, {n} threads" for n in counts), ">GFLOP/s, 1 thread")
+    by_share = sorted(grouped.items(), key=lambda item: -sum(each.share for each in item[1]))
+    for op, members in by_share[:top]:
+        one_s = sum(each.time_s[1] for each in members)
+        drawn.add_row(
+            op,
+            str(len(members)),
+            percent(sum(each.share for each in members), 0),
+            *(ms_text(1000 * sum(each.time_s[n] for each in members)) for n in counts),
+            f"{sum(each.flops for each in members) / one_s / 1e9:.1f}",
+        )
+    return drawn
+
+
+def _operators(result: ProfileResult, top: int) -> RenderableType:
+    counts = [each.threads for each in result.threads]
+    drawn = table("operator", "type", "bound by", ">share", *(f">ms, {n} threads" for n in counts), ">FLOPs a byte")
+    for each in result.operators[:top]:
+        intensity = f"{each.flops / each.n_bytes:.1f}" if each.n_bytes else "—"
+        times = (ms_text(1000 * each.time_s[n]) for n in counts)
+        name = "/".join(each.name.split("/")[-2:])
+        drawn.add_row(name, each.op, each.bound, percent(each.share, 1), *times, intensity)
+    return drawn
+
+
+def as_csv(result: ProfileResult) -> str:
+    """Return the operators as CSV, a column of times (s) for each number of threads."""
+    counts = [each.threads for each in result.threads]
+    names = ["name", "type", "class", "runs", "share", "flops", "bytes", "contention", "coherency", "error"]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*names, "best_threads", *(f"time_s_{n}" for n in counts)])
+    for each in result.operators:
+        fixed: Sequence[object] = [each.name, each.op, each.bound, each.runs, each.share, each.flops, each.n_bytes]
+        law = [each.contention, each.coherency, each.error, each.best_threads]
+        writer.writerow([*fixed, *law, *(each.time_s[n] for n in counts)])
+    return out.getvalue()
+
+
+def roofline(result: ProfileResult) -> str:
+    """Return the roofline with one thread as SVG: GFLOP/s against FLOPs a byte, a dot an operator by its time."""
+    from tuner.report.chart import empty_figure, svg_of
+
+    first = result.threads[0]
+    figure, axes = empty_figure(7, 4.2)
+    shown = [each for each in result.operators if each.flops and each.n_bytes and each.share > 0.0005]
+    x = [each.flops / each.n_bytes for each in shown]
+    low, high = min([*x, 0.05]) / 2, max([*x, 100.0]) * 2
+    ridge = first.flops / first.bytes_s
+    axes.plot([low, ridge, high], [low * first.bytes_s / 1e9, first.flops / 1e9, first.flops / 1e9], color="#999999")
+    for bound, colour in _COLOURS.items():
+        members = [(at, each) for at, each in zip(x, shown, strict=True) if each.bound is bound]
+        if not members:
+            continue
+        axes.scatter(
+            [at for at, _ in members],
+            [each.flops / each.time_s[1] / 1e9 for _, each in members],
+            s=[8 + 1200 * each.share for _, each in members],
+            color=colour,
+            alpha=0.5,
+            linewidths=0,
+            label=bound.value,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("FLOPs a byte moved")
+    axes.set_ylabel("GFLOP/s with one thread")
+    axes.legend(loc="lower right", frameon=False, markerscale=0.6)
+    return svg_of(figure)

@@ -1,0 +1,62 @@
+"""A profile, as it is published."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tuner.machine.host import Machine
+from tuner.model.profile import Bound
+from tuner.study.subject import BuildFacts, Document, WorkloadFacts
+
+
+class ThreadsResult(Struct, frozen=True, kw_only=True):
+    """What a process with so many threads did: a step (s) as a trial times it, and in a session one without statistics
+    (`plain_s`), one with them, and how long operators ran in that.
+
+    `profiler_cost` is the ratio of the last two steps; `flops` (FLOP/s) and `bytes_s` are the roof: what a large
+    product and a large sum reach.
+    """
+
+    threads: int
+    step_s: float
+    plain_s: float
+    traced_s: float
+    busy_s: float
+    profiler_cost: float
+    flops: float
+    bytes_s: float
+
+
+class OperatorResult(Struct, frozen=True, kw_only=True, rename={"bound": "class", "op": "type", "n_bytes": "bytes"}):
+    """An operator of a step; times (s) by the number of threads, and the law that fits them.
+
+    `contention` and `coherency` are σ and κ of the Universal Scalability Law, `error` is the root mean square of the
+    relative errors of the fit, and `best_threads` how many threads it would take, of those that the machine has.
+    """
+
+    name: str
+    op: str
+    bound: Bound
+    runs: int
+    time_s: dict[int, float]
+    share: float
+    """Of the time of all operators with one thread."""
+    flops: int
+    n_bytes: int
+    contention: float
+    coherency: float
+    error: float
+    best_threads: int
+
+
+class ProfileResult(Document, frozen=True, kw_only=True):
+    """What the operators of a workload take; those that took no time are left out."""
+
+    machine: Machine
+    runtime: BuildFacts
+    workload: WorkloadFacts
+    batch_size: int
+    threads: tuple[ThreadsResult, ...]
+    between_share: float
+    """The share of a step with one thread in which no operator runs."""
+    operators: tuple[OperatorResult, ...]
