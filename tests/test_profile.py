@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tests.command_line import tftune
 from tests.conftest import Call
 from tests.frameworks import subject
 from tuner.frameworks.tensorflow.child.operators import union
+from tuner.job.profile import thread_counts
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
 from tuner.report.profile import as_csv, describe_profile, roofline
@@ -33,9 +33,10 @@ N = 1024
 def test_amdahl_is_the_limit_without_coherency() -> None:
     law = fit({n: 0.1 + 0.9 / n for n in (1, 2, 4, 8)})
     assert (law.contention, law.coherency) == (pytest.approx(0.1), pytest.approx(0.0, abs=1e-9))
+    assert law.error is not None
     assert law.error < 1e-9
     assert law.time_s(1e9) == pytest.approx(0.1, rel=1e-6)
-    assert law.best_threads(64) == 64
+    assert law.best_threads(64) == 46  # 64 would save less than 5 %
 
 
 @given(st.floats(0, 1), st.floats(1e-4, 0.1), st.floats(1e-6, 10))
@@ -44,14 +45,17 @@ def test_the_law_is_found_again(contention: float, coherency: float, one_s: floa
     law = fit({n: true.time_s(n) for n in (1, 2, 4, 8, 16)})
     assert law.contention == pytest.approx(contention, abs=1e-6)
     assert law.coherency == pytest.approx(coherency, abs=1e-6)
-    counts = range(1, 65)
-    assert true.time_s(law.best_threads(64)) == pytest.approx(min(map(true.time_s, counts)), rel=1e-9)
+    least_s = min(map(true.time_s, range(1, 65)))
+    best = law.best_threads(64)
+    assert true.time_s(best) <= 1.0501 * least_s
+    assert best == 1 or true.time_s(best - 1) > 1.0499 * least_s
 
 
 def test_of_one_count_nothing_is_known_and_of_two_no_coherency() -> None:
     alone = fit({1: 2.0})
     assert (alone.time_s(8), alone.best_threads(8)) == (2.0, 1)
     assert fit({1: 2.0, 2: 1.0}).contention == pytest.approx(0.0)
+    assert fit({1: 2.0, 2: 1.0}).error is None  # it fits whatever there is
     assert fit({1: 2.0, 2: 3.0}).contention == pytest.approx(2.0)  # it gets worse
     assert fit({1: 0.0, 2: 1.0}).time_s(2) == 0.0
     with pytest.raises(ValueError, match="one thread"):
@@ -69,6 +73,8 @@ def test_of_one_count_nothing_is_known_and_of_two_no_coherency() -> None:
         ("_MklNativeConv2D", "Conv2D"),
         ("_MklNativePadWithFusedConv2D", "Conv2D"),
         ("_FusedMatMul", "MatMul"),
+        ("_MklNativeConv2DBackpropFilterWithBias", "Conv2DBackpropFilter"),
+        ("Conv2DBackpropFilter", "Conv2DBackpropFilter"),
         ("_MklFusedBatchMatMulV2", "BatchMatMulV2"),
         ("Relu", "Relu"),
         ("_Retval", "_Retval"),
@@ -85,18 +91,16 @@ def test_what_is_rewritten_is_the_operator_that_it_was(op: str, kind: str) -> No
         (1.0, 1e9, 9e9, Bound.MEMORY),
         (1.0, 9e9, 9e8, Bound.OVERHEAD),  # the roof explains less than a tenth
         (1.0, 0, 0, Bound.OVERHEAD),
-        (0.0, 0, 0, Bound.MEMORY),
     ],
 )
 def test_an_operator_is_bound_by_what_its_roof_is_made_of(
     time_s: float, flops: int, n_bytes: int, expected: Bound
 ) -> None:
-    if time_s:
-        assert bound(time_s, flops, n_bytes, ROOF) is expected
+    assert bound(time_s, flops, n_bytes, ROOF) is expected
 
 
 def node(name: str, op: str, inputs: list[int], shape: list[int], time_s: float, runs: int = 1) -> list[Any]:
-    return [name, op, inputs, [["float32", shape]], {}, runs, time_s]
+    return [name, op, [[i, 0] for i in inputs], [["float32", shape]], {}, runs, time_s]
 
 
 def traced(threads: int, speed: float, **changes: Any) -> Traced:
@@ -129,15 +133,15 @@ def test_operators_have_their_work_and_their_law(measured: Profile) -> None:
     assert (product.bound, measured.operators[3].bound) == (Bound.COMPUTE, Bound.MEMORY)
     assert product.inputs == (0, 1)
     assert product.times_s == {1: 0.04, 2: pytest.approx(0.04 / 1.9), 4: pytest.approx(0.04 / 3)}
-    assert product.scaling.error < 0.02
+    assert product.scaling.error is None  # three times, two coefficients and t(1)
     assert measured.operators[3].scaling.contention == pytest.approx(1.0)
-    assert measured.between_share == pytest.approx(0.001 / 0.045)
+    assert measured.between_shares == (pytest.approx(0.001 / 0.045), pytest.approx(0.002 / 0.046))
 
 
 def test_parts_and_what_is_between_are_the_step(measured: Profile) -> None:
     one = measured.traced[0]
     parts_s = sum(each.times_s[1] for each in measured.operators)
-    assert parts_s + measured.between_share * one.plain_s == pytest.approx(one.plain_s, rel=1e-9)
+    assert parts_s + measured.between_shares[0] * one.plain_s == pytest.approx(one.plain_s, rel=1e-9)
 
 
 def test_threads_are_doubled_while_some_operator_gains() -> None:
@@ -151,9 +155,26 @@ def test_threads_are_doubled_while_some_operator_gains() -> None:
 def test_a_profile_needs_one_thread_and_the_same_operators() -> None:
     with pytest.raises(ValueError, match="a first process of one thread"):
         profile([traced(2, 1.0)])
+    # Another branch in another process: what ran in the first is told, as far as it ran in the others.
     other = replace(traced(2, 1.9), nodes=[node("other", "Relu", [], [1], 0.1)])
-    with pytest.raises(ValueError, match="operator other runs with 2 threads only"):
-        profile([traced(1, 1.0), other])
+    assert profile([traced(1, 1.0), other]).operators[2].times_s == {1: 0.04}
+
+
+def test_what_a_node_takes_is_the_output_that_it_names() -> None:
+    split = ["split", "Split", [], [["float32", [4]], ["float32", [N, 8]]], {}, 1, 0.1]
+    product = ["product", "MatMul", [[0, 1], [1, 0]], [["float32", [N, 2]]], {}, 1, 0.1]
+    unknown = ["unknown", "_MklNativeConv2DWithBias", [[-1, 0], [-1, 0]], [["float32", [2, 2]]], {}, 1, 0.1]
+    update = ["update", "ResourceApplyGradientDescent", [[0, 0], [0, 0], [2, 0]], [], {}, 1, 0.1]
+    nodes = [split, ["w", "Const", [], [["float32", [8, 2]]], {}, 1, 0.0], product, unknown, update]
+    operators = profile([traced(1, 1.0, nodes=nodes)]).operators
+    assert operators[2].flops == 2 * N * 2 * 8
+    assert (operators[3].inputs, operators[3].n_bytes) == ((), 16)  # what it takes is not known
+    assert (operators[4].flops, operators[4].n_bytes) == (2 * N * 2, 3 * 4 * N * 2)
+
+
+@pytest.mark.parametrize(("cpus", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (24, [1, 2, 4, 8, 16, 24])])
+def test_threads_double_up_to_all_cpus(cpus: int, counts: list[int]) -> None:
+    assert thread_counts(cpus) == counts
 
 
 def test_what_is_published_has_the_words_of_the_field(measured: Profile, space: Space) -> None:
@@ -230,4 +251,5 @@ def test_operators_that_are_known_are_seen(tmp_path: Path) -> None:
     assert first["busy_s"] <= first["traced_s"]
     assert first["plain_s"] == pytest.approx(first["step_s"], rel=0.25)  # a session runs what a function runs
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"profile.json", "operators.csv", "roofline.svg"}
-    assert math.isfinite(document["between_share"])
+    low, high = document["between_share"]
+    assert 0 <= low <= high < 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
+from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError
 from tuner.frameworks.registry import DEFAULT
 from tuner.job.events import TaskEvents
@@ -15,14 +16,15 @@ from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
 from tuner.machine.locks import machine_lock
 from tuner.measure.interruption import step_s
 from tuner.model.profile import Profile, Roof, Traced, is_worth_more, profile
+from tuner.report.layout import plural
 from tuner.study.budget import parse_duration
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.outcome import TrialFailure
+from tuner.trial.outcome import Status, TrialFailure
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
 _SLICE_S = 1.0
-_TRACED_S, _LEAST_STEPS, _MOST_STEPS = 2.0, 5, 50
+_TRACED_S, _LEAST_STEPS, _MOST_STEPS = 2.0, 3, 50
 
 
 class ProfileEvents(TaskEvents, Protocol):
@@ -52,22 +54,33 @@ def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Jo
     deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
     traced: list[Traced] = []
     with machine_lock(wait=request.wait, on_wait=events.waiting):
-        job.export()
-        launcher = FreshLauncher(target=job.target(deadline_s=deadline_s))
-        threads = 1
-        while threads <= max(1, job.machine.logical_cpus) and is_worth_more(traced):
+        launcher = job.launcher(deadline_s=deadline_s)
+        assert isinstance(launcher, FreshLauncher)  # it is no command
+        for threads in thread_counts(job.machine.usable_cpus):
+            if not is_worth_more(traced):
+                break
             events.began(threads)
             try:
                 traced.append(_traced(job, launcher, threads))
             except TrialFailure as failure:
-                raise BadInputError(
-                    f"a step with {threads} threads cannot be profiled: {failure.message}",
-                    failure.hint or "see whether the workload runs at all: tftune inspect",
-                    log=failure.log[-2000:],
-                ) from failure
+                if traced:
+                    events.notice(f"no more than {plural(traced[-1].threads, 'thread')}: {failure.message}")
+                    break
+                raise _cannot(failure) from failure
             events.ended(traced[-1])
-            threads *= 2
     return job, profile(traced)
+
+
+def thread_counts(usable_cpus: int) -> list[int]:
+    """Return how many threads are tried: doubling, and all CPUs that the process may use."""
+    doubled = [1 << i for i in range(max(1, usable_cpus).bit_length())]
+    return sorted({*doubled, max(1, usable_cpus)})
+
+
+def _cannot(failure: TrialFailure) -> BadInputError:
+    slow = "give it more time (--trial-timeout 10m), or a smaller --batch-size"
+    hint = failure.hint or (slow if failure.status is Status.TIMEOUT else "see whether it runs at all: tftune search")
+    return BadInputError(f"a step cannot be profiled: {failure.message}", hint, log=failure.log[-2000:])
 
 
 def _job(request: ProfileRequest) -> Job:
@@ -81,6 +94,8 @@ def _job(request: ProfileRequest) -> Job:
     job = prepare(parse_request(search, stores=False))
     if job.workload.command is not None:
         raise BadInputError("a command has no operators that could be looked at", "give a model")
+    if job.device.kind != CPU:
+        raise BadInputError(f"operators are profiled on the CPU only, found --device {job.device.name}", "leave it out")
     if job.framework.name != DEFAULT:
         raise BadInputError(
             f"{job.framework.title} does not tell what its operators take", "use --framework tensorflow"

@@ -22,9 +22,14 @@ from tuner.model.graph import Graph, Node, Output, flops, moved_bytes
 from tuner.model.scaling import Scaling, fit
 
 _EXPLAINED = 0.1
-_GAIN = 0.01  # of a step: what more threads have to save on some operators to be worth trying once more
+_GAIN = 0.01  # of a step: what more threads have to save to be worth trying once more,
+_CLEAR = 0.05  # on operators that each gain so much of their time: less may be noise
 # What TensorFlow's rewriters put before the name of an operator that they give to a library, or fuse with others.
-_REWRITTEN = re.compile(r"^_(?=Mkl|Native|PadWith|Fused)(Mkl)?(Native)?(PadWith)?(Fused)?(?=[A-Z])")
+_REWRITTEN = re.compile(r"^_(?=Mkl|Native|PadWith|Fused)(Mkl)?(Native)?(PadWith)?(Fused)?(?=[A-Z])|WithBias$")
+# What hands a tensor on, or holds a loop together.
+_PASSING = frozenset({"_Arg", "_Retval", "Enter", "Exit", "Switch", "Merge", "NextIteration", "LoopCond"})
+_UPDATES = re.compile(r"^(ResourceApply|Assign(Add|Sub)?VariableOp)")
+_UPDATE_MOVES = 3  # times its gradient: that is read, the variable read and written; Adam's own variables are not seen
 
 
 class Bound(StrEnum):
@@ -86,13 +91,14 @@ class Profile:
     operators: Sequence[Operator]
 
     @property
-    def between_share(self) -> float:
-        """Return the share of a step with one thread in which no operator runs.
+    def between_shares(self) -> tuple[float, float]:
+        """Return between what shares of a step with one thread no operator runs.
 
-        The step is one without statistics, whose cost lies between operators.
+        The cost of statistics lies partly in operators and partly between them. The one is what is left of a step
+        without statistics, which is too little, the other of a step with them, which is too much.
         """
         one = self.traced[0]
-        return max(0.0, 1 - one.busy_s / one.plain_s)
+        return max(0.0, 1 - one.busy_s / one.plain_s), max(0.0, 1 - one.busy_s / one.traced_s)
 
 
 def plain(op: str) -> str:
@@ -104,12 +110,14 @@ def is_worth_more(traced: Sequence[Traced]) -> bool:
     """Return whether another doubling of the threads may help: the last one made some operators faster.
 
     That is the stop of Liu et al.'s hill climbing (IPDPS 2019), for all operators at once: each run times all of them.
+    A gain below 5 % of an operator's time may be noise, and does not count.
     """
     if len(traced) < 2:
         return True
     *before, last = traced
     least_before = _least(before)
-    saved_s: float = sum(max(0.0, least_before.get(node[0], node[-1]) - node[-1]) for node in last.nodes)
+    gains_s = ((least_before.get(node[0], 0.0), least_before.get(node[0], 0.0) - node[-1]) for node in last.nodes)
+    saved_s: float = sum(gain_s for before_s, gain_s in gains_s if gain_s > _CLEAR * before_s)
     return saved_s > _GAIN * traced[0].busy_s
 
 
@@ -125,7 +133,7 @@ def _least(traced: Sequence[Traced]) -> dict[str, float]:
 def profile(traced: Sequence[Traced]) -> Profile:
     """Return the profile of what processes told; the first of them has one thread.
 
-    Raises ValueError where it has not, or where a process ran other nodes than the first.
+    It is of the nodes that ran in that: others may have taken another branch. Raises ValueError where it has not.
     """
     if not traced or traced[0].threads != 1:
         raise ValueError("expected a first process of one thread")
@@ -134,19 +142,18 @@ def profile(traced: Sequence[Traced]) -> Profile:
     times: dict[str, dict[int, float]] = {name: {} for name in names}
     for each in traced:
         for node in each.nodes:
-            if node[0] not in times:
-                raise ValueError(f"operator {node[0]} runs with {each.threads} threads only")
-            times[node[0]][each.threads] = node[-1]
+            if node[0] in times:
+                times[node[0]][each.threads] = node[-1]
     graph = _graph(first.nodes)
     operators = []
-    for described, raw in zip(graph.nodes, first.nodes, strict=True):
+    for described, raw in zip(graph.nodes, first.nodes, strict=False):
         runs, times_s = raw[5], times[raw[0]]
-        n_flops, n_bytes = runs * flops(graph, described), runs * moved_bytes(graph, described)
+        n_flops, n_bytes = (runs * n for n in _work(graph, described))
         operators.append(
             Operator(
                 name=raw[0],
                 op=raw[1],
-                inputs=tuple(raw[2]),
+                inputs=tuple(i for i, _ in raw[2] if i >= 0),
                 runs=runs,
                 flops=n_flops,
                 n_bytes=n_bytes,
@@ -166,21 +173,35 @@ def bound(time_s: float, n_flops: int, n_bytes: int, roof: Roof) -> Bound:
     return Bound.COMPUTE if arithmetic_s >= memory_s else Bound.MEMORY
 
 
+def _work(graph: Graph, node: Node) -> tuple[int, int]:
+    """Return the FLOPs and the bytes of one run of a node."""
+    if node.op in _PASSING:
+        return 0, 0
+    if _UPDATES.match(node.op):
+        gradient = max(graph.taken(node), key=lambda each: each.n_bytes, default=_UNKNOWN)
+        return 2 * gradient.size, _UPDATE_MOVES * gradient.n_bytes
+    return flops(graph, node), moved_bytes(graph, node)
+
+
 def _graph(nodes: Sequence[Sequence[Any]]) -> Graph:
-    """Return nodes as a graph: of each input it is the first output that is taken."""
-    return Graph(
-        nodes=tuple(
-            Node(
-                op=plain(op),
-                inputs=tuple((i, 0) for i in inputs),
-                outputs=tuple(Output(dtype=dtype, shape=tuple(shape)) for dtype, shape in outputs) or _NOTHING,
-                attributes=dict(attributes),
-                times=runs,
-            )
-            for _, op, inputs, outputs, attributes, runs, _ in nodes
-        ),
-        outputs=(),
-    )
+    """Return nodes as a graph, with one more node at the end: what is taken of which nothing is known."""
+    n_outputs = [len(node[3]) for node in nodes]
+
+    def source(i: int, slot: int) -> tuple[int, int]:
+        return (i, slot) if i >= 0 and slot < n_outputs[i] else (len(nodes), 0)
+
+    described = [
+        Node(
+            op=plain(op),
+            inputs=tuple(source(i, slot) for i, slot in inputs),
+            outputs=tuple(Output(dtype=dtype, shape=tuple(shape)) for dtype, shape in outputs) or (_UNKNOWN,),
+            attributes=dict(attributes),
+            times=runs,
+        )
+        for _, op, inputs, outputs, attributes, runs, _ in nodes
+    ]
+    nothing = Node(op="NoOp", inputs=(), outputs=(_UNKNOWN,), attributes={})
+    return Graph(nodes=(*described, nothing), outputs=())
 
 
-_NOTHING = (Output(dtype="variant", shape=()),)
+_UNKNOWN = Output(dtype="variant", shape=None)

@@ -19,29 +19,29 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
+_HARDLY = 0.05  # more time than the least: not worth another thread
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """The law of one operator: t(1) in seconds, σ and κ, and the root mean square of the fit's relative errors."""
+    """The law of one operator: t(1) in seconds, σ and κ, and the root mean square of the fit's relative errors.
+
+    The error is None where the law has as many coefficients as there were times, and fits whatever they were.
+    """
 
     one_s: float
     contention: float
     coherency: float
-    error: float = 0.0
+    error: float | None = None
 
     def time_s(self, n: float) -> float:
         """Return the time (s) with n threads, n ≥ 1."""
         return self.one_s * (1 + self.contention * (n - 1) + self.coherency * n * (n - 1)) / n
 
     def best_threads(self, most: int) -> int:
-        """Return the number of threads, at most `most`, that takes the least time."""
-        if self.coherency > 0:
-            # dt/dn = 0 at n² = (1 − σ)/κ; the law is of whole threads.
-            at = math.sqrt(max(0.0, 1 - self.contention) / self.coherency)
-            candidates = {min(most, max(1, math.floor(at))), min(most, max(1, math.ceil(at)))}
-        else:
-            candidates = {1, most}
-        return min(sorted(candidates), key=self.time_s)
+        """Return the fewest threads, at most `most`, that take hardly more than the least time."""
+        times = [self.time_s(n) for n in range(1, most + 1)]
+        return next(n for n, time_s in enumerate(times, 1) if time_s <= (1 + _HARDLY) * min(times))
 
 
 def fit(times_s: Mapping[int, float]) -> Scaling:
@@ -53,7 +53,7 @@ def fit(times_s: Mapping[int, float]) -> Scaling:
     if 1 not in times_s:
         raise ValueError("expected the time with one thread")
     one_s = times_s[1]
-    more = sorted(n for n in times_s if n > 1)
+    more = sorted(n for n in times_s if n > 1 and times_s[n] > 0.0)
     if not more or one_s <= 0.0:
         return Scaling(one_s=one_s, contention=1.0, coherency=0.0)
     n = np.array(more, dtype=float)
@@ -65,6 +65,8 @@ def fit(times_s: Mapping[int, float]) -> Scaling:
     coefficients, _ = nnls(a, (1 / weight - 1) * weight)
     contention, coherency = (*map(float, coefficients), 0.0)[:2]
     fitted = Scaling(one_s=one_s, contention=contention, coherency=coherency)
+    if len(more) == len(columns):
+        return fitted
     errors = [fitted.time_s(count) / times_s[count] - 1 for count in more]
     error = math.sqrt(sum(each**2 for each in errors) / len(errors))
     return Scaling(one_s=one_s, contention=contention, coherency=coherency, error=error)

@@ -26,7 +26,7 @@ _WHY = {
 def describe_profile(profile: Profile, subject: Subject, *, batch_size: int) -> ProfileResult:
     """Return what is published of a profile."""
     total_s = sum(operator.times_s[1] for operator in profile.operators) or 1.0
-    most = subject.machine.usable_cpus
+    most = profile.traced[-1].threads
     return ProfileResult(
         machine=subject.machine,
         runtime=subject.runtime,
@@ -45,7 +45,7 @@ def describe_profile(profile: Profile, subject: Subject, *, batch_size: int) -> 
             )
             for each in profile.traced
         ),
-        between_share=profile.between_share,
+        between_share=profile.between_shares,
         operators=tuple(
             OperatorResult(
                 name=each.name,
@@ -78,8 +78,12 @@ def _summary(result: ProfileResult) -> list[Text]:
     return [
         Text(f"{result.workload.name}, batch size {result.batch_size}: a step takes {steps} threads", style="bold"),
         Text(
-            f"between operators: {percent(result.between_share, 0)} of a step with one thread; statistics make a step "
-            f"{first.profiler_cost:.2f} times as long"
+            f"between operators: {' to '.join(percent(share, 0) for share in result.between_share)} of a step with one "
+            f"thread; recording these times makes a step {first.profiler_cost:.2f} times as long"
+        ),
+        Text(
+            f"one thread reaches {first.flops / 1e9:.0f} GFLOP/s and {first.bytes_s / 1e9:.0f} GB/s; "
+            "shares are of all operators' time with one thread"
         ),
     ]
 
@@ -105,7 +109,7 @@ def _types(result: ProfileResult, top: int) -> RenderableType:
             op,
             str(len(members)),
             percent(sum(each.share for each in members), 0),
-            *(ms_text(1000 * sum(each.time_s[n] for each in members)) for n in counts),
+            *(_ms(sum(each.time_s.get(n, 0.0) for each in members)) for n in counts),
             f"{sum(each.flops for each in members) / one_s / 1e9:.1f}",
         )
     return drawn
@@ -113,13 +117,25 @@ def _types(result: ProfileResult, top: int) -> RenderableType:
 
 def _operators(result: ProfileResult, top: int) -> RenderableType:
     counts = [each.threads for each in result.threads]
-    drawn = table("operator", "type", "bound by", ">share", *(f">ms, {n} threads" for n in counts), ">FLOPs a byte")
+    drawn = table(
+        "operator",
+        "type",
+        "bound by",
+        ">share",
+        *(f">ms, {n} threads" for n in counts),
+        ">FLOPs a byte",
+        ">best threads",
+    )
     for each in result.operators[:top]:
         intensity = f"{each.flops / each.n_bytes:.1f}" if each.n_bytes else "—"
-        times = (ms_text(1000 * each.time_s[n]) for n in counts)
+        measured = (_ms(each.time_s.get(n)) for n in counts)
         name = "/".join(each.name.split("/")[-2:])
-        drawn.add_row(name, each.op, each.bound, percent(each.share, 1), *times, intensity)
+        drawn.add_row(name, each.op, each.bound, percent(each.share, 1), *measured, intensity, str(each.best_threads))
     return drawn
+
+
+def _ms(seconds: float | None) -> str:
+    return "—" if seconds is None else ms_text(1000 * seconds)
 
 
 def as_csv(result: ProfileResult) -> str:
@@ -132,7 +148,7 @@ def as_csv(result: ProfileResult) -> str:
     for each in result.operators:
         fixed: Sequence[object] = [each.name, each.op, each.bound, each.runs, each.share, each.flops, each.n_bytes]
         law = [each.contention, each.coherency, each.error, each.best_threads]
-        writer.writerow([*fixed, *law, *(each.time_s[n] for n in counts)])
+        writer.writerow([*fixed, *law, *(each.time_s.get(n, "") for n in counts)])
     return out.getvalue()
 
 

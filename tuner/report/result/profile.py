@@ -31,7 +31,8 @@ class OperatorResult(Struct, frozen=True, kw_only=True, rename={"bound": "class"
     """An operator of a step; times (s) by the number of threads, and the law that fits them.
 
     `contention` and `coherency` are σ and κ of the Universal Scalability Law, `error` is the root mean square of the
-    relative errors of the fit, and `best_threads` how many threads it would take, of those that the machine has.
+    relative errors of the fit, null where it fits anything, and `best_threads` the fewest threads of those that were
+    tried that it would take hardly more than its least time with.
     """
 
     name: str
@@ -45,7 +46,7 @@ class OperatorResult(Struct, frozen=True, kw_only=True, rename={"bound": "class"
     n_bytes: int
     contention: float
     coherency: float
-    error: float
+    error: float | None
     best_threads: int
 
 
@@ -57,6 +58,6 @@ class ProfileResult(Document, frozen=True, kw_only=True):
     workload: WorkloadFacts
     batch_size: int
     threads: tuple[ThreadsResult, ...]
-    between_share: float
-    """The share of a step with one thread in which no operator runs."""
+    between_share: tuple[float, float]
+    """Between what shares of a step with one thread no operator runs: too little, and too much."""
     operators: tuple[OperatorResult, ...]

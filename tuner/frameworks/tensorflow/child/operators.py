@@ -13,14 +13,13 @@ from typing import Any, Callable, Dict, List, Tuple
 from ....child.callers import CLOCK
 
 NANO = 1e-9
-# Nodes that contain others, whose time is theirs.
-CALLS = ("PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If", "StatelessIf", "Case")
 ATTRIBUTES = ("transpose_a", "transpose_b", "adj_x", "adj_y", "equation")
-PEAK_SIZE, COPY_BYTES = 2048, 1 << 26
+PEAK_SIZE, SUM_BYTES = 2048, 1 << 26
 PEAK_RUNS = 3
-N_WARM = 2
+UNKNOWN = ["variant", []]
 SERVE = "serve"
 Report = Dict[str, Any]
+Ran = Dict[str, Tuple[float, List[Any], int]]  # by the node's name: its time (s), its outputs, how often it ran
 
 
 def traced(folder: str, signature_name: str, arrays: Report, n_steps: int) -> Report:
@@ -29,73 +28,74 @@ def traced(folder: str, signature_name: str, arrays: Report, n_steps: int) -> Re
     Steps with statistics take turns with steps without: `plain_s` and `steps_s` are the two as the caller sees them,
     `busy_s` the parts of the second in which an operator ran. A node is
 
-        [name, operator, [index of a node that it takes an output of, ...], [[data type, shape], ...], attributes,
+        [name, operator, [[index of a node, output that it takes], ...], [[data type, shape], ...], attributes,
          runs in a step, median of its time (s)]
+
+    The index is -1 where nothing is known of what it takes.
     """
     import tensorflow as tf
 
     v1 = tf.compat.v1
-    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=True)
-    plain, runs = [], []
+    with_graphs = v1.RunOptions(trace_level=v1.RunOptions.SOFTWARE_TRACE, output_partition_graphs=True)
+    statistics_only = v1.RunOptions(trace_level=v1.RunOptions.SOFTWARE_TRACE)
+    plain: List[float] = []
+    steps_s: List[float] = []
+    steps: List[Tuple[Ran, float]] = []
     # Of what the session is not told, variables of the environment decide, as for functions.
     with tf.Graph().as_default(), v1.Session() as session:
         signature = v1.saved_model.load(session, [SERVE], folder).signature_def[signature_name]
         feed = {each.name: arrays[name] for name, each in signature.inputs.items()}
         fetches = [each.name for each in signature.outputs.values()]
         run = session.make_callable(fetches, list(feed))
-        with_statistics = session.make_callable(fetches, list(feed), accept_options=True)
-        for _ in range(N_WARM):
-            run(*feed.values())
-            with_statistics(*feed.values(), options=options, run_metadata=v1.RunMetadata())
+        run_told = session.make_callable(fetches, list(feed), accept_options=True)
+        run(*feed.values())
+        metadata = v1.RunMetadata()
+        run_told(*feed.values(), options=with_graphs, run_metadata=metadata)
+        definitions = {node.name: node for graph in metadata.partition_graphs for node in graph.node}
+        run_told(*feed.values(), options=statistics_only, run_metadata=v1.RunMetadata())  # it is prepared anew
         for _ in range(n_steps):
             began = CLOCK()
             run(*feed.values())
             plain.append(CLOCK() - began)
             metadata = v1.RunMetadata()
             began = CLOCK()
-            with_statistics(*feed.values(), options=options, run_metadata=metadata)
-            runs.append((CLOCK() - began, metadata))
-    definitions = {
-        node.name: node for graph in runs[-1][1].partition_graphs for node in graph.node if node.op not in CALLS
-    }
-    steps = [times_of(metadata, definitions) for _, metadata in runs]
-    return {
-        "plain_s": plain,
-        "steps_s": [seconds for seconds, _ in runs],
-        "busy_s": [busy for _, busy in steps],
-        "nodes": nodes_of(definitions, [ran for ran, _ in steps]),
-    }
+            run_told(*feed.values(), options=statistics_only, run_metadata=metadata)
+            steps_s.append(CLOCK() - began)
+            steps.append(times_of(metadata, definitions))
+    nodes = nodes_of(definitions, [ran for ran, _ in steps])
+    return {"plain_s": plain, "steps_s": steps_s, "busy_s": [busy for _, busy in steps], "nodes": nodes}
 
 
-def nodes_of(definitions: "Dict[str, Any]", steps: "List[Dict[str, Tuple[float, List[Any], int]]]") -> "List[Any]":
-    """Return the nodes that ran, and the constants that they take, from their definitions and what each step tells."""
+def nodes_of(definitions: "Dict[str, Any]", steps: "List[Ran]") -> "List[Any]":
+    """Return the nodes that ran, and the constants that they take, from their definitions and what each step tells.
+
+    A node that did not run in a step, as in a branch, took no time in it.
+    """
     stats = {name: each for step in reversed(steps) for name, each in step.items()}
     names = [name for name in definitions if name in stats or definitions[name].op == "Const"]
     index = {name: number for number, name in enumerate(names)}
     nodes = []
     for name in names:
         definition = definitions[name]
-        taken = [text.partition(":")[0] for text in definition.input if not text.startswith("^")]
-        durations = [step[name][0] for step in steps if name in step]
+        taken = [text.partition(":") for text in definition.input if not text.startswith("^")]
+        durations = [step[name][0] if name in step else 0.0 for step in steps]
         nodes.append(
             [
                 name,
                 definition.op,
-                [index[other] for other in taken if other in index],
+                [[index.get(other, -1), int(slot or 0)] for other, _, slot in taken],
                 stats[name][1] if name in stats else constant(definition),
                 attributes(definition),
                 stats[name][2] if name in stats else 1,
-                statistics.median(durations) if durations else 0.0,
+                statistics.median(durations),
             ]
         )
     return nodes
 
 
-def times_of(metadata: Any, definitions: "Dict[str, Any]") -> "Tuple[Dict[str, Tuple[float, List[Any], int]], float]":
-    """Return (what ran, how long anything ran): of each node its time (s), its outputs, and how often it ran."""
-    import tensorflow as tf
-
-    ran: "Dict[str, Tuple[float, List[Any], int]]" = {}
+def times_of(metadata: Any, definitions: "Dict[str, Any]") -> "Tuple[Ran, float]":
+    """Return (what ran, how long (s) anything ran); what runs inside of a function is part of its call."""
+    ran: Ran = {}
     spans = []
     for device in metadata.step_stats.dev_stats:
         for node in device.node_stats:
@@ -104,16 +104,21 @@ def times_of(metadata: Any, definitions: "Dict[str, Any]") -> "Tuple[Dict[str, T
             begin = node.all_start_nanos + node.op_start_rel_nanos
             end = node.all_start_nanos + node.op_end_rel_nanos
             spans.append((begin, end))
-            outputs = [
-                [
-                    tf.dtypes.as_dtype(each.tensor_description.dtype).name,
-                    [n.size for n in each.tensor_description.shape.dim],
-                ]
-                for each in node.output
-            ]
-            before = ran.get(node.node_name, (0.0, outputs, 0))
-            ran[node.node_name] = (before[0] + (end - begin) * NANO, outputs, before[2] + 1)
+            before = ran.get(node.node_name, (0.0, [], 0))
+            ran[node.node_name] = (before[0] + (end - begin) * NANO, outputs_of(node), before[2] + 1)
     return ran, union(spans) * NANO
+
+
+def outputs_of(node: Any) -> "List[Any]":
+    """Return data type and shape of each output that a node made; of some it makes none."""
+    import tensorflow as tf
+
+    outputs: List[Any] = []
+    for each in node.output:
+        outputs += [UNKNOWN] * (each.slot + 1 - len(outputs))
+        tensor = each.tensor_description
+        outputs[each.slot] = [tf.dtypes.as_dtype(tensor.dtype).name, [n.size for n in tensor.shape.dim]]
+    return outputs
 
 
 def union(spans: "List[Tuple[int, int]]") -> int:
@@ -146,16 +151,17 @@ def attributes(definition: Any) -> Report:
 def roof() -> Report:
     """Return what TensorFlow reaches here with the threads that it has: FLOP/s of a product, bytes/s of a sum.
 
-    The best of a few runs: a roof is what nothing disturbs.
+    Both are in single precision, and the best of a few runs: a roof is what nothing disturbs.
     """
     import tensorflow as tf
 
     a = tf.random.stateless_uniform((PEAK_SIZE, PEAK_SIZE), (1, 2))
-    b = tf.random.stateless_uniform((COPY_BYTES // 4,), (3, 4))
-    product, total = tf.function(lambda x: tf.matmul(x, x)), tf.function(lambda x: x + 1.0)
+    b = tf.random.stateless_uniform((SUM_BYTES // 4,), (3, 4))
+    total = tf.Variable(b)  # added to in its place: memory is neither asked for nor given back
+    product, add = tf.function(lambda x: tf.matmul(x, x)), tf.function(lambda x: total.assign_add(x))
     product_s = least(lambda: product(a))
-    sum_s = least(lambda: total(b))
-    return {"flops": 2 * PEAK_SIZE**3 / product_s, "bytes_s": 2 * COPY_BYTES / sum_s}
+    sum_s = least(lambda: add(b))
+    return {"flops": 2 * PEAK_SIZE**3 / product_s, "bytes_s": 3 * SUM_BYTES / sum_s}
 
 
 def least(call: Callable[[], Any]) -> float:
