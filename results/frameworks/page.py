@@ -95,11 +95,15 @@ def shapes(every: Mapping[str, Mapping[str, Any]]) -> str:
     for model, document in every.items():
         ours = {name: defaults(document, name) for name in FRAMEWORKS}
         for title, curves in (("paper", PAPER[model]), ("here", ours)):
-            common = sorted(set.intersection(*(set(curve) for curve in curves.values())))
             peaks = ", ".join(
-                f"{FRAMEWORKS[name]} {max(curve, key=curve.__getitem__)}" for name, curve in curves.items()
+                f"{FRAMEWORKS[name]} {max(curve, key=curve.__getitem__)}"
+                for name, curve in curves.items()
+                if len(curve) > 2
             )
-            last = f"{common[-1]}: {order(curves, common[-1])}"
+            if title == "here":
+                peaks = f"measured to {', '.join(str(max(curve)) for curve in curves.values())}"
+            largest = max(set.intersection(*(set(curve) for curve in curves.values())))
+            last = f"{largest}: {order(curves, largest)}"
             lines.append(f"| {model if title == 'paper' else ''} | {title} | {peaks} | {order(curves, 1)} | {last} |")
     return "\n".join(lines)
 
@@ -112,6 +116,8 @@ def defaults(document: Mapping[str, Any], framework: str) -> dict[int, float]:
 
 def order(curves: Mapping[str, Mapping[int, float]], batch_size: int) -> str:
     """Return the frameworks by their rates at a batch size, the fastest first."""
+    if not all(batch_size in curve for curve in curves.values()):
+        return "not measured"
     names = sorted(curves, key=lambda name: -curves[name][batch_size])
     return " > ".join(f"{FRAMEWORKS[name]} {number(curves[name][batch_size])}" for name in names)
 
