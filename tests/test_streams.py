@@ -79,7 +79,7 @@ def test_calls_run_at_the_same_time(framework: str) -> None:
         process.set_batch_size(4)
         small = process.slice(0.1)
     assert facts.settled is not None
-    assert len(ran.step_s) == ran.n_steps
+    assert ran.n_steps - len(ran.step_s) <= 2  # but for the first of each caller
     # Little's law: calls at once = rate x time of a call.
     assert sum(ran.step_s) / len(ran.step_s) * ran.n_steps / ran.elapsed_s == pytest.approx(2, rel=0.2)
     assert small.n_steps > 0
