@@ -22,7 +22,6 @@ from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.frameworks.contest import parse_batches
 from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
-from tuner.job.frameworks.finals import half_widths
 from tuner.machine.pagecache import evict
 from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
 from tuner.measure.finals import Contender, Round
@@ -34,6 +33,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
+from tuner.stats.estimate import half_widths
 from tuner.trial.outcome import ReadyReport, Slice, Status
 
 CPU = devices.find("cpu")

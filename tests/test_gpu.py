@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.command_line import tftune
 from tests.conftest import QUIET, Call, Card
 from tests.frameworks import MADE_MACHINE, STOCK
 from tests.gpu import report
@@ -531,12 +532,6 @@ def test_the_cpu_has_one_device() -> None:
 
 
 # --- over a driver without a card
-
-
-def tftune(*words: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tuner", *words], cwd=cwd, env=env, capture_output=True, text=True, check=False
-    )
 
 
 def inspected(card_env: dict[str, str], cwd: Path, *options: str) -> dict[str, Any]:

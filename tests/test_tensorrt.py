@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import tftune
 from tests.conftest import DATA, Call, Card
 from tuner.frameworks.tensorrt.framework import FRAMEWORK
 from tuner.report.emit import Format, Ways, emit
@@ -58,14 +59,6 @@ def trt(card: Card) -> Card:
     return environment
 
 
-def python(*words: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, check=False)
-
-
-def tftune(*words: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return python("-m", "tuner", *words, cwd=cwd, env=env)
-
-
 def test_it_runs_on_gpus_only(call: Call) -> None:
     code, out, err = call("inspect", "lenet5", "--framework", "tensorrt")
     assert (code, out) == (2, "")
@@ -97,7 +90,8 @@ def test_an_engine_is_emitted_as_code() -> None:
 
 @pytest.mark.tensorflow
 def test_it_computes_what_tensorflow_computes_from_either_place(trt: Card, tmp_path: Path) -> None:
-    ended = python("-c", SAMPLES, cwd=tmp_path, env=trt())
+    command = [sys.executable, "-c", SAMPLES]
+    ended = subprocess.run(command, cwd=tmp_path, env=trt(), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [row[:2] for row in rows] == [

@@ -10,7 +10,9 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import json
 import os
+import shutil
 import sys
 from typing import Any, Callable
 
@@ -135,6 +137,19 @@ def described_inputs(model_inputs: list[Report], spec: Report) -> list[Report]:
         )
         for each in model_inputs
     ]
+
+
+def write_described(folder: str, described: list[Report], graph: Report | None) -> None:
+    """Write beside an exported model what it takes, and the graph of one item's call, null where that is not known."""
+    for name, content in ((INPUTS, described), (GRAPH, graph)):
+        with open(os.path.join(folder, name), "w") as file:
+            json.dump(content, file)
+
+
+def copy_described(spec: Report) -> None:
+    """Copy what is written beside the export that this one is made from."""
+    for name in (INPUTS, GRAPH):
+        shutil.copy(os.path.join(spec["from"], name), spec["folder"])
 
 
 def input_range(model_input: Report, user_range: list[int] | None) -> list[int] | None:

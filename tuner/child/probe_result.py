@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import json
 import os
 import sys
-from typing import Any, Callable, Dict, List
+import tempfile
+from typing import Any, Callable, Dict, Iterable, Iterator, List
 
 from . import lifetime
 
@@ -22,3 +25,28 @@ def write(arguments: List[str], describe: Callable[[Dict[str, Any]], Dict[str, A
         json.dump(facts, out)
     sys.stdout.flush()
     os._exit(0)
+
+
+def installed(names: Iterable[str]) -> Dict[str, str]:
+    """Return the versions of packages without importing them; none of one that is not there."""
+    versions = {}
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[List[str]]:
+    """Keep what is written to stderr meanwhile, by libraries too; at the end it is the one text in the list."""
+    texts: List[str] = []
+    with tempfile.TemporaryFile() as log:
+        kept = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield texts
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            log.seek(0)
+            texts.append(log.read().decode(errors="replace"))

@@ -18,11 +18,11 @@ from tuner.cli.options import (
     TimeoutOption,
     WaitOption,
     examples,
+    make_out_folder,
 )
-from tuner.cli.output import console, show, show_json
+from tuner.cli.output import console, json_text, show, show_json
 from tuner.cli.search import INTERRUPTED
 from tuner.cli.workload_options import spec_or_default, takes_model
-from tuner.errors import BadInputError
 from tuner.paths import DEFAULT_STORAGE
 from tuner.workload.spec import WorkloadSpec
 
@@ -115,13 +115,10 @@ def frameworks(
     from tuner.api.frameworks import run_contest
     from tuner.api.progress import FrameworksShown
     from tuner.job.frameworks.contest import FrameworksRequest
-    from tuner.job.frameworks.run import INTERRUPTED as WAS_INTERRUPTED
     from tuner.report.frameworks import rendered
+    from tuner.report.lineup import INTERRUPTED as WAS_INTERRUPTED
 
-    if out is not None and out.exists() and not out.is_dir():
-        raise BadInputError(f"--out {out} is a file", "give the name of a folder")
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before anything is measured
+    make_out_folder(out)
     request = FrameworksRequest(
         workload=spec_or_default(workload),
         frameworks=names,
@@ -151,12 +148,9 @@ def frameworks(
 
 def _write(result: FrameworksResult, folder: Path) -> None:
     """Write the document, its table and its chart into a folder."""
-    import msgspec
-
     from tuner.report.frameworks import as_csv, chart
 
-    document = msgspec.json.format(msgspec.json.encode(result), indent=2)
-    (folder / "frameworks.json").write_bytes(document + b"\n")
+    (folder / "frameworks.json").write_text(json_text(result))
     (folder / "table.csv").write_text(as_csv(result))
     drawn = chart(result)
     if drawn is not None:

@@ -69,6 +69,15 @@ def check_out(out: Path | None, option: str = "--out") -> None:
     check_writable(out.parent, f"give {option} a path that you can write to")
 
 
+def make_out_folder(out: Path | None) -> None:
+    """Make the folder that a command writes into; raises BadInputError where it cannot, before the work it is for."""
+    if out is None:
+        return
+    if out.exists() and not out.is_dir():
+        raise BadInputError(f"--out {out} is a file", "give the name of a folder")
+    out.mkdir(parents=True, exist_ok=True)
+
+
 StudyArgument = Annotated[
     str,
     typer.Argument(

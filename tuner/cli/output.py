@@ -65,13 +65,18 @@ def print_skipped(unreadable: Mapping[str, Sequence[str]]) -> None:
         console(stderr=True).print(left_out_text(reason, names), soft_wrap=True, markup=False)
 
 
-def show_json(document: object) -> None:
-    """Print one JSON document on stdout: a typed result, a list of them, or plain data."""
+def json_text(document: object) -> str:
+    """Return one JSON document: of a typed result, a list of them, or plain data."""
     import json
 
     from msgspec import to_builtins
 
-    sys.stdout.write(json.dumps(to_builtins(document), indent=2, allow_nan=False) + "\n")
+    return json.dumps(to_builtins(document), indent=2, allow_nan=False) + "\n"
+
+
+def show_json(document: object) -> None:
+    """Print one JSON document on stdout."""
+    sys.stdout.write(json_text(document))
 
 
 def append_summary(path: Path | None, title: str, card: Card) -> None:

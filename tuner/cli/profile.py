@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.help import OUTPUT, SETTINGS
-from tuner.cli.options import JsonOption, PythonOption, TimeoutOption, WaitOption, examples
-from tuner.cli.output import console, show, show_json
+from tuner.cli.options import JsonOption, PythonOption, TimeoutOption, WaitOption, examples, make_out_folder
+from tuner.cli.output import console, json_text, show, show_json
 from tuner.cli.workload_options import spec_or_default, takes_model
-from tuner.errors import BadInputError
 from tuner.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
@@ -62,10 +61,7 @@ def profile(
     from tuner.job.profile import ProfileRequest
     from tuner.report.profile import rendered
 
-    if out is not None:
-        if out.exists() and not out.is_dir():
-            raise BadInputError(f"--out {out} is a file", "give the name of a folder")
-        out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before anything is measured
+    make_out_folder(out)
     request = ProfileRequest(
         workload=spec_or_default(workload),
         batch_size=batch_size,
@@ -84,11 +80,8 @@ def profile(
 
 def _write(result: ProfileResult, folder: Path) -> None:
     """Write the document, its operators and its roofline into a folder."""
-    import msgspec
-
     from tuner.report.profile import as_csv, roofline
 
-    document = msgspec.json.format(msgspec.json.encode(result), indent=2)
-    (folder / "profile.json").write_bytes(document + b"\n")
+    (folder / "profile.json").write_text(json_text(result))
     (folder / "operators.csv").write_text(as_csv(result))
     (folder / "roofline.svg").write_text(roofline(result))

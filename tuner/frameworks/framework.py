@@ -177,9 +177,9 @@ class Framework(ABC):
         """Return what a process computes in, such as f32, by what it tells of itself; None where that is not known.
 
         `of_graph` is the precision of the workload's graph, which most frameworks keep to; `has_tf32` whether the
-        device may round factors of single precision to TF32.
+        device may round factors of single precision to TF32, which a process says that it may use.
         """
-        return of_graph
+        return TF32 if has_tf32 and of_graph == F32 and effective.get("tf32") else of_graph
 
     def initial_design(self, space: Space) -> list[Setting]:
         """Return a few points of a space that lie in different regimes: what a search tries before its model speaks."""

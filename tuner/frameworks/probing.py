@@ -105,6 +105,30 @@ def run_probe(
     return facts, done.stdout
 
 
+def remembered_facts(
+    python: Path,
+    env: Mapping[str, str],
+    subject: ProbedPackage,
+    *,
+    switches: tuple[str, ...],
+    looks: Sequence[object],
+    plan: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return what the probe of a framework finds, from the cache if that environment has not changed.
+
+    `switches` are how variables begin that may change it, `looks` what else does, beside its own part and the plan.
+    Raises BadInputError where there is no such interpreter, it has no such framework, or that does not work.
+    """
+    place = locate(python, env, subject)
+    switched = {key: env[key] for key in sorted(env) if key.startswith(switches)}
+    memory = ProbeCache([place, switched, plan, *looks, sources(subject.folder)])
+    facts = memory.load()
+    if facts is None:
+        facts, _ = run_probe(python, env, subject, plan or {})
+        memory.save(facts)
+    return facts
+
+
 class ProbeCache:
     """A cached probe result, valid as long as `key` does not change."""
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from tuner.report.card import Answer, Card, interval, notes, speed_up
 from tuner.report.card import rendered as rendered_card
 from tuner.report.layout import energy_text, ms_text, percent, plural, rate_text, ratio_text, table
+from tuner.report.lineup import COMPLETE, Kind
 from tuner.report.result.frameworks import FrameworksResult, RowResult
 from tuner.report.verdicts import VERDICT_STYLES
 from tuner.space.values import Value
@@ -38,12 +39,12 @@ def frameworks_card(result: FrameworksResult) -> Card:
         ("Left out", f"{each.framework}: {'; '.join(filter(None, (each.reason, each.hint)))}") for each in result.absent
     ]
     rows += [("Not tuned", f"{name}: {search.failure}") for name, search in result.searches.items() if search.failure]
-    unseen = [row.framework for row in _compared(result) if row.deviation is None and row.kind == "default"]
+    unseen = [row.framework for row in _compared(result) if row.deviation is None and row.kind == Kind.DEFAULT]
     if unseen:
         rows.append(
             ("Unchecked", f"{', '.join(unseen)}: outputs could not be compared, as they differ from run to run")
         )
-    if result.ended != "complete":
+    if result.ended != COMPLETE:
         rows.append(("Ended", f"{result.ended}; the same command (without --new) goes on where it stopped"))
     return Card(answers=(_answer(result),), rows=(*rows, *notes(result.warnings)))
 
@@ -68,7 +69,7 @@ def _answer(result: FrameworksResult) -> Answer:
     if verdict.code is VerdictCode.BETTER:
         rate = f"{rate_text(best.items_per_s or 0.0)} items/s"
         text = f"{name}, runs at {speed_up(verdict)} the speed of {reference}, {at}: {rate}"
-        setting = tuple(_setting(best).split()) if best.kind != "default" else ()
+        setting = tuple(_setting(best).split()) if best.kind != Kind.DEFAULT else ()
         return Answer(code=verdict.code, word="FASTER", text=text, setting=setting)
     text = f"the fastest, {name}, runs at {speed_up(verdict)} the speed of {reference}, {at}"
     return Answer(code=VerdictCode.NO_DIFFERENCE, word=f"STAY WITH {result.reference.upper()}", text=text, setting=())
@@ -142,11 +143,7 @@ def _table(result: FrameworksResult) -> RenderableType:
             _ratio(row, result),
             verdict if not row.message else Text(row.message, style="red"),
             row.precision or "—",
-            "—"
-            if row.deviation is None or row.framework == result.reference
-            else f"{row.deviation:.0e}"
-            if row.deviation
-            else "0",
+            _deviation(row, result),
             ms_text(row.p50_ms),
             _seconds(row.load_s),
             _seconds(row.cold_load_s),
@@ -175,7 +172,7 @@ def _scan(result: FrameworksResult) -> RenderableType:
 
 def _repeats(row: RowResult) -> bool:
     """Return whether a row repeats that of the default."""
-    return row.kind != "default" and row.is_default
+    return row.kind != Kind.DEFAULT and row.is_default
 
 
 def _rate(row: RowResult) -> str:
@@ -188,6 +185,12 @@ def _ratio(row: RowResult, result: FrameworksResult) -> str:
     if row.ratio is None:
         return "1" if row.framework == result.reference and row.is_default else "—"
     return ratio_text(row.ratio.speedup, row.ratio.low, row.ratio.high)
+
+
+def _deviation(row: RowResult, result: FrameworksResult) -> str:
+    if row.deviation is None or row.framework == result.reference:
+        return "—"
+    return f"{row.deviation:.0e}" if row.deviation else "0"
 
 
 def _seconds(seconds: float | None) -> str:
@@ -227,7 +230,7 @@ def chart(result: FrameworksResult) -> str | None:
             for row in result.rows
             if (row.framework, row.kind) == (framework, kind) and row.items_per_s is not None
         ]
-        style = "--" if kind == "default" else "-"
+        style = "--" if kind == Kind.DEFAULT else "-"
         x, y = [batch for batch, _ in points], [rate for _, rate in points]
         axes.plot(x, y, style, color=colours[framework], marker="o", markersize=3, label=f"{framework}, {kind}")
     axes.set_xscale("log", base=2)

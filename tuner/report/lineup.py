@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,15 @@ from tuner.stats.equivalence import MARGIN, VerdictCode
 from tuner.stats.estimate import Array, Estimate, paired
 from tuner.study.subject import Subject
 
-DEFAULT, TUNED = "default", "tuned"
+COMPLETE, OUT_OF_TIME, INTERRUPTED = "complete", "time", "interrupted"
+"""How a comparison ended."""
+
+
+class Kind(StrEnum):
+    """Which setting of a framework."""
+
+    DEFAULT = "default"
+    TUNED = "tuned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

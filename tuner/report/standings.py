@@ -28,7 +28,7 @@ from tuner.measure.finals import failures
 from tuner.measure.objective import Objective
 from tuner.measure.warning import condition_warnings, merge
 from tuner.report import evidence
-from tuner.report.lineup import DEFAULT, TUNED, Lineup, Side
+from tuner.report.lineup import Kind, Lineup, Side
 from tuner.report.result.frameworks import (
     AbsentResult,
     FastestResult,
@@ -96,14 +96,14 @@ def rows_of(lineup: Lineup) -> list[RowResult]:
 
 def _with_kept_defaults(lineup: Lineup, rows: Sequence[RowResult]) -> list[RowResult]:
     """Return the rows with a tuned one for each framework whose search keeps the default."""
-    has_tuned = {side.framework for side in lineup.sides if side.kind == TUNED}
+    has_tuned = {side.framework for side in lineup.sides if side.kind == Kind.TUNED}
     all_rows: list[RowResult] = []
     for row in rows:
         all_rows.append(row)
         search = lineup.tuned.get(row.framework)
         if row.framework not in has_tuned and search is not None and search.setting is not None:
             fields = {name: getattr(row, name) for name in row.__struct_fields__}
-            all_rows.append(RowResult(**(fields | {"kind": TUNED, "is_default": True})))
+            all_rows.append(RowResult(**(fields | {"kind": Kind.TUNED.value, "is_default": True})))
     return all_rows
 
 
@@ -123,7 +123,6 @@ def _finals_row(lineup: Lineup, side: Side, reference_rate: float | None) -> Row
         message="" if runs else reason,
         own=None if is_reference else own,
         reference_rate=reference_rate if runs else None,
-        n_compared=len(lineup.sides) - 1,
         source="finals",
         n=0 if own is None else own.n,
         slices=slices,
@@ -149,7 +148,6 @@ def _cell_row(lineup: Lineup, side: Side, cell: Cell, reference_rate: float | No
         message=cell.message,
         own=own,
         reference_rate=reference_rate if cell.status is Status.OK else None,
-        n_compared=len(lineup.sides) - 1,
         source="pair",
         n=0 if cell.pair is None else cell.pair.n_blocks,
         slices=slices,
@@ -169,7 +167,6 @@ def _row(
     message: str,
     own: Estimate | None,
     reference_rate: float | None,
-    n_compared: int,
     source: str,
     n: int,
     slices: Sequence[Slice],
@@ -186,8 +183,8 @@ def _row(
     log_rate = None if reference_rate is None else reference_rate + (own.mean if own is not None else 0.0)
     verdict = None
     if own is not None and not is_reference:
-        verdict = verdict_on(own, level=1 - _ALPHA / max(1, n_compared), margin=lineup.margin).code
-    loading = lineup.loads.get(side.framework) if side.kind == DEFAULT else None
+        verdict = verdict_on(own, level=1 - _ALPHA / max(1, len(lineup.sides) - 1), margin=lineup.margin).code
+    loading = lineup.loads.get(side.framework) if side.kind == Kind.DEFAULT else None
     joules, _ = energy_of(slices)
     n_items = batch_size * sum(each.n_steps for each in slices)
     return RowResult(
@@ -195,7 +192,7 @@ def _row(
         kind=side.kind,
         batch_size=batch_size,
         setting=side.contender.setting.with_values(batch_size=batch_size).to_dict(),
-        is_default=side.kind == DEFAULT,
+        is_default=side.kind == Kind.DEFAULT,
         status=status,
         message=message,
         items_per_s=None if log_rate is None or (own is None and not is_reference) else math.exp(log_rate),

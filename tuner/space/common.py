@@ -8,7 +8,7 @@ from tuner.space import auditing
 from tuner.space.baseline import MAX_INSTANCES
 from tuner.space.carrier import Argument, Mask, Preload, Processes, Streams, Variable
 from tuner.space.knob import Knob
-from tuner.space.values import Cpus, Numbers, Words
+from tuner.space.values import SWITCH, Cpus, Numbers, Words
 
 
 def first_node(machine: Machine) -> str | None:
@@ -66,7 +66,7 @@ MALLOC = Knob(
 TF32 = Knob(
     name="tf32",
     meaning="whether products may round their factors to TF32's 10 bits, as by default (1); changes numerics",
-    values=Numbers(minimum=0, limit=1),
+    values=SWITCH,
     # NVIDIA's libraries read it, whatever framework calls them.
     carrier=Variable("NVIDIA_TF32_OVERRIDE", {1: None, 0: "0"}),
     in_every_setting=False,

@@ -54,6 +54,10 @@ class Numbers:
         return f"a whole number from {self.minimum} to {self.maximum(machine)}{cores}"
 
 
+SWITCH = Numbers(minimum=0, limit=1)
+"""Off (0) or on (1)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
     """One of `words`, or what matches `pattern`; `presets` are names for words that depend on the machine."""

@@ -72,16 +72,8 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     `env` is the environment that trials start from, `experiments` those of the knobs. Raises BadInputError where there
     is no such interpreter, it has no ONNX Runtime, or its ONNX Runtime does not import.
     """
-    place = probing.locate(python, env, SUBJECT)
-    switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
     cpus = sorted(os.sched_getaffinity(0))
     plan = experiment.plan(experiments, cpus)
-    memory = probing.ProbeCache([place, switches, cpus, plan, Path(__file__).read_text(), probing.sources(CHILD)])
-    cached = memory.load()
-    if cached is not None:
-        return OnnxRuntimeBuild(**cached)
-    facts, _ = probing.run_probe(python, env, SUBJECT, plan)
+    facts = probing.remembered_facts(python, env, SUBJECT, switches=_SWITCHES, looks=[cpus], plan=plan)
     identity = {name: facts[name] for name in ("python", "onnxruntime", "providers", "converters")}
-    build = OnnxRuntimeBuild(id=digest(identity), **identity, cpus=len(cpus), observations=facts["observations"])
-    memory.save(asdict(build))
-    return build
+    return OnnxRuntimeBuild(id=digest(identity), **identity, cpus=len(cpus), observations=facts["observations"])

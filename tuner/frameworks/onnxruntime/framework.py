@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tuner.frameworks import framework
+from tuner.frameworks.converted import ConvertedFramework
 from tuner.frameworks.onnxruntime import build, design, gpus
 from tuner.frameworks.onnxruntime.baselines import BASELINES, threads_on
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
@@ -17,7 +18,6 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
-from tuner.workload.workload import Workload
 
 _ONNX = "onnx"
 # It looks for the cores where it runs: the numbers of CPUs differ from one container to the next.
@@ -31,10 +31,9 @@ groups = [",".join(cpus) for cpus in cores.values()]
 threads = [groups[i % len(groups)] for i in range(1, {n})]
 options.add_session_config_entry("session.intra_op_thread_affinities", ";".join(threads))
 """.strip().splitlines()
-_CONVERSION = 3  # raise it when the conversion makes another file
 
 
-class OnnxRuntime(framework.Framework):
+class OnnxRuntime(ConvertedFramework):
     """Its execution providers for CPUs, and for NVIDIA's GPUs."""
 
     name = "onnxruntime"
@@ -45,6 +44,8 @@ class OnnxRuntime(framework.Framework):
     baselines = BASELINES
     suffixes: Mapping[str, str] = {".onnx": _ONNX, **TENSORFLOW.suffixes}  # not changed
     kinds = (_ONNX, *TENSORFLOW.kinds)
+    own_kinds = (_ONNX,)
+    conversion = 3
     devices = ("cpu", "gpu")
     timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "ORT_")
 
@@ -60,28 +61,14 @@ class OnnxRuntime(framework.Framework):
         """Return what to tell of a build."""
         return [
             f"ONNX Runtime {build['onnxruntime']}, Python {build['python']}",
-            f"execution providers: {', '.join(build['providers'])} ",
+            f"execution providers: {', '.join(build['providers'])}",
         ]
-
-    def export_source(self, workload: Workload) -> framework.Framework | None:
-        """Return TensorFlow for all but ONNX's own files: its SavedModel is converted."""
-        return None if workload.kind == _ONNX else TENSORFLOW
-
-    def export_key(self, workload: Workload, build: framework.Build) -> list[object]:
-        """Return what an export depends on: an ONNX file stays where it is, with the weights beside it."""
-        if workload.kind == _ONNX:
-            return [str(workload.path)]
-        return [_CONVERSION, build.version, cast("OnnxRuntimeBuild", build).converters]
 
     def seen_devices(
         self, python: Path, env: Mapping[str, str], build: framework.Build, device: str
     ) -> tuple[str, ...]:
         """Return that it can use the GPU; raises BadInputError that explains why it cannot."""
         return gpus.seen(python, env, cast("OnnxRuntimeBuild", build)) if device == "gpu" else ()
-
-    def precision(self, effective: Mapping[str, Any], of_graph: str | None, *, has_tf32: bool) -> str | None:
-        """Return the graph's precision, or TF32 where its provider for GPUs may use that."""
-        return framework.TF32 if has_tf32 and of_graph == framework.F32 and effective["tf32"] else of_graph
 
     def initial_design(self, space: Space) -> list[Setting]:
         """Return a setting of each regime: operators one at a time or several at once, idle threads asleep."""

@@ -17,7 +17,7 @@ from tuner.machine.host import Machine
 from tuner.space.carrier import Option
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
 from tuner.space.knob import Knob
-from tuner.space.values import Numbers, Value, Words
+from tuner.space.values import SWITCH, Numbers, Value, Words
 
 CONFIG = "session."
 """How the names of options begin that a session takes as entries of its configuration, by name and text."""
@@ -26,7 +26,6 @@ MODES: Mapping[Value, str] = {SEQUENTIAL: "ORT_SEQUENTIAL", PARALLEL: "ORT_PARAL
 CORES, UNBOUND = "cores", "none"
 AFFINITIES = reach.INTRA_OP_AFFINITY.name
 _THREADS = Numbers(counts_threads=True)
-_SWITCH = Numbers(minimum=0, limit=1)
 
 
 def _own(machine: Machine, build: OnnxRuntimeBuild, _: int) -> Value:
@@ -52,6 +51,20 @@ def _is_parallel(values: Mapping[str, Value]) -> bool:
 def _binds(values: Mapping[str, Value]) -> bool:
     """Return whether there are threads to bind: as by default, only where one operator runs at a time."""
     return not _is_parallel(values) and int(values["intra_op_num_threads"]) > 1
+
+
+def _cuda(name: str, meaning: str, values: Numbers | Words, default: Value) -> Knob:
+    """Return the knob of an option of the provider for GPUs, which is called as that is."""
+    return Knob(
+        name=name,
+        meaning=meaning,
+        values=values,
+        carrier=Option(name),
+        in_every_setting=False,
+        default=lambda *_: default,
+        audit=auditing.cuda_option(name),
+        devices=(GPU,),
+    )
 
 
 _ALL = (
@@ -102,7 +115,7 @@ _ALL = (
     Knob(
         name="intra_op_spinning",
         meaning="whether idle threads of the first pool spin (1) or sleep (0)",
-        values=_SWITCH,
+        values=SWITCH,
         carrier=Option(reach.INTRA_OP_SPINNING.name),
         default=lambda *_: 1,
         audit=auditing.option("intra_op_spinning", reach.INTRA_OP_SPINNING.name),
@@ -113,7 +126,7 @@ _ALL = (
     Knob(
         name="inter_op_spinning",
         meaning="whether idle threads of the second pool spin (1) or sleep (0)",
-        values=_SWITCH,
+        values=SWITCH,
         carrier=Option(reach.INTER_OP_SPINNING.name),
         in_every_setting=False,
         default=lambda *_: 1,
@@ -121,36 +134,19 @@ _ALL = (
         audit=auditing.option("inter_op_spinning", reach.INTER_OP_SPINNING.name),
         experiment=reach.INTER_OP_SPINNING,
     ),
-    Knob(
-        name="cudnn_conv_algo_search",
-        meaning="how cuDNN's algorithm of a convolution is chosen: by trying all, by its rules, or always the same one",
-        values=Words(words=("exhaustive", "heuristic", "default")),
-        carrier=Option("cudnn_conv_algo_search"),
-        in_every_setting=False,
-        default=lambda *_: "exhaustive",
-        audit=auditing.cuda_option("cudnn_conv_algo_search"),
-        devices=(GPU,),
+    _cuda(
+        "cudnn_conv_algo_search",
+        "how cuDNN's algorithm of a convolution is chosen: by trying all, by its rules, or always the same one",
+        Words(words=("exhaustive", "heuristic", "default")),
+        "exhaustive",
     ),
-    Knob(
-        name="cudnn_conv_use_max_workspace",
-        meaning="whether a convolution may take as much memory as it likes (1) or 32 MiB (0)",
-        values=_SWITCH,
-        carrier=Option("cudnn_conv_use_max_workspace"),
-        in_every_setting=False,
-        default=lambda *_: 1,
-        audit=auditing.cuda_option("cudnn_conv_use_max_workspace"),
-        devices=(GPU,),
+    _cuda(
+        "cudnn_conv_use_max_workspace",
+        "whether a convolution may take as much memory as it likes (1) or 32 MiB (0)",
+        SWITCH,
+        1,
     ),
-    Knob(
-        name="prefer_nhwc",
-        meaning="whether channels come last in memory, as tensor cores want them (1)",
-        values=_SWITCH,
-        carrier=Option("prefer_nhwc"),
-        in_every_setting=False,
-        default=lambda *_: 0,
-        audit=auditing.cuda_option("prefer_nhwc"),
-        devices=(GPU,),
-    ),
+    _cuda("prefer_nhwc", "whether channels come last in memory, as tensor cores want them (1)", SWITCH, 0),
     TF32,
     CPUS,
     INSTANCES,

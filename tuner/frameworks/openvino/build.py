@@ -61,17 +61,8 @@ def probe(python: Path, env: Mapping[str, str]) -> OpenVinoBuild:
 
     Raises BadInputError where there is no such interpreter, it has no OpenVINO, or its OpenVINO does not import.
     """
-    place = probing.locate(python, env, _SUBJECT)
-    switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
-    cpus = sorted(os.sched_getaffinity(0))
-    looks = [Path(__file__).read_text(), probing.sources(CHILD), probing.cpu_flags()]
-    memory = probing.ProbeCache([place, switches, cpus, looks])
-    cached = memory.load()
-    if cached is not None:
-        return OpenVinoBuild(**cached)
-    facts, _ = probing.run_probe(python, env, _SUBJECT, {})
+    looks = [sorted(os.sched_getaffinity(0)), probing.cpu_flags()]
+    facts = probing.remembered_facts(python, env, _SUBJECT, switches=_SWITCHES, looks=looks)
     names = ("python", "openvino", "default_precision", "capabilities", "converters")
     identity = {name: facts[name] for name in names}
-    build = OpenVinoBuild(id=digest(identity), **identity)
-    memory.save(asdict(build))
-    return build
+    return OpenVinoBuild(id=digest(identity), **identity)

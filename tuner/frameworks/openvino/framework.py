@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from tuner.frameworks import framework
+from tuner.frameworks.converted import ConvertedFramework
 from tuner.frameworks.openvino import build
 from tuner.frameworks.openvino.baselines import BASELINES, threads_on
 from tuner.frameworks.openvino.build import OpenVinoBuild
@@ -17,14 +17,12 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Value
-from tuner.workload.workload import Workload
 
 _FILES = {".xml": "openvino", ".onnx": "onnx"}
 _PRECISIONS = ("FP32", "BF16", "FP16", "INT8")
-_CONVERSION = 1  # raise it when the conversion makes another file
 
 
-class OpenVino(framework.Framework):
+class OpenVino(ConvertedFramework):
     """Its CPU device."""
 
     name = "openvino"
@@ -35,6 +33,8 @@ class OpenVino(framework.Framework):
     baselines = BASELINES
     suffixes: Mapping[str, str] = {**_FILES, **TENSORFLOW.suffixes}  # not changed
     kinds = (*_FILES.values(), *TENSORFLOW.kinds)
+    own_kinds = tuple(_FILES.values())
+    conversion = 1
     timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "OV_", "OPENVINO_", "ONEDNN_", "TBB_")
 
     def threads_on(self, cores: int) -> dict[str, Value]:
@@ -55,16 +55,6 @@ class OpenVino(framework.Framework):
             f"OpenVINO {build['openvino']}, Python {build['python']}",
             f"the CPU device computes in {', '.join(c for c in build['capabilities'] if c in _PRECISIONS)}{asked}",
         ]
-
-    def export_source(self, workload: Workload) -> framework.Framework | None:
-        """Return TensorFlow for all but the files that it reads itself."""
-        return None if workload.kind in _FILES.values() else TENSORFLOW
-
-    def export_key(self, workload: Workload, build: framework.Build) -> list[object]:
-        """Return what an export depends on: a file of its own stays where it is, with the weights beside it."""
-        if workload.kind in _FILES.values():
-            return [str(workload.path)]
-        return [_CONVERSION, build.version, cast("OpenVinoBuild", build).converters]
 
     def precision(self, effective: Mapping[str, Any], of_graph: str | None, *, has_tf32: bool) -> str | None:
         """Return what the compiled model says that it computes in: OpenVINO chooses it."""

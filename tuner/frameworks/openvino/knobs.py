@@ -16,7 +16,7 @@ from tuner.machine.host import Machine
 from tuner.space.carrier import Option
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS
 from tuner.space.knob import Knob
-from tuner.space.values import Numbers, Value, Words
+from tuner.space.values import SWITCH, Numbers, Value, Words
 
 THREADS, PINNING = "INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING"
 LATENCY = "LATENCY"
@@ -50,7 +50,7 @@ _ALL = (
     Knob(
         name="cpu_pinning",
         meaning="whether each thread is bound to a core (1) or none is (0)",
-        values=Numbers(minimum=0, limit=1),
+        values=SWITCH,
         carrier=Option(PINNING),
         default=lambda *_: 1,
         audit=property_("cpu_pinning", PINNING),

@@ -117,10 +117,10 @@ class TensorFlow(framework.Framework):
         return {} if missing is None else {"kmp_affinity": missing}
 
     def precision(self, effective: Mapping[str, Any], of_graph: str | None, *, has_tf32: bool) -> str | None:
-        """Return the graph's precision, or TF32 where the process may use that; of both, if half of it is lower."""
+        """Return both precisions where half of a graph may be in the lower one."""
         if effective["mixed_precision"]:
             return f"{framework.F16}+{of_graph}"
-        return framework.TF32 if has_tf32 and of_graph == framework.F32 and effective["tf32"] else of_graph
+        return super().precision(effective, of_graph, has_tf32=has_tf32)
 
     def canonicalizer(self, build: framework.Build, machine: Machine) -> Canonicalize:
         """Return what gives one spelling for all affinities that bind alike."""

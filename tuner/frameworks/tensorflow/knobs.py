@@ -21,11 +21,10 @@ from tuner.space.auditing import unobservable
 from tuner.space.carrier import Option, Preload, Variable
 from tuner.space.common import BATCH_SIZE, CPUS, INSTANCES, MALLOC, STREAMS, TF32
 from tuner.space.knob import Knob
-from tuner.space.values import Numbers, Value, Words
+from tuner.space.values import SWITCH, Numbers, Value, Words
 
 _XLA_FLAGS = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
 _THREADS = Numbers(counts_threads=True)
-_SWITCH = Numbers(minimum=0, limit=1)
 _GLOBAL, _PRIVATE, _SHARED = "global", "gpu_private", "gpu_shared"
 
 
@@ -203,7 +202,7 @@ _ALL = (
     Knob(
         name="onednn",
         meaning="whether TensorFlow hands operators to oneDNN (1) or not (0); changes rounding",
-        values=_SWITCH,
+        values=SWITCH,
         carrier=Variable("TF_ENABLE_ONEDNN_OPTS"),
         in_every_setting=False,
         read_at_start=True,
@@ -220,7 +219,7 @@ _ALL = (
     Knob(
         name="onednn_allocator",
         meaning="whether oneDNN's operators take memory from the system (1) or from TensorFlow's pool (0)",
-        values=_SWITCH,
+        values=SWITCH,
         carrier=Variable("TF_ONEDNN_USE_SYSTEM_ALLOCATOR"),
         in_every_setting=False,
         read_at_start=True,

@@ -56,14 +56,6 @@ def probe(python: Path, env: Mapping[str, str]) -> TensorRtBuild:
 
     Raises BadInputError where there is no such interpreter, it has no TensorRT, or its TensorRT does not import.
     """
-    place = probing.locate(python, env, SUBJECT)
-    switches = {key: env[key] for key in sorted(env) if key.startswith(_SWITCHES)}
-    memory = probing.ProbeCache([place, switches, Path(__file__).read_text(), probing.sources(CHILD)])
-    cached = memory.load()
-    if cached is not None:
-        return TensorRtBuild(**cached)
-    facts, _ = probing.run_probe(python, env, SUBJECT, {})
+    facts = probing.remembered_facts(python, env, SUBJECT, switches=_SWITCHES, looks=[])
     identity = {name: facts[name] for name in ("python", "tensorrt", "converters")}
-    build = TensorRtBuild(id=digest(identity), **identity)
-    memory.save(asdict(build))
-    return build
+    return TensorRtBuild(id=digest(identity), **identity)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tuner.devices.gpu import KIND as GPU
 from tuner.errors import BadInputError
 from tuner.frameworks import framework, probing
+from tuner.frameworks.converted import ConvertedFramework
 from tuner.frameworks.tensorflow.framework import FRAMEWORK as TENSORFLOW
 from tuner.frameworks.tensorrt import build
 from tuner.frameworks.tensorrt.baselines import BASELINES
 from tuner.frameworks.tensorrt.build import TensorRtBuild
 from tuner.frameworks.tensorrt.knobs import KNOBS
 from tuner.space.deployment import Deployment
-from tuner.workload.workload import Workload
 
 _ONNX = "onnx"
-_CONVERSION = 1  # raise it when the conversion makes another file
 
 
-class TensorRt(framework.Framework):
+class TensorRt(ConvertedFramework):
     """Engines that are built for one shape of the inputs."""
 
     name = "tensorrt"
@@ -32,6 +31,8 @@ class TensorRt(framework.Framework):
     baselines = BASELINES
     suffixes: Mapping[str, str] = {".onnx": _ONNX, **TENSORFLOW.suffixes}  # not changed
     kinds = (_ONNX, *TENSORFLOW.kinds)
+    own_kinds = (_ONNX,)
+    conversion = 1
     devices = (GPU,)
     timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "TRT_")
 
@@ -43,16 +44,6 @@ class TensorRt(framework.Framework):
         """Return what to tell of a build."""
         return [f"TensorRT {build['tensorrt']}, Python {build['python']}"]
 
-    def export_source(self, workload: Workload) -> framework.Framework | None:
-        """Return TensorFlow for all but ONNX's own files: its SavedModel is converted."""
-        return None if workload.kind == _ONNX else TENSORFLOW
-
-    def export_key(self, workload: Workload, build: framework.Build) -> list[object]:
-        """Return what an export depends on: an ONNX file stays where it is, with the weights beside it."""
-        if workload.kind == _ONNX:
-            return [str(workload.path)]
-        return [_CONVERSION, build.version, cast("TensorRtBuild", build).converters]
-
     def seen_devices(
         self, python: Path, env: Mapping[str, str], built: framework.Build, device: str
     ) -> tuple[str, ...]:
@@ -62,10 +53,6 @@ class TensorRt(framework.Framework):
             reason = (facts["log"] or ["it gives no reason"])[-1]
             raise BadInputError(f"TensorRT sees no GPU: {reason}", "compare with what nvidia-smi says of the driver")
         return ("TensorRT's builder",)
-
-    def precision(self, effective: Mapping[str, Any], of_graph: str | None, *, has_tf32: bool) -> str | None:
-        """Return the graph's precision, or TF32 where the engine was built with it."""
-        return framework.TF32 if has_tf32 and of_graph == framework.F32 and effective["tf32"] else of_graph
 
     def session_code(self, deployment: Deployment) -> list[str]:
         """Return the lines of Python that build an engine with its options; nothing where it has none."""

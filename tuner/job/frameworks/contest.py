@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tuner.errors import BadInputError, unknown_name
 from tuner.job.events import FrameworksEvents
 from tuner.job.frameworks.entrant import REFERENCE, Entrant, chosen, entrants, interpreters
-from tuner.job.frameworks.participant import Entry, Kind, Participant, entries
+from tuner.job.frameworks.participant import Entry, Participant, entries
 from tuner.job.frameworks.store import Store
 from tuner.job.job import prepare
 from tuner.job.request import (
@@ -25,7 +25,7 @@ from tuner.job.request import (
 from tuner.machine.conditions import Watch
 from tuner.measure.cell import Cell
 from tuner.paths import DEFAULT_STORAGE
-from tuner.report.lineup import Absent, Lineup, Side
+from tuner.report.lineup import COMPLETE, Absent, Kind, Lineup, Side
 from tuner.stats.equivalence import MARGIN
 from tuner.study.budget import parse_duration
 from tuner.study.storage import check_storage
@@ -96,7 +96,7 @@ class Contest:
     store: Store
     watch: Watch
     began_s: float = field(default_factory=time.monotonic)
-    ended: str = "complete"
+    ended: str = COMPLETE
     passing: dict[tuple[str, int], Cell] = field(default_factory=dict)
     """Cells of this run that are not stored, by name and batch size: what failed may be over the next time."""
 
@@ -236,7 +236,7 @@ def _participant(entrant: Entrant, request: FrameworksRequest, batch_size: int) 
     return Participant(entrant=entrant, job=prepare(parsed))
 
 
-def lineup_of(contest: Contest, ended: str) -> Lineup:
+def lineup_of(contest: Contest) -> Lineup:
     """Return all that has been measured in a contest."""
     job, store = contest.reference.job, contest.store
     dropped_out = [
@@ -255,7 +255,7 @@ def lineup_of(contest: Contest, ended: str) -> Lineup:
         rounds=store.rounds(all_entries),
         cells=contest.cells(),
         loads={each.name: loading for each in contest.running() if (loading := store.loading(each)) is not None},
-        ended=ended,
+        ended=contest.ended,
         conditions=contest.watch.conditions(),
         margin=contest.request.margin,
         why_no_energy=job.device.why_no_energy(),

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import stdtrit
 
 from tuner.job.frameworks.contest import Contest, lineup_of
 from tuner.job.servers import free_memory_bytes, parallel_starts
 from tuner.measure.finals import Contender, Round, failures, log_rates, run_round
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
-from tuner.stats.estimate import Array
+from tuner.stats.estimate import half_widths
 
 _SHARE = 0.5  # of the time that is left
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
@@ -46,7 +45,7 @@ def hold_finals(contest: Contest) -> None:
         rounds.append(run_round([contenders[0], *unknown], contest.reference.launcher, plan, rng))
         contest.store.put_rounds(entries, rounds)
         longest_s = max(longest_s, time.monotonic() - began_s)
-        contest.events.looked(lineup_of(contest, ""))
+        contest.events.looked(lineup_of(contest))
     for name, reason in failures(rounds).items():
         contest.events.ended(name, reason)
 
@@ -64,22 +63,6 @@ def _unknown(rounds: Sequence[Round], contenders: Sequence[Contender]) -> list[C
     widths = half_widths(y - y[:, [names.index(reference.names[0])]])
     known = {name for name, width in zip(names, widths, strict=True) if width <= _HALF_WIDTH}
     return [each for each in others if each.names[0] not in known]
-
-
-def half_widths(x: Array) -> Array:
-    """Return the half width of the 95 % interval of each column's mean, shape (c,); `x` (r, c) has NaN for none.
-
-    A variance that is small by chance would end a series too early, and leave an interval that covers too seldom. So
-    that of a column counts as no smaller than that of all others together.
-    """
-    n = (~np.isnan(x)).sum(axis=0)
-    sums = np.nansum((x - np.nanmean(x, axis=0)) ** 2, axis=0)
-    others = (np.arange(x.shape[1]) > 0) & (n > 1)
-    pooled = sums[others].sum() / max(1, (n[others] - 1).sum())
-    with np.errstate(divide="ignore", invalid="ignore"):
-        variance = np.maximum(sums / (n - 1), pooled)
-        widths = -stdtrit(np.maximum(1, n - 1), 0.025) * np.sqrt(variance / n)
-    return np.where(n > 1, widths, np.inf)
 
 
 def _max_resident(contest: Contest, most: int) -> int:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from tuner.identity import digest
 from tuner.job.frameworks.entrant import Entrant
 from tuner.job.job import Job
 from tuner.measure.cell import Cell
 from tuner.measure.finals import Contender
-from tuner.report.lineup import Tuned
+from tuner.report.lineup import Kind, Tuned
 from tuner.space.setting import Setting
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status
-
-
-class Kind(StrEnum):
-    """Which setting of a framework."""
-
-    DEFAULT = "default"
-    TUNED = "tuned"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,10 +9,8 @@ from tuner.job.frameworks.scan import scan
 from tuner.job.frameworks.starts import check, check_tuned, make_ready, time_loading
 from tuner.job.frameworks.tuning import tune
 from tuner.machine.locks import machine_lock
-from tuner.report.lineup import Lineup
+from tuner.report.lineup import INTERRUPTED, Lineup
 from tuner.study.storage import storage_errors
-
-COMPLETE, INTERRUPTED = "complete", "interrupted"
 
 
 def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> Lineup:
@@ -25,10 +23,9 @@ def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> 
         try:
             if request.measures:
                 _measure(contest)
-            ended = contest.ended
         except KeyboardInterrupt:
-            ended = INTERRUPTED
-        return lineup_of(contest, ended)
+            contest.ended = INTERRUPTED
+        return lineup_of(contest)
 
 
 def _measure(contest: Contest) -> None:

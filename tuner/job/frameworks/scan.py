@@ -7,8 +7,9 @@ from dataclasses import replace
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Entry
 from tuner.job.frameworks.starts import cell_of
-from tuner.measure.cell import Cell, CellPlan, CheckedAgainst, Reference, checked_cell, is_enough, measure_cell
+from tuner.measure.cell import Cell, CellPlan, Reference, is_enough, measure_cell
 from tuner.measure.pair import PairPlan, ReferenceLost, measure_pair
+from tuner.report.lineup import OUT_OF_TIME
 from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 
@@ -23,7 +24,7 @@ def scan(contest: Contest) -> None:
     in_finals = contest.batch_size if contest.store.rounds(contest.entries()) else None
     for batch_size in contest.batches:
         if batch_size != in_finals and not _scan_batch(contest, batch_size):
-            contest.ended = "time"
+            contest.ended = OUT_OF_TIME
             return
 
 
@@ -83,9 +84,8 @@ def _reference_cell(contest: Contest, reference: Reference) -> Cell:
 
     So all batch sizes have something in common, and a curve over them shows no drift. Raises _ReferenceFailed.
     """
-    name, batch_size = contest.reference_entry.name, reference.batch_size
-    against = CheckedAgainst(sample=None, precision=None)
-    cell = checked_cell(name, batch_size, reference.facts, contest.reference.precision, against, limit=1.0)
+    batch_size = reference.batch_size
+    cell = cell_of(contest, contest.reference_entry, batch_size, reference.facts)
     cell = replace(cell, peak_memory_bytes=reference.process.peak_memory_bytes)
     if batch_size == contest.batch_size:
         return cell

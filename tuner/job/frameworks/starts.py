@@ -8,12 +8,12 @@ from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.job.frameworks.contest import Contest
-from tuner.job.frameworks.participant import Entry, Kind
+from tuner.job.frameworks.participant import Entry
 from tuner.job.frameworks.store import CheckedStart
 from tuner.machine.pagecache import evict, files_of
 from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
 from tuner.measure.finals import Contender
-from tuner.report.lineup import Loading
+from tuner.report.lineup import Kind, Loading
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 

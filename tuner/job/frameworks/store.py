@@ -14,10 +14,10 @@ import optuna
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
-from tuner.job.frameworks.participant import Entry, Kind, Participant
+from tuner.job.frameworks.participant import Entry, Participant
 from tuner.measure.cell import Cell
 from tuner.measure.finals import Round
-from tuner.report.lineup import Loading, Tuned
+from tuner.report.lineup import Kind, Loading, Tuned
 from tuner.study.record import Record, now
 from tuner.study.storage import create_or_continue, open_storage
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 
 from tuner.job.frameworks.contest import Contest
-from tuner.job.frameworks.participant import Kind, Participant
+from tuner.job.frameworks.participant import Participant
 from tuner.job.nested import run_search
 from tuner.job.request import MAY_CHANGE
-from tuner.report.lineup import Tuned
+from tuner.report.lineup import Kind, Tuned
 
 _LEAST_SEARCH_S = 30.0
 _SHARE = 0.25  # of the time that is left, for all searches

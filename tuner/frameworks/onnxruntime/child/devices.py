@@ -7,8 +7,6 @@ What ONNX Runtime logs meanwhile is told too: only there it says why it falls ba
 
 from __future__ import annotations
 
-import os
-import tempfile
 from typing import Any, Dict, List
 
 from ....child import probe_result
@@ -20,19 +18,11 @@ def describe(_: Dict[str, Any]) -> Dict[str, Any]:
     import onnxruntime
     from onnxruntime import datasets
 
-    with tempfile.TemporaryFile() as log:
-        kept = os.dup(2)
-        os.dup2(log.fileno(), 2)
-        try:
-            providers = onnxruntime.InferenceSession(
-                datasets.get_example("sigmoid.onnx"), providers=[session.CUDA_PROVIDER, session.CPU_PROVIDER]
-            ).get_providers()
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-        log.seek(0)
-        text = log.read().decode(errors="replace")
-    return {"providers": providers, "log": text}
+    with probe_result.logged() as log:
+        providers = onnxruntime.InferenceSession(
+            datasets.get_example("sigmoid.onnx"), providers=[session.CUDA_PROVIDER, session.CPU_PROVIDER]
+        ).get_providers()
+    return {"providers": providers, "log": log[0]}
 
 
 def main(arguments: List[str]) -> None:

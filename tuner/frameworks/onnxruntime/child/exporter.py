@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 from typing import Any, Dict, List, Set
 
-from ....child.inputs import GRAPH, INPUTS, WorkloadError, described_inputs
+from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
 from . import converting, session
 
 MODEL = "model.onnx"
@@ -30,15 +28,10 @@ def export(spec: Report) -> None:
     path = os.path.join(spec["folder"], MODEL)
     if "from" not in spec:
         os.symlink(spec["workload"], path)  # its weights may lie in files beside it
-        described = described_inputs(model_inputs(spec["workload"]), spec)
-        with open(os.path.join(spec["folder"], INPUTS), "w") as file:
-            json.dump(described, file)
-        with open(os.path.join(spec["folder"], GRAPH), "w") as file:
-            json.dump(None, file)
+        write_described(spec["folder"], described_inputs(model_inputs(spec["workload"]), spec), None)
         return
     converting.convert(spec, path)
-    for name in (INPUTS, GRAPH):
-        shutil.copy(os.path.join(spec["from"], name), spec["folder"])
+    copy_described(spec)
     loaded(path)
 
 

@@ -9,7 +9,6 @@ experiment, or null where nothing is set.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 from typing import Any, Dict, List, Optional
 
 from ....child import fork, probe_result
@@ -33,17 +32,9 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     return {
         "onnxruntime": onnxruntime.__version__,
         "providers": onnxruntime.get_available_providers(),
-        "converters": {name: version for name in CONVERTERS if (version := installed(name)) is not None},
+        "converters": probe_result.installed(CONVERTERS),
         "observations": [observation for observation in observations if observation is not None],
     }
-
-
-def installed(name: str) -> Optional[str]:
-    """Return the version of a package without importing it, None where it is not there."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def main(arguments: List[str]) -> None:

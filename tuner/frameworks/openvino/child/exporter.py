@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 from typing import Any, Dict, List
 
-from ....child.inputs import GRAPH, INPUTS, WorkloadError, described_inputs
+from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
 
 MODEL = "model.xml"
 NOISE = re.compile(r"Check |Exception from |FrontEnd API failed|Summary:|To facilitate ")
@@ -38,14 +36,10 @@ def export(spec: Report) -> None:
     folder = spec["folder"]
     if "from" in spec:
         convert(spec, os.path.join(folder, MODEL))
-        for name in (INPUTS, GRAPH):
-            shutil.copy(os.path.join(spec["from"], name), folder)
+        copy_described(spec)
         return
     os.symlink(spec["workload"], os.path.join(folder, ONNX if spec["workload"].endswith(".onnx") else MODEL))
-    described = described_inputs(model_inputs(spec["workload"]), spec)
-    for name, content in ((INPUTS, described), (GRAPH, None)):
-        with open(os.path.join(folder, name), "w") as file:
-            json.dump(content, file)
+    write_described(folder, described_inputs(model_inputs(spec["workload"]), spec), None)
 
 
 def read(path: str) -> Any:

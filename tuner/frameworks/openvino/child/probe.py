@@ -5,8 +5,7 @@ probe OUT PARENT_PID {}
 
 from __future__ import annotations
 
-import importlib.metadata
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 from ....child import probe_result
 from . import compiling
@@ -23,16 +22,8 @@ def describe(_: Dict[str, Any]) -> Dict[str, Any]:
         "openvino": openvino.__version__.partition("-")[0],
         "default_precision": compiling.precision_name(core.get_property(compiling.DEVICE, compiling.PRECISION)),
         "capabilities": [str(each) for each in core.get_property(compiling.DEVICE, "OPTIMIZATION_CAPABILITIES")],
-        "converters": {name: version for name in CONVERTERS if (version := installed(name)) is not None},
+        "converters": probe_result.installed(CONVERTERS),
     }
-
-
-def installed(name: str) -> Optional[str]:
-    """Return the version of a package without importing it, None where it is not there."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def main(arguments: List[str]) -> None:

@@ -7,8 +7,6 @@ What TensorFlow logs meanwhile is told too: it names the libraries that it could
 
 from __future__ import annotations
 
-import os
-import tempfile
 from typing import Any, Dict, List
 
 from ....child import probe_result
@@ -17,21 +15,14 @@ from . import importing
 
 def describe(_: Dict[str, Any]) -> Dict[str, Any]:
     """Return the names of the GPUs that TensorFlow sees, what it was built for, and what it logged."""
-    with tempfile.TemporaryFile() as log:
-        kept = os.dup(2)
-        os.dup2(log.fileno(), 2)
-        details, failed = [], ""
+    details, failed = [], ""
+    with probe_result.logged() as log:
+        tf = importing.tensorflow()
         try:
-            tf = importing.tensorflow()
             gpus = tf.config.list_physical_devices("GPU")
             details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
         except tf.errors.InternalError as error:
             failed = str(error)
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-        log.seek(0)
-        text = log.read().decode(errors="replace")
     build = tf.sysconfig.get_build_info()
     return {
         "gpus": [each.get("device_name", "GPU") for each in details],
@@ -39,7 +30,7 @@ def describe(_: Dict[str, Any]) -> Dict[str, Any]:
         "cuda": build.get("cuda_version"),
         "cudnn": build.get("cudnn_version"),
         "failed": failed,
-        "log": text,
+        "log": log[0],
     }
 
 

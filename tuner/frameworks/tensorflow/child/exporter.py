@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import traceback
 from typing import Any, Callable
 
-from ....child.inputs import GRAPH, INPUTS, Report, WorkloadError
+from ....child.inputs import Report, WorkloadError, write_described
 from . import graph, source
 
 
@@ -24,10 +23,7 @@ def export(spec: Report) -> None:
         described, call, owner = source.step_of(spec)
         if spec["execution"] != "eager":
             function = save(spec, described, call, owner)
-    with open(os.path.join(spec["folder"], INPUTS), "w") as file:
-        json.dump(described, file)
-    with open(os.path.join(spec["folder"], GRAPH), "w") as file:
-        json.dump(graph_of(function, call, described), file)
+    write_described(spec["folder"], described, graph_of(function, call, described))
 
 
 def save(spec: Report, described: list[Report], call: Callable[..., Any], owner: Any) -> Any:

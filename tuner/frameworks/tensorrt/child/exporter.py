@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from typing import Any, Dict, List
 
-from ....child.inputs import GRAPH, INPUTS, WorkloadError, described_inputs
+from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
 from ...onnxruntime.child import converting
 
 MODEL = "model.onnx"
@@ -19,14 +17,10 @@ def export(spec: Report) -> None:
     path = os.path.join(spec["folder"], MODEL)
     if "from" in spec:
         converting.convert(spec, path)
-        for name in (INPUTS, GRAPH):
-            shutil.copy(os.path.join(spec["from"], name), spec["folder"])
+        copy_described(spec)
         return
     os.symlink(spec["workload"], path)  # its weights may lie in files beside it
-    described = described_inputs(model_inputs(spec["workload"]), spec)
-    for name, content in ((INPUTS, described), (GRAPH, None)):
-        with open(os.path.join(spec["folder"], name), "w") as file:
-            json.dump(content, file)
+    write_described(spec["folder"], described_inputs(model_inputs(spec["workload"]), spec), None)
 
 
 def model_inputs(path: str) -> List[Report]:

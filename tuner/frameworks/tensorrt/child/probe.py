@@ -5,8 +5,7 @@ probe OUT PARENT_PID {}
 
 from __future__ import annotations
 
-import importlib.metadata
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 from ....child import probe_result
 
@@ -17,16 +16,7 @@ def describe(_: Dict[str, Any]) -> Dict[str, Any]:
     """Return the versions of TensorRT and of what makes an ONNX file for it."""
     import tensorrt
 
-    converters = {name: version for name in CONVERTERS if (version := installed(name)) is not None}
-    return {"tensorrt": tensorrt.__version__, "converters": converters}
-
-
-def installed(name: str) -> Optional[str]:
-    """Return the version of a package without importing it, None where it is not there."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return {"tensorrt": tensorrt.__version__, "converters": probe_result.installed(CONVERTERS)}
 
 
 def main(arguments: List[str]) -> None:
