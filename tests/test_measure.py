@@ -11,7 +11,8 @@ import pytest
 from tests.conftest import setting
 from tests.frameworks import CATALOGUE
 from tuner.measure.agreement import deviation
-from tuner.measure.finals import INCUMBENT, Contender, Round, log_rates, rates, run_round
+from tuner.measure.cell import CellPlan, is_enough
+from tuner.measure.finals import INCUMBENT, Contender, Round, log_rates, noise_between, rates, run_round
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
@@ -23,6 +24,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate, unpaired
+from tuner.stats.noise import PRIOR_NOISE
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher
 
@@ -202,6 +204,32 @@ def test_one_bad_start_costs_a_round_and_not_the_contender() -> None:
     assert names == ["incumbent", "tf-default", "intel"]
     assert y.shape == (3, 3)
     assert np.isnan(y).sum() == np.isnan(y[1, 0]) == 1
+
+
+@pytest.mark.parametrize(("block_sd", "process_sd"), [(0.06, 0.004), (0.02, 0.05)])
+def test_rounds_tell_how_slices_and_how_processes_scatter(block_sd: float, process_sd: float) -> None:
+    launcher = ScriptedLauncher(
+        rate=lambda s: 20.0 * int(s["intra_op"]), noise=block_sd, process_noise=process_sd, drift=0.2
+    )
+    rng = np.random.default_rng(1)
+    rounds = [run_round(contenders(), launcher, FinalsPlan(passes=4), rng) for _ in range(60)]
+    noise = noise_between(rounds, contenders(), Objective.THROUGHPUT)
+    assert noise.block_sd == pytest.approx(block_sd, rel=0.15)
+    assert noise.process_sd == pytest.approx(process_sd, rel=0.25, abs=0.004)
+    assert noise_between(rounds[:1], contenders(), Objective.THROUGHPUT) == PRIOR_NOISE
+
+
+@pytest.mark.parametrize(("tail_s", "timed_s"), [(0.0, 12.0), (60.0, 12.0), (90.0, 80.0)])
+def test_a_cell_goes_on_for_its_tail_only_where_that_is_within_reach(tail_s: float, timed_s: float) -> None:
+    """400 steps of 0.1 s beside as many of the reference take 80 s; the ratio alone is known after a few blocks."""
+    launcher = ScriptedLauncher(rate=lambda _: 10.0)
+    one = A.with_values(batch_size=1)
+    reference, candidate = (launcher.launch(one, Deployment()) for _ in range(2))
+    plan = CellPlan(pair=PairPlan(max_blocks=60), tail_steps=400, max_tail_s=tail_s)
+    pair = measure_pair(reference, candidate, plan.pair, enough=lambda pair: is_enough(pair, (1, 1), plan))
+    assert pair.timed_s == pytest.approx(timed_s, rel=0.35)
+    n_steps = sum(len(each.latency_samples_s) for each in pair.candidate)
+    assert (n_steps >= 400) == (timed_s == 80.0)
 
 
 def test_rates_are_compared_in_the_same_drift() -> None:

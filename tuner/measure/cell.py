@@ -91,14 +91,15 @@ class Cell:
 class CellPlan:
     """How a cell is measured: in such a pair, which ends once the interval is narrow, or after `max_pair_s` (s).
 
-    `half_width` is that of the interval (log).
+    `half_width` is that of the interval (log). Where a quantile of the contender's steps is wanted, which so many
+    steps tell, the pair goes on to these, unless they would take more than `max_tail_s` (s).
     """
 
     pair: PairPlan
     max_pair_s: float = 20.0
     half_width: float = 0.03
-    min_steps: int = 0
-    """Of the contender, so that a quantile of them is known."""
+    tail_steps: int = 0
+    max_tail_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,4 +188,7 @@ def is_enough(pair: Pair, batch_sizes: tuple[int, int], plan: CellPlan) -> bool:
     low, high = estimate(pair, batch_sizes=batch_sizes).interval()
     is_known = math.log(high / low) / 2 <= plan.half_width
     n_steps = sum(len(each.latency_samples_s) for each in pair.candidate)
-    return pair.is_long(plan.max_pair_s) or (is_known and n_steps >= plan.min_steps)
+    tail_s = pair.timed_s * plan.tail_steps / max(1, n_steps)
+    if n_steps < plan.tail_steps and tail_s <= plan.max_tail_s:
+        return False
+    return is_known or pair.is_long(plan.max_pair_s)

@@ -10,6 +10,7 @@ still does not count, and a slice that stalled is measured again.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from tuner.measure.planning import FinalsPlan
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.estimate import Array
+from tuner.stats.noise import PRIOR_NOISE, Noise, components
 from tuner.trial.launcher import Launcher, Process, start_all
 from tuner.trial.outcome import Slice, TrialFailure
 
@@ -234,6 +236,34 @@ def log_rates(
             if name in round_.slices:
                 y[i, j] = np.mean([objective.log_rate(each, batch[name]) for each in round_.slices[name]])
     return names, y
+
+
+def noise_between(rounds: Sequence[Round], contenders: Sequence[Contender], objective: Objective) -> Noise:
+    """Return how the ratios of contenders to the first scatter within rounds and between them; the prior where few ran.
+
+    A pass of a contender and of the first is a block, and a round a pair. What a ratio is on average is not known here,
+    so that its n rounds have n - 1 degrees of freedom.
+    """
+    reference, *others = contenders
+    x: list[Array] = []
+    for other in others:
+        blocks = [
+            _of_passes(each, other, objective) - _of_passes(each, reference, objective)
+            for each in rounds
+            if not each.interruptions and {other.names[0], reference.names[0]} <= set(each.slices)
+        ]
+        if len(blocks) > 1:
+            means = np.array([each.mean() for each in blocks])
+            apart = (means - means.mean()) * math.sqrt(len(means) / (len(means) - 1))
+            x += [each - mean + deviation for each, mean, deviation in zip(blocks, means, apart, strict=True)]
+    return components(x, ()) if x else PRIOR_NOISE
+
+
+def _of_passes(round_: Round, contender: Contender, objective: Objective) -> Array:
+    """Return the mean log rate of a contender in each pass of a round, shape (passes,)."""
+    batch_size = contender.setting.batch_size
+    values = [objective.log_rate(each, batch_size) for each in round_.slices[contender.names[0]]]
+    return np.asarray(np.array(values).reshape(-1, 2).mean(axis=1), dtype=float)
 
 
 def rates(names: Sequence[str], y: Array, incumbent: str) -> dict[str, float]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from tuner.job.frameworks.contest import Contest, lineup_of
 from tuner.job.servers import free_memory_bytes, parallel_starts
-from tuner.measure.finals import Contender, Round, failures, log_rates, run_round
+from tuner.measure.finals import Contender, Round, failures, log_rates, noise_between, run_round
+from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
-from tuner.measure.planning import FinalsPlan
+from tuner.measure.planning import Cost, FinalsPlan, balance_passes
 from tuner.stats.estimate import half_widths
 
 _SHARE = 0.5  # of the time that is left
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
 _LEAST_ROUNDS = 2  # whatever the time
+_ROUNDS_OF_NOISE = 2  # of which the noise is estimated
 _MAX_FAILURES = 2  # of a setting that never ran
 _HALF_WIDTH = 0.02  # of the interval of a ratio (log), at which it is known well: narrower than the 3 % that are wanted
 
@@ -31,8 +33,10 @@ def hold_finals(contest: Contest) -> None:
     contenders = [entry.contender(contest.batch_size) for entry in entries]
     rounds = contest.store.rounds(entries)
     ends_s = time.monotonic() + _SHARE * contest.left_s()
-    plan = FinalsPlan(n_parallel_starts=parallel_starts(contest.reference.job.machine))
-    plan = replace(plan, max_resident=_max_resident(contest, plan.max_resident))
+    plan = FinalsPlan(
+        n_parallel_starts=parallel_starts(contest.reference.job.machine),
+        max_resident=_max_resident(contest, FinalsPlan().max_resident),
+    )
     rng = np.random.default_rng()
     assert contest.reference.launcher is not None  # the models are ready
     longest_s = 0.0
@@ -42,7 +46,9 @@ def hold_finals(contest: Contest) -> None:
         if len(rounds) >= least and began_s + longest_s > ends_s:
             break
         contest.say(f"finals, round {len(rounds) + 1}: {1 + len(unknown)} processes")
-        rounds.append(run_round([contenders[0], *unknown], contest.reference.launcher, plan, rng))
+        running = [contenders[0], *unknown]
+        plan = _balanced(plan, contest, rounds, running)
+        rounds.append(run_round(running, contest.reference.launcher, plan, rng))
         contest.store.put_rounds(entries, rounds)
         longest_s = max(longest_s, time.monotonic() - began_s)
         contest.events.looked(lineup_of(contest))
@@ -63,6 +69,23 @@ def _unknown(rounds: Sequence[Round], contenders: Sequence[Contender]) -> list[C
     widths = half_widths(y - y[:, [names.index(reference.names[0])]])
     known = {name for name, width in zip(names, widths, strict=True) if width <= _HALF_WIDTH}
     return [each for each in others if each.names[0] not in known]
+
+
+def _balanced(plan: FinalsPlan, contest: Contest, rounds: Sequence[Round], running: Sequence[Contender]) -> FinalsPlan:
+    """Return the plan of the next round: as many slices of each process as its noise is worth, once that is known."""
+    if len(rounds) < _ROUNDS_OF_NOISE:
+        return plan
+    start_s = {entry.name: entry.participant.start_s for entry in contest.entries()}
+    costs = [
+        Cost(start_s=start_s[name], step_s=statistics.median(_steps_s(rounds, name) or [0.0]))
+        for name in (each.names[0] for each in running)
+    ]
+    return balance_passes(plan, noise_between(rounds, running, Objective.THROUGHPUT), costs)
+
+
+def _steps_s(rounds: Sequence[Round], name: str) -> list[float]:
+    """Return how long a step of a contender took (s), in each of its slices."""
+    return [step_s(each) for round_ in rounds for each in round_.slices.get(name, ())]
 
 
 def _max_resident(contest: Contest, most: int) -> int:

@@ -13,7 +13,7 @@ from tuner.report.lineup import OUT_OF_TIME
 from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 
-_MAX_PAIR_OF_ONE_S, _MAX_BLOCKS_OF_ONE = 45.0, 60  # one item at a time, whose tail is told
+_MAX_TAIL_S, _MAX_BLOCKS_OF_ONE = 45.0, 60  # one item at a time, whose tail is told
 
 
 def scan(contest: Contest) -> None:
@@ -109,11 +109,11 @@ def _reference_cell(contest: Contest, reference: Reference) -> Cell:
 
 
 def _plan(entry: Entry, batch_size: int, *, is_reference: bool = False) -> CellPlan:
-    """Return how a cell is measured: of single items for so long that the slowest of a hundred is known."""
+    """Return how a cell is measured: of single items for so long, if it is not too long, that p99 is known."""
     slice_s = entry.participant.job.slice_s
     if batch_size == 1 and not is_reference:  # the reference runs beside all others
         most = PairPlan(slice_s=slice_s, max_blocks=_MAX_BLOCKS_OF_ONE)
-        return CellPlan(pair=most, max_pair_s=_MAX_PAIR_OF_ONE_S, min_steps=samples_needed(0.99))
+        return CellPlan(pair=most, tail_steps=samples_needed(0.99), max_tail_s=_MAX_TAIL_S)
     return CellPlan(pair=PairPlan(slice_s=slice_s))
 
 
