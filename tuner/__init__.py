@@ -14,6 +14,7 @@ from tuner.errors import BadInputError, TunerError
 if TYPE_CHECKING:
     from tuner.api.comparison import Check, Comparison, check, compare
     from tuner.api.frameworks import Frameworks, compare_frameworks
+    from tuner.api.prediction import Prediction, predict
     from tuner.api.profile import OperatorProfile, profile
     from tuner.api.recommendation import Recommendation, recommend
     from tuner.api.rules import Rules, learn_rules, load_rules
@@ -27,6 +28,7 @@ __all__ = [
     "Comparison",
     "Frameworks",
     "OperatorProfile",
+    "Prediction",
     "Recommendation",
     "Rules",
     "Study",
@@ -38,6 +40,7 @@ __all__ = [
     "list_studies",
     "load_rules",
     "load_study",
+    "predict",
     "profile",
     "recommend",
     "search",
@@ -49,6 +52,7 @@ _MODULES = {
     "Comparison": "comparison",
     "Frameworks": "frameworks",
     "OperatorProfile": "profile",
+    "Prediction": "prediction",
     "Recommendation": "recommendation",
     "Rules": "rules",
     "Study": "study",
@@ -59,6 +63,7 @@ _MODULES = {
     "list_studies": "study",
     "load_rules": "rules",
     "load_study": "study",
+    "predict": "prediction",
     "profile": "profile",
     "recommend": "recommendation",
     "search": "search",

@@ -318,16 +318,18 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
         facts = dict(workload.facts, **first, effective=workload.state())
     mask = os.sched_getaffinity(0)
     send(dict(facts, report="ready"))
+    batch_size = spec.get("batch_size")
     for line in commands:
         command = json.loads(line)
         if "batch_size" in command and workload is not None:
             timed_by.close()
-            together, facts, check = workload.prepare(command["batch_size"])
+            batch_size = command["batch_size"]
+            together, facts, check = workload.prepare(batch_size)
             timed_by = arrivals.of_spec(together, spec)
             send(dict(facts, report="batch"))
         elif "operators" in command and workload is not None:
             tell = getattr(workload.model, "operators")  # noqa: B009  # not every model has it
-            send(dict(tell(workload.model.arguments(spec["batch_size"]), command["operators"]), report="operators"))
+            send(dict(tell(workload.model.arguments(batch_size), command["operators"]), report="operators"))
         else:
             timed = timed_by.slices(command["slice_s"])
             send({"report": "timed"})

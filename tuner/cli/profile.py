@@ -70,12 +70,12 @@ def profile(
         wait=wait,
     )
     result = run_profile(request, ProfileShown(console(stderr=True))).result
+    if out is not None:  # first: whoever reads what is printed may go away
+        _write(result, out)
     if json_:
         show_json(result)
     else:
         show(*rendered(result, top=top))
-    if out is not None:
-        _write(result, out)
 
 
 def _write(result: ProfileResult, folder: Path) -> None:

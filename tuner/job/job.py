@@ -13,11 +13,11 @@ from pathlib import Path
 
 from tuner.devices import cpu
 from tuner.devices.device import HOST, Device
-from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.job.request import MAY_CHANGE, ParsedRequest
+from tuner.job.request import ParsedRequest
+from tuner.job.space import space_of
 from tuner.machine.host import Machine
 from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.constraint import Limits
@@ -26,7 +26,7 @@ from tuner.measure.planning import ENERGY_S, slice_s
 from tuner.model.graph import Features, features, precision, read
 from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting
-from tuner.space.space import Space, resolve
+from tuner.space.space import Space
 from tuner.study.subject import Subject, subject_of
 from tuner.trial.audit import Auditor, unapplied
 from tuner.trial.exporting import GRAPH, cached_folder, described_inputs, export
@@ -35,7 +35,6 @@ from tuner.trial.launcher import Target
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.running import CommandLauncher
 from tuner.workload.command import Command
-from tuner.workload.pyfile import TRAINING
 from tuner.workload.workload import Execution, Workload
 
 HOST_ONLY = cpu.DEVICE.environment()
@@ -245,7 +244,6 @@ def prepare(checked: ParsedRequest) -> Job:
     env |= framework.environment(build, checked.device.kind)
     seen_devices = framework.seen_devices(checked.python, env, build, checked.device.kind)
     libraries = {name: str(path) for name in PRELOADABLE if (path := find_library(name)) is not None}
-    untold = _has_fixed_batch(checked)
     job = Job(
         python=checked.python,
         env=env,
@@ -255,25 +253,13 @@ def prepare(checked: ParsedRequest) -> Job:
         framework=framework,
         build=build,
         workload=checked.workload,
-        space=resolve(
-            checked.file,
-            catalogue=checked.catalogue,
-            machine=checked.machine,
-            build=build,
-            workload=checked.workload,
-            pins=checked.pins,
-            batch_sizes=checked.batch_sizes or ([checked.workload.batch_size] if untold else None),
-            passes_batch_size=not untold,
-            fixed_batch=checked.objective.has_fixed_batch,
-            splits_batch=checked.objective is Objective.LATENCY,
-            inherited=env,
+        space=space_of(
+            checked,
+            build,
+            env=env,
             libraries=libraries,
             spelling=framework.canonicalizer(build, checked.machine),
-            with_groups=checked.with_groups and _may_be_several(checked),
-            unavailable=framework.unavailable(build, checked.machine)
-            | _concurrency_unavailable(checked)
-            | _numerics_unavailable(checked),
-            device=checked.device.kind,
+            unavailable=framework.unavailable(build, checked.machine),
         ),
         objective=checked.objective,
         limits=checked.limits,
@@ -287,44 +273,17 @@ def prepare(checked: ParsedRequest) -> Job:
     return job
 
 
-def _concurrency_unavailable(checked: ParsedRequest) -> dict[str, str]:
-    """Return why knobs of several calls at once stay out; raises BadInputError where one is asked for all the same."""
-    reasons: dict[str, str] = {}
-    if checked.workload.mode == TRAINING:
-        reasons["streams"] = "training steps change one model, so they run one after another"
-        if int(checked.pins.get("streams", "1")) > 1:
-            raise BadInputError(f"streams={checked.pins['streams']}: {reasons['streams']}", "remove it")
-    if checked.objective is Objective.LATENCY:
-        reasons["streams"] = "--objective latency times one batch at a time"
-    return reasons
-
-
-def _numerics_unavailable(checked: ParsedRequest) -> dict[str, str]:
-    """Return why knobs that compute in another precision stay out; raises BadInputError where one is asked for."""
-    if checked.may_change_numerics:
-        return {}
-    kind = checked.device.kind
-    knobs = checked.catalogue.knobs
-    names = [name for name, knob in knobs.items() if knob.changes_numerics and kind in (knob.devices or (kind,))]
-    pinned = next((name for name in names if name in checked.pins), None)
-    if pinned is not None:
-        raise BadInputError(
-            f"{pinned}={checked.pins[pinned]} changes numerics", f"add --numerics {MAY_CHANGE} to allow that"
-        )
-    reason = f"it changes numerics, which --numerics {MAY_CHANGE} allows"
-    return {name: reason for name in names if name in checked.file.domains}
-
-
-def _may_be_several(checked: ParsedRequest) -> bool:
-    """Return whether a workload may run in several processes for more throughput: a model that serves requests.
-
-    Several processes on one GPU share it by turns, so that there is nothing to gain without more than that.
-    """
-    workload = checked.workload
-    if checked.device.kind != DEFAULT_DEVICE:
-        return False
-    is_model = workload.command is None and not workload.members
-    return is_model and workload.mode != TRAINING and checked.objective is not Objective.LATENCY
+def elsewhere(checked: ParsedRequest, job: Job, machine: Machine) -> Job:
+    """Return a prepared job as it would be on a machine that is not here: nothing of it can be asked there, or run."""
+    space = space_of(
+        replace(checked, machine=machine),
+        job.build,
+        env=job.env,
+        libraries=job.libraries,
+        spelling=lambda _, value: value,
+        unavailable={},
+    )
+    return replace(job, machine=machine, space=space)
 
 
 def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:
@@ -373,13 +332,6 @@ def _check_placeholders(command: Command, space: Space) -> None:
         is_misspelt = bool(difflib.get_close_matches(name, knobs, n=1, cutoff=0.8))
         if name not in knobs and (is_misspelt or space.catalogue.owner(name) is not None):
             space.catalogue.knob(name)  # says which knob is meant, or whose it is
-
-
-def _has_fixed_batch(checked: ParsedRequest) -> bool:
-    """Return whether a command is not told a batch size: it has no place for one, and nobody asked for one."""
-    command = checked.workload.command
-    is_requested = checked.batch_sizes is not None or "batch_size" in checked.pins
-    return command is not None and "batch_size" not in command.placeholders and not is_requested
 
 
 def _check_preload(env: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
@@ -20,6 +21,7 @@ from tuner.report.layout import plural
 from tuner.study.budget import parse_duration
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.process import ChildProcess
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
@@ -50,25 +52,44 @@ class ProfileRequest:
 
 def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Job, Profile]:
     """Measure what the operators of a workload take; raises BadInputError for one that has none to look at."""
-    job = _job(request)
+    search = SearchRequest(
+        workload=request.workload,
+        batch_size=None if request.batch_size is None else str(request.batch_size),
+        python=request.python,
+        trial_timeout=request.trial_timeout,
+    )
+    job = prepare(parse_request(search, stores=False))
+    check_profiled(job)
     deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
-    traced: list[Traced] = []
+    batch_size = job.space.reference.batch_size
     with machine_lock(wait=request.wait, on_wait=events.waiting):
-        launcher = job.launcher(deadline_s=deadline_s)
-        assert isinstance(launcher, FreshLauncher)  # it is no command
-        for threads in thread_counts(job.machine.usable_cpus):
-            if not is_worth_more(traced):
+        return job, profile(trace(job, [batch_size], deadline_s=deadline_s, events=events)[batch_size])
+
+
+def trace(job: Job, batch_sizes: Sequence[int], *, deadline_s: float, events: ProfileEvents) -> dict[int, list[Traced]]:
+    """Return what processes with one thread, two, four … tell at each batch size, the largest of these last.
+
+    Raises BadInputError where not even one thread can be profiled. The lock of the machine has to be held.
+    """
+    traced: dict[int, list[Traced]] = {batch_size: [] for batch_size in sorted(batch_sizes)}
+    largest = traced[max(traced)]
+    launcher = job.launcher(deadline_s=deadline_s)
+    assert isinstance(launcher, FreshLauncher)  # it is no command
+    for threads in thread_counts(job.machine.usable_cpus):
+        if not is_worth_more(largest):
+            break
+        events.began(threads)
+        try:
+            told = _traced(job, launcher, threads, list(traced))
+        except TrialFailure as failure:
+            if largest:
+                events.notice(f"no more than {plural(largest[-1].threads, 'thread')}: {failure.message}")
                 break
-            events.began(threads)
-            try:
-                traced.append(_traced(job, launcher, threads))
-            except TrialFailure as failure:
-                if traced:
-                    events.notice(f"no more than {plural(traced[-1].threads, 'thread')}: {failure.message}")
-                    break
-                raise _cannot(failure) from failure
-            events.ended(traced[-1])
-    return job, profile(traced)
+            raise _cannot(failure) from failure
+        for batch_size, each in told.items():
+            traced[batch_size].append(each)
+        events.ended(largest[-1])
+    return traced
 
 
 def thread_counts(usable_cpus: int) -> list[int]:
@@ -83,15 +104,8 @@ def _cannot(failure: TrialFailure) -> BadInputError:
     return BadInputError(f"a step cannot be profiled: {failure.message}", hint, log=failure.log[-2000:])
 
 
-def _job(request: ProfileRequest) -> Job:
-    """Return the job; raises BadInputError."""
-    search = SearchRequest(
-        workload=request.workload,
-        batch_size=None if request.batch_size is None else str(request.batch_size),
-        python=request.python,
-        trial_timeout=request.trial_timeout,
-    )
-    job = prepare(parse_request(search, stores=False))
+def check_profiled(job: Job) -> None:
+    """Raise BadInputError for a job that has no operators to look at."""
     if job.workload.command is not None:
         raise BadInputError("a command has no operators that could be looked at", "give a model")
     if job.device.kind != CPU:
@@ -104,20 +118,29 @@ def _job(request: ProfileRequest) -> Job:
         raise BadInputError(f"--execution {job.workload.execution} has no graph of operators", "use --execution graph")
     if job.workload.members:
         raise BadInputError("an ensemble has several graphs", "profile its models one by one")
-    return job
 
 
-def _traced(job: Job, launcher: FreshLauncher, threads: int) -> Traced:
-    """Return what a new process of so many threads tells; raises TrialFailure."""
+def _traced(job: Job, launcher: FreshLauncher, threads: int, batch_sizes: Sequence[int]) -> dict[int, Traced]:
+    """Return what a new process of so many threads tells at each batch size; raises TrialFailure."""
     reference = job.space.reference
     known = reference.to_dict()
-    setting = reference.with_values(**{k: n for k, n in job.framework.threads_on(threads).items() if k in known})
+    values = {name: n for name, n in job.framework.threads_on(threads).items() if name in known}
+    setting = reference.with_values(**values, batch_size=batch_sizes[0])
     deployment = job.space.catalogue.deploy(setting.to_dict())
     with closing(launcher.launch_one(setting, deployment)) as process:
         process.ready()
-        step = step_s(process.slice(_SLICE_S))  # as a trial would time it
-        n_steps = min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / step)))
-        told = process.operators(n_steps)
+        traced = {batch_sizes[0]: _trace_steps(process, threads)}
+        for batch_size in batch_sizes[1:]:
+            process.set_batch_size(batch_size)
+            traced[batch_size] = _trace_steps(process, threads)
+    return traced
+
+
+def _trace_steps(process: ChildProcess, threads: int) -> Traced:
+    """Return what a process that is warm tells; raises TrialFailure."""
+    step = step_s(process.slice(_SLICE_S))  # as a trial would time it
+    n_steps = min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / step)))
+    told = process.operators(n_steps)
     return Traced(
         threads=threads,
         step_s=step,

@@ -96,7 +96,7 @@ def surface(study: StudyResult) -> str | None:
     if len(names) < 2:
         return None
     across, down = names[0], names[1]
-    columns, rows = _ordered(tried[across]), _ordered(tried[down])
+    columns, rows = ordered(tried[across]), ordered(tried[down])
     best: dict[tuple[Value, Value], TrialResult] = {}
     for trial in sorted(measured, key=lambda each: each.ratio or 0.0):
         best[trial.setting[across], trial.setting[down]] = trial
@@ -164,7 +164,8 @@ def memory(study: StudyResult) -> str | None:
     return svg_of(figure)
 
 
-def _ordered(values: set[Value]) -> list[Value]:
+def ordered(values: set[Value]) -> list[Value]:
+    """Return the values of a knob, numbers before words."""
     return sorted(values, key=lambda value: (isinstance(value, str), value))
 
 

@@ -19,6 +19,7 @@ from tuner.report.result.inspection import (
     WorkloadLine,
     WorkloadResult,
 )
+from tuner.report.result.prediction import PredictionResult
 from tuner.report.result.profile import ProfileResult
 from tuner.report.result.recommendation import RecommendationResult
 from tuner.report.result.study import NoStudyResult, StudyLine, StudyResult
@@ -32,6 +33,7 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
     "check": (CheckResult, NothingToCheck),
     "frameworks": (FrameworksResult,),
     "noise": (NoiseReport,),
+    "predict": (PredictionResult,),
     "profile": (ProfileResult,),
     "suite": (SuiteResult,),
     "rules": (RuleSet,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any, Callable, Dict, Optional
 
 from ....child import effective, fork, inputs
@@ -45,7 +46,14 @@ def create_context() -> None:
 def export(spec: Report) -> None:
     """Write the workload as a SavedModel, or what eager execution needs."""
     importing.tensorflow()
-    exporter.export(spec)
+    # Autograph leaves a copy of each function that it converts among the temporary files, and processes that end at
+    # once leave it there.
+    with tempfile.TemporaryDirectory() as scratch:
+        tempfile.tempdir = scratch
+        try:
+            exporter.export(spec)
+        finally:
+            tempfile.tempdir = None
 
 
 class Model:
@@ -162,5 +170,5 @@ def loaded(spec: Report) -> Callable[[Report], Step]:
     function = source.exported(spec)
     if spec["execution"] != "xla":
         return lambda tensors: lambda: function(**tensors)
-    compiled = tf.function(lambda **given: function(**given), jit_compile=True)
+    compiled = tf.function(lambda **given: function(**given), jit_compile=True, autograph=False)
     return lambda tensors: lambda: compiled(**tensors)

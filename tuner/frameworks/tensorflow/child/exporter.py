@@ -70,7 +70,7 @@ def graph_of(function: Any, call: Callable[..., Any] | None, described: list[Rep
     try:
         if function is not None:
             names = [each["name"] for each in described]
-            once = tf.function(lambda *given: function(**dict(zip(names, given))))
+            once = tf.function(lambda *given: function(**dict(zip(names, given))), autograph=False)
             described_graph = graph.describe(once.get_concrete_function(*one))
             if call is None or graph.is_complete(described_graph):
                 return described_graph

@@ -1,0 +1,290 @@
+"""Predictions: settings as configurations, captures as files, what is refused, what is told; and one for real."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.command_line import tftune
+from tests.conftest import Call
+from tests.frameworks import MADE_MACHINE
+from tuner.errors import BadInputError
+from tuner.job.capture import Capture, read_capture, write_capture
+from tuner.job.predict import find_machine
+from tuner.machine.host import Machine, detect
+from tuner.machine.spec import parse_machine
+from tuner.model.configuration import configuration_of
+from tuner.model.hardware import Hardware, hardware_of
+from tuner.model.ideal import ideal_makespan_s
+from tuner.model.prediction import influential_knobs, predict, reasons
+from tuner.model.predictor import Predictor, predictor_of
+from tuner.model.profile import Profile, Roof, Traced, profile
+from tuner.report.prediction import as_csv, chart, describe_prediction, rendered
+from tuner.report.result.prediction import PredictionResult, Trust
+from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.study.subject import subject_of
+
+BYTES_S = {1: 1e10, 2: 1.8e10}
+TOWERS = 4
+
+
+def traced(threads: int, batch_size: int) -> Traced:
+    """Return what a process told of four towers of three operators between a fork and a join."""
+    inputs: list[list[int]] = [[]]
+    for _ in range(TOWERS):
+        first = len(inputs)
+        inputs += [[0], [first], [first + 1]]
+    inputs.append([3 * tower + 3 for tower in range(TOWERS)])
+    one_s = 1e-4 * batch_size
+    seconds = one_s * (0.2 + 0.8 / threads)
+    nodes = [
+        [f"n{i}", "Tanh", [[j, 0] for j in taken], [["float32", [batch_size, 1024]]], {}, 1, seconds]
+        for i, taken in enumerate(inputs)
+    ]
+    busy_s = seconds * len(nodes)
+    return Traced(
+        threads=threads,
+        step_s=1.1 * busy_s,
+        plain_s=1.05 * busy_s,
+        traced_s=1.1 * busy_s,
+        busy_s=busy_s,
+        roof=Roof(flops=1e11, bytes_s=BYTES_S[threads]),
+        nodes=nodes,
+    )
+
+
+PROFILES: dict[int, Profile] = {b: profile([traced(n, b) for n in (1, 2)]) for b in (1, 8)}
+HERE = parse_machine("cores=2")
+SERVER = parse_machine("sockets=2,cores=28,smt=2")
+
+
+@pytest.fixture
+def predictor() -> Predictor:
+    """The predictor of that workload, profiled with two threads."""
+    return predictor_of(PROFILES, hardware_of(HERE, BYTES_S, is_here=True), has_teams=False)
+
+
+def on(machine: Machine) -> Hardware:
+    """Return a machine that is not here as it is simulated."""
+    return hardware_of(machine, BYTES_S, is_here=False)
+
+
+# ---- settings -------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_becomes_pools_on_what_it_may_use() -> None:
+    setting = Setting.of({"inter_op": 2, "intra_op": 0, "batch_size": 8, "streams": 3, "instances": 2})
+    own = configuration_of(setting, MADE_MACHINE, has_teams=False)
+    assert (own.pools.inter_op, own.pools.intra_op, own.pools.team) == (2, 8, None)  # half of the CPUs
+    assert (own.pools.streams, own.instances, own.batch_size) == (3, 2, 8)
+    machine = replace(MADE_MACHINE, cores=[f"{i},{i + 8}" for i in range(8)])
+    masked = configuration_of(setting.with_values(cpus="0-3"), machine, has_teams=False)
+    assert masked.cores == 4
+    teams = Setting.of({"inter_op": 1, "intra_op": 8, "omp_num_threads": 8, "kmp_blocktime": 1, "batch_size": 8})
+    own = configuration_of(teams, machine, has_teams=True)
+    assert (own.pools.team, own.pools.blocktime_s, own.cores) == (8, 0.001, None)
+    packed = teams.with_values(kmp_affinity="granularity=fine,compact", kmp_blocktime="infinite")
+    own = configuration_of(packed, machine, has_teams=True)
+    assert (own.cores, own.pools.blocktime_s) == (4, float("inf"))  # two threads a core
+    spread = teams.with_values(kmp_affinity="granularity=fine,compact,1,0")
+    assert configuration_of(spread, machine, has_teams=True).cores is None
+
+
+def test_what_was_profiled_is_predicted_as_it_was(predictor: Predictor) -> None:
+    own = hardware_of(HERE, BYTES_S, is_here=True)
+    for batch_size, each in PROFILES.items():
+        for told in each.traced:
+            setting = Setting.of({"inter_op": 1, "intra_op": told.threads, "batch_size": batch_size})
+            rate = predictor.items_per_s(configuration_of(setting, HERE, has_teams=False), own)
+            assert rate == pytest.approx(batch_size / told.step_s, rel=1e-6)
+
+
+def test_a_wide_graph_gains_by_slots_where_there_are_cores(predictor: Predictor) -> None:
+    def rate(machine: Machine, **values: int) -> float:
+        setting = Setting.of({"batch_size": 8, **values})
+        return predictor.items_per_s(configuration_of(setting, machine, has_teams=False), on(machine))
+
+    server = parse_machine("cores=16")
+    assert rate(server, inter_op=4, intra_op=16) > 1.5 * rate(server, inter_op=1, intra_op=16)
+    assert rate(server, inter_op=4, intra_op=16, instances=4) > rate(server, inter_op=1, intra_op=16)
+    one = parse_machine("cores=1")
+    assert rate(one, inter_op=4, intra_op=1) == pytest.approx(rate(one, inter_op=1, intra_op=1), rel=0.1)
+
+
+def test_a_space_is_predicted_with_its_baselines_and_a_sample_of_what_is_too_much(
+    predictor: Predictor, space: Space
+) -> None:
+    everything = predict(predictor, space, MADE_MACHINE, on(MADE_MACHINE))
+    assert set(everything.settings) >= {*space.points, *space.baselines.values()}
+    assert everything.left_out == 0
+    best = max(everything.items_per_s)
+    assert everything.rate(everything.best) >= best / 1.02
+    some = predict(predictor, space, MADE_MACHINE, on(MADE_MACHINE), most=20)
+    assert some.left_out == len(space.points) + len(space.groups) - 20
+    assert len(some.settings) <= 20 + len(space.baselines) + 1
+    assert some == predict(predictor, space, MADE_MACHINE, on(MADE_MACHINE), most=20)
+    assert influential_knobs(everything)[0] in {"inter_op", "intra_op", "batch_size"}
+
+
+def test_reasons_are_shares_and_the_width_of_the_graph(predictor: Predictor) -> None:
+    why = reasons(predictor, 8, on(SERVER))
+    assert 2.0 < why.width <= TOWERS
+    assert 0 <= why.memory <= 1
+    assert 0 < why.dispatch < 0.2
+    assert 0 < why.efficiency < 0.3  # a fifth is serial, and there are 56 cores
+
+
+def test_no_scheduler_is_slower_than_its_own_settings(predictor: Predictor) -> None:
+    """A bound: at least as fast as every setting, and never faster than all cores, or than the longest path."""
+    hardware = on(parse_machine("cores=8"))
+    ideal_s = ideal_makespan_s(predictor, 8, hardware)
+    for inter_op in (1, 2, 4, 8):
+        for intra_op in (1, 2, 4, 8):
+            setting = Setting.of({"inter_op": inter_op, "intra_op": intra_op, "batch_size": 8})
+            own = configuration_of(setting, HERE, has_teams=False)
+            assert ideal_s <= 1.06 * predictor.step(own, hardware).makespan_s
+    work_s = float(predictor.costs.time_s(1, 8, hardware).time_s.sum())
+    assert ideal_s >= work_s / 8
+
+
+# ---- what is told ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def result(predictor: Predictor, space: Space, stock: object, resnet50: object) -> PredictionResult:
+    """A prediction for the made machine, profiled on another."""
+    subject = subject_of(HERE, {"name": "cpu"}, stock, resnet50, space, {})  # type: ignore[arg-type]
+    return describe_prediction(
+        predict(predictor, space, MADE_MACHINE, on(MADE_MACHINE)),
+        reasons(predictor, 8, on(MADE_MACHINE)),
+        machine=MADE_MACHINE,
+        profiled_on=HERE,
+        runtime=subject.runtime,
+        workload=subject.workload,
+        batch_sizes=(1, 8),
+        profiled_threads=2,
+        ideal=None,
+    )
+
+
+def test_a_prediction_says_that_it_is_one_and_how_far_to_trust_it(result: PredictionResult) -> None:
+    document = msgspec.to_builtins(result)
+    assert document["measured"] is False
+    assert result.trust.code is Trust.NEAR
+    from rich.console import Console
+
+    page = io.StringIO()
+    Console(file=page, width=120).print(*rendered(result))
+    text = " ".join(page.getvalue().split())
+    assert "predicted, not measured" in text
+    assert "up to 2 threads" in text
+    assert "each core is taken to be as fast as one of the machine that was profiled" in text
+    assert "tftune search resnet50" in text
+    rows = list(csv.DictReader(io.StringIO(as_csv(result))))
+    assert len(rows) == len(result.predicted)
+    rates = [float(row["items_per_s"]) for row in rows]
+    assert rates == sorted(rates, reverse=True)
+    drawn = chart(result)
+    assert drawn is not None
+    assert "predicted, not measured" in drawn
+
+
+# ---- captures and machines ------------------------------------------------------------------------------------
+
+
+def capture(space: Space, stock: object, resnet50: object, machine: Machine = HERE) -> Capture:
+    """Return a capture of that workload."""
+    subject = subject_of(machine, {"name": "cpu"}, stock, resnet50, space, {})  # type: ignore[arg-type]
+    return Capture(
+        machine=machine,
+        runtime=subject.runtime,
+        workload=subject.workload,
+        traced={b: list(each.traced) for b, each in PROFILES.items()},
+    )
+
+
+def test_a_capture_is_read_as_it_was_written(tmp_path: Path, space: Space, stock: object, resnet50: object) -> None:
+    own = capture(space, stock, resnet50)
+    write_capture(own, tmp_path / "capture.json")
+    again = read_capture(tmp_path / "capture.json")
+    assert again.machine == own.machine
+    assert again.bytes_s == BYTES_S
+    for batch_size, each in again.profiles.items():
+        for ours, theirs in zip(each.operators, PROFILES[batch_size].operators, strict=True):
+            assert dict(ours.times_s) == pytest.approx(dict(theirs.times_s))
+    assert [path.name for path in tmp_path.iterdir()] == ["capture.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": 9}', "\x00"])
+def test_what_is_no_capture_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "capture.json").write_text(text)
+    with pytest.raises(BadInputError, match="is no capture of a profile"):
+        read_capture(tmp_path / "capture.json")
+
+
+def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Path) -> None:
+    assert find_machine("cores=4").physical_cores == 4
+    document = tmp_path / "inspect.json"
+    document.write_text(json.dumps({"machine": msgspec.to_builtins(detect())}))
+    assert find_machine(str(document)) == detect()
+    for text, message in (("{}", "describes no machine"), ("[]", "describes no machine"), ("no", "is no JSON")):
+        document.write_text(text)
+        with pytest.raises(BadInputError, match=message):
+            find_machine(str(document))
+    with pytest.raises(BadInputError, match="cannot read the machine"):
+        find_machine("nowhere.json")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--machine", "cores=0"], "--machine says cores=0; expected a whole number from 1 to 256"),
+        (["--machine", "nowhere.json"], "cannot read the machine nowhere.json"),
+        (["--framework", "onnxruntime"], "ONNX Runtime does not tell what its operators take"),
+        (["--profile", "nowhere.json"], "cannot read nowhere.json"),
+        (["--setting", "inter_op=nine"], "inter_op=nine"),
+    ],
+)
+def test_bad_input_is_one_line(call: Call, words: list[str], message: str) -> None:
+    code, out, err = call("predict", "lenet5", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+# ---- for real -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.alone
+@pytest.mark.tensorflow
+def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
+    words = ["predict", "lenet5", "--space", "quick", "--json"]
+    ended = tftune(*words, "--out", "out", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert document["measured"] is False
+    assert document["trust"]["code"] == "within what was profiled"
+    assert {row["setting"]["batch_size"] for row in document["predicted"]} > {document["best"]["setting"]["batch_size"]}
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"prediction.json", "settings.csv", "capture.json"}
+    again = tftune(*words, cwd=tmp_path)
+    assert again.stderr == ""  # the profile is that of the cache
+    assert json.loads(again.stdout)["predicted"] == document["predicted"]
+    elsewhere = tftune(
+        *words, "--profile", "out/capture.json", "--machine", "sockets=2,cores=28,smt=2", "--ideal", cwd=tmp_path
+    )
+    assert elsewhere.returncode == 0, elsewhere.stderr
+    server = json.loads(elsewhere.stdout)
+    assert (server["machine"]["physical_cores"], server["trust"]["is_here"]) == (56, False)
+    assert max(row["setting"]["intra_op"] for row in server["predicted"]) >= 56
+    assert server["ideal"]["over_best"] > 0.9
+    assert np.isfinite([row["items_per_s"] for row in server["predicted"]]).all()
+    other = tftune("predict", "mlp", "--profile", "out/capture.json", cwd=tmp_path)
+    assert other.returncode == 2
+    assert "the profile is of another workload (lenet5" in other.stderr

@@ -1,0 +1,321 @@
+"""The simulator: known answers of small graphs, Amdahl's limits, and the effects of machines, each by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import BadInputError
+from tuner.machine.cpulist import parse_list
+from tuner.machine.spec import parse_machine
+from tuner.model.costs import Costs, costs_of, lines, moving_s
+from tuner.model.executor import Pools, Simulated, simulate
+from tuner.model.hardware import Hardware, Terms, hardware_of
+from tuner.model.profile import Profile, Roof, Traced, profile
+from tuner.model.tasks import tasks_of
+
+MS = 1e-3
+PLAIN = Terms(fork_s=0.0, wake_s=0.0, grain_s=1e-9, eigen_switch=0.0, openmp_switch=0.0)
+"""Nothing but division of work."""
+MANY = Hardware(cores=24, smt=1, sockets=1, quota=None, one_bytes_s=1e10, most_bytes_s=1e11, cache_bytes=32 * 2**20)
+
+
+def costs(times_s: Sequence[float], *, serial: float = 0.0, n_bytes: float = 0.0, terms: Terms = PLAIN) -> Costs:
+    """Return the costs of operators that take so long with one thread, whatever the batch."""
+    n = len(times_s)
+    return Costs(
+        fixed_s=np.array(times_s),
+        per_item_s=np.zeros(n),
+        fixed_bytes=np.full(n, n_bytes),
+        bytes_per_item=np.zeros(n),
+        seen=np.ones(n) if n_bytes else np.zeros(n),
+        serial=np.full(n, serial),
+        library=np.zeros(n, dtype=bool),
+        runs=np.ones(n),
+        terms=terms,
+    )
+
+
+def run(
+    inputs: Sequence[Sequence[int]],
+    own: Costs,
+    pools: Pools,
+    hardware: Hardware = MANY,
+    *,
+    dispatch_s: float = 0.0,
+    terms: Terms = PLAIN,
+) -> Simulated:
+    """Return a simulated step of operators on the shared pool."""
+    tasks = tasks_of(inputs, list(own.rest_s(1)))
+
+    def alone(n: float) -> object:
+        return own.time_s(n, 1, hardware).summed(tasks.part, len(tasks))
+
+    return simulate(tasks, alone, pools, hardware, dispatch_s=dispatch_s, terms=terms)  # type: ignore[arg-type]
+
+
+CHAIN = [[], [0], [1], [2]]
+TOWERS = [[], [0], [1], [0], [3], [2, 4]]  # a fork, two operators on each side, a join
+TIMES = [1 * MS, 2 * MS, 3 * MS, 4 * MS]
+
+
+# ---- tasks ----------------------------------------------------------------------------------------------------
+
+
+def test_a_chain_is_one_task_and_a_fork_and_its_join_are_four() -> None:
+    assert len(tasks_of(CHAIN, TIMES)) == 1
+    towers = tasks_of(TOWERS, [1.0] * 6)
+    assert len(towers) == 4
+    assert sorted(towers.n_needed) == [0, 1, 1, 2]
+    assert sorted(towers.n_operators) == [1, 1, 2, 2]
+
+
+def test_what_is_read_for_one_operator_is_part_of_its_task() -> None:
+    tasks = tasks_of([[], [], [0, 1], [2]], [1.0, 1e-6, 1.0, 1.0])
+    assert len(tasks) == 2
+    assert tasks.part[1] == tasks.part[2] == tasks.part[3] != tasks.part[0]
+
+
+def test_a_loop_is_entered_once() -> None:
+    tasks = tasks_of([[], [0, 3], [1], [2], [2]], [1.0] * 5)
+    assert sum(tasks.n_operators) == 5
+    assert run([[], [0, 3], [1], [2], [2]], costs([MS] * 5), Pools(inter_op=1, intra_op=1)).makespan_s == (
+        pytest.approx(5 * MS)
+    )
+
+
+@given(st.lists(st.lists(st.integers(0, 11), max_size=3), min_size=1, max_size=12))
+def test_whatever_the_graph_every_operator_runs_once(links: list[list[int]]) -> None:
+    inputs = [[j % len(links) for j in each] for each in links]
+    tasks = tasks_of(inputs, [1.0] * len(inputs))
+    assert sum(tasks.n_operators) == len(inputs)
+    assert run(inputs, costs([1.0] * len(inputs)), Pools(inter_op=1, intra_op=1)).makespan_s == pytest.approx(
+        len(inputs)
+    )
+
+
+# ---- known answers --------------------------------------------------------------------------------------------
+
+
+def test_one_thread_takes_the_sum_of_all_operators() -> None:
+    for inputs, n in ((CHAIN, 4), (TOWERS, 6)):
+        step = run(inputs, costs([2 * MS] * n), Pools(inter_op=1, intra_op=1), dispatch_s=0.1 * MS)
+        assert step.makespan_s == pytest.approx(n * 2.1 * MS)
+
+
+def test_slots_do_nothing_for_a_chain_and_halve_two_towers() -> None:
+    one, two = (Pools(inter_op=n, intra_op=1) for n in (1, 2))
+    assert run(CHAIN, costs(TIMES), two).makespan_s == pytest.approx(run(CHAIN, costs(TIMES), one).makespan_s)
+    own = costs([MS] * 6)
+    assert run(TOWERS, own, one).makespan_s == pytest.approx(6 * MS)
+    together = run(TOWERS, own, two)
+    assert together.makespan_s == pytest.approx(4 * MS)
+    assert (together.most_running, together.mean_running) == (2, pytest.approx(6 / 4))
+
+
+@pytest.mark.parametrize("serial", [0.0, 0.1, 0.5, 1.0])
+def test_threads_help_as_amdahl_says(serial: float) -> None:
+    for n in (1, 2, 8, 24):
+        step = run(CHAIN, costs(TIMES, serial=serial), Pools(inter_op=1, intra_op=n))
+        assert step.makespan_s == pytest.approx(10 * MS * (serial + (1 - serial) / n))
+
+
+def test_two_that_run_at_once_share_the_pool_and_no_more_is_done_than_there_are_cores() -> None:
+    own = costs([0.0, MS, MS, MS, MS, 0.0])
+    alone = run(TOWERS, own, Pools(inter_op=1, intra_op=8)).makespan_s
+    assert run(TOWERS, own, Pools(inter_op=2, intra_op=8)).makespan_s == pytest.approx(alone)  # perfect division
+    few = replace(MANY, cores=2)
+    assert run(TOWERS, own, Pools(inter_op=2, intra_op=8), few).makespan_s == pytest.approx(2 * MS)
+    # What cannot be divided gains by a neighbour.
+    serial = costs([0.0, MS, MS, MS, MS, 0.0], serial=0.5)
+    assert (
+        run(TOWERS, serial, Pools(inter_op=2, intra_op=8)).makespan_s
+        < 0.7 * run(TOWERS, serial, Pools(inter_op=1, intra_op=8)).makespan_s
+    )
+
+
+def test_streams_fill_what_a_chain_leaves_idle() -> None:
+    own = costs(TIMES, serial=1.0)
+    two = run(CHAIN, own, Pools(inter_op=2, intra_op=1, streams=2))
+    assert two.makespan_s == pytest.approx(10 * MS)
+    waiting = run(CHAIN, own, Pools(inter_op=1, intra_op=1, streams=2))
+    assert waiting.makespan_s == pytest.approx(20 * MS)
+
+
+# ---- the machine ----------------------------------------------------------------------------------------------
+
+
+def test_a_second_thread_of_a_core_is_worth_a_quarter_of_it() -> None:
+    smt = replace(MANY, cores=4, smt=2)
+    four, eight = (run(CHAIN, costs(TIMES), Pools(inter_op=1, intra_op=n), smt).makespan_s for n in (4, 8))
+    assert four / eight == pytest.approx(1.25)
+
+
+def test_a_quota_is_a_limit_on_the_time_of_all_threads() -> None:
+    half = replace(MANY, cores=2, quota=1.0)
+    one, two = (run(CHAIN, costs(TIMES), Pools(inter_op=1, intra_op=n), half).makespan_s for n in (1, 2))
+    assert one == pytest.approx(two) == pytest.approx(10 * MS)
+    # What two threads waste is paid for.
+    wasteful = Terms(fork_s=0.5 * MS, grain_s=1e-9, eigen_switch=0.0)
+    own = costs(TIMES, terms=wasteful)
+    one, two = (run(CHAIN, own, Pools(inter_op=1, intra_op=n), half).makespan_s for n in (1, 2))
+    assert two > 1.15 * one
+
+
+def test_memory_is_shared_by_what_runs_at_once() -> None:
+    narrow = replace(MANY, most_bytes_s=1e10, cache_bytes=1.0)
+    own = costs([0.0, 0.0, 0.0, 0.0, 0.0, 0.0], n_bytes=1e7)
+    own.fixed_bytes[[0, 5]] = 0.0
+    one, two = (run(TOWERS, own, Pools(inter_op=n, intra_op=1), narrow).makespan_s for n in (1, 2))
+    assert one == pytest.approx(two, rel=1e-3) == pytest.approx(4 * MS, rel=1e-3)
+    wide = run(TOWERS, own, Pools(inter_op=2, intra_op=1), replace(narrow, most_bytes_s=1e11)).makespan_s
+    assert wide == pytest.approx(2 * MS, rel=1e-3)
+
+
+def test_what_a_cache_holds_moves_faster_and_the_memory_of_another_socket_slower() -> None:
+    n_bytes = np.array([1e6, 1e9])
+    small, large = moving_s(n_bytes, 1.0, MANY)
+    assert small == pytest.approx(1e6 / 4e10)
+    assert large == pytest.approx(1e9 / 1e10, rel=0.05)
+    sockets = replace(MANY, sockets=2)
+    own = moving_s(n_bytes, 12.0, sockets)[1]
+    both = moving_s(n_bytes, 13.0, sockets)[1]
+    assert both > 1.2 * own
+
+
+def test_teams_of_more_threads_than_cpus_lose_more_than_a_pool() -> None:
+    own = costs([0.0, MS, MS, MS, MS, 0.0])
+    own.library[:] = True
+    few = replace(MANY, cores=4)
+    tasks = tasks_of(TOWERS, list(own.rest_s(1)))
+
+    def makespan_s(pools: Pools) -> float:
+        def alone(n: float) -> object:
+            threads = pools.team or n
+            operators = own.time_s(threads, 1, few)
+            if pools.blocktime_s:
+                operators = replace(operators, busy_s=operators.time_s * threads)
+            return operators.summed(tasks.part, len(tasks))
+
+        return simulate(tasks, alone, pools, few, dispatch_s=0.0).makespan_s  # type: ignore[arg-type]
+
+    pool, teams = Pools(inter_op=2, intra_op=8), Pools(inter_op=2, intra_op=8, team=8)
+    assert makespan_s(teams) > 1.3 * makespan_s(pool)
+    # Threads of a team that has nothing to do take CPUs from one that has.
+    own.fixed_s[:] = [0.0, MS, MS, 3 * MS, 3 * MS, 0.0]
+    lopsided = Pools(inter_op=2, intra_op=1, team=4, blocktime_s=0.2)
+    assert makespan_s(lopsided) > 1.05 * makespan_s(replace(lopsided, blocktime_s=0.0))
+
+
+# ---- costs from a profile -------------------------------------------------------------------------------------
+
+
+def traced(threads: int, nodes: Sequence[tuple[str, float]], batch_size: int) -> Traced:
+    """Return what a process told of square operators in a chain."""
+    side = 64
+    described = [
+        [name, op, [[i - 1, 0]] if i else [], [["float32", [batch_size, side, side]]], {}, 1, time_s]
+        for i, (name, time_s) in enumerate(nodes)
+        for op in ["Tanh"]
+    ]
+    total_s = sum(time_s for _, time_s in nodes)
+    return Traced(
+        threads=threads,
+        step_s=1.05 * total_s,
+        plain_s=1.05 * total_s,
+        traced_s=1.1 * total_s,
+        busy_s=total_s,
+        roof=Roof(flops=1e11, bytes_s=1e10),
+        nodes=described,
+    )
+
+
+def made(batch_size: int, fixed_s: float, per_item_s: float, serial: float) -> Profile:
+    """Return the profile of operators of known costs with 1, 2 and 4 threads."""
+    one_s = fixed_s + per_item_s * batch_size
+    return profile(
+        [traced(n, [(f"op{i}", one_s * (serial + (1 - serial) / n)) for i in range(3)], batch_size) for n in (1, 2, 4)]
+    )
+
+
+@pytest.mark.parametrize(("fixed_s", "per_item_s", "serial"), [(0.0, MS, 0.0), (2 * MS, MS, 0.2), (5 * MS, 0.0, 0.9)])
+def test_costs_give_back_what_was_profiled_and_what_lies_between(
+    fixed_s: float, per_item_s: float, serial: float
+) -> None:
+    own = costs_of({b: made(b, fixed_s, per_item_s, serial) for b in (2, 16)}, MANY, PLAIN)
+    for batch_size in (2, 8, 16, 32):
+        for n in (1, 2, 4):
+            expected_s = (fixed_s + per_item_s * batch_size) * (serial + (1 - serial) / n)
+            time_s = own.time_s(n, batch_size, MANY).time_s
+            assert time_s == pytest.approx(np.full(3, expected_s), rel=0.1)
+
+
+@given(st.floats(0, 10), st.floats(0, 10))
+def test_a_line_through_two_points_is_found_again(intercept: float, slope: float) -> None:
+    x = np.array([1.0, 8.0])
+    y = (intercept + slope * x)[:, None]
+    assert [float(each[0]) for each in lines(x, y)] == pytest.approx([intercept, slope], abs=1e-6)
+
+
+def test_a_line_has_no_negative_part() -> None:
+    falling, below = lines(np.array([1.0, 2.0]), np.array([[2.0, 0.1], [1.0, 2.0]]))
+    assert (falling >= 0).all()
+    assert (below >= 0).all()
+    assert [float(each[0]) for each in lines(np.array([4.0, 8.0]), np.array([[np.nan], [4.0]]))] == [0.0, 0.5]
+
+
+# ---- machines in words ----------------------------------------------------------------------------------------
+
+
+def test_a_machine_in_words_is_numbered_as_linux_does() -> None:
+    machine = parse_machine("sockets=2,cores=28,smt=2")
+    assert (machine.sockets, machine.physical_cores, machine.logical_cpus) == (2, 56, 112)
+    assert machine.numa_nodes == {"0": "0-27,56-83", "1": "28-55,84-111"}
+    assert parse_list(machine.cores[0]) == {0, 56}
+    assert parse_machine("cores=4,quota=1.5").usable_cpus == 2
+    assert machine.id != parse_machine("sockets=2,cores=28").id
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected e.g."),
+        ("56", "expected e.g."),
+        ("sockets=2", "says nothing of cores"),
+        ("cores=0", "a whole number from 1"),
+        ("cores=2.5", "a whole number from 1"),
+        ("cores=nan", "a whole number from 1"),
+        ("cores=four", "a whole number from 1"),
+        ("cores=4,cores=8", "twice"),
+        ("cores=4,core=8", "did you mean cores"),
+        ("cores=4,quota=9", "4 CPUs"),
+        ("cores=4,quota=0", "above 0"),
+        ("cores=4,memory=inf", "to 65536"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BadInputError) as error:
+        parse_machine(text)
+    assert message in f"{error.value.message}; {error.value.hint}"
+
+
+def test_a_machine_elsewhere_is_taken_to_have_eight_threads_worth_of_memory_a_socket() -> None:
+    hardware = hardware_of(parse_machine("sockets=2,cores=28,smt=2"), {1: 1e10, 2: 1.5e10}, is_here=False)
+    assert (hardware.cores, hardware.cpus, hardware.most_bytes_s) == (56, 112, pytest.approx(1.6e11))
+    here = hardware_of(parse_machine("cores=2"), {1: 1e10, 2: 1.5e10}, is_here=True)
+    assert here.most_bytes_s == pytest.approx(1.5e10)
+    assert hardware.part(4).cores == 14
+    assert hardware.limited(cores=28).sockets == 1
+
+
+def test_capacity_grows_with_threads_up_to_the_cpus() -> None:
+    smt = replace(MANY, cores=4, smt=2)
+    assert [smt.capacity(n, 0.0) for n in (1, 4, 8, 16)] == pytest.approx([1, 4, 5, 5])
+    assert smt.capacity(16, 0.5) == pytest.approx(5 / 1.5)
+    assert math.isclose(replace(smt, quota=2.5).capacity(8, 0.0), 2.5)

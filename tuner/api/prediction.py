@@ -1,0 +1,107 @@
+"""Predictions: what settings would do, here or on a machine that is not here."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from rich.console import Console
+
+from tuner.api.options import (
+    WorkloadOptions,
+    batch_sizes_text,
+    duration_text,
+    path_text,
+    pins_text,
+    setting_text,
+    workload_spec,
+)
+from tuner.api.progress import ProfileShown, stderr_console
+from tuner.job.capture import Capture, write_capture
+from tuner.job.predict import PredictRequest, predict_workload
+from tuner.job.profile import ProfileEvents
+from tuner.job.request import TRIAL_TIMEOUT, SearchRequest
+from tuner.report.prediction import as_csv, chart, rendered
+from tuner.report.result.prediction import PredictionResult
+from tuner.space.values import Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WIDTH = 120
+
+
+class Prediction:
+    """Predicted throughput of settings; all of it is in `result`, and none of it was measured."""
+
+    def __init__(self, result: PredictionResult, capture: Capture) -> None:
+        """Take a result, and what it was predicted from."""
+        self.result = result
+        self._capture = capture
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each setting, the fastest first."""
+        import pandas as pd
+
+        return pd.read_csv(io.StringIO(as_csv(self.result)))
+
+    def chart(self) -> str | None:
+        """Return the two knobs that matter most as SVG; None where fewer than two do."""
+        return chart(self.result)
+
+    def write_capture(self, path: str | Path) -> None:
+        """Write what was measured of the operators to a file, to predict from it elsewhere."""
+        write_capture(self._capture, Path(path))
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        Console(file=text, width=_WIDTH).print(*rendered(self.result))
+        return text.getvalue()
+
+
+def run_prediction(request: PredictRequest, events: ProfileEvents) -> Prediction:
+    """Predict settings; raises BadInputError before anything is measured."""
+    return Prediction(*predict_workload(request, events))
+
+
+def predict(
+    workload: str | Path,
+    *,
+    machine: str | Path | None = None,
+    settings: Sequence[str | Mapping[str, Value]] = (),
+    space: str | Path | None = None,
+    pins: Mapping[str, Value] | None = None,
+    batch_size: int | Sequence[int] | None = None,
+    ideal: bool = False,
+    profile: str | Path | None = None,
+    python: str | Path | None = None,
+    trial_timeout: str | float = TRIAL_TIMEOUT,
+    new: bool = False,
+    wait: bool = False,
+    progress: bool = True,
+    **options: Unpack[WorkloadOptions],
+) -> Prediction:
+    """Predict the throughput of a TensorFlow model's settings, here or on another machine: `tftune predict`.
+
+    Raises BadInputError for what has no operators to look at, and for a profile of something else.
+    """
+    request = PredictRequest(
+        search=SearchRequest(
+            workload=workload_spec(workload, **options),
+            space=path_text(space),
+            pins=pins_text(pins),
+            batch_size=batch_sizes_text(batch_size),
+            python=path_text(python),
+            trial_timeout=str(duration_text(trial_timeout)),
+            instances=True,
+        ),
+        machine=path_text(machine),
+        settings=[setting_text(each) for each in settings],
+        profile=None if profile is None else Path(profile),
+        ideal=ideal,
+        new=new,
+        wait=wait,
+    )
+    return run_prediction(request, ProfileShown(stderr_console(quiet=not progress)))

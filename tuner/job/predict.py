@@ -1,0 +1,129 @@
+"""Predict the throughput of settings on this machine or another: profile, simulate, say why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tuner.errors import BadInputError
+from tuner.job.capture import Capture, captured, read_capture
+from tuner.job.compared import parse_compared
+from tuner.job.job import Job, elsewhere, prepare
+from tuner.job.profile import ProfileEvents, check_profiled
+from tuner.job.request import SearchRequest, parse_request
+from tuner.machine.host import Machine
+from tuner.machine.spec import EXAMPLE, parse_machine
+from tuner.model.configuration import configuration_of
+from tuner.model.hardware import Hardware, hardware_of
+from tuner.model.ideal import ideal_items_per_s
+from tuner.model.prediction import Predicted, predict, reasons
+from tuner.model.predictor import Predictor, predictor_of
+from tuner.report.prediction import describe_prediction
+from tuner.report.result.prediction import IdealResult, PredictionResult
+from tuner.space.groups import is_group
+from tuner.space.setting import Setting
+from tuner.study.budget import parse_duration
+
+_SMALLER = 8  # times smaller is the other batch size that is profiled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictRequest:
+    """The options of a prediction as they were typed."""
+
+    search: SearchRequest
+    machine: str | None = None
+    """A machine in words, or the file of one; None for this one."""
+    settings: Sequence[str] = ()
+    profile: Path | None = None
+    """A capture to use; None to profile here."""
+    ideal: bool = False
+    new: bool = False
+    wait: bool = False
+
+
+def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[PredictionResult, Capture]:
+    """Return the predicted throughput of a workload's settings, and what it is predicted from.
+
+    Raises BadInputError before anything is measured.
+    """
+    checked = parse_request(request.search, stores=False)
+    here = prepare(checked)
+    check_profiled(here)
+    machine = here.machine if request.machine is None else find_machine(request.machine)
+    job = here if request.machine is None else elsewhere(checked, here, machine)
+    settings = [parse_compared(text, job, request.search.storage).setting for text in request.settings]
+    capture = _capture(request, here, events)
+    profiles = capture.profiles
+    own_hardware = hardware_of(capture.machine, capture.bytes_s, is_here=True)
+    is_elsewhere = machine.id != capture.machine.id
+    hardware = hardware_of(machine, capture.bytes_s, is_here=False) if is_elsewhere else own_hardware
+    predictor = predictor_of(profiles, own_hardware, has_teams=capture.has_teams)
+    predicted = predict(predictor, job.space, machine, hardware, settings=settings)
+    result = describe_prediction(
+        predicted,
+        reasons(predictor, job.space.reference.batch_size, hardware),
+        machine=machine,
+        profiled_on=capture.machine,
+        runtime=capture.runtime,
+        workload=capture.workload,
+        batch_sizes=sorted(profiles),
+        profiled_threads=max(capture.bytes_s),
+        ideal=_ideal(predictor, predicted, machine, hardware) if request.ideal else None,
+    )
+    return result, capture
+
+
+def find_machine(text: str) -> Machine:
+    """Return the machine that is described, or that a file holds; raises BadInputError.
+
+    A file is what `tftune inspect --json` prints, or any other document of tftune's with a machine in it.
+    """
+    path = Path(text)
+    if "=" in text and not path.exists():
+        return parse_machine(text)
+    try:
+        document = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        hint = f"expected a file, or words such as {EXAMPLE}"
+        raise BadInputError(f"cannot read the machine {text}: {error.strerror}", hint) from error
+    except msgspec.DecodeError as error:
+        raise BadInputError(f"{text} is no JSON: {error}", "give what tftune inspect --json prints") from error
+    try:
+        return msgspec.convert(document["machine"], Machine)
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
+        raise BadInputError(f"{text} describes no machine", "give what tftune inspect --json prints") from error
+
+
+def _capture(request: PredictRequest, here: Job, events: ProfileEvents) -> Capture:
+    """Return the profiles to predict from; raises BadInputError for those of something else."""
+    if request.profile is not None:
+        capture = read_capture(request.profile)
+        capture.check(here, is_elsewhere=request.machine is not None)
+        return capture
+    own = here.space.reference.batch_size
+    deadline_s = parse_duration(request.search.trial_timeout, option="--trial-timeout")
+    sizes = sorted({max(1, own // _SMALLER), own})
+    return captured(here, sizes, deadline_s=deadline_s, wait=request.wait, new=request.new, events=events)
+
+
+def _ideal(predictor: Predictor, predicted: Predicted, machine: Machine, hardware: Hardware) -> IdealResult:
+    """Return what an ideal scheduler would gain at the default's batch size, over one process with one setting."""
+    batch_size = predicted.reference.batch_size
+
+    def simulated(setting: Setting) -> float:
+        configuration = configuration_of(setting, machine, has_teams=predictor.has_teams)
+        return configuration.pools.streams * batch_size / predictor.step(configuration, hardware).makespan_s
+
+    own = [each for each in predicted.settings if each.batch_size == batch_size and not is_group(each)]
+    ideal = ideal_items_per_s(predictor, batch_size, hardware)
+    best = max(map(simulated, own))
+    return IdealResult(
+        batch_size=batch_size,
+        items_per_s=ideal,
+        over_best=ideal / best,
+        over_reference=ideal / simulated(predicted.reference),
+    )

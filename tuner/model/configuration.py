@@ -1,0 +1,99 @@
+"""A configuration: what of a setting a simulation looks at."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from tuner.machine.cpulist import parse_list
+from tuner.machine.host import Machine
+from tuner.model.executor import Pools
+from tuner.model.hardware import Hardware
+from tuner.space.setting import Setting
+from tuner.space.values import Value
+
+MODELLED = frozenset(
+    {
+        "inter_op",
+        "intra_op",
+        "omp_num_threads",
+        "kmp_blocktime",
+        "kmp_affinity",
+        "cpus",
+        "streams",
+        "instances",
+        "batch_size",
+    }
+)
+"""The knobs that a simulation looks at; all others are taken to be at their defaults."""
+DEFAULT_BLOCKTIME_S = 0.2
+"""Of the OpenMP runtimes of LLVM and Intel."""
+_COMPACT = re.compile(r"\bcompact(?!,1)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """The pools of each of so many processes, their batch size, and the cores that they may use."""
+
+    batch_size: int
+    pools: Pools
+    instances: int = 1
+    cores: int | None = None
+    """Physical cores that all processes together may use; None for all."""
+    sockets: int | None = None
+
+    @property
+    def threads(self) -> int:
+        """Return how many threads an operator may have."""
+        return self.pools.team or self.pools.intra_op
+
+    def hardware(self, whole: Hardware) -> Hardware:
+        """Return what one of the processes has of a machine."""
+        allowed = whole.limited(cores=self.cores, sockets=self.sockets)
+        return allowed if self.instances == 1 else allowed.part(self.instances)
+
+
+def configuration_of(setting: Setting, machine: Machine, *, has_teams: bool) -> Configuration:
+    """Return what a simulation looks at; `has_teams` tells whether the build runs oneDNN on OpenMP.
+
+    A pool that is not set has a thread for each CPU that the process sees.
+    """
+    values = setting.to_dict()
+    own_cpus = values.get("cpus")
+    mask = parse_list(machine.affinity if own_cpus in (None, "all") else str(own_cpus))
+    cores = [parse_list(core) & mask for core in machine.cores]
+    n_cores = sum(1 for core in cores if core) or machine.physical_cores
+    instances = int(values.get("instances", 1))
+    n_cpus = max(1, len(mask) // instances)
+
+    def threads(name: str, default: int) -> int:
+        return int(values.get(name, 0)) or default
+
+    team = threads("omp_num_threads", n_cpus) if has_teams else None
+    slots = threads("inter_op", n_cpus)
+    affinity = str(values.get("kmp_affinity", ""))
+    if team is not None and _COMPACT.search(affinity) and machine.threads_per_core > 1:
+        # Neighbouring threads share cores: each team lies on the first of them.
+        n_cores = min(n_cores, max(1, math.ceil(team / machine.threads_per_core)))
+    sockets = 1 if "proclist" in affinity else None
+    return Configuration(
+        batch_size=setting.batch_size,
+        pools=Pools(
+            inter_op=slots,
+            intra_op=threads("intra_op", n_cpus),
+            team=team,
+            blocktime_s=_blocktime_s(values.get("kmp_blocktime")) if has_teams else 0.0,
+            streams=int(values.get("streams", 1)),
+        ),
+        instances=instances,
+        cores=None if n_cores == machine.physical_cores else n_cores,
+        sockets=sockets,
+    )
+
+
+def _blocktime_s(value: Value | None) -> float:
+    """Return a block time in seconds; words such as `infinite` are those of the longest."""
+    if value is None:
+        return DEFAULT_BLOCKTIME_S
+    return int(value) / 1000 if str(value).isdigit() else math.inf

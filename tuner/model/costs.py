@@ -1,0 +1,218 @@
+"""What each operator takes: from a profile, for any number of threads, batch size and machine.
+
+Notation, for operator i
+    t_i(n, b)   time (s) that was measured with n threads at batch size b, nothing else running
+    B_i(b)      bytes moved, B_i(b) = B0_i + B1_i b
+    w_i(n, b)   the time that they take: B_i(b) ((1 − f) / (g n W(1)) + f / W(n)); of what a cache of L bytes does not
+                hold, f = max(0, 1 − L / B_i(b)), it comes from memory, the rest from the cache, g times as fast
+    μ_i         how much of that is seen, at most 1; the operator before may have left its output nearer
+    R_i(b)      all else, R_i(b) = o_i + γ_i b: arithmetic, code, the call itself
+    σ_i         the share of R_i that is not divided among threads
+    n_i         threads that work on it: of an operator of Eigen's no more than there are grains of work
+
+    T_i(n, b) = R_i(b) (σ_i + (1 − σ_i) / n_i) + μ_i w_i(n_i, b) + r (n_i − 1)
+
+All of that is of one run; an operator of a loop runs several times in a step, and its times are added up.
+Few times are measured, and each is noisy, so that σ_i is drawn towards that of all operators of its type.
+Sources: Amdahl's law (AFIPS 1967); the roofline (Williams et al., CACM 2009); Eigen's cost model of threads; g, r and
+the grain are `Terms` of `tuner.model.hardware`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.model.hardware import TERMS, Hardware, Terms
+from tuner.model.profile import Profile, plain
+
+Array = NDArray[np.float64]
+_LIBRARY = "_Mkl"  # what the names of oneDNN's operators begin with
+_CALM_S = 0.5e-3  # an operator of which half of what is measured of σ is believed, and half of its type
+_PRIOR_SHARE, _PRIOR_S = 0.1, 0.2e-3  # σ of a type of which nothing is known, and how much that counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The coefficients of all operators, each of shape (operators,); see the notation above."""
+
+    fixed_s: Array
+    per_item_s: Array
+    fixed_bytes: Array
+    bytes_per_item: Array
+    seen: Array
+    serial: Array
+    library: NDArray[np.bool_]
+    """Whether it is oneDNN's, whose threads are a team of OpenMP's in some builds."""
+    runs: Array
+    """How often it runs in a step."""
+    terms: Terms = TERMS
+
+    def rest_s(self, batch_size: float) -> Array:
+        """Return R_i(b)."""
+        return self.fixed_s + self.per_item_s * batch_size
+
+    def n_bytes(self, batch_size: float) -> Array:
+        """Return B_i(b)."""
+        return self.fixed_bytes + self.bytes_per_item * batch_size
+
+    def time_s(self, n: float, batch_size: float, hardware: Hardware) -> Operating:
+        """Return what all operators take in a step with n threads each, alone on a machine."""
+        rest_s, n_bytes = self.rest_s(batch_size), self.n_bytes(batch_size)
+        one_s = rest_s + self.seen * moving_s(n_bytes, 1.0, hardware, self.terms)
+        grains = np.maximum(1.0, one_s / self.terms.grain_s)
+        threads = np.where(self.library, n, np.minimum(n, grains))
+        parallel_s = rest_s * (1 - self.serial) / threads
+        memory_s = self.seen * moving_s(n_bytes, threads, hardware, self.terms)
+        fork_s = self.terms.fork_s * (threads - 1) * (2.0 if n > hardware.cores_per_socket else 1.0)
+        total_s = rest_s * self.serial + parallel_s + memory_s + fork_s
+        busy_s = rest_s * self.serial + threads * (parallel_s + memory_s + fork_s)
+        return Operating(
+            time_s=self.runs * total_s,
+            busy_s=self.runs * busy_s,
+            memory_s=self.runs * memory_s,
+            moved=self.runs * self.seen * n_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operating:
+    """Operators, or parts of a step, alone on a machine, each of shape (parts,).
+
+    How long they take (s), the CPU time of all their threads (s), the part of their time that moves data (s), and the
+    bytes that are seen to be moved.
+    """
+
+    time_s: Array
+    busy_s: Array
+    memory_s: Array
+    moved: Array
+
+    def summed(self, parts: NDArray[np.intp], n_parts: int) -> Operating:
+        """Return the sums over operators of the same part; `parts` has shape (operators,)."""
+
+        def sums(values: Array) -> Array:
+            return np.bincount(parts, values, n_parts).astype(np.float64)
+
+        return Operating(
+            time_s=sums(self.time_s), busy_s=sums(self.busy_s), memory_s=sums(self.memory_s), moved=sums(self.moved)
+        )
+
+    def where(self, mask: NDArray[np.bool_], other: Operating) -> Operating:
+        """Return these operators where the mask is true, and another's where not."""
+        return Operating(
+            time_s=np.where(mask, self.time_s, other.time_s),
+            busy_s=np.where(mask, self.busy_s, other.busy_s),
+            memory_s=np.where(mask, self.memory_s, other.memory_s),
+            moved=np.where(mask, self.moved, other.moved),
+        )
+
+
+def moving_s(n_bytes: Array, threads: Array | float, hardware: Hardware, terms: Terms = TERMS) -> Array:
+    """Return w(n, b) of bytes (s), shape (operators,)."""
+    missed = np.maximum(0.0, 1 - hardware.cache_bytes / np.maximum(n_bytes, 1.0))
+    n = np.maximum(1.0, threads)
+    from_cache = (1 - missed) / (terms.cache_gain * n * hardware.one_bytes_s)
+    apart = np.where(n > hardware.cores_per_socket, 1 + (terms.remote - 1) * (1 - 1 / hardware.sockets), 1.0)
+    from_memory = missed * apart / np.minimum(n * hardware.one_bytes_s, hardware.most_bytes_s)
+    return np.asarray(n_bytes * (from_cache + from_memory))
+
+
+def costs_of(profiles: Mapping[int, Profile], hardware: Hardware, terms: Terms = TERMS) -> Costs:
+    """Return the coefficients that fit profiles on a machine, by batch size; operators are those of the largest.
+
+    Raises ValueError where there is none.
+    """
+    if not profiles:
+        raise ValueError("expected a profile at one batch size at least")
+    sizes = sorted(profiles)
+    operators = profiles[sizes[-1]].operators
+    index = {operator.name: i for i, operator in enumerate(operators)}
+    shape = (len(sizes), len(operators))
+    one_s, n_bytes = np.full(shape, np.nan), np.full(shape, np.nan)
+    for row, size in enumerate(sizes):
+        for operator in profiles[size].operators:
+            if (column := index.get(operator.name)) is not None:
+                one_s[row, column] = operator.times_s[1] / operator.runs
+                n_bytes[row, column] = operator.n_bytes / operator.runs
+    b = np.array(sizes, dtype=float)
+    fixed_bytes, bytes_per_item = lines(b, n_bytes)
+    memory_s = np.stack([moving_s(np.nan_to_num(each), 1.0, hardware, terms) for each in n_bytes])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seen = np.fmin.reduce(np.where(memory_s > 0, one_s / memory_s, np.nan), axis=0, initial=1.0)
+    fixed_s, per_item_s = lines(b, np.maximum(0.0, one_s - seen * memory_s))
+    costs = Costs(
+        fixed_s=fixed_s,
+        per_item_s=per_item_s,
+        fixed_bytes=fixed_bytes,
+        bytes_per_item=bytes_per_item,
+        seen=np.nan_to_num(seen, nan=1.0),
+        serial=np.zeros(len(operators)),
+        library=np.array([operator.op.startswith(_LIBRARY) for operator in operators], dtype=bool),
+        runs=np.array([operator.runs for operator in operators], dtype=float),
+        terms=terms,
+    )
+    serial = _serial(costs, profiles[sizes[-1]], sizes[-1], hardware)
+    return replace(costs, serial=serial)
+
+
+def lines(x: Array, y: Array) -> tuple[Array, Array]:
+    """Return (intercepts, slopes), not negative, of a line through each column of y, shapes (c,).
+
+    `x` has shape (r,), `y` (r, c), NaN where a value is missing. Errors count relative to the value, as those of times
+    do. A single value is taken to be the slope's alone.
+    """
+    intercepts, slopes = np.zeros(y.shape[1]), np.zeros(y.shape[1])
+    for column, values in enumerate(y.T):
+        known = ~np.isnan(values)
+        xs, ys = x[known], values[known]
+        if not len(ys):
+            continue
+        if len(ys) == 1:
+            slopes[column] = ys[0] / xs[0]
+            continue
+        weight = 1 / np.maximum(ys, 1e-12) ** 2
+        mean_x, mean_y = np.average(xs, weights=weight), np.average(ys, weights=weight)
+        spread = float(np.sum(weight * (xs - mean_x) ** 2))
+        slope = float(np.sum(weight * (xs - mean_x) * (ys - mean_y))) / spread
+        intercept = mean_y - slope * mean_x
+        if slope < 0:
+            slope, intercept = 0.0, mean_y
+        elif intercept < 0:
+            slope, intercept = float(np.sum(weight * xs * ys) / np.sum(weight * xs * xs)), 0.0
+        intercepts[column], slopes[column] = intercept, slope
+    return intercepts, slopes
+
+
+def _serial(costs: Costs, profile: Profile, batch_size: int, hardware: Hardware) -> Array:
+    """Return σ_i, each drawn towards that of its type, and these towards `_PRIOR_SHARE`."""
+    counts = sorted({n for operator in profile.operators for n in operator.times_s if n > 1})
+    rest_s = costs.runs * costs.rest_s(batch_size)
+    if not counts:
+        return np.full(len(rest_s), _PRIOR_SHARE)
+    # The model is linear in σ: T(n) at σ = 0 and at σ = 1 give the σ that explains what was measured.
+    undivided = np.zeros(len(rest_s))  # R_i seconds that are not divided, summed over counts with their weights
+    weight = np.zeros(len(rest_s))
+    for n in counts:
+        measured = np.array([operator.times_s.get(n, np.nan) for operator in profile.operators])
+        divided_s = costs.time_s(n, batch_size, hardware).time_s
+        gain = 1 - 1 / n
+        counted = ~np.isnan(measured)
+        undivided += np.where(counted, np.nan_to_num(measured - divided_s), 0.0)
+        weight += np.where(counted, rest_s * gain, 0.0)
+    types = _numbers([plain(operator.op) for operator in profile.operators])
+    n_types = int(types.max(initial=-1)) + 1
+    of_type = (np.bincount(types, undivided, n_types) + _PRIOR_SHARE * _PRIOR_S) / (
+        np.bincount(types, weight, n_types) + _PRIOR_S
+    )
+    expected = np.clip(of_type, 0.0, 1.0)[types]
+    return np.clip((undivided + _CALM_S * expected) / (weight + _CALM_S), 0.0, 1.0)
+
+
+def _numbers(words: Sequence[str]) -> NDArray[np.intp]:
+    """Return a number for each word, the same for equal ones."""
+    known: dict[str, int] = {}
+    return np.array([known.setdefault(word, len(known)) for word in words], dtype=np.intp)

@@ -1,0 +1,143 @@
+"""A simulation of a step: TensorFlow's executor over tasks, event by event.
+
+State between two events: k tasks run, at most one in each of the executor's slots (`inter_op`); the others that are
+ready wait in a queue. A task that ends makes others ready: its slot goes on with the first of them, the rest join the
+queue.
+
+    n_E = max(1, intra_op / k)     threads of an operator on the pool that all share (Eigen's)
+    n_O                            threads of a team of OpenMP's, one team for each slot
+    N   = Σ busy threads of the k tasks + spinning threads of idle teams
+    slow = max(1, N / capacity(N)) · (1 + m (max(1, D / W_max) − 1))
+
+where D = Σ of the bytes that running tasks move a second, and m the share of a task's time that moves data. A task's
+rate is 1 / (T(n) slow), and what is done of it stays done when rates change.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuner.model.costs import Operating
+from tuner.model.hardware import TERMS, Hardware, Terms
+from tuner.model.tasks import Tasks
+
+_TINY = 1e-15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """How a process runs operators: slots of the executor, threads of the shared pool, threads of a team.
+
+    `team` is None where nothing runs on OpenMP; `blocktime_s` is for how long a team's threads spin once there is
+    nothing to do. `streams` steps are on their way at once.
+    """
+
+    inter_op: int
+    intra_op: int
+    team: int | None = None
+    blocktime_s: float = 0.0
+    streams: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """What came of `streams` steps at once: until the last ends (s); how many tasks ran on average, and at most."""
+
+    makespan_s: float
+    mean_running: float
+    most_running: int
+
+
+Alone = Callable[[float], Operating]
+"""What tasks take with so many threads of the shared pool each, alone on the machine."""
+
+
+def simulate(
+    tasks: Tasks, alone: Alone, pools: Pools, hardware: Hardware, *, dispatch_s: float, terms: Terms = TERMS
+) -> Simulated:
+    """Return how long steps take; `dispatch_s` (s) is what the executor itself takes for an operator."""
+    slots = max(1, pools.inter_op)
+    switch = terms.eigen_switch if pools.team is None else terms.openmp_switch
+    n_tasks = len(tasks)
+    missing = list(tasks.n_needed) * pools.streams
+    sources = [i for i, needed in enumerate(tasks.n_needed) if not needed]
+    ready = deque(stream * n_tasks + i for i in sources for stream in range(pools.streams))
+    left: dict[int, float] = {}  # of each running task, the share that is not done
+    idle_since: deque[float] = deque()  # when slots became idle whose teams may still spin
+    now_s = busy = 0.0
+    most = 0
+    rows = _Rows(alone, tasks, dispatch_s)
+    while ready or left:
+        while ready and len(left) < slots:
+            left[ready.popleft()] = 1.0
+            if idle_since:
+                idle_since.pop()
+        k = len(left)
+        most = max(most, k)
+        time_s, threads, memory_share, bytes_s = rows.at(max(1.0, pools.intra_op / k))
+        own = [task % n_tasks for task in left]
+        spinning = _spinning(idle_since, now_s, pools)
+        n_threads = sum(threads[i] for i in own) + spinning
+        crowd = max(1.0, n_threads / max(_TINY, hardware.capacity(n_threads, switch, terms)))
+        excess = max(0.0, sum(bytes_s[i] for i in own) / crowd / hardware.most_bytes_s - 1) if k > 1 else 0.0
+        needs_s = [
+            left[task] * time_s[i] * crowd * (1 + memory_share[i] * excess) for task, i in zip(left, own, strict=True)
+        ]
+        step_s = min(needs_s)
+        now_s += step_s
+        busy += k * step_s
+        ended = []
+        for task, need_s in zip(list(left), needs_s, strict=True):
+            if need_s <= step_s * (1 + 1e-9) + _TINY:
+                ended.append(task)
+                del left[task]
+            else:
+                left[task] *= 1 - step_s / need_s
+        for task in ended:
+            stream = task - task % n_tasks
+            made_ready = []
+            for following in tasks.next[task % n_tasks]:
+                missing[stream + following] -= 1
+                if not missing[stream + following]:
+                    made_ready.append(stream + following)
+            if made_ready:
+                left_free = len(left) < slots
+                if left_free:
+                    left[made_ready[0]] = 1.0
+                ready.extend(made_ready[1:] if left_free else made_ready)
+            elif pools.team is not None and pools.blocktime_s > 0:
+                idle_since.append(now_s)
+    return Simulated(makespan_s=now_s, mean_running=busy / max(now_s, _TINY), most_running=most)
+
+
+def _spinning(idle_since: deque[float], now_s: float, pools: Pools) -> float:
+    """Return how many threads of idle teams still spin; those that have gone to sleep are forgotten."""
+    while idle_since and now_s - idle_since[0] > pools.blocktime_s:
+        idle_since.popleft()
+    return len(idle_since) * (pools.team or 0)
+
+
+class _Rows:
+    """What tasks take with the shares of the pool that occur, as lists: an event looks at few of them."""
+
+    def __init__(self, alone: Alone, tasks: Tasks, dispatch_s: float) -> None:
+        self._alone, self._dispatch_s, self._n_operators = alone, dispatch_s, tasks.n_operators
+        self._known: dict[float, tuple[list[float], list[float], list[float], list[float]]] = {}
+
+    def at(self, n: float) -> tuple[list[float], list[float], list[float], list[float]]:
+        """Return (time (s), busy threads, share of time that moves data, bytes/s) of each task."""
+        if n not in self._known:
+            alone = self._alone(n)
+            dispatched = [self._dispatch_s * count for count in self._n_operators]
+            rows = zip(alone.time_s, alone.busy_s, alone.memory_s, alone.moved, dispatched, strict=True)
+            time_s, threads, memory_share, bytes_s = [], [], [], []
+            for operating_s, busy_s, memory_s, moved, dispatch_s in rows:
+                total_s = max(_TINY, float(operating_s) + dispatch_s)
+                time_s.append(total_s)
+                threads.append((float(busy_s) + dispatch_s) / total_s if operating_s > 0 else 1.0)
+                memory_share.append(float(memory_s) / total_s)
+                bytes_s.append(float(moved) / total_s)
+            self._known[n] = (time_s, threads, memory_share, bytes_s)
+        return self._known[n]

@@ -1,0 +1,138 @@
+"""What a simulation needs to know of a machine: its cores, how much they share, and how fast they are.
+
+Notation
+    C, S     physical cores that may be used, and the sockets that they lie in
+    h        hardware threads of a core
+    q        quota: how many CPUs' worth of time may be used, None if there is none
+    W(n)     bytes/s that n threads move from memory, W(1) of one, W_max of all
+    L        bytes of the last-level caches
+    y        yield of a second hardware thread: n > C threads are worth C + y (n − C) cores
+
+Each constant is one of `Terms`, with its source or the measurement that it was fitted to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tuner.machine.host import Machine
+
+_LAST_LEVEL = ("L4", "L3", "L2")
+_DEFAULT_CACHE = 32 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The constants of the effects; seconds, or shares.
+
+    `smt_yield`: two threads of a core do 1.25 times the work of one, about what floating-point code shows (Bulpin and
+    Pratt, Multiprogramming Performance of the Pentium 4 with Hyper-Threading, WDDD 2004, found 1.2 on average).
+    `grain_s`: so much work Eigen gives a further thread at least: 100,000 cycles (kPerThreadCycles of its
+    TensorCostModel.h), at 3 GHz. `fork_s`: what each further thread adds to a parallel loop, at its begin and end; some
+    microseconds on many threads (Bull, Measuring Synchronisation and Scheduling Overheads in OpenMP, EWOMP 1999).
+    `wake_s`: the same of threads that had gone to sleep. `eigen_switch`, `openmp_switch`: what CPUs lose for each
+    further thread that each of them has to run; a team waits for its last thread, a pool gives work to whoever is free.
+    `remote`: memory of another socket is so much slower. `cache_gain`: a cache moves so many times the bytes of memory.
+    `socket_bandwidth`: all threads of a socket move so many times the bytes of one, where that was not measured.
+    """
+
+    smt_yield: float = 0.25
+    grain_s: float = 33e-6
+    fork_s: float = 1.5e-6
+    wake_s: float = 6e-6
+    eigen_switch: float = 0.02
+    openmp_switch: float = 0.3
+    remote: float = 1.6
+    cache_gain: float = 4.0
+    socket_bandwidth: float = 8.0
+
+
+TERMS = Terms()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """The cores that a process may use; see the notation above."""
+
+    cores: int
+    smt: int
+    sockets: int
+    quota: float | None
+    one_bytes_s: float
+    most_bytes_s: float
+    cache_bytes: float
+
+    @property
+    def cpus(self) -> int:
+        """Return how many threads can run at once."""
+        return self.cores * self.smt
+
+    @property
+    def cores_per_socket(self) -> int:
+        """Return the cores of a socket."""
+        return max(1, self.cores // self.sockets)
+
+    def bytes_s(self, n: float) -> float:
+        """Return W(n)."""
+        return min(max(1.0, n) * self.one_bytes_s, self.most_bytes_s)
+
+    def capacity(self, n: float, switch: float, terms: Terms = TERMS) -> float:
+        """Return how many cores' worth of work n threads get done; `switch` is the loss where they are too many."""
+        worth = min(n, self.cores) + terms.smt_yield * max(0.0, min(n, self.cpus) - self.cores)
+        if n > self.cpus:
+            worth /= 1 + switch * (n / self.cpus - 1)
+        return worth if self.quota is None else min(worth, self.quota)
+
+    def part(self, n: int) -> Hardware:
+        """Return what each of n processes has of the machine that share its cores and its memory."""
+        cores = max(1, self.cores // n)
+        return replace(
+            self,
+            cores=cores,
+            sockets=max(1, math.ceil(self.sockets / n)),
+            quota=None if self.quota is None else self.quota / n,
+            most_bytes_s=max(self.most_bytes_s / n, self.one_bytes_s / n),
+            cache_bytes=self.cache_bytes / n,
+        )
+
+    def limited(self, *, cores: int | None = None, sockets: int | None = None) -> Hardware:
+        """Return the machine with no more than so many cores or sockets of it."""
+        n_sockets = min(self.sockets, sockets or self.sockets)
+        n_cores = min(self.cores, cores or self.cores, n_sockets * self.cores_per_socket)
+        n_sockets = min(n_sockets, math.ceil(n_cores / self.cores_per_socket))
+        share = n_sockets / self.sockets
+        return replace(
+            self,
+            cores=n_cores,
+            sockets=n_sockets,
+            most_bytes_s=self.most_bytes_s * share,
+            cache_bytes=self.cache_bytes * share,
+        )
+
+
+def hardware_of(machine: Machine, bytes_s: Mapping[int, float], *, is_here: bool, terms: Terms = TERMS) -> Hardware:
+    """Return a machine as simulations see it, its cores as fast as those that were measured.
+
+    `bytes_s` is W(n) as measured, by threads, with one among them. A machine that is not here moves
+    `terms.socket_bandwidth` times the bytes of one thread on each socket.
+    """
+    one_bytes_s = bytes_s[1]
+    sockets = max(1, machine.sockets)
+    cores = machine.physical_cores
+    assumed = one_bytes_s * min(cores, terms.socket_bandwidth * sockets)
+    measured = max(bytes_s.values())
+    # Threads that were measured may not have been enough to fill it.
+    is_full = is_here and max(bytes_s) >= min(cores, terms.socket_bandwidth)
+    sizes = {cache.name: (cache.size_bytes or 0) * cache.n_instances for cache in machine.caches}
+    cache_bytes = next((sizes[name] for name in _LAST_LEVEL if sizes.get(name)), _DEFAULT_CACHE)
+    return Hardware(
+        cores=cores,
+        smt=max(1, machine.logical_cpus // max(1, cores)),
+        sockets=sockets,
+        quota=machine.cpu_quota,
+        one_bytes_s=one_bytes_s,
+        most_bytes_s=max(one_bytes_s, measured if is_full else max(measured if is_here else 0.0, assumed)),
+        cache_bytes=cache_bytes,
+    )

@@ -1,0 +1,137 @@
+"""A prediction: throughput over a search space on a machine, and why it is so. Nothing of it is measured."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tuner.machine.host import Machine
+from tuner.model.configuration import MODELLED, Configuration, configuration_of
+from tuner.model.executor import Pools
+from tuner.model.hardware import Hardware
+from tuner.model.predictor import Predictor
+from tuner.space.setting import Setting, distinct
+from tuner.space.space import Space
+
+MOST_SETTINGS = 20_000
+_SEED = 0
+_MANY = 64  # slots, where width is asked for
+_NEAR = 0.02  # of the best: the simplest of those is named best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """Settings with their predicted items a second, and the best of them; `left_out` were more than are simulated."""
+
+    settings: tuple[Setting, ...]
+    items_per_s: tuple[float, ...]
+    best: Setting
+    reference: Setting
+    baselines: dict[str, Setting]
+    left_out: int
+    ignored: tuple[str, ...]
+    """Knobs of the space that are not modelled."""
+
+    def rate(self, setting: Setting) -> float:
+        """Return the items a second of a setting; raises ValueError for one that was not predicted."""
+        return self.items_per_s[self.settings.index(setting)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasons:
+    """What bounds a step on a machine, as shares of 0 to 1, and how much of it could run at once."""
+
+    width: float
+    """Tasks that run on average where each has a thread and nothing limits them."""
+    dispatch: float
+    """Share of a step with one thread that the executor itself takes."""
+    memory: float
+    """Share of the operators' time that moves data, with one thread for each core."""
+    efficiency: float
+    """Of all cores, one operator at a time: how much of each does work."""
+
+
+def predict(
+    predictor: Predictor,
+    space: Space,
+    machine: Machine,
+    hardware: Hardware,
+    *,
+    settings: Sequence[Setting] = (),
+    most: int = MOST_SETTINGS,
+) -> Predicted:
+    """Return the predicted throughput of a space, or of some settings of it; the baselines are always among them.
+
+    Of more than `most` points a sample of that size is taken, the same each time.
+    """
+    points = list(settings) or [*space.points, *space.groups]
+    left_out = max(0, len(points) - most)
+    if left_out:
+        points = random.Random(_SEED).sample(points, most)
+    every = distinct([space.reference, *space.baselines.values(), *points])
+    rates = [rate_of(predictor, setting, machine, hardware) for setting in every]
+    allowed = [
+        i for i, setting in enumerate(every) if space.satisfies_pins(setting) or "instances" in setting.to_dict()
+    ]
+    best_rate = max(rates[i] for i in allowed)
+    near = [every[i] for i in allowed if rates[i] >= best_rate / (1 + _NEAR)]
+    return Predicted(
+        settings=tuple(every),
+        items_per_s=tuple(rates),
+        best=min(near, key=lambda setting: _complexity(setting, space.reference)),
+        reference=space.reference,
+        baselines=dict(space.baselines) | {name: each for each, names in space.groups.items() for name in names},
+        left_out=left_out,
+        ignored=tuple(sorted(set(space.choices()) - MODELLED)),
+    )
+
+
+def rate_of(predictor: Predictor, setting: Setting, machine: Machine, hardware: Hardware) -> float:
+    """Return the predicted items a second of a setting."""
+    return predictor.items_per_s(configuration_of(setting, machine, has_teams=predictor.has_teams), hardware)
+
+
+def reasons(predictor: Predictor, batch_size: int, hardware: Hardware) -> Reasons:
+    """Return what bounds a step of so many items on a machine."""
+    one = Configuration(batch_size=batch_size, pools=_pools(1, 1, predictor))
+    one_s = predictor.step(one, hardware).makespan_s
+    dispatch_s = predictor.dispatch_s * sum(predictor.tasks.n_operators)
+    endless = replace(hardware, cores=max(_MANY, hardware.cores), most_bytes_s=math.inf, quota=None)
+    wide = Configuration(batch_size=batch_size, pools=_pools(_MANY, 1, predictor))
+    threads = hardware.cores if hardware.quota is None else max(1, min(hardware.cores, math.ceil(hardware.quota)))
+    full = Configuration(batch_size=batch_size, pools=_pools(1, threads, predictor))
+    alone = predictor.alone(full, hardware, float(threads))
+    full_s = predictor.step(full, hardware).makespan_s
+    return Reasons(
+        width=predictor.step(wide, endless).mean_running,
+        dispatch=dispatch_s / one_s,
+        memory=float(alone.memory_s.sum() / max(1e-12, alone.time_s.sum())),
+        efficiency=one_s / (threads * full_s),
+    )
+
+
+def influential_knobs(predicted: Predicted) -> list[str]:
+    """Return the knobs by how much the best rate that each of their values allows differs, the most first."""
+    spans: dict[str, float] = {}
+    values = [setting.to_dict() for setting in predicted.settings]
+    for name in sorted({name for each in values for name in each} & MODELLED):
+        best: dict[object, float] = {}
+        for each, rate in zip(values, predicted.items_per_s, strict=True):
+            key = each.get(name, 1)
+            best[key] = max(rate, best.get(key, 0.0))
+        spans[name] = math.log(max(best.values()) / min(best.values()))
+    return sorted((name for name in spans if spans[name] > 0), key=lambda name: -spans[name])
+
+
+def _pools(inter_op: int, threads: int, predictor: Predictor) -> Pools:
+    return Pools(inter_op=inter_op, intra_op=threads, team=threads if predictor.has_teams else None)
+
+
+def _complexity(setting: Setting, reference: Setting) -> tuple[int, int]:
+    """Return how many knobs differ from the reference's, and how many threads there are: fewer are simpler."""
+    own, default = setting.to_dict(), reference.to_dict()
+    changed = sum(value != default.get(name, 1) for name, value in own.items())
+    threads: Iterable[int] = (int(own.get(name, 1)) for name in ("instances", "inter_op", "intra_op"))
+    return changed, math.prod(threads)

@@ -1,0 +1,144 @@
+"""Predictions of throughput: a workload's costs and tasks, simulated on a machine, and held against what was measured.
+
+Notation
+    x̂(s)     simulated items a second of a setting s:  instances · streams · b / makespan
+    λ(n, b)  measured step over simulated step, where a step was measured with n threads, one operator at a time
+    x(s) = x̂(s) / λ(n, b), with ln λ interpolated over ln n and ln b, and constant outside of what was measured
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tuner.model.configuration import DEFAULT_BLOCKTIME_S, Configuration
+from tuner.model.costs import Costs, Operating, costs_of
+from tuner.model.executor import Pools, Simulated, simulate
+from tuner.model.hardware import TERMS, Hardware, Terms
+from tuner.model.profile import Profile
+from tuner.model.tasks import Tasks, tasks_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """ln λ at what was measured: ascending batch sizes, and for each the thread counts and values."""
+
+    batch_sizes: tuple[int, ...]
+    threads: tuple[tuple[int, ...], ...]
+    log_ratios: tuple[tuple[float, ...], ...]
+
+    def ratio(self, threads: float, batch_size: float) -> float:
+        """Return λ(n, b)."""
+        at_sizes = [
+            float(np.interp(math.log(threads), np.log(counts), values))
+            for counts, values in zip(self.threads, self.log_ratios, strict=True)
+        ]
+        return math.exp(float(np.interp(math.log(batch_size), np.log(self.batch_sizes), at_sizes)))
+
+
+@dataclass(slots=True, kw_only=True)
+class Predictor:
+    """What is known of a workload, for simulations of it."""
+
+    costs: Costs
+    tasks: Tasks
+    dispatch_s: float
+    has_teams: bool
+    calibration: Calibration | None = None
+    terms: Terms = TERMS
+    _simulated: dict[tuple[Configuration, Hardware], Simulated] = field(default_factory=dict, init=False)
+
+    def step(self, configuration: Configuration, whole: Hardware) -> Simulated:
+        """Return what a simulation of one of the processes comes to; equal ones are simulated once."""
+        hardware = configuration.hardware(whole)
+        # Processes that have the same share of a machine are the same simulation.
+        key = (replace(configuration, instances=1, cores=None, sockets=None), hardware)
+        if key not in self._simulated:
+            self._simulated[key] = simulate(
+                self.tasks,
+                functools.partial(self.alone, configuration, hardware),
+                configuration.pools,
+                hardware,
+                dispatch_s=self.dispatch_s,
+                terms=self.terms,
+            )
+        return self._simulated[key]
+
+    def alone(self, configuration: Configuration, hardware: Hardware, shared: float) -> Operating:
+        """Return what tasks take alone, with `shared` threads of the shared pool each, shapes (tasks,)."""
+        operators = self.costs.time_s(shared, configuration.batch_size, hardware)
+        pools = configuration.pools
+        if pools.team is not None:
+            operators = self._teams(pools, configuration.batch_size, hardware).where(self.costs.library, operators)
+        return operators.summed(self.tasks.part, len(self.tasks))
+
+    def _teams(self, pools: Pools, batch_size: int, hardware: Hardware) -> Operating:
+        """Return what operators take on a team: one that spins is busy all the time, one that slept has to wake."""
+        assert pools.team is not None
+        if pools.blocktime_s > 0:
+            team = self.costs.time_s(pools.team, batch_size, hardware)
+            return replace(team, busy_s=team.time_s * pools.team)
+        awaking = replace(self.costs, terms=replace(self.terms, fork_s=self.terms.wake_s))
+        return awaking.time_s(pools.team, batch_size, hardware)
+
+    def items_per_s(self, configuration: Configuration, whole: Hardware) -> float:
+        """Return x(s)."""
+        simulated = self.step(configuration, whole)
+        n_items = configuration.instances * configuration.pools.streams * configuration.batch_size
+        ratio = (
+            1.0 if self.calibration is None else self.calibration.ratio(configuration.threads, configuration.batch_size)
+        )
+        return n_items / (simulated.makespan_s * ratio)
+
+
+def predictor_of(
+    profiles: Mapping[int, Profile], hardware: Hardware, *, has_teams: bool, terms: Terms = TERMS
+) -> Predictor:
+    """Return the predictor of a workload by its profiles on a machine, by batch size.
+
+    `has_teams` tells whether oneDNN's threads are teams of OpenMP's. Raises ValueError where there is no profile.
+    """
+    costs = costs_of(profiles, hardware, terms)
+    largest = profiles[max(profiles)]
+    operators = largest.operators
+    n_runs = sum(each.runs for each in operators if each.times_s[1] > 0)
+    # The one share is too little and the other too much.
+    between_s = sum(largest.between_shares) / 2 * largest.traced[0].plain_s
+    predictor = Predictor(
+        costs=costs,
+        tasks=tasks_of([each.inputs for each in operators], [each.times_s[1] for each in operators]),
+        dispatch_s=between_s / max(1, n_runs),
+        has_teams=has_teams,
+        terms=terms,
+    )
+    return replace(predictor, calibration=_calibration(predictor, profiles, hardware))
+
+
+def _calibration(predictor: Predictor, profiles: Mapping[int, Profile], hardware: Hardware) -> Calibration:
+    """Return ln λ at what profiles measured: one operator at a time."""
+    sizes = tuple(sorted(profiles))
+    counts: list[tuple[int, ...]] = []
+    values: list[tuple[float, ...]] = []
+    for size in sizes:
+        traced = profiles[size].traced
+        counts.append(tuple(each.threads for each in traced))
+        values.append(
+            tuple(
+                math.log(each.step_s / predictor.step(profiled(each.threads, size, predictor), hardware).makespan_s)
+                for each in traced
+            )
+        )
+    return Calibration(batch_sizes=sizes, threads=tuple(counts), log_ratios=tuple(values))
+
+
+def profiled(threads: int, batch_size: int, predictor: Predictor) -> Configuration:
+    """Return the configuration of a process that was profiled with so many threads."""
+    team = threads if predictor.has_teams else None
+    return Configuration(
+        batch_size=batch_size,
+        pools=Pools(inter_op=1, intra_op=threads, team=team, blocktime_s=DEFAULT_BLOCKTIME_S if team else 0.0),
+    )

@@ -1,0 +1,115 @@
+"""The operators of a step as tasks: what one thread of the executor runs without handing on.
+
+TensorFlow's executor goes on with an operator that it has made ready, and runs cheap ones where they are found. So a
+chain is one task, and so are an operator and what is cheap and made for it alone; as many tasks as there are forks and
+joins of some weight are left, which is what makes a simulation fast.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_CHEAP_S = 20e-6  # an operator that the executor does not hand on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tasks:
+    """Tasks in an order in which each comes after those that it needs.
+
+    `part` has the task of each operator, shape (operators,); `n_needed` how many tasks each needs, `next` those that
+    need it; `n_operators` how many operators each runs, all that are not known beforehand.
+    """
+
+    part: NDArray[np.intp]
+    n_needed: tuple[int, ...]
+    next: tuple[tuple[int, ...], ...]
+    n_operators: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.n_needed)
+
+
+def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float]) -> Tasks:
+    """Return the tasks of operators: by the numbers of those that each takes outputs of, and the time (s) of each.
+
+    An edge that closes a loop is left out: each operator counts once, with the time of all its runs.
+    """
+    order, taken = _acyclic(inputs)
+    users: list[list[int]] = [[] for _ in inputs]
+    for i in order:
+        for j in taken[i]:
+            users[j].append(i)
+    head = list(range(len(inputs)))  # the first operator of the task that an operator is in
+    for i in order:
+        if len(taken[i]) == 1 and len(users[taken[i][0]]) == 1:
+            head[i] = head[taken[i][0]]
+    members: dict[int, list[int]] = {}
+    for i in order:
+        members.setdefault(head[i], []).append(i)
+    # A cheap task with one user is run with that.
+    joined: dict[int, int] = {}
+    for first, own in members.items():
+        used_by = {head[user] for user in users[own[-1]]}
+        if len(used_by) == 1 and sum(times_s[i] for i in own) <= _CHEAP_S:
+            joined[first] = used_by.pop()
+    number: dict[int, int] = {}
+    for i in order:
+        if head[i] not in joined:
+            number.setdefault(head[i], len(number))
+    part = np.zeros(len(inputs), dtype=np.intp)
+    n_operators = [0] * len(number)
+    for i in order:
+        first = head[i]
+        while first in joined:
+            first = joined[first]
+        part[i] = number[first]
+        n_operators[number[first]] += times_s[i] > 0
+    needs: list[set[int]] = [set() for _ in number]
+    for i in order:
+        needs[part[i]].update(int(part[j]) for j in taken[i])
+    following: list[list[int]] = [[] for _ in number]
+    for task, needed in enumerate(needs):
+        needed.discard(task)
+        for other in needed:
+            following[other].append(task)
+    return Tasks(
+        part=part,
+        n_needed=tuple(len(needed) for needed in needs),
+        next=tuple(map(tuple, following)),
+        n_operators=tuple(n_operators),
+    )
+
+
+def _acyclic(inputs: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """Return (order, inputs) without the edges that close loops, and without repeated ones."""
+    taken = [sorted(set(each) - {i}) for i, each in enumerate(inputs)]
+    users: list[list[int]] = [[] for _ in inputs]
+    for i, each in enumerate(taken):
+        for j in each:
+            users[j].append(i)
+    missing = [set(each) for each in taken]
+    ready = deque(i for i, each in enumerate(missing) if not each)
+    waiting = {i for i, each in enumerate(missing) if each}
+    order: list[int] = []
+    while ready or waiting:
+        if not ready:
+            # Only loops are left: enter the one that the least is missing of, where its first operator begins it.
+            entered = min(waiting, key=lambda i: (len(missing[i]), i))
+            taken[entered] = [j for j in taken[entered] if j not in missing[entered]]
+            missing[entered].clear()
+            waiting.discard(entered)
+            ready.append(entered)
+        i = ready.popleft()
+        order.append(i)
+        for user in users[i]:
+            if user in waiting:
+                missing[user].discard(i)
+                if not missing[user]:
+                    waiting.discard(user)
+                    ready.append(user)
+    return order, taken

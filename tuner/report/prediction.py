@@ -1,0 +1,233 @@
+"""What `tftune predict` shows: the best setting, the recommended ones beside it, why, and two knobs as a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from tuner.machine.host import Machine
+from tuner.model.prediction import Predicted, Reasons, influential_knobs
+from tuner.report.chart import empty_figure, ordered, svg_of
+from tuner.report.layout import percent, plural, rate_text, table
+from tuner.report.result.prediction import (
+    IdealResult,
+    PredictedSetting,
+    PredictionResult,
+    ReasonCode,
+    ReasonResult,
+    Trust,
+    TrustResult,
+)
+from tuner.report.terminal import setting_text
+from tuner.space.setting import Setting
+from tuner.space.values import Value
+from tuner.study.subject import BuildFacts, WorkloadFacts
+
+NOT_MEASURED = "predicted, not measured"
+_NEAR = 4.0  # times the threads that were profiled
+_NARROW = 1.3  # operators at once, on average, that are hardly more than one
+_LARGE = 0.3  # a share that bounds what can be gained
+_TOP = 8
+_MAX_CELLS = 14
+
+
+def describe_prediction(
+    predicted: Predicted,
+    why: Reasons,
+    *,
+    machine: Machine,
+    profiled_on: Machine,
+    runtime: BuildFacts,
+    workload: WorkloadFacts,
+    batch_sizes: Sequence[int],
+    profiled_threads: int,
+    ideal: IdealResult | None,
+) -> PredictionResult:
+    """Return what is published of a prediction."""
+    rates = dict(zip(predicted.settings, predicted.items_per_s, strict=True))
+    reference_rate = rates[predicted.reference]
+
+    def described(setting: Setting) -> PredictedSetting:
+        return PredictedSetting(
+            setting=setting.to_dict(), items_per_s=rates[setting], ratio=rates[setting] / reference_rate
+        )
+
+    is_here = machine.id == profiled_on.id
+    times = machine.usable_cores / profiled_threads
+    code = Trust.MEASURED if is_here and times <= 1 else Trust.NEAR if times <= _NEAR else Trust.FAR
+    return PredictionResult(
+        machine=machine,
+        profiled_on=profiled_on,
+        runtime=runtime,
+        workload=workload,
+        batch_sizes=tuple(batch_sizes),
+        predicted=tuple(sorted(map(described, predicted.settings), key=lambda each: -each.items_per_s)),
+        best=described(predicted.best),
+        reference=described(predicted.reference),
+        baselines={name: described(setting) for name, setting in predicted.baselines.items() if setting in rates},
+        reasons=tuple(_reasons(why, machine)),
+        knobs=tuple(influential_knobs(predicted)),
+        trust=TrustResult(
+            code=code,
+            profiled_threads=profiled_threads,
+            cores=machine.usable_cores,
+            is_here=is_here,
+            ignored_knobs=predicted.ignored,
+            left_out=predicted.left_out,
+        ),
+        ideal=ideal,
+    )
+
+
+def _reasons(why: Reasons, machine: Machine) -> list[ReasonResult]:
+    """Return the reasons, in the order in which they decide."""
+    cores = machine.usable_cores
+    if why.width < _NARROW:
+        width = f"operators run one after another ({why.width:.1f} at once on average): one slot is enough"
+    else:
+        width = f"{why.width:.1f} operators could run at once on average: as many slots may help"
+    dispatch = f"the executor itself takes {percent(why.dispatch, 0)} of a step with one thread"
+    dispatch += ": a larger batch helps more than threads" if why.dispatch > _LARGE else ""
+    memory = f"moving data is {percent(why.memory, 0)} of the operators' time on {plural(cores, 'core')}"
+    memory += ": more threads do not make memory faster" if why.memory > _LARGE else ""
+    efficiency = f"one process that runs one operator at a time uses {percent(why.efficiency, 0)} of {cores} cores"
+    efficiency += (
+        ": several processes, or a larger batch, use more" if why.efficiency < 1 - _LARGE and cores > 1 else ""
+    )
+    return [
+        ReasonResult(code=ReasonCode.WIDTH, value=why.width, sentence=width),
+        ReasonResult(code=ReasonCode.DISPATCH, value=why.dispatch, sentence=dispatch),
+        ReasonResult(code=ReasonCode.MEMORY, value=why.memory, sentence=memory),
+        ReasonResult(code=ReasonCode.EFFICIENCY, value=why.efficiency, sentence=efficiency),
+    ]
+
+
+def rendered(result: PredictionResult, *, top: int = _TOP) -> list[RenderableType]:
+    """Return the summary, the best settings, the recommended ones, the reasons, and how far to trust it."""
+    item = result.workload.item
+    lines: list[RenderableType] = [
+        Text(f"{result.workload.name} on {machine_text(result.machine)}: {NOT_MEASURED}", style="bold"),
+        Text(
+            f"best: {setting_text(result.best.setting)} — {rate_text(result.best.items_per_s)} {item}s/s, "
+            f"{result.best.ratio:.2f}× the default"
+        ),
+        Text(),
+        _settings(result, top),
+        Text(),
+        _baselines(result),
+        Text(),
+        Text("Why", style="bold"),
+        *(Text(f"• {each.sentence}") for each in result.reasons),
+    ]
+    if result.ideal is not None:
+        lines.append(
+            Text(
+                f"• a scheduler that gives each operator its own number of threads would reach "
+                f"{result.ideal.over_best:.2f}× the best setting at batch size {result.ideal.batch_size}"
+            )
+        )
+    return [*lines, Text(), Text("How far to trust it", style="bold"), *(Text(f"• {line}") for line in _trust(result))]
+
+
+def machine_text(machine: Machine) -> str:
+    """Return a machine in few words."""
+    threads = f", {machine.threads_per_core} threads each" if machine.threads_per_core > 1 else ""
+    sockets = f" in {machine.sockets} sockets" if machine.sockets > 1 else ""
+    quota = "" if machine.cpu_quota is None else f", a quota of {machine.cpu_quota:g} CPUs"
+    return f"{plural(machine.physical_cores, 'core')}{sockets}{threads}{quota}"
+
+
+def _settings(result: PredictionResult, top: int) -> RenderableType:
+    drawn = table(">× default", f">{result.workload.item}s/s", "setting")
+    for each in result.predicted[:top]:
+        drawn.add_row(f"{each.ratio:.2f}", rate_text(each.items_per_s), setting_text(each.setting))
+    return drawn
+
+
+def _baselines(result: PredictionResult) -> RenderableType:
+    drawn = table("recommended", ">× default", f">{result.workload.item}s/s", ">best is ×")
+    for name, each in result.baselines.items():
+        drawn.add_row(
+            name,
+            f"{each.ratio:.2f}",
+            rate_text(each.items_per_s),
+            f"{result.best.items_per_s / each.items_per_s:.2f}",
+        )
+    return drawn
+
+
+def _trust(result: PredictionResult) -> list[str]:
+    trust = result.trust
+    sizes = " and ".join(map(str, result.batch_sizes))
+    first = f"operators were measured with up to {plural(trust.profiled_threads, 'thread')} at batch size {sizes}"
+    if trust.code is Trust.MEASURED:
+        lines = [f"{first}, on this machine"]
+    elif trust.code is Trust.NEAR:
+        lines = [f"{first}; what {trust.cores} cores do is extended from that by a law: take it as a first guess"]
+    else:
+        lines = [
+            f"{first}; what {trust.cores} cores do is extended from that by a law: trust the order of settings that "
+            "are far apart, not the figures"
+        ]
+    if not trust.is_here:
+        lines.append("each core is taken to be as fast as one of the machine that was profiled")
+    if trust.ignored_knobs:
+        lines.append(f"not modelled, and taken to be at their defaults: {', '.join(trust.ignored_knobs)}")
+    if trust.left_out:
+        lines.append(f"{trust.left_out} settings were left out: those that are shown are the best of a sample")
+    name = result.workload.name
+    lines.append(f"measure before you use it: tftune search {name}")
+    return lines
+
+
+def as_csv(result: PredictionResult) -> str:
+    """Return a row for each predicted setting, the fastest first."""
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for each in result.predicted for name in each.setting))
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*names, "items_per_s", "ratio"])
+    for each in result.predicted:
+        values = [each.setting.get(name, "") for name in names]
+        writer.writerow([*values, f"{each.items_per_s:.6g}", f"{each.ratio:.4f}"])
+    return text.getvalue()
+
+
+def chart(result: PredictionResult) -> str | None:
+    """Return the predicted ratio to the default over the two knobs that matter most, each cell the best of its kind.
+
+    None where fewer than two knobs matter.
+    """
+    names = [name for name in result.knobs if 1 < len(_values(result, name)) <= _MAX_CELLS]
+    if len(names) < 2:
+        return None
+    across, down = names[:2]
+    columns, rows = ordered(_values(result, across)), ordered(_values(result, down))
+    figure, axes = empty_figure(1.5 + 0.6 * len(columns), 1.3 + 0.42 * len(rows))
+    best: dict[tuple[int, int], float] = {}
+    for each in result.predicted:
+        at = columns.index(each.setting.get(across, 1)), rows.index(each.setting.get(down, 1))
+        best[at] = max(each.ratio, best.get(at, 0.0))
+    grid = [[best.get((x, y), float("nan")) for x in range(len(columns))] for y in range(len(rows))]
+    axes.imshow(grid, origin="lower", aspect="auto", cmap="cividis", alpha=0.85)
+    low, high = min(best.values()), max(best.values())
+    for (x, y), ratio in best.items():
+        colour = "white" if ratio < (low + high) / 2 else "black"
+        axes.annotate(f"{ratio:.2f}", (x, y), ha="center", va="center", fontsize=7, color=colour)
+    axes.set_xticks(range(len(columns)), [str(value) for value in columns])
+    axes.set_yticks(range(len(rows)), [str(value) for value in rows])
+    axes.set_xlabel(across)
+    axes.set_ylabel(down)
+    axes.set_title(
+        f"{result.workload.name} on {machine_text(result.machine)}: ratio to the default, {NOT_MEASURED}",
+        loc="left",
+        fontsize=8,
+    )
+    return svg_of(figure)
+
+
+def _values(result: PredictionResult, name: str) -> set[Value]:
+    return {each.setting.get(name, 1) for each in result.predicted}
