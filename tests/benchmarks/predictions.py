@@ -48,7 +48,7 @@ FITTED = ("resnet50", "lenet5", "inceptionv3", "lstm", "bert-tiny")
 HELD_OUT = ("mobilenetv2", "ncf", "dcgan-training")
 SHAPES = ("all", "one", "quota")
 RANK, ERROR, NEAR = 0.9, 0.15, 0.05
-_PAIR_S, _HALF_WIDTH = 8.0, 0.02
+_PAIR_S, _HALF_WIDTH = 4.0, 0.03
 _TIMEOUT_S = 180.0
 
 
@@ -77,7 +77,7 @@ def grid(job: Job, shape: str) -> list[Setting]:
     """Return the settings of a grid: three batch sizes, and the threads that CPUs of a shape leave to choose from."""
     reference = job.space.reference
     own = reference.batch_size
-    sizes = sorted({max(1, own // 8), max(1, own // 2), own, 2 * own})
+    sizes = sorted({max(1, own // 8), own, 2 * own})
     threads = [(a, b) for a in (1, 2) for b in (1, 2)] if shape == "all" else [(1, 1), (1, 2), (2, 1)]
     return [
         reference.with_values(inter_op=inter_op, intra_op=intra_op, batch_size=batch_size)
