@@ -21,7 +21,7 @@ from tuner.model.profile import Profile, Roof, Traced, profile
 from tuner.model.tasks import tasks_of
 
 MS = 1e-3
-PLAIN = Terms(fork_s=0.0, wake_s=0.0, grain_s=1e-9, eigen_switch=0.0, openmp_switch=0.0)
+PLAIN = Terms(fork_s=0.0, asleep_s=0.0, grain_s=1e-9, eigen_switch=0.0, openmp_switch=0.0)
 """Nothing but division of work."""
 MANY = Hardware(cores=24, smt=1, sockets=1, quota=None, one_bytes_s=1e10, most_bytes_s=1e11, cache_bytes=32 * 2**20)
 
@@ -38,6 +38,7 @@ def costs(times_s: Sequence[float], *, serial: float = 0.0, n_bytes: float = 0.0
         serial=np.full(n, serial),
         library=np.zeros(n, dtype=bool),
         runs=np.ones(n),
+        fork_s=terms.fork_s,
         terms=terms,
     )
 
@@ -52,7 +53,7 @@ def run(
     terms: Terms = PLAIN,
 ) -> Simulated:
     """Return a simulated step of operators on the shared pool."""
-    tasks = tasks_of(inputs, list(own.rest_s(1)))
+    tasks = tasks_of(inputs, list(own.time_s(1, 1, hardware).time_s))
 
     def alone(n: float) -> object:
         return own.time_s(n, 1, hardware).summed(tasks.part, len(tasks))
@@ -162,8 +163,7 @@ def test_a_quota_is_a_limit_on_the_time_of_all_threads() -> None:
     one, two = (run(CHAIN, costs(TIMES), Pools(inter_op=1, intra_op=n), half).makespan_s for n in (1, 2))
     assert one == pytest.approx(two) == pytest.approx(10 * MS)
     # What two threads waste is paid for.
-    wasteful = Terms(fork_s=0.5 * MS, grain_s=1e-9, eigen_switch=0.0)
-    own = costs(TIMES, terms=wasteful)
+    own = replace(costs(TIMES), fork_s=0.5 * MS)
     one, two = (run(CHAIN, own, Pools(inter_op=1, intra_op=n), half).makespan_s for n in (1, 2))
     assert two > 1.15 * one
 

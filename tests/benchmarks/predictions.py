@@ -1,6 +1,7 @@
 """How right are predictions? Profiles of workloads, and the throughput of whole grids beside what was predicted.
 
-    python -m tests.benchmarks.predictions measure [WORKLOAD ...]   three to five minutes each; nothing else may run
+    python -m tests.benchmarks.predictions measure [WORKLOAD ...]   five minutes each; nothing else may run
+    python -m tests.benchmarks.predictions capture [WORKLOAD ...]   the profiles alone, a minute each
     python -m tests.benchmarks.predictions                          the table, from what was measured
 
 A grid is inter_op x intra_op x batch size on all CPUs, on one, and under a quota of one; each setting runs in a new
@@ -46,6 +47,8 @@ from tuner.workload.spec import WorkloadSpec
 FOLDER = Path(__file__).parents[2] / "results" / "predictions"
 FITTED = ("resnet50", "lenet5", "inceptionv3", "lstm", "bert-tiny")
 HELD_OUT = ("mobilenetv2", "ncf", "dcgan-training")
+SHAPED = ("densenet201", "vgg19")
+"""Workloads of which only the shape of their curves is looked at (tests/test_shapes.py)."""
 SHAPES = ("all", "one", "quota")
 RANK, ERROR, NEAR = 0.9, 0.15, 0.05
 _PAIR_S, _HALF_WIDTH = 4.0, 0.03
@@ -86,17 +89,22 @@ def grid(job: Job, shape: str) -> list[Setting]:
     ]
 
 
-def measure(names: Sequence[str]) -> None:
-    """Profile workloads and measure their grids."""
+def capture(names: Sequence[str]) -> None:
+    """Profile workloads."""
     FOLDER.mkdir(exist_ok=True)
     events = ProfileShown(stderr_console(quiet=False))
     for name in names:
         job = job_of(name)
         own = job.space.reference.batch_size
-        capture = captured(
-            job, sorted({max(1, own // 8), own}), deadline_s=_TIMEOUT_S, wait=True, new=True, events=events
-        )
-        (FOLDER / f"{name}.capture.json.xz").write_bytes(lzma.compress(msgspec.json.encode(capture)))
+        sizes = sorted({max(1, own // 8), own})
+        told = captured(job, sizes, deadline_s=_TIMEOUT_S, wait=True, new=True, events=events)
+        (FOLDER / f"{name}.capture.json.xz").write_bytes(lzma.compress(msgspec.json.encode(told)))
+
+
+def measure(names: Sequence[str]) -> None:
+    """Profile workloads and measure their grids."""
+    for name in names:
+        capture([name])
         rows: list[dict[str, Any]] = []
         for shape in SHAPES:
             cpus = sorted(os.sched_getaffinity(0))
@@ -262,6 +270,8 @@ def figures() -> Iterator[Figure]:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
         measure(sys.argv[2:] or [*FITTED, *HELD_OUT])
+    elif sys.argv[1:2] == ["capture"]:
+        capture(sys.argv[2:] or [*FITTED, *HELD_OUT, *SHAPED])
     elif sys.argv[1:2] == ["cells"]:
         json.dump(cells(*sys.argv[2:]), sys.stdout)
     else:

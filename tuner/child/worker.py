@@ -318,7 +318,7 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
         facts = dict(workload.facts, **first, effective=workload.state())
     mask = os.sched_getaffinity(0)
     send(dict(facts, report="ready"))
-    batch_size = spec.get("batch_size")
+    batch_size: int = spec.get("batch_size", 0)
     for line in commands:
         command = json.loads(line)
         if "batch_size" in command and workload is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
@@ -16,6 +17,8 @@ from tuner.job.job import Job, prepare
 from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
 from tuner.machine.locks import machine_lock
 from tuner.measure.interruption import step_s
+from tuner.measure.objective import Objective
+from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.model.profile import Profile, Roof, Traced, is_worth_more, profile
 from tuner.report.layout import plural
 from tuner.study.budget import parse_duration
@@ -27,6 +30,7 @@ from tuner.workload.workload import Execution
 
 _SLICE_S = 1.0
 _TRACED_S, _LEAST_STEPS, _MOST_STEPS = 2.0, 3, 50
+_MAX_BLOCKS, _MAX_PAIR_S = 3, 8.0
 
 
 class ProfileEvents(TaskEvents, Protocol):
@@ -69,27 +73,84 @@ def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Jo
 def trace(job: Job, batch_sizes: Sequence[int], *, deadline_s: float, events: ProfileEvents) -> dict[int, list[Traced]]:
     """Return what processes with one thread, two, four … tell at each batch size, the largest of these last.
 
-    Raises BadInputError where not even one thread can be profiled. The lock of the machine has to be held.
+    Their steps are timed in turns with those of a process with one thread, so that drift does not look like threads
+    that help or do not; their operators are asked for afterwards, as a process is slower once that was done. Raises
+    BadInputError where not even one thread can be profiled. The lock of the machine has to be held.
     """
     traced: dict[int, list[Traced]] = {batch_size: [] for batch_size in sorted(batch_sizes)}
     largest = traced[max(traced)]
     launcher = job.launcher(deadline_s=deadline_s)
     assert isinstance(launcher, FreshLauncher)  # it is no command
-    for threads in thread_counts(job.machine.usable_cpus):
-        if not is_worth_more(largest):
-            break
-        events.began(threads)
+    with ExitStack() as live:
         try:
-            told = _traced(job, launcher, threads, list(traced))
+            clock = _Clock(live.enter_context(closing(_launch(job, launcher, 1, min(traced)))), list(traced))
         except TrialFailure as failure:
-            if largest:
-                events.notice(f"no more than {plural(largest[-1].threads, 'thread')}: {failure.message}")
-                break
             raise _cannot(failure) from failure
-        for batch_size, each in told.items():
-            traced[batch_size].append(each)
-        events.ended(largest[-1])
+        for threads in thread_counts(job.machine.usable_cpus):
+            if not is_worth_more(largest):
+                break
+            events.began(threads)
+            try:
+                with closing(_launch(job, launcher, threads, min(traced))) as process:
+                    process.ready()
+                    steps_s = clock.steps_s if threads == 1 else clock.time(process)
+                    told = [_trace_steps(process, threads, size, steps_s[size]) for size in traced]
+            except TrialFailure as failure:
+                if largest:
+                    events.notice(f"no more than {plural(largest[-1].threads, 'thread')}: {failure.message}")
+                    break
+                raise _cannot(failure) from failure
+            except ReferenceLost as lost:
+                raise _cannot(lost.failure) from lost
+            for each, rows in zip(told, traced.values(), strict=True):
+                rows.append(each)
+            events.ended(largest[-1])
     return traced
+
+
+class _Clock:
+    """A process with one thread that others are timed in turns with; `steps_s` are its own, by batch size."""
+
+    def __init__(self, process: ChildProcess, batch_sizes: Sequence[int]) -> None:
+        """Take a process that was launched; raises TrialFailure."""
+        self._process = process
+        self.steps_s: dict[int, float] = {}
+        process.ready()
+        for batch_size in batch_sizes:
+            process.set_batch_size(batch_size)
+            self.steps_s[batch_size] = step_s(process.slice(_SLICE_S))  # as a trial would time it
+        process.pause()
+
+    def time(self, process: ChildProcess) -> dict[int, float]:
+        """Return how long a step of another takes (s) at each batch size, from their ratio in turns.
+
+        Raises TrialFailure, or ReferenceLost where this one failed.
+        """
+        steps_s: dict[int, float] = {}
+        for batch_size, own_s in self.steps_s.items():
+            process.set_batch_size(batch_size)
+            process.pause()
+            try:
+                self._process.resume()
+                self._process.set_batch_size(batch_size)
+                self._process.pause()
+            except TrialFailure as failure:
+                raise ReferenceLost(failure) from failure
+            plan = PairPlan(max_blocks=_MAX_BLOCKS)
+            pair = measure_pair(self._process, process, plan, enough=lambda pair: pair.is_long(_MAX_PAIR_S))
+            ratios = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size))
+            steps_s[batch_size] = own_s * math.exp(-float(ratios.mean()))
+            process.resume()
+        return steps_s
+
+
+def _launch(job: Job, launcher: FreshLauncher, threads: int, batch_size: int) -> ChildProcess:
+    """Start a process of so many threads that runs one operator at a time."""
+    reference = job.space.reference
+    known = reference.to_dict()
+    values = {name: n for name, n in job.framework.threads_on(threads).items() if name in known}
+    setting = reference.with_values(**values, batch_size=batch_size)
+    return launcher.launch_one(setting, job.space.catalogue.deploy(setting.to_dict()))
 
 
 def thread_counts(usable_cpus: int) -> list[int]:
@@ -120,30 +181,16 @@ def check_profiled(job: Job) -> None:
         raise BadInputError("an ensemble has several graphs", "profile its models one by one")
 
 
-def _traced(job: Job, launcher: FreshLauncher, threads: int, batch_sizes: Sequence[int]) -> dict[int, Traced]:
-    """Return what a new process of so many threads tells at each batch size; raises TrialFailure."""
-    reference = job.space.reference
-    known = reference.to_dict()
-    values = {name: n for name, n in job.framework.threads_on(threads).items() if name in known}
-    setting = reference.with_values(**values, batch_size=batch_sizes[0])
-    deployment = job.space.catalogue.deploy(setting.to_dict())
-    with closing(launcher.launch_one(setting, deployment)) as process:
-        process.ready()
-        traced = {batch_sizes[0]: _trace_steps(process, threads)}
-        for batch_size in batch_sizes[1:]:
-            process.set_batch_size(batch_size)
-            traced[batch_size] = _trace_steps(process, threads)
-    return traced
+def _trace_steps(process: ChildProcess, threads: int, batch_size: int, known_s: float) -> Traced:
+    """Return what a process tells of its operators at a batch size, where a step takes `known_s` (s).
 
-
-def _trace_steps(process: ChildProcess, threads: int) -> Traced:
-    """Return what a process that is warm tells; raises TrialFailure."""
-    step = step_s(process.slice(_SLICE_S))  # as a trial would time it
-    n_steps = min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / step)))
-    told = process.operators(n_steps)
+    Raises TrialFailure.
+    """
+    process.set_batch_size(batch_size)
+    told = process.operators(min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / known_s))))
     return Traced(
         threads=threads,
-        step_s=step,
+        step_s=known_s,
         plain_s=median(told["plain_s"]),
         traced_s=median(told["steps_s"]),
         busy_s=median(told["busy_s"]),

@@ -9,13 +9,16 @@ Notation, for operator i
     R_i(b)      all else, R_i(b) = o_i + γ_i b: arithmetic, code, the call itself
     σ_i         the share of R_i that is not divided among threads
     n_i         threads that work on it: of an operator of Eigen's no more than there are grains of work
+    r           what it costs to wake threads and to wait for the last of them: they are woken one by the other
 
-    T_i(n, b) = R_i(b) (σ_i + (1 − σ_i) / n_i) + μ_i w_i(n_i, b) + r (n_i − 1)
+    T_i(n, b) = R_i(b) (σ_i + (1 − σ_i) / n_i) + μ_i w_i(n_i, b) + r log2(n_i)
 
 All of that is of one run; an operator of a loop runs several times in a step, and its times are added up.
-Few times are measured, and each is noisy, so that σ_i is drawn towards that of all operators of its type.
-Sources: Amdahl's law (AFIPS 1967); the roofline (Williams et al., CACM 2009); Eigen's cost model of threads; g, r and
-the grain are `Terms` of `tuner.model.hardware`.
+
+Few times are measured, and each is noisy, so that r is one for all operators, and σ_i is drawn towards that of all
+operators of its type. The two are told apart by batch sizes: what σ costs grows with the work, and r does not.
+Sources: Amdahl's law (AFIPS 1967); the roofline (Williams et al., CACM 2009); Eigen's cost model of threads; g and the
+grain are `Terms` of `tuner.model.hardware`.
 """
 
 from __future__ import annotations
@@ -25,14 +28,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from tuner.model.hardware import TERMS, Hardware, Terms
-from tuner.model.profile import Profile, plain
+from tuner.model.profile import Operator, Profile, plain
 
 Array = NDArray[np.float64]
 _LIBRARY = "_Mkl"  # what the names of oneDNN's operators begin with
 _CALM_S = 0.5e-3  # an operator of which half of what is measured of σ is believed, and half of its type
 _PRIOR_SHARE, _PRIOR_S = 0.1, 0.2e-3  # σ of a type of which nothing is known, and how much that counts
+_SHORT_S = 10e-6  # times below this are as noisy as this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,8 @@ class Costs:
     """Whether it is oneDNN's, whose threads are a team of OpenMP's in some builds."""
     runs: Array
     """How often it runs in a step."""
+    fork_s: float
+    """r (s)."""
     terms: Terms = TERMS
 
     def rest_s(self, batch_size: float) -> Array:
@@ -62,20 +69,24 @@ class Costs:
     def time_s(self, n: float, batch_size: float, hardware: Hardware) -> Operating:
         """Return what all operators take in a step with n threads each, alone on a machine."""
         rest_s, n_bytes = self.rest_s(batch_size), self.n_bytes(batch_size)
-        one_s = rest_s + self.seen * moving_s(n_bytes, 1.0, hardware, self.terms)
-        grains = np.maximum(1.0, one_s / self.terms.grain_s)
-        threads = np.where(self.library, n, np.minimum(n, grains))
+        threads = self.threads(n, batch_size, hardware)
         parallel_s = rest_s * (1 - self.serial) / threads
         memory_s = self.seen * moving_s(n_bytes, threads, hardware, self.terms)
-        fork_s = self.terms.fork_s * (threads - 1) * (2.0 if n > hardware.cores_per_socket else 1.0)
+        fork_s = self.fork_s * np.log2(threads)
         total_s = rest_s * self.serial + parallel_s + memory_s + fork_s
-        busy_s = rest_s * self.serial + threads * (parallel_s + memory_s + fork_s)
+        busy_s = rest_s * self.serial + threads * (parallel_s + memory_s) + fork_s
         return Operating(
             time_s=self.runs * total_s,
             busy_s=self.runs * busy_s,
             memory_s=self.runs * memory_s,
             moved=self.runs * self.seen * n_bytes,
         )
+
+    def threads(self, n: float, batch_size: float, hardware: Hardware) -> Array:
+        """Return n_i, where n threads are free."""
+        one_s = self.rest_s(batch_size) + self.seen * moving_s(self.n_bytes(batch_size), 1.0, hardware, self.terms)
+        grains = np.maximum(1.0, one_s / self.terms.grain_s)
+        return np.asarray(np.where(self.library, n, np.minimum(n, grains)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +147,7 @@ def costs_of(profiles: Mapping[int, Profile], hardware: Hardware, terms: Terms =
     for row, size in enumerate(sizes):
         for operator in profiles[size].operators:
             if (column := index.get(operator.name)) is not None:
-                one_s[row, column] = operator.times_s[1] / operator.runs
+                one_s[row, column] = own_s(profiles[size], operator, 1) / operator.runs
                 n_bytes[row, column] = operator.n_bytes / operator.runs
     b = np.array(sizes, dtype=float)
     fixed_bytes, bytes_per_item = lines(b, n_bytes)
@@ -153,10 +164,21 @@ def costs_of(profiles: Mapping[int, Profile], hardware: Hardware, terms: Terms =
         serial=np.zeros(len(operators)),
         library=np.array([operator.op.startswith(_LIBRARY) for operator in operators], dtype=bool),
         runs=np.array([operator.runs for operator in operators], dtype=float),
+        fork_s=0.0,
         terms=terms,
     )
-    serial = _serial(costs, profiles[sizes[-1]], sizes[-1], hardware)
-    return replace(costs, serial=serial)
+    types = _numbers([plain(operator.op) for operator in operators])
+    return _with_threads(costs, types, _residuals(costs, profiles, hardware))
+
+
+def own_s(profile: Profile, operator: Operator, threads: int) -> float:
+    """Return what an operator takes (s) with so many threads, 0 where that was not measured.
+
+    Its time was measured in steps of a session. It is scaled as these have to be to last as long as those that were
+    timed in turns with one thread: what had drifted meanwhile is taken out.
+    """
+    traced = next((each for each in profile.traced if each.threads == threads), None)
+    return 0.0 if traced is None else operator.times_s.get(threads, 0.0) * traced.step_s / traced.plain_s
 
 
 def lines(x: Array, y: Array) -> tuple[Array, Array]:
@@ -187,29 +209,70 @@ def lines(x: Array, y: Array) -> tuple[Array, Array]:
     return intercepts, slopes
 
 
-def _serial(costs: Costs, profile: Profile, batch_size: int, hardware: Hardware) -> Array:
-    """Return σ_i, each drawn towards that of its type, and these towards `_PRIOR_SHARE`."""
-    counts = sorted({n for operator in profile.operators for n in operator.times_s if n > 1})
-    rest_s = costs.runs * costs.rest_s(batch_size)
-    if not counts:
-        return np.full(len(rest_s), _PRIOR_SHARE)
-    # The model is linear in σ: T(n) at σ = 0 and at σ = 1 give the σ that explains what was measured.
-    undivided = np.zeros(len(rest_s))  # R_i seconds that are not divided, summed over counts with their weights
-    weight = np.zeros(len(rest_s))
-    for n in counts:
-        measured = np.array([operator.times_s.get(n, np.nan) for operator in profile.operators])
-        divided_s = costs.time_s(n, batch_size, hardware).time_s
-        gain = 1 - 1 / n
-        counted = ~np.isnan(measured)
-        undivided += np.where(counted, np.nan_to_num(measured - divided_s), 0.0)
-        weight += np.where(counted, rest_s * gain, 0.0)
-    types = _numbers([plain(operator.op) for operator in profile.operators])
-    n_types = int(types.max(initial=-1)) + 1
-    of_type = (np.bincount(types, undivided, n_types) + _PRIOR_SHARE * _PRIOR_S) / (
-        np.bincount(types, weight, n_types) + _PRIOR_S
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Residuals:
+    """What threads were seen to cost beyond perfect division, each of shape (times,).
+
+    Operator, its time (s), what is left of it (s), what that would be at σ = 1 (s), and at r = 1 s.
+    """
+
+    operator: NDArray[np.intp]
+    time_s: Array
+    left_s: Array
+    serial_s: Array
+    forks: Array
+
+
+def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware) -> _Residuals:
+    """Return what the times with several threads leave to be explained."""
+    largest = profiles[max(profiles)]
+    index = {operator.name: i for i, operator in enumerate(largest.operators)}
+    operators: list[int] = []
+    rows: list[tuple[float, float, float, float]] = []
+    for size, each in profiles.items():
+        rest_s = costs.runs * costs.rest_s(size)
+        for n in sorted({n for operator in each.operators for n in operator.times_s if n > 1}):
+            threads = costs.threads(n, size, hardware)
+            divided_s = costs.time_s(n, size, hardware).time_s
+            for operator in each.operators:
+                i = index.get(operator.name)
+                time_s = own_s(each, operator, n)
+                if i is None or time_s <= 0 or threads[i] <= 1:
+                    continue
+                operators.append(i)
+                serial_s = float(rest_s[i] * (1 - 1 / threads[i]))
+                forks = float(costs.runs[i] * np.log2(threads[i]))
+                rows.append((time_s, time_s - float(divided_s[i]), serial_s, forks))
+    columns = np.array(rows).reshape(-1, 4).T
+    return _Residuals(
+        operator=np.array(operators, dtype=np.intp),
+        time_s=columns[0],
+        left_s=columns[1],
+        serial_s=columns[2],
+        forks=columns[3],
     )
-    expected = np.clip(of_type, 0.0, 1.0)[types]
-    return np.clip((undivided + _CALM_S * expected) / (weight + _CALM_S), 0.0, 1.0)
+
+
+def _with_threads(costs: Costs, types: NDArray[np.intp], residuals: _Residuals) -> Costs:
+    """Return costs with r and σ_i: least squares for r and the σ of each type, then each σ_i beside its type's."""
+    n_types, n = int(types.max(initial=-1)) + 1, len(types)
+    if not len(residuals.operator):
+        return replace(costs, serial=np.full(n, _PRIOR_SHARE), fork_s=costs.terms.fork_s)
+    of_type = types[residuals.operator]
+    a = np.zeros((len(of_type) + n_types, n_types + 1))
+    a[np.arange(len(of_type)), of_type] = residuals.serial_s
+    a[: len(of_type), -1] = residuals.forks
+    y = np.concatenate([residuals.left_s, np.full(n_types, _PRIOR_SHARE * _PRIOR_S)])
+    a[np.arange(len(of_type), len(y)), np.arange(n_types)] = _PRIOR_S  # the prior, as if a time had been measured
+    # Noise grows with a time, if not in proportion: large operators decide, and small ones are heard.
+    weight = 1 / np.sqrt(np.concatenate([np.maximum(residuals.time_s, _SHORT_S), np.full(n_types, _PRIOR_S)]))
+    coefficients, _ = nnls(a * weight[:, None], y * weight)
+    expected, fork_s = np.clip(coefficients[:-1], 0.0, 1.0)[types], float(coefficients[-1])
+    left_s = residuals.left_s - fork_s * residuals.forks
+    undivided = np.bincount(residuals.operator, left_s, n)
+    divisible = np.bincount(residuals.operator, residuals.serial_s, n)
+    serial = np.clip((undivided + _CALM_S * expected) / (divisible + _CALM_S), 0.0, 1.0)
+    return replace(costs, serial=serial, fork_s=fork_s)
 
 
 def _numbers(words: Sequence[str]) -> NDArray[np.intp]:

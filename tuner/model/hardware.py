@@ -25,28 +25,28 @@ _DEFAULT_CACHE = 32 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The constants of the effects; seconds, or shares.
-
-    `smt_yield`: two threads of a core do 1.25 times the work of one, about what floating-point code shows (Bulpin and
-    Pratt, Multiprogramming Performance of the Pentium 4 with Hyper-Threading, WDDD 2004, found 1.2 on average).
-    `grain_s`: so much work Eigen gives a further thread at least: 100,000 cycles (kPerThreadCycles of its
-    TensorCostModel.h), at 3 GHz. `fork_s`: what each further thread adds to a parallel loop, at its begin and end; some
-    microseconds on many threads (Bull, Measuring Synchronisation and Scheduling Overheads in OpenMP, EWOMP 1999).
-    `wake_s`: the same of threads that had gone to sleep. `eigen_switch`, `openmp_switch`: what CPUs lose for each
-    further thread that each of them has to run; a team waits for its last thread, a pool gives work to whoever is free.
-    `remote`: memory of another socket is so much slower. `cache_gain`: a cache moves so many times the bytes of memory.
-    `socket_bandwidth`: all threads of a socket move so many times the bytes of one, where that was not measured.
-    """
+    """The constants of the effects, each with its source, or as the guess that it is."""
 
     smt_yield: float = 0.25
+    """What a second thread of a core adds to the first: about what floating-point code shows (Bulpin and Pratt,
+    Multiprogramming Performance of the Pentium 4 with Hyper-Threading, WDDD 2004: 1.2 times on average)."""
     grain_s: float = 33e-6
-    fork_s: float = 1.5e-6
-    wake_s: float = 6e-6
+    """So much work (s) Eigen gives a further thread at least: 100,000 cycles (kPerThreadCycles of its
+    TensorCostModel.h), at 3 GHz."""
+    fork_s: float = 10e-6
+    """What it costs to wake another thread (s), where that was not measured: a guess."""
+    asleep_s: float = 20e-6
+    """What it costs more (s) where the threads of a team had gone to sleep: a guess."""
     eigen_switch: float = 0.02
+    """What a CPU loses for each further thread that it has to run; a pool gives work to whoever is free: a guess."""
     openmp_switch: float = 0.3
+    """The same of teams, which wait for their last thread: a guess."""
     remote: float = 1.6
+    """So much slower is the memory of another socket: in the range of published figures."""
     cache_gain: float = 4.0
+    """A cache moves so many times the bytes of memory: a guess."""
     socket_bandwidth: float = 8.0
+    """All threads of a socket move so many times the bytes of one, where that was not measured: a guess."""
 
 
 TERMS = Terms()

@@ -82,7 +82,7 @@ class Predictor:
         if pools.blocktime_s > 0:
             team = self.costs.time_s(pools.team, batch_size, hardware)
             return replace(team, busy_s=team.time_s * pools.team)
-        awaking = replace(self.costs, terms=replace(self.terms, fork_s=self.terms.wake_s))
+        awaking = replace(self.costs, fork_s=self.costs.fork_s + self.terms.asleep_s)
         return awaking.time_s(pools.team, batch_size, hardware)
 
     def items_per_s(self, configuration: Configuration, whole: Hardware) -> float:
@@ -107,7 +107,7 @@ def predictor_of(
     operators = largest.operators
     n_runs = sum(each.runs for each in operators if each.times_s[1] > 0)
     # The one share is too little and the other too much.
-    between_s = sum(largest.between_shares) / 2 * largest.traced[0].plain_s
+    between_s = sum(largest.between_shares) / 2 * largest.traced[0].step_s
     predictor = Predictor(
         costs=costs,
         tasks=tasks_of([each.inputs for each in operators], [each.times_s[1] for each in operators]),

@@ -1,0 +1,151 @@
+"""Published shapes hold on simulated machines: what papers saw on servers, from operators profiled elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import pytest
+
+from tests.benchmarks.predictions import FOLDER
+from tests.benchmarks.predictions import predictor as read_predictor
+from tuner.job.capture import Capture
+from tuner.machine.spec import parse_machine
+from tuner.model.configuration import Configuration
+from tuner.model.executor import Pools
+from tuner.model.hardware import Hardware, hardware_of
+from tuner.model.prediction import reasons
+from tuner.model.predictor import Predictor
+
+CAPTURED = sorted(path.name.removesuffix(".capture.json.xz") for path in FOLDER.glob("*.capture.json.xz"))
+
+
+@functools.cache
+def predictor(name: str) -> tuple[Predictor, Capture]:
+    """Return the predictor of a workload whose operators were profiled."""
+    return read_predictor(name)
+
+
+def on(name: str, machine: str) -> Hardware:
+    """Return a machine in words as the predictor of a workload sees it."""
+    return hardware_of(parse_machine(machine), predictor(name)[1].bytes_s, is_here=False)
+
+
+def rate(name: str, machine: str, batch_size: int, *, instances: int = 1, **pools: float) -> float:
+    """Return the predicted items a second."""
+    own = Configuration(
+        batch_size=batch_size, pools=Pools(**{"inter_op": 1, "intra_op": 1, **pools}), instances=instances
+    )
+    return predictor(name)[0].items_per_s(own, on(name, machine))
+
+
+def test_resnet_is_a_chain_and_inception_is_not() -> None:
+    """Wang et al. (TACO 2021): ResNet-50 is one operator wide, Inception-v3 two or more."""
+    widths = {name: reasons(predictor(name)[0], 8, on(name, "cores=24")).width for name in ("resnet50", "inceptionv3")}
+    assert widths["resnet50"] < 1.4
+    assert widths["inceptionv3"] > 1.4
+
+
+def test_a_chain_wants_one_slot_and_a_wide_net_several() -> None:
+    """Wang et al. (TACO 2021), on 24 cores: pools for the width of the graph, threads share the cores."""
+    for name, gain in (("resnet50", 1.10), ("inceptionv3", 1.12)):
+        one = rate(name, "cores=24", 8, inter_op=1, intra_op=24)
+        several = max(rate(name, "cores=24", 8, inter_op=n, intra_op=24) for n in (2, 3, 4))
+        assert several < gain * one if name == "resnet50" else several > gain * one
+
+
+def test_with_teams_pools_times_threads_stay_near_the_cores() -> None:
+    """Wang et al. (TACO 2021): on 24 cores, w pools of 24 / w threads each."""
+    name = "inceptionv3"
+    own, _ = predictor(name)
+    teams = Predictor(costs=own.costs, tasks=own.tasks, dispatch_s=own.dispatch_s, has_teams=True, terms=own.terms)
+    hardware = on(name, "cores=24")
+    counts = (1, 2, 3, 4, 6, 8, 12, 24)
+
+    def items_per_s(pools: int, team: int) -> float:
+        configuration = Configuration(
+            batch_size=8, pools=Pools(inter_op=pools, intra_op=1, team=team, blocktime_s=0.03)
+        )
+        return teams.items_per_s(configuration, hardware)
+
+    pools, team = max(itertools.product(counts, counts), key=lambda each: items_per_s(*each))
+    assert 12 <= pools * team <= 48
+    # Too many are worse than one pool of all cores.
+    assert items_per_s(8, 24) < 0.8 * items_per_s(pools, team)
+
+
+def test_small_operators_want_far_fewer_threads_than_a_manycore_has() -> None:
+    """Liu et al. (IPDPS 2019), on 68 cores: the best number of threads differs by operator, for many far below 68."""
+    own, _ = predictor("inceptionv3")
+    hardware = on("inceptionv3", "cores=68")
+    counts = [1, 2, 4, 8, 16, 32, 68]
+    times_s = {n: own.costs.time_s(n, 8, hardware).time_s for n in counts}
+    best = [
+        next(n for n in counts if times_s[n][i] <= 1.05 * min(times_s[m][i] for m in counts))
+        for i, one_s in enumerate(times_s[1])
+        if one_s > 0
+    ]
+    small = [n for n, one_s in zip(best, [t for t in times_s[1] if t > 0], strict=True) if one_s < 200e-6]
+    assert len(small) > 20
+    assert sorted(small)[len(small) // 2] <= 8
+    assert max(best) >= 16  # and the large ones want many
+
+
+def test_densenet_peaks_at_a_batch_in_between_and_vgg_does_not() -> None:
+    """Pochelu (arXiv 2210.04323): DenseNet's throughput falls again at large batches, VGG's does not."""
+    batches = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    curves = {
+        name: [rate(name, "cores=24,l3=32", batch, intra_op=24) for batch in batches]
+        for name in ("densenet201", "vgg19")
+    }
+    dense, vgg = curves["densenet201"], curves["vgg19"]
+    peak = dense.index(max(dense))
+    assert 0 < peak < len(batches) - 1
+    assert dense[-1] < 0.97 * dense[peak]
+    assert vgg[-1] > 0.97 * max(vgg)
+
+
+def test_too_many_threads_and_long_block_times_hurt_teams_more_than_a_pool() -> None:
+    """Wang et al. (TACO 2021) and Intel's guides: oversubscribed teams lose, and threads that spin take CPUs away."""
+    own, _ = predictor("inceptionv3")
+    teams = Predictor(costs=own.costs, tasks=own.tasks, dispatch_s=own.dispatch_s, has_teams=True, terms=own.terms)
+    teams.costs.library[:] = True
+    hardware = on("inceptionv3", "cores=24")
+
+    def loss(each: Predictor, **pools: float) -> float:
+        def items_per_s(threads: int) -> float:
+            words = {name: threads if value == "n" else value for name, value in pools.items()}
+            return each.items_per_s(Configuration(batch_size=8, pools=Pools(**words)), hardware)
+
+        return items_per_s(24) / items_per_s(96)
+
+    pool = loss(own, inter_op=4, intra_op="n")  # type: ignore[arg-type]
+    team = loss(teams, inter_op=4, intra_op=24, team="n", blocktime_s=0.03)  # type: ignore[arg-type]
+    assert team > pool
+
+    def with_blocktime(seconds: float) -> float:
+        pools = Pools(inter_op=4, intra_op=24, team=12, blocktime_s=seconds)
+        return teams.items_per_s(Configuration(batch_size=8, pools=pools), hardware)
+
+    assert with_blocktime(0.2) < with_blocktime(0.0005)
+
+
+def test_one_process_on_56_cores_is_far_from_the_best() -> None:
+    """Intel's launcher guides: several instances on a two-socket server; ResNet-50 on 2 x 28 cores."""
+    machine = "sockets=2,cores=28,smt=2"
+    alone = max(rate("resnet50", machine, batch, intra_op=56) for batch in (1, 8, 64))
+    shared = max(
+        rate("resnet50", machine, batch, instances=n, intra_op=56 // n) for batch in (1, 8, 64) for n in (2, 14, 56)
+    )
+    assert shared > 1.5 * alone
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_what_was_profiled_is_given_back(name: str) -> None:
+    own, capture = predictor(name)
+    here = hardware_of(capture.machine, capture.bytes_s, is_here=True)
+    for batch_size, each in capture.profiles.items():
+        for told in each.traced:
+            pools = Pools(inter_op=1, intra_op=told.threads)
+            predicted = own.items_per_s(Configuration(batch_size=batch_size, pools=pools), here)
+            assert predicted == pytest.approx(batch_size / told.step_s, rel=1e-6)
