@@ -19,7 +19,7 @@ from tuner.errors import BadInputError
 from tuner.job.capture import Capture, read_capture, write_capture
 from tuner.job.predict import find_machine
 from tuner.machine.host import Machine, detect
-from tuner.machine.spec import parse_machine
+from tuner.machine.spec import parse_spec
 from tuner.model.configuration import configuration_of
 from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.ideal import ideal_makespan_s
@@ -62,8 +62,8 @@ def traced(threads: int, batch_size: int) -> Traced:
 
 
 PROFILES: dict[int, Profile] = {b: profile([traced(n, b) for n in (1, 2)]) for b in (1, 8)}
-HERE = parse_machine("cores=2")
-SERVER = parse_machine("sockets=2,cores=28,smt=2")
+HERE = parse_spec("cores=2").machine()
+SERVER = parse_spec("sockets=2,cores=28,smt=2").machine()
 
 
 @pytest.fixture
@@ -112,10 +112,10 @@ def test_a_wide_graph_gains_by_slots_where_there_are_cores(predictor: Predictor)
         setting = Setting.of({"batch_size": 8, **values})
         return predictor.items_per_s(configuration_of(setting, machine, has_teams=False), on(machine))
 
-    server = parse_machine("cores=16")
+    server = parse_spec("cores=16").machine()
     assert rate(server, inter_op=4, intra_op=16) > 1.5 * rate(server, inter_op=1, intra_op=16)
     assert rate(server, inter_op=4, intra_op=16, instances=4) > rate(server, inter_op=1, intra_op=16)
-    one = parse_machine("cores=1")
+    one = parse_spec("cores=1").machine()
     assert rate(one, inter_op=4, intra_op=1) == pytest.approx(rate(one, inter_op=1, intra_op=1), rel=0.1)
 
 
@@ -144,7 +144,7 @@ def test_reasons_are_shares_and_the_width_of_the_graph(predictor: Predictor) -> 
 
 def test_no_scheduler_is_slower_than_its_own_settings(predictor: Predictor) -> None:
     """A bound: at least as fast as every setting, and never faster than all cores, or than the longest path."""
-    hardware = on(parse_machine("cores=8"))
+    hardware = on(parse_spec("cores=8").machine())
     ideal_s = ideal_makespan_s(predictor, 8, hardware)
     for inter_op in (1, 2, 4, 8):
         for intra_op in (1, 2, 4, 8):
@@ -231,10 +231,11 @@ def test_what_is_no_capture_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Path) -> None:
-    assert find_machine("cores=4").physical_cores == 4
+    assert find_machine("cores=4")[0].physical_cores == 4
+    assert find_machine("cores=4,bandwidth=128")[1] == 128e9
     document = tmp_path / "inspect.json"
     document.write_text(json.dumps({"machine": msgspec.to_builtins(detect())}))
-    assert find_machine(str(document)) == detect()
+    assert find_machine(str(document)) == (detect(), None)
     for text, message in (("{}", "describes no machine"), ("[]", "describes no machine"), ("no", "is no JSON")):
         document.write_text(text)
         with pytest.raises(BadInputError, match=message):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from tests.benchmarks.predictions import FOLDER
 from tests.benchmarks.predictions import predictor as read_predictor
 from tuner.job.capture import Capture
-from tuner.machine.spec import parse_machine
+from tuner.machine.spec import parse_spec
 from tuner.model.configuration import Configuration
 from tuner.model.executor import Pools
 from tuner.model.hardware import Hardware, hardware_of
@@ -28,7 +29,7 @@ def predictor(name: str) -> tuple[Predictor, Capture]:
 
 def on(name: str, machine: str) -> Hardware:
     """Return a machine in words as the predictor of a workload sees it."""
-    return hardware_of(parse_machine(machine), predictor(name)[1].bytes_s, is_here=False)
+    return hardware_of(parse_spec(machine).machine(), predictor(name)[1].bytes_s, is_here=False)
 
 
 def rate(name: str, machine: str, batch_size: int, *, instances: int = 1, **pools: float) -> float:
@@ -46,31 +47,31 @@ def test_resnet_is_a_chain_and_inception_is_not() -> None:
     assert widths["inceptionv3"] > 1.4
 
 
-def test_a_chain_wants_one_slot_and_a_wide_net_several() -> None:
-    """Wang et al. (TACO 2021), on 24 cores: pools for the width of the graph, threads share the cores."""
-    for name, gain in (("resnet50", 1.10), ("inceptionv3", 1.12)):
-        one = rate(name, "cores=24", 8, inter_op=1, intra_op=24)
-        several = max(rate(name, "cores=24", 8, inter_op=n, intra_op=24) for n in (2, 3, 4))
-        assert several < gain * one if name == "resnet50" else several > gain * one
+@pytest.mark.parametrize(("name", "least", "most"), [("resnet50", 1.0, 1.15), ("inceptionv3", 1.3, 2.0)])
+def test_a_chain_gains_little_by_slots_and_a_wide_net_much(name: str, least: float, most: float) -> None:
+    """Wang et al. (TACO 2021), on 24 cores: pools for the width of the graph, which share the cores."""
+    one = rate(name, "cores=24", 8, inter_op=1, intra_op=24)
+    several = max(rate(name, "cores=24", 8, inter_op=n, intra_op=24) for n in (2, 3, 4))
+    assert least <= several / one < most
+
+
+def with_teams(name: str) -> Predictor:
+    """Return the predictor as if oneDNN ran on teams of OpenMP's: a build with other pools, and the same kernels."""
+    own, _ = predictor(name)
+    return Predictor(costs=own.costs, tasks=own.tasks, dispatch_s=own.dispatch_s, has_teams=True, terms=own.terms)
 
 
 def test_with_teams_pools_times_threads_stay_near_the_cores() -> None:
     """Wang et al. (TACO 2021): on 24 cores, w pools of 24 / w threads each."""
-    name = "inceptionv3"
-    own, _ = predictor(name)
-    teams = Predictor(costs=own.costs, tasks=own.tasks, dispatch_s=own.dispatch_s, has_teams=True, terms=own.terms)
-    hardware = on(name, "cores=24")
+    teams, hardware = with_teams("inceptionv3"), on("inceptionv3", "cores=24")
     counts = (1, 2, 3, 4, 6, 8, 12, 24)
 
     def items_per_s(pools: int, team: int) -> float:
-        configuration = Configuration(
-            batch_size=8, pools=Pools(inter_op=pools, intra_op=1, team=team, blocktime_s=0.03)
-        )
-        return teams.items_per_s(configuration, hardware)
+        own = Pools(inter_op=pools, intra_op=1, team=team, blocktime_s=0.03)
+        return teams.items_per_s(Configuration(batch_size=8, pools=own), hardware)
 
     pools, team = max(itertools.product(counts, counts), key=lambda each: items_per_s(*each))
     assert 12 <= pools * team <= 48
-    # Too many are worse than one pool of all cores.
     assert items_per_s(8, 24) < 0.8 * items_per_s(pools, team)
 
 
@@ -92,42 +93,44 @@ def test_small_operators_want_far_fewer_threads_than_a_manycore_has() -> None:
 
 
 def test_densenet_peaks_at_a_batch_in_between_and_vgg_does_not() -> None:
-    """Pochelu (arXiv 2210.04323): DenseNet's throughput falls again at large batches, VGG's does not."""
+    """Pochelu (arXiv 2210.04323): DenseNet-201 is fastest at 16 images on his CPUs, VGG-19 at the largest batch.
+
+    Of his machine's memory nothing is said; 100 GB/s a socket is what servers of its years have, and threads of a
+    machine that is no virtual one wake within some microseconds.
+    """
     batches = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
-    curves = {
-        name: [rate(name, "cores=24,l3=32", batch, intra_op=24) for batch in batches]
-        for name in ("densenet201", "vgg19")
-    }
+    curves = {}
+    for name in ("densenet201", "vgg19"):
+        own, capture = predictor(name)
+        hardware = hardware_of(
+            parse_spec("cores=24,l3=32").machine(), capture.bytes_s, is_here=False, socket_bytes_s=100e9
+        )
+        bare = Predictor(
+            costs=replace(own.costs, fork_s=5e-6), tasks=own.tasks, dispatch_s=own.dispatch_s, has_teams=False
+        )
+        pools = Pools(inter_op=1, intra_op=24)
+        curves[name] = [bare.items_per_s(Configuration(batch_size=b, pools=pools), hardware) for b in batches]
     dense, vgg = curves["densenet201"], curves["vgg19"]
-    peak = dense.index(max(dense))
-    assert 0 < peak < len(batches) - 1
-    assert dense[-1] < 0.97 * dense[peak]
-    assert vgg[-1] > 0.97 * max(vgg)
+    assert batches[dense.index(max(dense))] in (8, 16, 32)
+    assert dense[-1] < 0.9 * max(dense)
+    assert vgg[-1] == max(vgg)
 
 
 def test_too_many_threads_and_long_block_times_hurt_teams_more_than_a_pool() -> None:
     """Wang et al. (TACO 2021) and Intel's guides: oversubscribed teams lose, and threads that spin take CPUs away."""
-    own, _ = predictor("inceptionv3")
-    teams = Predictor(costs=own.costs, tasks=own.tasks, dispatch_s=own.dispatch_s, has_teams=True, terms=own.terms)
-    teams.costs.library[:] = True
-    hardware = on("inceptionv3", "cores=24")
+    pool, _ = predictor("inceptionv3")
+    teams, hardware = with_teams("inceptionv3"), on("inceptionv3", "cores=24")
 
-    def loss(each: Predictor, **pools: float) -> float:
-        def items_per_s(threads: int) -> float:
-            words = {name: threads if value == "n" else value for name, value in pools.items()}
-            return each.items_per_s(Configuration(batch_size=8, pools=Pools(**words)), hardware)
+    def pool_rate(intra_op: int) -> float:
+        own = Pools(inter_op=4, intra_op=intra_op)
+        return pool.items_per_s(Configuration(batch_size=8, pools=own), hardware)
 
-        return items_per_s(24) / items_per_s(96)
+    def team_rate(team: int, blocktime_s: float = 0.03) -> float:
+        own = Pools(inter_op=4, intra_op=24, team=team, blocktime_s=blocktime_s)
+        return teams.items_per_s(Configuration(batch_size=8, pools=own), hardware)
 
-    pool = loss(own, inter_op=4, intra_op="n")  # type: ignore[arg-type]
-    team = loss(teams, inter_op=4, intra_op=24, team="n", blocktime_s=0.03)  # type: ignore[arg-type]
-    assert team > pool
-
-    def with_blocktime(seconds: float) -> float:
-        pools = Pools(inter_op=4, intra_op=24, team=12, blocktime_s=seconds)
-        return teams.items_per_s(Configuration(batch_size=8, pools=pools), hardware)
-
-    assert with_blocktime(0.2) < with_blocktime(0.0005)
+    assert team_rate(24) / team_rate(96) > pool_rate(24) / pool_rate(96)
+    assert team_rate(12, 0.2) < team_rate(12, 0.0005)
 
 
 def test_one_process_on_56_cores_is_far_from_the_best() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import BadInputError
 from tuner.machine.cpulist import parse_list
-from tuner.machine.spec import parse_machine
+from tuner.machine.spec import parse_spec
 from tuner.model.costs import Costs, costs_of, lines, moving_s
 from tuner.model.executor import Pools, Simulated, simulate
 from tuner.model.hardware import Hardware, Terms, hardware_of
@@ -274,12 +274,12 @@ def test_a_line_has_no_negative_part() -> None:
 
 
 def test_a_machine_in_words_is_numbered_as_linux_does() -> None:
-    machine = parse_machine("sockets=2,cores=28,smt=2")
+    machine = parse_spec("sockets=2,cores=28,smt=2").machine()
     assert (machine.sockets, machine.physical_cores, machine.logical_cpus) == (2, 56, 112)
     assert machine.numa_nodes == {"0": "0-27,56-83", "1": "28-55,84-111"}
     assert parse_list(machine.cores[0]) == {0, 56}
-    assert parse_machine("cores=4,quota=1.5").usable_cpus == 2
-    assert machine.id != parse_machine("sockets=2,cores=28").id
+    assert parse_spec("cores=4,quota=1.5").machine().usable_cpus == 2
+    assert machine.id != parse_spec("sockets=2,cores=28").machine().id
 
 
 @pytest.mark.parametrize(
@@ -295,20 +295,21 @@ def test_a_machine_in_words_is_numbered_as_linux_does() -> None:
         ("cores=4,cores=8", "twice"),
         ("cores=4,core=8", "did you mean cores"),
         ("cores=4,quota=9", "4 CPUs"),
-        ("cores=4,quota=0", "above 0"),
+        ("cores=4,quota=0", "a number from 0.01"),
+        ("cores=4,bandwidth=0", "a number from 1 to 10000"),
         ("cores=4,memory=inf", "to 65536"),
     ],
 )
 def test_a_machine_that_cannot_be_is_refused(text: str, message: str) -> None:
     with pytest.raises(BadInputError) as error:
-        parse_machine(text)
+        parse_spec(text).machine()
     assert message in f"{error.value.message}; {error.value.hint}"
 
 
 def test_a_machine_elsewhere_is_taken_to_have_eight_threads_worth_of_memory_a_socket() -> None:
-    hardware = hardware_of(parse_machine("sockets=2,cores=28,smt=2"), {1: 1e10, 2: 1.5e10}, is_here=False)
+    hardware = hardware_of(parse_spec("sockets=2,cores=28,smt=2").machine(), {1: 1e10, 2: 1.5e10}, is_here=False)
     assert (hardware.cores, hardware.cpus, hardware.most_bytes_s) == (56, 112, pytest.approx(1.6e11))
-    here = hardware_of(parse_machine("cores=2"), {1: 1e10, 2: 1.5e10}, is_here=True)
+    here = hardware_of(parse_spec("cores=2").machine(), {1: 1e10, 2: 1.5e10}, is_here=True)
     assert here.most_bytes_s == pytest.approx(1.5e10)
     assert hardware.part(4).cores == 14
     assert hardware.limited(cores=28).sockets == 1

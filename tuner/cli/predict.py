@@ -43,7 +43,7 @@ def predict(
             "--machine",
             metavar="WORDS|FILE",
             help="Machine to predict for: words such as sockets=2,cores=28,smt=2 (also quota, memory in GiB, l3 in MiB "
-            "a socket), or what tftune inspect --json printed there (default: this one).",
+            "and bandwidth in GB/s a socket), or what tftune inspect --json printed there (default: this one).",
             rich_help_panel=WORKLOAD,
         ),
     ] = None,

@@ -15,7 +15,7 @@ from tuner.job.job import Job, elsewhere, prepare
 from tuner.job.profile import ProfileEvents, check_profiled
 from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.host import Machine
-from tuner.machine.spec import EXAMPLE, parse_machine
+from tuner.machine.spec import EXAMPLE, parse_spec
 from tuner.model.configuration import configuration_of
 from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.ideal import ideal_items_per_s
@@ -53,14 +53,16 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
     checked = parse_request(request.search, stores=False)
     here = prepare(checked)
     check_profiled(here)
-    machine = here.machine if request.machine is None else find_machine(request.machine)
+    machine, socket_bytes_s = (here.machine, None) if request.machine is None else find_machine(request.machine)
     job = here if request.machine is None else elsewhere(checked, here, machine)
     settings = [parse_compared(text, job, request.search.storage).setting for text in request.settings]
     capture = _capture(request, here, events)
     profiles = capture.profiles
     own_hardware = hardware_of(capture.machine, capture.bytes_s, is_here=True)
     is_elsewhere = machine.id != capture.machine.id
-    hardware = hardware_of(machine, capture.bytes_s, is_here=False) if is_elsewhere else own_hardware
+    hardware = own_hardware
+    if is_elsewhere:
+        hardware = hardware_of(machine, capture.bytes_s, is_here=False, socket_bytes_s=socket_bytes_s)
     predictor = predictor_of(profiles, own_hardware, has_teams=capture.has_teams)
     predicted = predict(predictor, job.space, machine, hardware, settings=settings)
     result = describe_prediction(
@@ -77,14 +79,17 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
     return result, capture
 
 
-def find_machine(text: str) -> Machine:
-    """Return the machine that is described, or that a file holds; raises BadInputError.
+def find_machine(text: str) -> tuple[Machine, float | None]:
+    """Return the machine that is described, or that a file holds, and the bytes/s of a socket where they are said.
+
+    Raises BadInputError for what is neither.
 
     A file is what `tftune inspect --json` prints, or any other document of tftune's with a machine in it.
     """
     path = Path(text)
     if "=" in text and not path.exists():
-        return parse_machine(text)
+        spec = parse_spec(text)
+        return spec.machine(), None if spec.bandwidth is None else spec.bandwidth * 1e9
     try:
         document = msgspec.json.decode(path.read_bytes())
     except OSError as error:
@@ -93,7 +98,7 @@ def find_machine(text: str) -> Machine:
     except msgspec.DecodeError as error:
         raise BadInputError(f"{text} is no JSON: {error}", "give what tftune inspect --json prints") from error
     try:
-        return msgspec.convert(document["machine"], Machine)
+        return msgspec.convert(document["machine"], Machine), None
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise BadInputError(f"{text} describes no machine", "give what tftune inspect --json prints") from error
 

@@ -112,15 +112,25 @@ class Hardware:
         )
 
 
-def hardware_of(machine: Machine, bytes_s: Mapping[int, float], *, is_here: bool, terms: Terms = TERMS) -> Hardware:
+def hardware_of(
+    machine: Machine,
+    bytes_s: Mapping[int, float],
+    *,
+    is_here: bool,
+    socket_bytes_s: float | None = None,
+    terms: Terms = TERMS,
+) -> Hardware:
     """Return a machine as simulations see it, its cores as fast as those that were measured.
 
     `bytes_s` is W(n) as measured, by threads, with one among them. A machine that is not here moves
-    `terms.socket_bandwidth` times the bytes of one thread on each socket.
+    `terms.socket_bandwidth` times the bytes of one thread on each socket; where `socket_bytes_s` says how many, a
+    thread moves no more than that part of them.
     """
-    one_bytes_s = bytes_s[1]
     sockets = max(1, machine.sockets)
     cores = machine.physical_cores
+    one_bytes_s = bytes_s[1]
+    if socket_bytes_s is not None:
+        one_bytes_s = min(one_bytes_s, socket_bytes_s / terms.socket_bandwidth)
     assumed = one_bytes_s * min(cores, terms.socket_bandwidth * sockets)
     measured = max(bytes_s.values())
     # Threads that were measured may not have been enough to fill it.
