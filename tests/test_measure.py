@@ -12,7 +12,17 @@ from tests.conftest import setting
 from tests.frameworks import CATALOGUE
 from tuner.measure.agreement import deviation
 from tuner.measure.cell import CellPlan, is_enough
-from tuner.measure.finals import INCUMBENT, Contender, Round, log_rates, noise_between, rates, run_round
+from tuner.measure.finals import (
+    INCUMBENT,
+    Contender,
+    Round,
+    log_rates,
+    merged,
+    noise_between,
+    rates,
+    replicates,
+    run_round,
+)
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
@@ -217,6 +227,29 @@ def test_rounds_tell_how_slices_and_how_processes_scatter(block_sd: float, proce
     assert noise.block_sd == pytest.approx(block_sd, rel=0.15)
     assert noise.process_sd == pytest.approx(process_sd, rel=0.25, abs=0.004)
     assert noise_between(rounds[:1], contenders(), Objective.THROUGHPUT) == PRIOR_NOISE
+
+
+def test_what_all_are_compared_with_runs_more_often_and_scatters_less() -> None:
+    """With √n processes of the reference beside n others: here the reference is what scatters."""
+    launcher = ScriptedLauncher(
+        rate=lambda _: 20.0, process_noise=0.03, scatter=lambda setting: 1.0 if setting == A else 0.0
+    )
+    reference = Contender(names=("reference",), setting=A, deployment=Deployment())
+    others = [Contender(names=(f"{i}",), setting=B, deployment=Deployment()) for i in range(4)]
+    more = replicates(reference, len(others))
+    assert [len(replicates(reference, n)) for n in (1, 3, 4, 9)] == [0, 0, 1, 2]
+    rng = np.random.default_rng(0)
+    held = [run_round([reference, *others, *more], launcher, FinalsPlan(passes=2), rng) for _ in range(40)]
+    rounds = [merged(each, reference, more) for each in held]
+    assert {len(each.slices["reference"]) for each in rounds} == {8}
+    assert {len(each.slices) for each in rounds} == {5}
+    names, y = log_rates(rounds, [reference, *others], Objective.THROUGHPUT)
+    assert y[:, names.index("reference")].std() == pytest.approx(0.03 / math.sqrt(2), rel=0.3)
+    assert noise_between(rounds, [reference, *others], Objective.THROUGHPUT).process_sd > 0
+    failed = Round(failures={"reference": "oom: x"}, slices={"0": held[0].slices["0"]})
+    assert merged(failed, reference, more).failures == {"reference": "oom: x"}
+    half = Round(failures={"reference": "oom: x"}, slices={"reference#2": held[0].slices["reference#2"]})
+    assert merged(half, reference, more).failures == {}
 
 
 @pytest.mark.parametrize(("tail_s", "timed_s"), [(0.0, 12.0), (60.0, 12.0), (90.0, 80.0)])

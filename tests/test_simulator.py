@@ -78,8 +78,9 @@ def test_a_chain_is_one_task_and_a_fork_and_its_join_are_four() -> None:
 
 
 def test_what_is_read_for_one_operator_is_part_of_its_task() -> None:
-    tasks = tasks_of([[], [], [0, 1], [2]], [1.0, 1e-6, 1.0, 1.0])
+    tasks = tasks_of([[], [], [0, 1], [2]], [1.0, 1e-6, 1.0, 1.0], runs=[1, 1, 1, 5])
     assert len(tasks) == 2
+    assert sorted(tasks.n_operators) == [1, 7]
     assert tasks.part[1] == tasks.part[2] == tasks.part[3] != tasks.part[0]
 
 
@@ -161,11 +162,20 @@ def test_a_second_thread_of_a_core_is_worth_a_quarter_of_it() -> None:
 def test_a_quota_is_a_limit_on_the_time_of_all_threads() -> None:
     half = replace(MANY, cores=2, quota=1.0)
     one, two = (run(CHAIN, costs(TIMES), Pools(inter_op=1, intra_op=n), half).makespan_s for n in (1, 2))
-    assert one == pytest.approx(two) == pytest.approx(10 * MS)
+    assert one == pytest.approx(10 * MS)
+    assert two == pytest.approx(10 * MS * (1 + PLAIN.throttle))
     # What two threads waste is paid for.
     own = replace(costs(TIMES), fork_s=0.5 * MS)
     one, two = (run(CHAIN, own, Pools(inter_op=1, intra_op=n), half).makespan_s for n in (1, 2))
     assert two > 1.15 * one
+
+
+def test_what_a_cache_holds_takes_no_memory_from_others() -> None:
+    own = costs([0.0] * 6, n_bytes=1e6)
+    own.fixed_bytes[[0, 5]] = 0.0
+    narrow = replace(MANY, most_bytes_s=1.5e10)
+    one, two = (run(TOWERS, own, Pools(inter_op=n, intra_op=1), narrow).makespan_s for n in (1, 2))
+    assert one == pytest.approx(2 * two)
 
 
 def test_memory_is_shared_by_what_runs_at_once() -> None:
@@ -256,6 +266,34 @@ def test_costs_give_back_what_was_profiled_and_what_lies_between(
             assert time_s == pytest.approx(np.full(3, expected_s), rel=0.1)
 
 
+def test_waking_threads_is_told_apart_from_what_is_not_divided() -> None:
+    """The first costs the same at every batch size, the second grows with it."""
+    fork_s, serial = 50e-6, 0.1
+
+    def made_at(batch_size: int) -> Profile:
+        one_s = MS * batch_size
+        times_s = {n: one_s * (serial + (1 - serial) / n) + fork_s * math.log2(n) for n in (1, 2, 4)}
+        return profile([traced(n, [(f"op{i}", times_s[n]) for i in range(3)], batch_size) for n in times_s])
+
+    own = costs_of({b: made_at(b) for b in (1, 8)}, MANY, PLAIN)
+    assert own.fork_s == pytest.approx(fork_s, rel=0.3)
+    assert own.serial == pytest.approx(np.full(3, serial), abs=0.05)
+
+
+def test_where_memory_explains_all_at_one_batch_the_rest_at_another_is_kept() -> None:
+    """Twice the time of memory at one item, 1.2 times at eight: the rest is there at both."""
+    narrow = replace(MANY, one_bytes_s=2e9, most_bytes_s=1e10, cache_bytes=1.0)
+    memory_s = {b: 2 * 4 * 64 * 64 * b / 2e9 for b in (1, 8)}
+    seconds = {1: 2.0 * memory_s[1], 8: 1.2 * memory_s[8]}
+    profiles = {b: profile([traced(1, [(f"op{i}", seconds[b]) for i in range(3)], b)]) for b in (1, 8)}
+    own = costs_of(profiles, narrow, PLAIN)
+    for batch_size, expected_s in seconds.items():
+        assert own.time_s(1, batch_size, narrow).time_s[1:] == pytest.approx(np.full(2, expected_s), rel=0.05)
+    # More than eightfold at eight items is no line: the larger time counts.
+    slopes = lines(np.array([1.0, 8.0]), np.array([[0.0], [120e-6]]), scale=np.array([[10e-6], [200e-6]]))[1]
+    assert 8 * slopes[0] > 80e-6
+
+
 @given(st.floats(0, 10), st.floats(0, 10))
 def test_a_line_through_two_points_is_found_again(intercept: float, slope: float) -> None:
     x = np.array([1.0, 8.0])
@@ -296,7 +334,9 @@ def test_a_machine_in_words_is_numbered_as_linux_does() -> None:
         ("cores=4,core=8", "did you mean cores"),
         ("cores=4,quota=9", "4 CPUs"),
         ("cores=4,quota=0", "a number from 0.01"),
-        ("cores=4,bandwidth=0", "a number from 1 to 10000"),
+        ("cores=4,bandwidth=0", "a number from 1 to 10000, in GB/s"),
+        ("cores=4,memory=512MB", "in GiB"),
+        ("cores=4GB", "a whole number from 1"),
         ("cores=4,memory=inf", "to 65536"),
     ],
 )
@@ -312,11 +352,17 @@ def test_a_machine_elsewhere_is_taken_to_have_eight_threads_worth_of_memory_a_so
     here = hardware_of(parse_spec("cores=2").machine(), {1: 1e10, 2: 1.5e10}, is_here=True)
     assert here.most_bytes_s == pytest.approx(1.5e10)
     assert hardware.part(4).cores == 14
-    assert hardware.limited(cores=28).sockets == 1
+    assert hardware.limited(28).sockets == 1
+    fast = hardware_of(parse_spec("cores=28").machine(), {1: 1e10}, is_here=False, socket_bytes_s=4e11)
+    assert (fast.one_bytes_s, fast.most_bytes_s) == (1e10, pytest.approx(2.8e11))
+    slow = hardware_of(parse_spec("cores=28").machine(), {1: 1e11}, is_here=False, socket_bytes_s=1e11)
+    assert (slow.one_bytes_s, slow.most_bytes_s) == (pytest.approx(1.25e10), pytest.approx(1e11))
 
 
 def test_capacity_grows_with_threads_up_to_the_cpus() -> None:
     smt = replace(MANY, cores=4, smt=2)
     assert [smt.capacity(n, 0.0) for n in (1, 4, 8, 16)] == pytest.approx([1, 4, 5, 5])
     assert smt.capacity(16, 0.5) == pytest.approx(5 / 1.5)
-    assert math.isclose(replace(smt, quota=2.5).capacity(8, 0.0), 2.5)
+    # More processes than cores share them.
+    assert (smt.part(8).cores, smt.part(8).quota) == (1, 0.5)
+    assert replace(smt, quota=2.0).part(2).quota == 1.0

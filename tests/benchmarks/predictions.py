@@ -11,11 +11,13 @@ of the model were looked at beside the workloads that are not `HELD_OUT`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import lzma
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,10 +31,12 @@ from tests.benchmarks.figures import Figure
 from tuner.api.progress import ProfileShown, stderr_console
 from tuner.job.capture import Capture, captured
 from tuner.job.job import Job, prepare
+from tuner.job.predict import profiled_sizes
 from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.confine import CpuShape, confined
 from tuner.machine.host import Machine, detect
 from tuner.machine.locks import machine_lock
+from tuner.machine.spec import parse_spec
 from tuner.measure.cell import Cell, CellPlan, Reference, measure_cell
 from tuner.measure.finals import Contender
 from tuner.measure.objective import Objective
@@ -80,7 +84,7 @@ def grid(job: Job, shape: str) -> list[Setting]:
     """Return the settings of a grid: three batch sizes, and the threads that CPUs of a shape leave to choose from."""
     reference = job.space.reference
     own = reference.batch_size
-    sizes = sorted({max(1, own // 8), own, 2 * own})
+    sizes = sorted({*profiled_sizes(job), 2 * own})
     threads = [(a, b) for a in (1, 2) for b in (1, 2)] if shape == "all" else [(1, 1), (1, 2), (2, 1)]
     return [
         reference.with_values(inter_op=inter_op, intra_op=intra_op, batch_size=batch_size)
@@ -95,9 +99,7 @@ def capture(names: Sequence[str]) -> None:
     events = ProfileShown(stderr_console(quiet=False))
     for name in names:
         job = job_of(name)
-        own = job.space.reference.batch_size
-        sizes = sorted({max(1, own // 8), own})
-        told = captured(job, sizes, deadline_s=_TIMEOUT_S, wait=True, new=True, events=events)
+        told = captured(job, profiled_sizes(job), deadline_s=_TIMEOUT_S, wait=True, new=True, events=events)
         (FOLDER / f"{name}.capture.json.xz").write_bytes(lzma.compress(msgspec.json.encode(told)))
 
 
@@ -118,7 +120,7 @@ def measure(names: Sequence[str]) -> None:
                 )
             rows += json.loads(done.stdout)
         (FOLDER / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
-        print(summary(name, rows_of(rows)), file=sys.stderr, flush=True)
+        print(summary(name, unseen(name, rows_of(rows))), file=sys.stderr, flush=True)
 
 
 def cells(name: str, shape: str) -> list[dict[str, Any]]:
@@ -203,6 +205,16 @@ def predicted(name: str, measured: Sequence[Measured]) -> list[float]:
     ]
 
 
+def unseen(name: str, measured: Sequence[Measured]) -> list[Measured]:
+    """Return those that are not what the profile itself was scaled to: one operator at a time on all CPUs."""
+    sizes = predictor(name)[1].profiles
+    return [
+        each
+        for each in measured
+        if each.shape != "all" or each.setting["inter_op"] != 1 or each.setting.batch_size not in sizes
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """How right predictions are: of ranks, of figures, and how far the one predicted best is from the best."""
@@ -245,7 +257,7 @@ def figures() -> Iterator[Figure]:
         path = FOLDER / f"{name}.json"
         if not path.exists():
             continue
-        measured = rows_of(json.loads(path.read_text()))
+        measured = unseen(name, rows_of(json.loads(path.read_text())))
         own = score(measured, predicted(name, measured))
         kind = ", held out" if name in HELD_OUT else ""
         yield Figure(
@@ -262,9 +274,40 @@ def figures() -> Iterator[Figure]:
     yield Figure(
         "workloads whose setting predicted best is within 5 % of the best, on each shape",
         f"{near} of {total}",
-        "all but one",
-        near >= total - 1,
+        f"at least {len(FITTED + HELD_OUT) - 1} of {len(FITTED + HELD_OUT)}",
+        total == len(FITTED + HELD_OUT) and near >= total - 1,
     )
+
+
+def speed() -> Iterator[Figure]:
+    """How long predictions take: of one setting of ResNet-50, and of a lattice of 20,000 on a server."""
+    own, capture = predictor("resnet50")
+    machine = parse_spec("sockets=2,cores=28,smt=2").machine()
+    hardware = hardware_of(machine, capture.bytes_s, is_here=False)
+    times_s = []
+    for inter_op, intra_op in itertools.product((1, 2, 4, 8), (1, 7, 28, 56)):
+        setting = Setting.of({"inter_op": inter_op, "intra_op": intra_op, "batch_size": 8})
+        began_s = time.perf_counter()
+        rate_of(own, setting, machine, hardware)
+        times_s.append(time.perf_counter() - began_s)
+    slowest_s = max(times_s)
+    yield Figure(
+        "one prediction for ResNet-50, the slowest of 16",
+        f"{1000 * slowest_s:.0f} ms",
+        "at most 20 ms",
+        slowest_s <= 0.02,
+    )
+    settings = [
+        Setting.of({"inter_op": a, "intra_op": b, "batch_size": c, "instances": d})
+        for a, b, c, d in itertools.product(
+            (1, 2, 3, 4, 6, 8, 12, 16), range(2, 102, 2), (1, 2, 4, 8, 16), range(1, 11)
+        )
+    ]
+    began_s = time.perf_counter()
+    for setting in settings:
+        rate_of(own, setting, machine, hardware)
+    total_s = time.perf_counter() - began_s
+    yield Figure(f"{len(settings)} settings of it", f"{total_s:.0f} s", "at most 60 s", total_s <= 60)
 
 
 if __name__ == "__main__":
@@ -275,5 +318,5 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["cells"]:
         json.dump(cells(*sys.argv[2:]), sys.stdout)
     else:
-        for figure in figures():
+        for figure in itertools.chain(figures(), speed()):
             print(figure.row())

@@ -20,7 +20,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import launchers, replication, reports, rules, searchers, serving, simulation, workloads
+from tests.benchmarks import (
+    launchers,
+    predictions,
+    replication,
+    reports,
+    rules,
+    searchers,
+    serving,
+    simulation,
+    workloads,
+)
 from tests.benchmarks.figures import Figure, job_on
 from tuner.machine.host import detect
 from tuner.machine.locks import machine_lock
@@ -193,6 +203,8 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "single-calls": serving.single_calls,
     "serving": serving.space,
     "jobs": serving.jobs,
+    "predictions": predictions.figures,
+    "prediction-speed": predictions.speed,
 }
 
 

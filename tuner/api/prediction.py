@@ -62,7 +62,7 @@ class Prediction:
 
 
 def run_prediction(request: PredictRequest, events: ProfileEvents) -> Prediction:
-    """Predict settings; raises BadInputError before anything is measured."""
+    """Predict settings; raises BadInputError for what cannot be profiled or predicted."""
     return Prediction(*predict_workload(request, events))
 
 
@@ -85,7 +85,10 @@ def predict(
 ) -> Prediction:
     """Predict the throughput of a TensorFlow model's settings, here or on another machine: `tftune predict`.
 
-    Raises BadInputError for what has no operators to look at, and for a profile of something else.
+    `machine` is words such as `sockets=2,cores=28,smt=2`, or a file; `settings` are predicted alone, else the whole
+    `space`, in which `pins` hold knobs at one value. Operators are measured for about a minute, unless `profile` names
+    a capture or the cache has one; `new` measures anyway. Nothing of the prediction itself is measured. Raises
+    BadInputError for what has no operators to look at, and for a profile of something else.
     """
     request = PredictRequest(
         search=SearchRequest(

@@ -42,8 +42,9 @@ def predict(
         typer.Option(
             "--machine",
             metavar="WORDS|FILE",
-            help="Machine to predict for: words such as sockets=2,cores=28,smt=2 (also quota, memory in GiB, l3 in MiB "
-            "and bandwidth in GB/s a socket), or what tftune inspect --json printed there (default: this one).",
+            help="Machine to predict for: words such as sockets=2,cores=28,smt=2 (cores of a socket, threads of a "
+            "core; also quota, memory in GiB, and l3 in MiB and bandwidth in GB/s of a socket), or what tftune inspect "
+            "--json printed there (default: this one).",
             rich_help_panel=WORKLOAD,
         ),
     ] = None,
@@ -52,7 +53,8 @@ def predict(
         typer.Option(
             "--setting",
             metavar="SETTING",
-            help="Predict only this: knob=value,… or a baseline; can be repeated (default: the whole space).",
+            help="Predict this alone, beside the baselines: knob=value,… or a baseline; can be repeated (default: the "
+            "whole space).",
             rich_help_panel=SETTINGS,
         ),
     ] = None,

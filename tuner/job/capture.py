@@ -11,7 +11,7 @@ import msgspec
 from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.job.job import Job
-from tuner.job.profile import ProfileEvents, check_profiled, trace
+from tuner.job.profile import ProfileEvents, trace
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.profile import Profile, Traced, profile
@@ -19,6 +19,7 @@ from tuner.paths import cache_dir
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
 _FOLDER = "profiles"
+_FORMAT = 2  # of what is measured, and how
 
 
 class Capture(Document, frozen=True, kw_only=True):
@@ -28,6 +29,13 @@ class Capture(Document, frozen=True, kw_only=True):
     runtime: BuildFacts
     workload: WorkloadFacts
     traced: dict[int, list[Traced]]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what no prediction can be made from."""
+        if not isinstance(self.runtime.get("id"), str):
+            raise ValueError("its build has no id")
+        if not self.traced or any(not each or each[0].threads != 1 for each in self.traced.values()):
+            raise ValueError("it has no process with one thread")
 
     @property
     def profiles(self) -> dict[int, Profile]:
@@ -50,16 +58,24 @@ class Capture(Document, frozen=True, kw_only=True):
         It may be of another machine where predictions are for one that is described.
         """
         own = job.subject
-        pairs = [("workload", self.workload.fingerprint, own.workload.fingerprint, self.workload.name)]
-        pairs += [("build", str(self.runtime["id"]), str(own.runtime["id"]), str(self.runtime.get("tensorflow", "")))]
-        if not is_elsewhere:
-            pairs += [("machine", self.machine.id, own.machine.id, self.machine.cpu_model)]
-        for what, captured, here, name in pairs:
-            if captured != here:
-                hint = "profile it again: leave --profile out"
-                if what == "machine":
-                    hint += ", or say of which machine you ask (--machine)"
-                raise BadInputError(f"the profile is of another {what} ({name}, {captured})", hint)
+        again = "profile it again: leave --profile out"
+        if self.workload.fingerprint != own.workload.fingerprint:
+            raise BadInputError(
+                f"the profile is of another workload: {self.workload.name}, {self.workload.mode}", again
+            )
+        if self.runtime["id"] != own.runtime["id"]:
+            raise BadInputError(f"the profile is of another build: {_difference(self.runtime, own.runtime)}", again)
+        if self.machine.id != own.machine.id and not is_elsewhere:
+            raise BadInputError(
+                f"the profile is of another machine: {self.machine.cpu_model}, {self.machine.affinity}",
+                f"{again}, or say which machine you ask about (--machine)",
+            )
+
+
+def _difference(captured: BuildFacts, here: BuildFacts) -> str:
+    """Return the first fact in which two builds differ."""
+    names = [name for name in captured if name != "id" and captured[name] != here.get(name)]
+    return f"{names[0]} is {captured[names[0]]} there, and {here.get(names[0])} here" if names else "its facts differ"
 
 
 def read_capture(path: Path) -> Capture:
@@ -87,13 +103,14 @@ def write_capture(capture: Capture, path: Path) -> None:
 def captured(
     job: Job, batch_sizes: Sequence[int], *, deadline_s: float, wait: bool, new: bool, events: ProfileEvents
 ) -> Capture:
-    """Return the capture of a job: the one of the cache, or a new one, which takes about a minute.
+    """Return the capture of a job: the one of the cache, or a new one, which takes about a minute on few CPUs.
 
-    Raises BadInputError for a workload that has no operators to look at.
+    Where the smaller batch sizes do not run, it is of the largest alone. Raises BadInputError for a workload that has
+    no operators to look at.
     """
-    check_profiled(job)
     subject = job.subject
-    key = [subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment, *batch_sizes]
+    key = [_FORMAT, subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment]
+    key += batch_sizes
     path = cache_dir() / _FOLDER / f"{job.workload.name}-{digest(key)}.json"
     if path.exists() and not new:
         try:
@@ -101,7 +118,13 @@ def captured(
         except BadInputError:
             events.notice(f"{path.name} of the cache cannot be read: it is made anew")
     with machine_lock(wait=wait, on_wait=events.waiting):
-        traced = trace(job, batch_sizes, deadline_s=deadline_s, events=events)
+        try:
+            traced = trace(job, batch_sizes, deadline_s=deadline_s, events=events)
+        except BadInputError as error:
+            if len(batch_sizes) == 1:
+                raise
+            events.notice(f"{error.message}: profiling at batch size {max(batch_sizes)} alone")
+            traced = trace(job, [max(batch_sizes)], deadline_s=deadline_s, events=events)
     capture = Capture(machine=subject.machine, runtime=subject.runtime, workload=subject.workload, traced=traced)
     write_capture(capture, path)
     return capture

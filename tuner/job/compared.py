@@ -27,10 +27,11 @@ class ComparedSetting:
     deployment: Deployment
 
 
-def parse_compared(text: str, job: Job, storage_url: str) -> ComparedSetting:
+def parse_compared(text: str, job: Job, storage_url: str, *, is_here: bool = True) -> ComparedSetting:
     """Return what `text` names: `knob=value,…` on top of the default, a baseline, or a study's recommendation.
 
-    Raises BadInputError where it names nothing, or what cannot act here.
+    Raises BadInputError where it names nothing, or what cannot act here. Of a job on a machine that is not here, the
+    build is not asked.
     """
     space = job.space
     if "=" in text:
@@ -52,7 +53,8 @@ def parse_compared(text: str, job: Job, storage_url: str) -> ComparedSetting:
         carrier = space.catalogue.knobs[name].carrier
         if isinstance(carrier, Preload) and carrier.is_missing(value, space.libraries):
             raise BadInputError(f"{name}={value}: this library is not installed", "install it first")
-    job.framework.check(job.build, [setting])
+    if is_here:
+        job.framework.check(job.build, [setting])
     return ComparedSetting(name=text, setting=setting, deployment=space.deployment(setting))
 
 

@@ -273,17 +273,17 @@ def prepare(checked: ParsedRequest) -> Job:
     return job
 
 
-def elsewhere(checked: ParsedRequest, job: Job, machine: Machine) -> Job:
-    """Return a prepared job as it would be on a machine that is not here: nothing of it can be asked there, or run."""
+def elsewhere(checked: ParsedRequest, job: Job) -> Job:
+    """Return a prepared job as it would be on the machine of a request, which is not here: none of it can be run."""
     space = space_of(
-        replace(checked, machine=machine),
+        checked,
         job.build,
         env=job.env,
         libraries=job.libraries,
         spelling=lambda _, value: value,
         unavailable={},
     )
-    return replace(job, machine=machine, space=space)
+    return replace(job, machine=checked.machine, space=space)
 
 
 def _probe(checked: ParsedRequest, env: Mapping[str, str]) -> Build:

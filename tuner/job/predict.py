@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from tuner.job.job import Job, elsewhere, prepare
 from tuner.job.profile import ProfileEvents, check_profiled
 from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.host import Machine
+from tuner.machine.locks import machine_lock
 from tuner.machine.spec import EXAMPLE, parse_spec
 from tuner.model.configuration import configuration_of
 from tuner.model.hardware import Hardware, hardware_of
@@ -27,7 +28,7 @@ from tuner.space.groups import is_group
 from tuner.space.setting import Setting
 from tuner.study.budget import parse_duration
 
-_SMALLER = 8  # times smaller is the other batch size that is profiled
+_TIMES = 8  # smaller is the other batch size that is profiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,35 +49,55 @@ class PredictRequest:
 def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[PredictionResult, Capture]:
     """Return the predicted throughput of a workload's settings, and what it is predicted from.
 
-    Raises BadInputError before anything is measured.
+    Raises BadInputError for what cannot be profiled or predicted.
     """
-    checked = parse_request(request.search, stores=False)
-    here = prepare(checked)
+    if request.settings and request.search.pins:
+        raise BadInputError("--set and --setting contradict each other", "put all of it into --setting")
+    machine, socket_bytes_s = (None, None) if request.machine is None else find_machine(request.machine)
+    # What is profiled here is the model alone: knobs and values are those of the machine that is asked about.
+    profiled_search = request.search if machine is None else replace(request.search, space=None, pins=[])
+    here = prepare(parse_request(profiled_search, stores=False))
     check_profiled(here)
-    machine, socket_bytes_s = (here.machine, None) if request.machine is None else find_machine(request.machine)
-    job = here if request.machine is None else elsewhere(checked, here, machine)
-    settings = [parse_compared(text, job, request.search.storage).setting for text in request.settings]
+    job = here
+    if machine is not None:
+        job = elsewhere(parse_request(request.search, stores=False, machine=machine), here)
+    settings = [
+        parse_compared(text, job, request.search.storage, is_here=machine is None).setting for text in request.settings
+    ]
     capture = _capture(request, here, events)
     profiles = capture.profiles
+    if not any(time_s > 0 for each in profiles[max(profiles)].operators for time_s in each.times_s.values()):
+        raise BadInputError("no operator of it takes any time", "there is nothing to predict: measure it")
     own_hardware = hardware_of(capture.machine, capture.bytes_s, is_here=True)
-    is_elsewhere = machine.id != capture.machine.id
     hardware = own_hardware
-    if is_elsewhere:
-        hardware = hardware_of(machine, capture.bytes_s, is_here=False, socket_bytes_s=socket_bytes_s)
+    if job.machine.id != capture.machine.id:
+        hardware = hardware_of(job.machine, capture.bytes_s, is_here=False, socket_bytes_s=socket_bytes_s)
     predictor = predictor_of(profiles, own_hardware, has_teams=capture.has_teams)
-    predicted = predict(predictor, job.space, machine, hardware, settings=settings)
+    predicted = predict(predictor, job.space, job.machine, hardware, settings=settings)
     result = describe_prediction(
         predicted,
         reasons(predictor, job.space.reference.batch_size, hardware),
-        machine=machine,
+        machine=job.machine,
         profiled_on=capture.machine,
         runtime=capture.runtime,
         workload=capture.workload,
         batch_sizes=sorted(profiles),
         profiled_threads=max(capture.bytes_s),
-        ideal=_ideal(predictor, predicted, machine, hardware) if request.ideal else None,
+        fork_s=predictor.costs.fork_s,
+        ideal=_ideal(predictor, predicted, job.machine, hardware) if request.ideal else None,
     )
     return result, capture
+
+
+def profiled_sizes(job: Job) -> list[int]:
+    """Return the batch sizes that a job is profiled at: its own, and a smaller one, or a larger where it is one.
+
+    One alone where the job has no other.
+    """
+    own, sizes = job.space.reference.batch_size, job.space.domains["batch_size"]
+    if len(sizes) == 1:
+        return [own]
+    return sorted({own, max(1, own // _TIMES)}) if own > 1 else [own, min(_TIMES, max(map(int, sizes)))]
 
 
 def find_machine(text: str) -> tuple[Machine, float | None]:
@@ -98,9 +119,13 @@ def find_machine(text: str) -> tuple[Machine, float | None]:
     except msgspec.DecodeError as error:
         raise BadInputError(f"{text} is no JSON: {error}", "give what tftune inspect --json prints") from error
     try:
-        return msgspec.convert(document["machine"], Machine), None
+        machine = msgspec.convert(document["machine"], Machine)
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise BadInputError(f"{text} describes no machine", "give what tftune inspect --json prints") from error
+    counts = (machine.physical_cores, machine.logical_cpus - machine.physical_cores + 1, machine.sockets)
+    if min(counts) < 1 or (machine.cpu_quota is not None and machine.cpu_quota <= 0):
+        raise BadInputError(f"{text} describes a machine that cannot be", "check its cores, CPUs, sockets and quota")
+    return machine, None
 
 
 def _capture(request: PredictRequest, here: Job, events: ProfileEvents) -> Capture:
@@ -109,9 +134,10 @@ def _capture(request: PredictRequest, here: Job, events: ProfileEvents) -> Captu
         capture = read_capture(request.profile)
         capture.check(here, is_elsewhere=request.machine is not None)
         return capture
-    own = here.space.reference.batch_size
     deadline_s = parse_duration(request.search.trial_timeout, option="--trial-timeout")
-    sizes = sorted({max(1, own // _SMALLER), own})
+    with machine_lock(wait=request.wait, on_wait=events.waiting):
+        here.launcher(deadline_s=deadline_s)  # it may turn out that it has one batch size only
+    sizes = profiled_sizes(here)
     return captured(here, sizes, deadline_s=deadline_s, wait=request.wait, new=request.new, events=events)
 
 
@@ -128,7 +154,6 @@ def _ideal(predictor: Predictor, predicted: Predicted, machine: Machine, hardwar
     best = max(map(simulated, own))
     return IdealResult(
         batch_size=batch_size,
-        items_per_s=ideal,
         over_best=ideal / best,
         over_reference=ideal / simulated(predicted.reference),
     )

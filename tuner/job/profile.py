@@ -95,13 +95,12 @@ def trace(job: Job, batch_sizes: Sequence[int], *, deadline_s: float, events: Pr
                     process.ready()
                     steps_s = clock.steps_s if threads == 1 else clock.time(process)
                     told = [_trace_steps(process, threads, size, steps_s[size]) for size in traced]
-            except TrialFailure as failure:
-                if largest:
-                    events.notice(f"no more than {plural(largest[-1].threads, 'thread')}: {failure.message}")
-                    break
-                raise _cannot(failure) from failure
-            except ReferenceLost as lost:
-                raise _cannot(lost.failure) from lost
+            except (TrialFailure, ReferenceLost) as error:
+                why = error.failure if isinstance(error, ReferenceLost) else error
+                if not largest:
+                    raise _cannot(why) from error
+                events.notice(f"no more than {plural(largest[-1].threads, 'thread')}: {why.message}")
+                break
             for each, rows in zip(told, traced.values(), strict=True):
                 rows.append(each)
             events.ended(largest[-1])
@@ -179,6 +178,8 @@ def check_profiled(job: Job) -> None:
         raise BadInputError(f"--execution {job.workload.execution} has no graph of operators", "use --execution graph")
     if job.workload.members:
         raise BadInputError("an ensemble has several graphs", "profile its models one by one")
+    if job.workload.rate is not None:
+        raise BadInputError("operators are profiled without requests", "leave the rate out")
 
 
 def _trace_steps(process: ChildProcess, threads: int, batch_size: int, known_s: float) -> Traced:

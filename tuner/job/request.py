@@ -94,12 +94,12 @@ class ParsedRequest:
     """Whether settings of several processes are tried too, where the space is of one."""
 
 
-def parse_request(request: SearchRequest, *, stores: bool = True) -> ParsedRequest:
+def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machine | None = None) -> ParsedRequest:
     """Understand a request, in milliseconds; raises BadInputError with what was found and what was expected.
 
-    A request that `stores` nothing needs no place to write.
+    A request that `stores` nothing needs no place to write. Knobs and values are those of this machine, or of another.
     """
-    machine = detect()
+    machine = machine or detect()
     framework, workload = find_workload(request.workload)
     catalogue = catalogue_of(framework.catalogue, [member.name for member in workload.members])
     if request.launcher not in LAUNCHERS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,16 +14,16 @@ from tuner.machine.topology import Cache
 
 EXAMPLE = "sockets=2,cores=28,smt=2"
 _GIB = 1024**3
-_UNIT = re.compile(r"(?i)\s*(gib|gb|mib|mb|gb/s|cpus?)$")
 
 
 class _Word(NamedTuple):
-    """What a word may be: its least and most, whether it is a whole number, and what it is where it is not given."""
+    """What a word may be: its least and most, whether it is whole, what it is where it is not given, and its unit."""
 
     least: float
     most: float
     is_whole: bool = False
     default: float | None = None
+    unit: str = ""
 
 
 _WORDS = {
@@ -32,9 +31,9 @@ _WORDS = {
     "cores": _Word(1, 256, is_whole=True),
     "smt": _Word(1, 8, is_whole=True, default=1),
     "quota": _Word(0.01, 4096),
-    "memory": _Word(0.1, 65536, default=256),
-    "l3": _Word(0.1, 4096, default=32),
-    "bandwidth": _Word(1, 10000),
+    "memory": _Word(0.1, 65536, default=256, unit="GiB"),
+    "l3": _Word(0.1, 4096, default=32, unit="MiB"),
+    "bandwidth": _Word(1, 10000, unit="GB/s"),
 }
 
 
@@ -114,9 +113,9 @@ def _number(name: str, text: str) -> float:
     """Return the number of a word; raises BadInputError for one that it cannot be."""
     word = _WORDS[name]
     kind = "a whole number" if word.is_whole else "a number"
-    hint = f"expected {kind} from {word.least:g} to {word.most:g}"
+    hint = f"expected {kind} from {word.least:g} to {word.most:g}{f', in {word.unit}' if word.unit else ''}"
     try:
-        value = float(_UNIT.sub("", text))
+        value = float(text.removesuffix(word.unit))
     except ValueError:
         raise BadInputError(f"--machine says {name}={text}", hint) from None
     if not word.least <= value <= word.most or (word.is_whole and value != int(value)):

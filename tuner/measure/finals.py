@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -212,6 +212,29 @@ def _fail(name: str, failure: TrialFailure, live: dict[str, Process], result: Ro
     result.failures[name] = f"{failure.status}: {failure.message}"
 
 
+def replicates(reference: Contender, n_others: int) -> list[Contender]:
+    """Return the reference under other names: how often more it runs in a round.
+
+    All others are compared with it, so that its own scatter is in every ratio: they are known best where it has √n
+    processes beside one of each of n others (Dunnett 1955, J. Am. Stat. Assoc. 50, section 7).
+    """
+    return [replace(reference, names=(f"{reference.names[0]}#{i}",)) for i in range(2, math.isqrt(n_others) + 1)]
+
+
+def merged(round_: Round, reference: Contender, more: Sequence[Contender]) -> Round:
+    """Return a round in which the slices of all processes of the reference stand under its own name."""
+    names = [each.names[0] for each in (reference, *more)]
+    slices = {name: own for name, own in round_.slices.items() if name not in names}
+    memory = {name: own for name, own in round_.memory.items() if name not in names[1:]}
+    failures = {name: reason for name, reason in round_.failures.items() if name not in names}
+    own = [each for name in names for each in round_.slices.get(name, ())]
+    if own:
+        slices[names[0]] = own
+    else:
+        failures[names[0]] = round_.failures.get(names[0], "")
+    return replace(round_, slices=slices, memory=memory, failures=failures)
+
+
 def failures(rounds: Sequence[Round]) -> dict[str, str]:
     """Return why contenders failed, the last reason of each, by first name."""
     return {name: text for round_ in rounds for name, text in round_.failures.items()}
@@ -248,7 +271,7 @@ def noise_between(rounds: Sequence[Round], contenders: Sequence[Contender], obje
     x: list[Array] = []
     for other in others:
         blocks = [
-            _of_passes(each, other, objective) - _of_passes(each, reference, objective)
+            _difference(_of_passes(each, other, objective), _of_passes(each, reference, objective))
             for each in rounds
             if not each.interruptions and {other.names[0], reference.names[0]} <= set(each.slices)
         ]
@@ -257,6 +280,11 @@ def noise_between(rounds: Sequence[Round], contenders: Sequence[Contender], obje
             apart = (means - means.mean()) * math.sqrt(len(means) / (len(means) - 1))
             x += [each - mean + deviation for each, mean, deviation in zip(blocks, means, apart, strict=True)]
     return components(x, ()) if x else PRIOR_NOISE
+
+
+def _difference(other: Array, reference: Array) -> Array:
+    """Return the log-ratio in each pass; a reference that had several processes in a round counts with the first."""
+    return np.asarray(other - reference[: len(other)])
 
 
 def _of_passes(round_: Round, contender: Contender, objective: Objective) -> Array:

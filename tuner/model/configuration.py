@@ -11,7 +11,6 @@ from tuner.machine.host import Machine
 from tuner.model.executor import Pools
 from tuner.model.hardware import Hardware
 from tuner.space.setting import Setting
-from tuner.space.values import Value
 
 MODELLED = frozenset(
     {
@@ -30,6 +29,7 @@ MODELLED = frozenset(
 DEFAULT_BLOCKTIME_S = 0.2
 """Of the OpenMP runtimes of LLVM and Intel."""
 _COMPACT = re.compile(r"\bcompact(?!,1)")
+_LISTED = re.compile(r"proclist=\[([\d,-]+)\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,6 @@ class Configuration:
     instances: int = 1
     cores: int | None = None
     """Physical cores that all processes together may use; None for all."""
-    sockets: int | None = None
 
     @property
     def threads(self) -> int:
@@ -50,7 +49,7 @@ class Configuration:
 
     def hardware(self, whole: Hardware) -> Hardware:
         """Return what one of the processes has of a machine."""
-        allowed = whole.limited(cores=self.cores, sockets=self.sockets)
+        allowed = whole.limited(self.cores)
         return allowed if self.instances == 1 else allowed.part(self.instances)
 
 
@@ -61,7 +60,7 @@ def configuration_of(setting: Setting, machine: Machine, *, has_teams: bool) -> 
     """
     values = setting.to_dict()
     own_cpus = values.get("cpus")
-    mask = parse_list(machine.affinity if own_cpus in (None, "all") else str(own_cpus))
+    mask = parse_list(machine.affinity if own_cpus is None else str(own_cpus))
     cores = [parse_list(core) & mask for core in machine.cores]
     n_cores = sum(1 for core in cores if core) or machine.physical_cores
     instances = int(values.get("instances", 1))
@@ -74,26 +73,23 @@ def configuration_of(setting: Setting, machine: Machine, *, has_teams: bool) -> 
     slots = threads("inter_op", n_cpus)
     affinity = str(values.get("kmp_affinity", ""))
     if team is not None and _COMPACT.search(affinity) and machine.threads_per_core > 1:
-        # Neighbouring threads share cores: each team lies on the first of them.
-        n_cores = min(n_cores, max(1, math.ceil(team / machine.threads_per_core)))
-    sockets = 1 if "proclist" in affinity else None
+        # Neighbouring threads share cores, and the next team goes on where one ends.
+        n_own = math.ceil(slots * team / machine.threads_per_core)
+        n_cores = min(n_cores, max(1, instances * n_own))
+    listed = _LISTED.search(affinity)
+    if listed is not None:
+        own = parse_list(listed[1])
+        n_cores = min(n_cores, max(1, sum(1 for core in cores if core & own)))
+    blocktime_s = int(values["kmp_blocktime"]) / 1000 if "kmp_blocktime" in values else DEFAULT_BLOCKTIME_S
     return Configuration(
         batch_size=setting.batch_size,
         pools=Pools(
             inter_op=slots,
             intra_op=threads("intra_op", n_cpus),
             team=team,
-            blocktime_s=_blocktime_s(values.get("kmp_blocktime")) if has_teams else 0.0,
+            blocktime_s=blocktime_s if has_teams else 0.0,
             streams=int(values.get("streams", 1)),
         ),
         instances=instances,
         cores=None if n_cores == machine.physical_cores else n_cores,
-        sockets=sockets,
     )
-
-
-def _blocktime_s(value: Value | None) -> float:
-    """Return a block time in seconds; words such as `infinite` are those of the longest."""
-    if value is None:
-        return DEFAULT_BLOCKTIME_S
-    return int(value) / 1000 if str(value).isdigit() else math.inf

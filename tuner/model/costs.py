@@ -56,6 +56,8 @@ class Costs:
     """How often it runs in a step."""
     fork_s: float
     """r (s)."""
+    asleep_s: float = 0.0
+    """What each parallel loop takes longer (s) where its threads have gone to sleep."""
     terms: Terms = TERMS
 
     def rest_s(self, batch_size: float) -> Array:
@@ -72,14 +74,16 @@ class Costs:
         threads = self.threads(n, batch_size, hardware)
         parallel_s = rest_s * (1 - self.serial) / threads
         memory_s = self.seen * moving_s(n_bytes, threads, hardware, self.terms)
-        fork_s = self.fork_s * np.log2(threads)
+        fork_s = self.fork_s * np.log2(threads) + self.asleep_s * (threads > 1)
         total_s = rest_s * self.serial + parallel_s + memory_s + fork_s
-        busy_s = rest_s * self.serial + threads * (parallel_s + memory_s) + fork_s
+        # Threads beyond those that fill the memory wait for it.
+        moving = np.minimum(threads, hardware.most_bytes_s / hardware.one_bytes_s)
+        busy_s = rest_s * self.serial + threads * parallel_s + moving * memory_s + fork_s
         return Operating(
             time_s=self.runs * total_s,
             busy_s=self.runs * busy_s,
             memory_s=self.runs * memory_s,
-            moved=self.runs * self.seen * n_bytes,
+            moved=self.runs * self.seen * n_bytes * missed(n_bytes, hardware),
         )
 
     def threads(self, n: float, batch_size: float, hardware: Hardware) -> Array:
@@ -94,7 +98,7 @@ class Operating:
     """Operators, or parts of a step, alone on a machine, each of shape (parts,).
 
     How long they take (s), the CPU time of all their threads (s), the part of their time that moves data (s), and the
-    bytes that are seen to be moved.
+    bytes that come from memory.
     """
 
     time_s: Array
@@ -124,12 +128,17 @@ class Operating:
 
 def moving_s(n_bytes: Array, threads: Array | float, hardware: Hardware, terms: Terms = TERMS) -> Array:
     """Return w(n, b) of bytes (s), shape (operators,)."""
-    missed = np.maximum(0.0, 1 - hardware.cache_bytes / np.maximum(n_bytes, 1.0))
+    from_memory_share = missed(n_bytes, hardware)
     n = np.maximum(1.0, threads)
-    from_cache = (1 - missed) / (terms.cache_gain * n * hardware.one_bytes_s)
+    from_cache = (1 - from_memory_share) / (terms.cache_gain * n * hardware.one_bytes_s)
     apart = np.where(n > hardware.cores_per_socket, 1 + (terms.remote - 1) * (1 - 1 / hardware.sockets), 1.0)
-    from_memory = missed * apart / np.minimum(n * hardware.one_bytes_s, hardware.most_bytes_s)
+    from_memory = from_memory_share * apart / np.minimum(n * hardware.one_bytes_s, hardware.most_bytes_s)
     return np.asarray(n_bytes * (from_cache + from_memory))
+
+
+def missed(n_bytes: Array, hardware: Hardware) -> Array:
+    """Return f, the share of bytes that a cache does not hold, shape (operators,)."""
+    return np.maximum(0.0, 1 - hardware.cache_bytes / np.maximum(n_bytes, 1.0))
 
 
 def costs_of(profiles: Mapping[int, Profile], hardware: Hardware, terms: Terms = TERMS) -> Costs:
@@ -154,13 +163,13 @@ def costs_of(profiles: Mapping[int, Profile], hardware: Hardware, terms: Terms =
     memory_s = np.stack([moving_s(np.nan_to_num(each), 1.0, hardware, terms) for each in n_bytes])
     with np.errstate(divide="ignore", invalid="ignore"):
         seen = np.fmin.reduce(np.where(memory_s > 0, one_s / memory_s, np.nan), axis=0, initial=1.0)
-    fixed_s, per_item_s = lines(b, np.maximum(0.0, one_s - seen * memory_s))
+    fixed_s, per_item_s = lines(b, np.maximum(0.0, one_s - seen * memory_s), scale=one_s)
     costs = Costs(
         fixed_s=fixed_s,
         per_item_s=per_item_s,
         fixed_bytes=fixed_bytes,
         bytes_per_item=bytes_per_item,
-        seen=np.nan_to_num(seen, nan=1.0),
+        seen=seen,
         serial=np.zeros(len(operators)),
         library=np.array([operator.op.startswith(_LIBRARY) for operator in operators], dtype=bool),
         runs=np.array([operator.runs for operator in operators], dtype=float),
@@ -181,14 +190,15 @@ def own_s(profile: Profile, operator: Operator, threads: int) -> float:
     return 0.0 if traced is None else operator.times_s.get(threads, 0.0) * traced.step_s / traced.plain_s
 
 
-def lines(x: Array, y: Array) -> tuple[Array, Array]:
+def lines(x: Array, y: Array, *, scale: Array | None = None) -> tuple[Array, Array]:
     """Return (intercepts, slopes), not negative, of a line through each column of y, shapes (c,).
 
-    `x` has shape (r,), `y` (r, c), NaN where a value is missing. Errors count relative to the value, as those of times
-    do. A single value is taken to be the slope's alone.
+    `x` has shape (r,), `y` (r, c), NaN where a value is missing. Errors count relative to the root of the `scale`,
+    shape (r, c), of what was measured, else of the values. A single value is taken to be the slope's alone.
     """
     intercepts, slopes = np.zeros(y.shape[1]), np.zeros(y.shape[1])
     for column, values in enumerate(y.T):
+        sizes = values if scale is None else scale[:, column]
         known = ~np.isnan(values)
         xs, ys = x[known], values[known]
         if not len(ys):
@@ -196,7 +206,7 @@ def lines(x: Array, y: Array) -> tuple[Array, Array]:
         if len(ys) == 1:
             slopes[column] = ys[0] / xs[0]
             continue
-        weight = 1 / np.maximum(ys, 1e-12) ** 2
+        weight = 1 / np.maximum(sizes[known], _SHORT_S)
         mean_x, mean_y = np.average(xs, weights=weight), np.average(ys, weights=weight)
         spread = float(np.sum(weight * (xs - mean_x) ** 2))
         slope = float(np.sum(weight * (xs - mean_x) * (ys - mean_y))) / spread
@@ -238,6 +248,9 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
                 i = index.get(operator.name)
                 time_s = own_s(each, operator, n)
                 if i is None or time_s <= 0 or threads[i] <= 1:
+                    continue
+                # What second threads of cores and a quota do is not the operator's: it is simulated.
+                if hardware.capacity(n, 0.0) < n or (hardware.quota or n) < n:
                     continue
                 operators.append(i)
                 serial_s = float(rest_s[i] * (1 - 1 / threads[i]))

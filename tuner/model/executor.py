@@ -4,19 +4,22 @@ State between two events: k tasks run, at most one in each of the executor's slo
 ready wait in a queue. A task that ends makes others ready: its slot goes on with the first of them, the rest join the
 queue.
 
-    n_E = max(1, intra_op / k)     threads of an operator on the pool that all share (Eigen's)
-    n_O                            threads of a team of OpenMP's, one team for each slot
-    N   = Σ busy threads of the k tasks + spinning threads of idle teams
-    slow = max(1, N / capacity(N)) · (1 + m (max(1, D / W_max) − 1))
+    n_E   = max(1, intra_op / k)     threads of an operator on the pool that all share (Eigen's)
+    n_O                              threads of a team of OpenMP's, one team for each slot
+    N     = Σ busy threads of the k tasks + spinning threads of idle teams
+    crowd = max(1, N / capacity(N))
+    slow  = crowd · (1 + m (max(1, D / W_max) − 1))    the second factor for k > 1 only: T(n) knows what one task does
 
-where D = Σ of the bytes that running tasks move a second, and m the share of a task's time that moves data. A task's
-rate is 1 / (T(n) slow), and what is done of it stays done when rates change.
+where D = Σ of the bytes that running tasks move a second, divided by the crowd, and m the share of a task's time that
+moves data. A task's rate is 1 / (T(n) slow), and what is done of it stays done when rates change. A quota limits the
+capacity at each moment, and stops threads that others wait for. (That threads run until the time of a period is used up
+would gain in steps shorter than that; measured steps do not show it.)
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuner.model.costs import Operating
@@ -55,9 +58,19 @@ Alone = Callable[[float], Operating]
 
 
 def simulate(
-    tasks: Tasks, alone: Alone, pools: Pools, hardware: Hardware, *, dispatch_s: float, terms: Terms = TERMS
+    tasks: Tasks,
+    alone: Alone,
+    pools: Pools,
+    hardware: Hardware,
+    *,
+    has_team: Sequence[bool] | None = None,
+    dispatch_s: float,
+    terms: Terms = TERMS,
 ) -> Simulated:
-    """Return how long steps take; `dispatch_s` (s) is what the executor itself takes for an operator."""
+    """Return how long steps take; `dispatch_s` (s) is what the executor itself takes for an operator.
+
+    `has_team` tells which tasks have operators that run on a team; all of them if it is not given.
+    """
     slots = max(1, pools.inter_op)
     switch = terms.eigen_switch if pools.team is None else terms.openmp_switch
     n_tasks = len(tasks)
@@ -81,6 +94,9 @@ def simulate(
         spinning = _spinning(idle_since, now_s, pools)
         n_threads = sum(threads[i] for i in own) + spinning
         crowd = max(1.0, n_threads / max(_TINY, hardware.capacity(n_threads, switch, terms)))
+        if hardware.quota is not None and n_threads > hardware.quota:
+            excess_threads = n_threads / hardware.quota - 1
+            crowd = max(crowd, (1 + excess_threads) * (1 + terms.throttle * min(1.0, excess_threads)))
         excess = max(0.0, sum(bytes_s[i] for i in own) / crowd / hardware.most_bytes_s - 1) if k > 1 else 0.0
         needs_s = [
             left[task] * time_s[i] * crowd * (1 + memory_share[i] * excess) for task, i in zip(left, own, strict=True)
@@ -102,21 +118,22 @@ def simulate(
                 missing[stream + following] -= 1
                 if not missing[stream + following]:
                     made_ready.append(stream + following)
-            if made_ready:
-                left_free = len(left) < slots
-                if left_free:
-                    left[made_ready[0]] = 1.0
-                ready.extend(made_ready[1:] if left_free else made_ready)
-            elif pools.team is not None and pools.blocktime_s > 0:
+            if made_ready:  # its own slot is free
+                left[made_ready[0]] = 1.0
+                ready.extend(made_ready[1:])
+            elif pools.blocktime_s > 0 and (has_team is None or has_team[task % n_tasks]):
                 idle_since.append(now_s)
     return Simulated(makespan_s=now_s, mean_running=busy / max(now_s, _TINY), most_running=most)
 
 
 def _spinning(idle_since: deque[float], now_s: float, pools: Pools) -> float:
-    """Return how many threads of idle teams still spin; those that have gone to sleep are forgotten."""
+    """Return how many threads of idle teams still spin, without the one of the executor, which waits for work.
+
+    Teams that have gone to sleep are forgotten.
+    """
     while idle_since and now_s - idle_since[0] > pools.blocktime_s:
         idle_since.popleft()
-    return len(idle_since) * (pools.team or 0)
+    return len(idle_since) * max(0, (pools.team or 0) - 1)
 
 
 class _Rows:

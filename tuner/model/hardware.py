@@ -41,6 +41,8 @@ class Terms:
     """What a CPU loses for each further thread that it has to run; a pool gives work to whoever is free: a guess."""
     openmp_switch: float = 0.3
     """The same of teams, which wait for their last thread: a guess."""
+    throttle: float = 0.15
+    """What steps lose where twice as many threads run as the quota has time for: fitted to results/predictions."""
     remote: float = 1.6
     """So much slower is the memory of another socket: in the range of published figures."""
     cache_gain: float = 4.0
@@ -74,34 +76,31 @@ class Hardware:
         """Return the cores of a socket."""
         return max(1, self.cores // self.sockets)
 
-    def bytes_s(self, n: float) -> float:
-        """Return W(n)."""
-        return min(max(1.0, n) * self.one_bytes_s, self.most_bytes_s)
-
     def capacity(self, n: float, switch: float, terms: Terms = TERMS) -> float:
         """Return how many cores' worth of work n threads get done; `switch` is the loss where they are too many."""
         worth = min(n, self.cores) + terms.smt_yield * max(0.0, min(n, self.cpus) - self.cores)
         if n > self.cpus:
             worth /= 1 + switch * (n / self.cpus - 1)
-        return worth if self.quota is None else min(worth, self.quota)
+        return worth
 
     def part(self, n: int) -> Hardware:
         """Return what each of n processes has of the machine that share its cores and its memory."""
-        cores = max(1, self.cores // n)
+        # Where there are more processes than cores, several share one.
+        quotas = [self.quota / n] if self.quota is not None else []
+        quotas += [self.cores / n] if n > self.cores else []
         return replace(
             self,
-            cores=cores,
+            cores=max(1, self.cores // n),
             sockets=max(1, math.ceil(self.sockets / n)),
-            quota=None if self.quota is None else self.quota / n,
-            most_bytes_s=max(self.most_bytes_s / n, self.one_bytes_s / n),
+            quota=min(quotas, default=None),
+            most_bytes_s=self.most_bytes_s / n,
             cache_bytes=self.cache_bytes / n,
         )
 
-    def limited(self, *, cores: int | None = None, sockets: int | None = None) -> Hardware:
-        """Return the machine with no more than so many cores or sockets of it."""
-        n_sockets = min(self.sockets, sockets or self.sockets)
-        n_cores = min(self.cores, cores or self.cores, n_sockets * self.cores_per_socket)
-        n_sockets = min(n_sockets, math.ceil(n_cores / self.cores_per_socket))
+    def limited(self, cores: int | None) -> Hardware:
+        """Return the machine with no more than so many cores of it, beside each other; None for all."""
+        n_cores = min(self.cores, cores or self.cores)
+        n_sockets = min(self.sockets, math.ceil(n_cores / self.cores_per_socket))
         share = n_sockets / self.sockets
         return replace(
             self,
@@ -123,19 +122,23 @@ def hardware_of(
     """Return a machine as simulations see it, its cores as fast as those that were measured.
 
     `bytes_s` is W(n) as measured, by threads, with one among them. A machine that is not here moves
-    `terms.socket_bandwidth` times the bytes of one thread on each socket; where `socket_bytes_s` says how many, a
-    thread moves no more than that part of them.
+    `terms.socket_bandwidth` times the bytes of one thread on each socket, or `socket_bytes_s` where that is known; then
+    a thread moves no more than such a part of them.
     """
     sockets = max(1, machine.sockets)
     cores = machine.physical_cores
     one_bytes_s = bytes_s[1]
+    most_bytes_s = one_bytes_s * min(cores, terms.socket_bandwidth * sockets)
     if socket_bytes_s is not None:
         one_bytes_s = min(one_bytes_s, socket_bytes_s / terms.socket_bandwidth)
-    assumed = one_bytes_s * min(cores, terms.socket_bandwidth * sockets)
-    measured = max(bytes_s.values())
-    # Threads that were measured may not have been enough to fill it.
-    is_full = is_here and max(bytes_s) >= min(cores, terms.socket_bandwidth)
-    sizes = {cache.name: (cache.size_bytes or 0) * cache.n_instances for cache in machine.caches}
+        most_bytes_s = min(cores * one_bytes_s, sockets * socket_bytes_s)
+    elif is_here:
+        # Threads that were measured may not have been enough to fill it.
+        is_full = max(bytes_s) >= min(cores, terms.socket_bandwidth)
+        most_bytes_s = max(bytes_s.values()) if is_full else max(most_bytes_s, *bytes_s.values())
+    # Caches are those of the host; the process may have a part of it.
+    share = min(1.0, machine.logical_cpus / max(1, machine.online_cpus))
+    sizes = {cache.name: (cache.size_bytes or 0) * max(1.0, cache.n_instances * share) for cache in machine.caches}
     cache_bytes = next((sizes[name] for name in _LAST_LEVEL if sizes.get(name)), _DEFAULT_CACHE)
     return Hardware(
         cores=cores,
@@ -143,6 +146,6 @@ def hardware_of(
         sockets=sockets,
         quota=machine.cpu_quota,
         one_bytes_s=one_bytes_s,
-        most_bytes_s=max(one_bytes_s, measured if is_full else max(measured if is_here else 0.0, assumed)),
+        most_bytes_s=max(one_bytes_s, most_bytes_s),
         cache_bytes=cache_bytes,
     )

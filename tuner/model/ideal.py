@@ -1,4 +1,4 @@
-"""A bound: what a scheduler would reach that knows the best number of threads of each operator.
+"""What a scheduler would reach that knows the best number of threads of each operator.
 
 That is Liu et al.'s question (Runtime Concurrency Control and Operation Scheduling for High Performance Neural Network
 Training on Manycore Architectures, IPDPS 2019), answered by list scheduling over the same tasks and costs:
@@ -9,7 +9,8 @@ Training on Manycore Architectures, IPDPS 2019), answered by list scheduling ove
     and keeps them to its end: counts do not flap;
     a task of no more than `_SMALL_S` runs beside others on second hardware threads where all cores are busy
 
-The best of several h, and of taking all idle cores or a part of them, is the bound. Their order is by arrival; the
+The best of several h, and of taking all idle cores or a part of them, counts: an estimate of what such a scheduler
+reaches, and no proof that none is faster. Their order is by arrival; the
 longest path first is at least as good. Tasks beside each other take what they take on the cores that each has; memory
 is shared as in `tuner.model.executor`.
 """
@@ -17,14 +18,13 @@ is shared as in `tuner.model.executor`.
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.model.configuration import Configuration
-from tuner.model.executor import Pools
 from tuner.model.hardware import Hardware
-from tuner.model.predictor import Predictor
+from tuner.model.predictor import Predictor, profiled
 from tuner.stats.estimate import Array
 
 _SLACKS = (0.05, 0.25, 0.75)  # h
@@ -40,11 +40,13 @@ def ideal_items_per_s(predictor: Predictor, batch_size: int, hardware: Hardware)
 def ideal_makespan_s(predictor: Predictor, batch_size: int, hardware: Hardware) -> float:
     """Return how long a step of that scheduler lasts (s)."""
     alone = _Alone.of(predictor, batch_size, hardware)
-    return min(
+    makespan_s = min(
         _makespan_s(predictor, alone, hardware, slack=slack, shares=shares)
         for slack in _SLACKS
         for shares in (False, True)
     )
+    # No scheduler has more CPU time than the quota.
+    return makespan_s if hardware.quota is None else max(makespan_s, alone.cpu_s / hardware.quota)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,22 +57,25 @@ class _Alone:
     times_s: Array
     memory_s: Array
     moved: Array
+    cpu_s: float
+    """CPU time of a step with one thread for each task."""
 
     @classmethod
     def of(cls, predictor: Predictor, batch_size: int, hardware: Hardware) -> _Alone:
         """Return what tasks take on up to all cores, arrays of shape (counts, tasks) and (tasks,)."""
-        counts = _counts(hardware.cores)
+        limit = hardware.cores if hardware.quota is None else min(hardware.cores, math.ceil(hardware.quota))
+        counts = _counts(limit)
         dispatched_s = predictor.dispatch_s * np.array(predictor.tasks.n_operators)
         rows = []
         for n in counts:
-            team = n if predictor.has_teams else None
-            configuration = Configuration(batch_size=batch_size, pools=Pools(inter_op=1, intra_op=n, team=team))
+            configuration = profiled(n, batch_size, predictor)
             rows.append(predictor.alone(configuration, hardware, float(n)))
         return cls(
             counts=counts,
             times_s=np.array([each.time_s + dispatched_s for each in rows]),
             memory_s=np.array([each.memory_s for each in rows]),
             moved=rows[0].moved,
+            cpu_s=float(rows[0].busy_s.sum() + dispatched_s.sum()),
         )
 
 
@@ -93,7 +98,7 @@ def _makespan_s(predictor: Predictor, alone: _Alone, hardware: Hardware, *, slac
     heapq.heapify(ready)
     running: list[tuple[float, int, int]] = []  # when it ends, the task, its cores
     demand: dict[int, float] = {}  # bytes/s of what runs
-    now_s, idle, spare = 0.0, hardware.cores, hardware.cores * (hardware.smt - 1)
+    now_s, idle, spare = 0.0, counts[-1], counts[-1] * (hardware.smt - 1)
     while ready or running:
         while ready and (idle or (spare and best_s[ready[0][1]] <= _SMALL_S)):
             _, i = heapq.heappop(ready)

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.machine.host import Machine
-from tuner.model.configuration import MODELLED, Configuration, configuration_of
-from tuner.model.executor import Pools
+from tuner.model.configuration import MODELLED, configuration_of
 from tuner.model.hardware import Hardware
-from tuner.model.predictor import Predictor
+from tuner.model.predictor import Predictor, profiled
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 
@@ -23,20 +22,19 @@ _NEAR = 0.02  # of the best: the simplest of those is named best
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """Settings with their predicted items a second, and the best of them; `left_out` were more than are simulated."""
+    """Settings, and the predicted items a second of them and of the baselines.
+
+    The `best` is the simplest of those within 2 % of the fastest; `left_out` were more than are simulated.
+    """
 
     settings: tuple[Setting, ...]
-    items_per_s: tuple[float, ...]
+    rates: dict[Setting, float]
     best: Setting
     reference: Setting
     baselines: dict[str, Setting]
     left_out: int
     ignored: tuple[str, ...]
     """Knobs of the space that are not modelled."""
-
-    def rate(self, setting: Setting) -> float:
-        """Return the items a second of a setting; raises ValueError for one that was not predicted."""
-        return self.items_per_s[self.settings.index(setting)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +60,7 @@ def predict(
     settings: Sequence[Setting] = (),
     most: int = MOST_SETTINGS,
 ) -> Predicted:
-    """Return the predicted throughput of a space, or of some settings of it; the baselines are always among them.
+    """Return the predicted throughput of a space, or of some settings alone; the baselines are predicted beside them.
 
     Of more than `most` points a sample of that size is taken, the same each time.
     """
@@ -70,19 +68,21 @@ def predict(
     left_out = max(0, len(points) - most)
     if left_out:
         points = random.Random(_SEED).sample(points, most)
-    every = distinct([space.reference, *space.baselines.values(), *points])
-    rates = [rate_of(predictor, setting, machine, hardware) for setting in every]
-    allowed = [
-        i for i, setting in enumerate(every) if space.satisfies_pins(setting) or "instances" in setting.to_dict()
-    ]
-    best_rate = max(rates[i] for i in allowed)
-    near = [every[i] for i in allowed if rates[i] >= best_rate / (1 + _NEAR)]
+    baselines = dict(space.baselines) | {name: each for each, names in space.groups.items() for name in names}
+    recommended = [] if settings else [each for each in space.baselines.values() if space.satisfies_pins(each)]
+    chosen = distinct([*points, *recommended])
+    rates = {
+        setting: rate_of(predictor, setting, machine, hardware)
+        for setting in distinct([*chosen, space.reference, *baselines.values()])
+    }
+    best_rate = max(rates[setting] for setting in chosen)
+    near = [setting for setting in chosen if rates[setting] >= best_rate / (1 + _NEAR)]
     return Predicted(
-        settings=tuple(every),
-        items_per_s=tuple(rates),
+        settings=tuple(chosen),
+        rates=rates,
         best=min(near, key=lambda setting: _complexity(setting, space.reference)),
         reference=space.reference,
-        baselines=dict(space.baselines) | {name: each for each, names in space.groups.items() for name in names},
+        baselines=baselines,
         left_out=left_out,
         ignored=tuple(sorted(set(space.choices()) - MODELLED)),
     )
@@ -95,13 +95,13 @@ def rate_of(predictor: Predictor, setting: Setting, machine: Machine, hardware: 
 
 def reasons(predictor: Predictor, batch_size: int, hardware: Hardware) -> Reasons:
     """Return what bounds a step of so many items on a machine."""
-    one = Configuration(batch_size=batch_size, pools=_pools(1, 1, predictor))
+    one = profiled(1, batch_size, predictor)
     one_s = predictor.step(one, hardware).makespan_s
     dispatch_s = predictor.dispatch_s * sum(predictor.tasks.n_operators)
     endless = replace(hardware, cores=max(_MANY, hardware.cores), most_bytes_s=math.inf, quota=None)
-    wide = Configuration(batch_size=batch_size, pools=_pools(_MANY, 1, predictor))
+    wide = replace(one, pools=replace(one.pools, inter_op=_MANY))
     threads = hardware.cores if hardware.quota is None else max(1, min(hardware.cores, math.ceil(hardware.quota)))
-    full = Configuration(batch_size=batch_size, pools=_pools(1, threads, predictor))
+    full = profiled(threads, batch_size, predictor)
     alone = predictor.alone(full, hardware, float(threads))
     full_s = predictor.step(full, hardware).makespan_s
     return Reasons(
@@ -118,15 +118,11 @@ def influential_knobs(predicted: Predicted) -> list[str]:
     values = [setting.to_dict() for setting in predicted.settings]
     for name in sorted({name for each in values for name in each} & MODELLED):
         best: dict[object, float] = {}
-        for each, rate in zip(values, predicted.items_per_s, strict=True):
+        for each, rate in zip(values, map(predicted.rates.__getitem__, predicted.settings), strict=True):
             key = each.get(name, 1)
             best[key] = max(rate, best.get(key, 0.0))
         spans[name] = math.log(max(best.values()) / min(best.values()))
     return sorted((name for name in spans if spans[name] > 0), key=lambda name: -spans[name])
-
-
-def _pools(inter_op: int, threads: int, predictor: Predictor) -> Pools:
-    return Pools(inter_op=inter_op, intra_op=threads, team=threads if predictor.has_teams else None)
 
 
 def _complexity(setting: Setting, reference: Setting) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from tuner.model.configuration import DEFAULT_BLOCKTIME_S, Configuration
 from tuner.model.costs import Costs, Operating, costs_of
 from tuner.model.executor import Pools, Simulated, simulate
 from tuner.model.hardware import TERMS, Hardware, Terms
-from tuner.model.profile import Profile
+from tuner.model.profile import Operator, Profile
 from tuner.model.tasks import Tasks, tasks_of
 
 
@@ -56,17 +56,22 @@ class Predictor:
         """Return what a simulation of one of the processes comes to; equal ones are simulated once."""
         hardware = configuration.hardware(whole)
         # Processes that have the same share of a machine are the same simulation.
-        key = (replace(configuration, instances=1, cores=None, sockets=None), hardware)
+        key = (replace(configuration, instances=1, cores=None), hardware)
         if key not in self._simulated:
             self._simulated[key] = simulate(
                 self.tasks,
                 functools.partial(self.alone, configuration, hardware),
                 configuration.pools,
                 hardware,
+                has_team=self.has_team(),
                 dispatch_s=self.dispatch_s,
                 terms=self.terms,
             )
         return self._simulated[key]
+
+    def has_team(self) -> list[bool]:
+        """Return whether a task has operators that run on teams, of each task."""
+        return list(np.bincount(self.tasks.part, self.costs.library, len(self.tasks)) > 0)
 
     def alone(self, configuration: Configuration, hardware: Hardware, shared: float) -> Operating:
         """Return what tasks take alone, with `shared` threads of the shared pool each, shapes (tasks,)."""
@@ -82,7 +87,7 @@ class Predictor:
         if pools.blocktime_s > 0:
             team = self.costs.time_s(pools.team, batch_size, hardware)
             return replace(team, busy_s=team.time_s * pools.team)
-        awaking = replace(self.costs, fork_s=self.costs.fork_s + self.terms.asleep_s)
+        awaking = replace(self.costs, asleep_s=self.terms.asleep_s)
         return awaking.time_s(pools.team, batch_size, hardware)
 
     def items_per_s(self, configuration: Configuration, whole: Hardware) -> float:
@@ -110,12 +115,22 @@ def predictor_of(
     between_s = sum(largest.between_shares) / 2 * largest.traced[0].step_s
     predictor = Predictor(
         costs=costs,
-        tasks=tasks_of([each.inputs for each in operators], [each.times_s[1] for each in operators]),
+        tasks=tasks_of(
+            [_inputs(operator, operators) for operator in operators],
+            [operator.times_s[1] for operator in operators],
+            runs=[operator.runs for operator in operators],
+        ),
         dispatch_s=between_s / max(1, n_runs),
         has_teams=has_teams,
         terms=terms,
     )
     return replace(predictor, calibration=_calibration(predictor, profiles, hardware))
+
+
+def _inputs(operator: Operator, operators: Sequence[Operator]) -> list[int]:
+    """Return what an operator waits for in the first run of a loop."""
+    is_entry = operator.op == "Merge"
+    return [i for i in operator.inputs if not (is_entry and operators[i].op == "NextIteration")]
 
 
 def _calibration(predictor: Predictor, profiles: Mapping[int, Profile], hardware: Hardware) -> Calibration:

@@ -22,6 +22,7 @@ from tuner.model.graph import Graph, Node, Output, flops, moved_bytes
 from tuner.model.scaling import Scaling, fit
 
 _EXPLAINED = 0.1
+_WITH_AWAITED = 8  # facts of a node that tells what it only waits for; earlier captures do not
 _GAIN = 0.01  # of a step: what more threads have to save to be worth trying once more,
 _CLEAR = 0.05  # on operators that each gain so much of their time: less may be noise
 # What TensorFlow's rewriters put before the name of an operator that they give to a library, or fuse with others.
@@ -68,7 +69,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """An operator of a step: the indices of those that it takes outputs of, and what it takes and computes."""
+    """An operator of a step: the indices of those that it waits for, and what it takes and computes."""
 
     name: str
     op: str
@@ -153,7 +154,7 @@ def profile(traced: Sequence[Traced]) -> Profile:
             Operator(
                 name=raw[0],
                 op=raw[1],
-                inputs=tuple(i for i, _ in raw[2] if i >= 0),
+                inputs=(*(i for i, _ in raw[2] if i >= 0), *(raw[6] if len(raw) == _WITH_AWAITED else ())),
                 runs=runs,
                 flops=n_flops,
                 n_bytes=n_bytes,
@@ -198,7 +199,7 @@ def _graph(nodes: Sequence[Sequence[Any]]) -> Graph:
             attributes=dict(attributes),
             times=runs,
         )
-        for _, op, inputs, outputs, attributes, runs, _ in nodes
+        for _, op, inputs, outputs, attributes, runs, *_ in nodes
     ]
     nothing = Node(op="NoOp", inputs=(), outputs=(_UNKNOWN,), attributes={})
     return Graph(nodes=(*described, nothing), outputs=())

@@ -22,7 +22,7 @@ class Tasks:
     """Tasks in an order in which each comes after those that it needs.
 
     `part` has the task of each operator, shape (operators,); `n_needed` how many tasks each needs, `next` those that
-    need it; `n_operators` how many operators each runs, all that are not known beforehand.
+    need it; `n_operators` how often each runs an operator, of all that are not known beforehand.
     """
 
     part: NDArray[np.intp]
@@ -34,10 +34,11 @@ class Tasks:
         return len(self.n_needed)
 
 
-def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float]) -> Tasks:
+def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs: Sequence[int] | None = None) -> Tasks:
     """Return the tasks of operators: by the numbers of those that each takes outputs of, and the time (s) of each.
 
-    An edge that closes a loop is left out: each operator counts once, with the time of all its runs.
+    An edge that closes a loop is left out: each operator is there once, with the time of all its `runs` (one each, if
+    not given), and has to be handed on as often.
     """
     order, taken = _acyclic(inputs)
     users: list[list[int]] = [[] for _ in inputs]
@@ -68,7 +69,7 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float]) -> Tasks
         while first in joined:
             first = joined[first]
         part[i] = number[first]
-        n_operators[number[first]] += times_s[i] > 0
+        n_operators[number[first]] += (times_s[i] > 0) * (1 if runs is None else runs[i])
     needs: list[set[int]] = [set() for _ in number]
     for i in order:
         needs[part[i]].update(int(part[j]) for j in taken[i])

@@ -28,7 +28,8 @@ from tuner.space.values import Value
 from tuner.study.subject import BuildFacts, WorkloadFacts
 
 NOT_MEASURED = "predicted, not measured"
-_NEAR = 4.0  # times the threads that were profiled
+_NEAR = 4.0  # times what was profiled
+_LARGER = 2.0  # times the largest batch that was profiled, a line is still trusted
 _NARROW = 1.3  # operators at once, on average, that are hardly more than one
 _LARGE = 0.3  # a share that bounds what can be gained
 _TOP = 8
@@ -45,10 +46,11 @@ def describe_prediction(
     workload: WorkloadFacts,
     batch_sizes: Sequence[int],
     profiled_threads: int,
+    fork_s: float,
     ideal: IdealResult | None,
 ) -> PredictionResult:
     """Return what is published of a prediction."""
-    rates = dict(zip(predicted.settings, predicted.items_per_s, strict=True))
+    rates = predicted.rates
     reference_rate = rates[predicted.reference]
 
     def described(setting: Setting) -> PredictedSetting:
@@ -57,8 +59,9 @@ def describe_prediction(
         )
 
     is_here = machine.id == profiled_on.id
-    times = machine.usable_cores / profiled_threads
-    code = Trust.MEASURED if is_here and times <= 1 else Trust.NEAR if times <= _NEAR else Trust.FAR
+    largest = max(predicted.best.batch_size, *batch_sizes)
+    times = max(machine.usable_cores / profiled_threads, largest / max(batch_sizes) / _LARGER)
+    code = Trust.PROFILED if is_here and times <= 1 else Trust.NEAR if times <= _NEAR else Trust.FAR
     return PredictionResult(
         machine=machine,
         profiled_on=profiled_on,
@@ -68,7 +71,7 @@ def describe_prediction(
         predicted=tuple(sorted(map(described, predicted.settings), key=lambda each: -each.items_per_s)),
         best=described(predicted.best),
         reference=described(predicted.reference),
-        baselines={name: described(setting) for name, setting in predicted.baselines.items() if setting in rates},
+        baselines={name: described(setting) for name, setting in predicted.baselines.items()},
         reasons=tuple(_reasons(why, machine)),
         knobs=tuple(influential_knobs(predicted)),
         trust=TrustResult(
@@ -76,6 +79,8 @@ def describe_prediction(
             profiled_threads=profiled_threads,
             cores=machine.usable_cores,
             is_here=is_here,
+            largest_batch_size=largest,
+            wake_us=1e6 * fork_s,
             ignored_knobs=predicted.ignored,
             left_out=predicted.left_out,
         ),
@@ -113,7 +118,7 @@ def rendered(result: PredictionResult, *, top: int = _TOP) -> list[RenderableTyp
         Text(f"{result.workload.name} on {machine_text(result.machine)}: {NOT_MEASURED}", style="bold"),
         Text(
             f"best: {setting_text(result.best.setting)} — {rate_text(result.best.items_per_s)} {item}s/s, "
-            f"{result.best.ratio:.2f}× the default"
+            f"{result.best.ratio:.2f}× the default (the simplest within 2 % of the fastest)"
         ),
         Text(),
         _settings(result, top),
@@ -127,7 +132,7 @@ def rendered(result: PredictionResult, *, top: int = _TOP) -> list[RenderableTyp
         lines.append(
             Text(
                 f"• a scheduler that gives each operator its own number of threads would reach "
-                f"{result.ideal.over_best:.2f}× the best setting at batch size {result.ideal.batch_size}"
+                f"{result.ideal.over_best:.2f}× the best setting of one process at batch size {result.ideal.batch_size}"
             )
         )
     return [*lines, Text(), Text("How far to trust it", style="bold"), *(Text(f"• {line}") for line in _trust(result))]
@@ -163,24 +168,24 @@ def _baselines(result: PredictionResult) -> RenderableType:
 def _trust(result: PredictionResult) -> list[str]:
     trust = result.trust
     sizes = " and ".join(map(str, result.batch_sizes))
-    first = f"operators were measured with up to {plural(trust.profiled_threads, 'thread')} at batch size {sizes}"
-    if trust.code is Trust.MEASURED:
-        lines = [f"{first}, on this machine"]
-    elif trust.code is Trust.NEAR:
-        lines = [f"{first}; what {trust.cores} cores do is extended from that by a law: take it as a first guess"]
-    else:
-        lines = [
-            f"{first}; what {trust.cores} cores do is extended from that by a law: trust the order of settings that "
-            "are far apart, not the figures"
-        ]
+    where = "this machine" if trust.is_here else "another machine"
+    measured = f"operators were measured on {where}, with up to {plural(trust.profiled_threads, 'thread')}"
+    lines = [f"{measured}, at batch size {sizes}"]
+    beyond = f"{plural(trust.cores, 'core')} and batches of up to {trust.largest_batch_size} are"
+    if trust.code is Trust.NEAR:
+        lines.append(f"{beyond} beyond that: take it as a first guess")
+    elif trust.code is Trust.FAR:
+        lines.append(f"{beyond} far beyond that: trust the order of settings that are far apart, not the figures")
     if not trust.is_here:
-        lines.append("each core is taken to be as fast as one of the machine that was profiled")
+        lines.append(
+            "each core is taken to be as fast as one there, and to wake a thread to take as long: "
+            f"{trust.wake_us:.0f} µs"
+        )
     if trust.ignored_knobs:
         lines.append(f"not modelled, and taken to be at their defaults: {', '.join(trust.ignored_knobs)}")
     if trust.left_out:
         lines.append(f"{trust.left_out} settings were left out: those that are shown are the best of a sample")
-    name = result.workload.name
-    lines.append(f"measure before you use it: tftune search {name}")
+    lines.append("measure before you use it: tftune search")
     return lines
 
 

@@ -10,10 +10,20 @@ import numpy as np
 
 from tuner.job.frameworks.contest import Contest, lineup_of
 from tuner.job.servers import free_memory_bytes, parallel_starts
-from tuner.measure.finals import Contender, Round, failures, log_rates, noise_between, run_round
+from tuner.measure.finals import (
+    Contender,
+    Round,
+    failures,
+    log_rates,
+    merged,
+    noise_between,
+    replicates,
+    run_round,
+)
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, balance_passes
+from tuner.report.layout import plural
 from tuner.stats.estimate import half_widths
 
 _SHARE = 0.5  # of the time that is left
@@ -45,10 +55,12 @@ def hold_finals(contest: Contest) -> None:
         least = _MIN_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
         if len(rounds) >= least and began_s + longest_s > ends_s:
             break
-        contest.say(f"finals, round {len(rounds) + 1}: {1 + len(unknown)} processes")
+        contest.say(f"finals, round {len(rounds) + 1}: {plural(1 + len(unknown), 'setting')}")
         running = [contenders[0], *unknown]
         plan = _balanced(plan, contest, rounds, running)
-        rounds.append(run_round(running, contest.reference.launcher, plan, rng))
+        more = replicates(contenders[0], len(unknown))
+        held = run_round([*running, *more], contest.reference.launcher, plan, rng)
+        rounds.append(merged(held, contenders[0], more))
         contest.store.put_rounds(entries, rounds)
         longest_s = max(longest_s, time.monotonic() - began_s)
         contest.events.looked(lineup_of(contest))

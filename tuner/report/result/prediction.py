@@ -14,9 +14,9 @@ from tuner.study.subject import BuildFacts, Document, Values, WorkloadFacts
 class Trust(StrEnum):
     """How far what was measured has to be extended."""
 
-    MEASURED = "within what was profiled"
-    NEAR = "a few times the threads that were profiled"
-    FAR = "many times the threads that were profiled"
+    PROFILED = "within what was profiled"
+    NEAR = "a few times what was profiled"
+    FAR = "many times what was profiled"
 
 
 class ReasonCode(StrEnum):
@@ -52,6 +52,10 @@ class TrustResult(Struct, frozen=True, kw_only=True):
     cores: int
     is_here: bool
     """Whether the machine is the one that was profiled."""
+    largest_batch_size: int
+    """Of the best setting, where it is beyond what was profiled; else the largest that was."""
+    wake_us: float
+    """What it costs to wake a thread and to wait for it, as on the machine that was profiled (µs)."""
     ignored_knobs: tuple[str, ...]
     left_out: int
     """Settings of the space that were not simulated: it has too many, and those that were are a sample."""
@@ -60,11 +64,10 @@ class TrustResult(Struct, frozen=True, kw_only=True):
 class IdealResult(Struct, frozen=True, kw_only=True):
     """What a scheduler that knows the best number of threads of each operator would gain, as a ratio.
 
-    `over_best` is over the best setting of all operators together, `over_reference` over the default.
+    `over_best` is over the best setting of one process, `over_reference` over the default, at this batch size.
     """
 
     batch_size: int
-    items_per_s: float
     over_best: float
     over_reference: float
 

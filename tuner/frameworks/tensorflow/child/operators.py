@@ -29,7 +29,7 @@ def traced(folder: str, signature_name: str, arrays: Report, n_steps: int) -> Re
     `busy_s` the parts of the second in which an operator ran. A node is
 
         [name, operator, [[index of a node, output that it takes], ...], [[data type, shape], ...], attributes,
-         runs in a step, median of its time (s)]
+         runs in a step, [index of a node that it only waits for, ...], median of its time (s)]
 
     The index is -1 where nothing is known of what it takes.
     """
@@ -78,6 +78,7 @@ def nodes_of(definitions: "Dict[str, Any]", steps: "List[Ran]") -> "List[Any]":
     for name in names:
         definition = definitions[name]
         taken = [text.partition(":") for text in definition.input if not text.startswith("^")]
+        awaited = [index[text[1:]] for text in definition.input if text.startswith("^") and text[1:] in index]
         durations = [step[name][0] if name in step else 0.0 for step in steps]
         nodes.append(
             [
@@ -87,6 +88,7 @@ def nodes_of(definitions: "Dict[str, Any]", steps: "List[Ran]") -> "List[Any]":
                 stats[name][1] if name in stats else constant(definition),
                 attributes(definition),
                 stats[name][2] if name in stats else 1,
+                awaited,
                 statistics.median(durations),
             ]
         )
