@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.benchmarks.predictions import FOLDER
+from tests.benchmarks.predictions import FOLDER, page_with_scores
 from tests.benchmarks.predictions import predictor as read_predictor
 from tuner.job.capture import Capture
 from tuner.machine.spec import parse_spec
@@ -152,3 +152,9 @@ def test_what_was_profiled_is_given_back(name: str) -> None:
             pools = Pools(inter_op=1, intra_op=told.threads)
             predicted = own.items_per_s(Configuration(batch_size=batch_size, pools=pools), here)
             assert predicted == pytest.approx(batch_size / told.step_s, rel=1e-6)
+
+
+def test_the_page_of_the_results_has_the_scores_of_this_model() -> None:
+    """Whoever changes a term sees what becomes of the predictions, and says so: tests.benchmarks.predictions page."""
+    page = (FOLDER / "README.md").read_text()
+    assert page_with_scores(page) == page

@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.predictions measure [WORKLOAD ...]   five minutes each; nothing else may run
     python -m tests.benchmarks.predictions capture [WORKLOAD ...]   the profiles alone, a minute each
-    python -m tests.benchmarks.predictions                          the table, from what was measured
+    python -m tests.benchmarks.predictions                          the figures, from what was measured
+    python -m tests.benchmarks.predictions page                     writes the scores into results/predictions/README.md
 
 A grid is inter_op x intra_op x batch size on all CPUs, on one, and under a quota of one; each setting runs in a new
 process, in turns with TensorFlow's default on the same CPUs. What was measured lies in results/predictions. The terms
@@ -241,6 +242,28 @@ def score(measured: Sequence[Measured], rates: Sequence[float]) -> Score:
     )
 
 
+def scores() -> dict[str, Score]:
+    """Return how right predictions are of each workload that was measured."""
+    names = [name for name in (*FITTED, *HELD_OUT) if (FOLDER / f"{name}.json").exists()]
+    rows = {name: unseen(name, rows_of(json.loads((FOLDER / f"{name}.json").read_text()))) for name in names}
+    return {name: score(measured, predicted(name, measured)) for name, measured in rows.items()}
+
+
+def page_with_scores(page: str) -> str:
+    """Return the page of the results with the scores between its marks."""
+    lines = [
+        "| workload | settings | rank correlation | median error | the setting predicted best is below the best by |"
+    ]
+    lines.append("| --- | ---: | ---: | ---: | ---: |")
+    for name, own in scores().items():
+        held_out = " (held out)" if name in HELD_OUT else ""
+        row = f"| {name}{held_out} | {own.n} | {own.rank:.2f} | {100 * own.error:.0f} % | {100 * own.loss:.0f} % |"
+        lines.append(row)
+    before, _, rest = page.partition("<!-- scores -->\n")
+    _, _, after = rest.partition("<!-- end of scores -->")
+    return f"{before}<!-- scores -->\n" + "\n".join(lines) + f"\n<!-- end of scores -->{after}"
+
+
 def summary(name: str, measured: Sequence[Measured]) -> str:
     """Return a line on a workload."""
     own = score(measured, predicted(name, measured))
@@ -253,12 +276,7 @@ def summary(name: str, measured: Sequence[Measured]) -> str:
 def figures() -> Iterator[Figure]:
     """Predicted beside measured throughput, as far as it was measured."""
     near = total = 0
-    for name in (*FITTED, *HELD_OUT):
-        path = FOLDER / f"{name}.json"
-        if not path.exists():
-            continue
-        measured = unseen(name, rows_of(json.loads(path.read_text())))
-        own = score(measured, predicted(name, measured))
+    for name, own in scores().items():
         kind = ", held out" if name in HELD_OUT else ""
         yield Figure(
             f"{name}{kind}: rank correlation over {own.n} settings",
@@ -315,6 +333,9 @@ if __name__ == "__main__":
         measure(sys.argv[2:] or [*FITTED, *HELD_OUT])
     elif sys.argv[1:2] == ["capture"]:
         capture(sys.argv[2:] or [*FITTED, *HELD_OUT, *SHAPED])
+    elif sys.argv[1:2] == ["page"]:
+        readme = FOLDER / "README.md"
+        readme.write_text(page_with_scores(readme.read_text()))
     elif sys.argv[1:2] == ["cells"]:
         json.dump(cells(*sys.argv[2:]), sys.stdout)
     else:
