@@ -101,7 +101,7 @@ def shapes(every: Mapping[str, Mapping[str, Any]]) -> str:
                 if len(curve) > 2
             )
             if title == "here":
-                peaks = f"measured to {', '.join(str(max(curve)) for curve in curves.values())}"
+                peaks += f"; measured to {min(max(curve) for curve in curves.values())}"
             largest = max(set.intersection(*(set(curve) for curve in curves.values())))
             last = f"{largest}: {order(curves, largest)}"
             lines.append(f"| {model if title == 'paper' else ''} | {title} | {peaks} | {order(curves, 1)} | {last} |")

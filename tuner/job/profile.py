@@ -82,64 +82,76 @@ def trace(job: Job, batch_sizes: Sequence[int], *, deadline_s: float, events: Pr
     launcher = job.launcher(deadline_s=deadline_s)
     assert isinstance(launcher, FreshLauncher)  # it is no command
     with ExitStack() as live:
-        try:
-            clock = _Clock(live.enter_context(closing(_launch(job, launcher, 1, min(traced)))), list(traced))
-        except TrialFailure as failure:
-            raise _cannot(failure) from failure
+        clock: _Clock | None = None
         for threads in thread_counts(job.machine.usable_cpus):
             if not is_worth_more(largest):
                 break
             events.began(threads)
             try:
+                if clock is None:
+                    alone = live.enter_context(closing(_launch(job, launcher, 1, min(traced))))
+                    clock = _Clock(_Resized(alone, min(traced)), list(traced))
                 with closing(_launch(job, launcher, threads, min(traced))) as process:
-                    process.ready()
-                    steps_s = clock.steps_s if threads == 1 else clock.time(process)
-                    told = [_trace_steps(process, threads, size, steps_s[size]) for size in traced]
+                    resized = _Resized(process, min(traced))
+                    steps_s = clock.steps_s if threads == 1 else clock.time(resized)
+                    told = {size: _trace_steps(resized, threads, size, steps_s[size]) for size in reversed(traced)}
             except (TrialFailure, ReferenceLost) as error:
                 why = error.failure if isinstance(error, ReferenceLost) else error
                 if not largest:
                     raise _cannot(why) from error
                 events.notice(f"no more than {plural(largest[-1].threads, 'thread')}: {why.message}")
                 break
-            for each, rows in zip(told, traced.values(), strict=True):
-                rows.append(each)
+            for size, rows in traced.items():
+                rows.append(told[size])
             events.ended(largest[-1])
     return traced
+
+
+class _Resized:
+    """A process that is ready, with the batch size that it has: each other one is a warm-up more."""
+
+    def __init__(self, process: ChildProcess, batch_size: int) -> None:
+        """Take a process that was launched with a batch size; raises TrialFailure."""
+        self.process, self._batch_size = process, batch_size
+        process.ready()
+
+    def at(self, batch_size: int) -> ChildProcess:
+        """Return the process, warm at a batch size; raises TrialFailure."""
+        if batch_size != self._batch_size:
+            self.process.set_batch_size(batch_size)
+            self._batch_size = batch_size
+        return self.process
 
 
 class _Clock:
     """A process with one thread that others are timed in turns with; `steps_s` are its own, by batch size."""
 
-    def __init__(self, process: ChildProcess, batch_sizes: Sequence[int]) -> None:
-        """Take a process that was launched; raises TrialFailure."""
-        self._process = process
-        self.steps_s: dict[int, float] = {}
-        process.ready()
-        for batch_size in batch_sizes:
-            process.set_batch_size(batch_size)
-            self.steps_s[batch_size] = step_s(process.slice(_SLICE_S))  # as a trial would time it
-        process.pause()
+    def __init__(self, resized: _Resized, batch_sizes: Sequence[int]) -> None:
+        """Take a process; raises TrialFailure."""
+        self._resized = resized
+        # As a trial would time them.
+        self.steps_s = {size: step_s(resized.at(size).slice(_SLICE_S)) for size in batch_sizes}
+        resized.process.pause()
 
-    def time(self, process: ChildProcess) -> dict[int, float]:
+    def time(self, other: _Resized) -> dict[int, float]:
         """Return how long a step of another takes (s) at each batch size, from their ratio in turns.
 
         Raises TrialFailure, or ReferenceLost where this one failed.
         """
+        own = self._resized.process
         steps_s: dict[int, float] = {}
         for batch_size, own_s in self.steps_s.items():
-            process.set_batch_size(batch_size)
-            process.pause()
+            other.at(batch_size).pause()
             try:
-                self._process.resume()
-                self._process.set_batch_size(batch_size)
-                self._process.pause()
+                own.resume()
+                self._resized.at(batch_size).pause()
             except TrialFailure as failure:
                 raise ReferenceLost(failure) from failure
             plan = PairPlan(max_blocks=_MAX_BLOCKS)
-            pair = measure_pair(self._process, process, plan, enough=lambda pair: pair.is_long(_MAX_PAIR_S))
+            pair = measure_pair(own, other.process, plan, enough=lambda pair: pair.is_long(_MAX_PAIR_S))
             ratios = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size))
             steps_s[batch_size] = own_s * math.exp(-float(ratios.mean()))
-            process.resume()
+            other.process.resume()
         return steps_s
 
 
@@ -182,13 +194,12 @@ def check_profiled(job: Job) -> None:
         raise BadInputError("operators are profiled without requests", "leave the rate out")
 
 
-def _trace_steps(process: ChildProcess, threads: int, batch_size: int, known_s: float) -> Traced:
+def _trace_steps(resized: _Resized, threads: int, batch_size: int, known_s: float) -> Traced:
     """Return what a process tells of its operators at a batch size, where a step takes `known_s` (s).
 
     Raises TrialFailure.
     """
-    process.set_batch_size(batch_size)
-    told = process.operators(min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / known_s))))
+    told = resized.at(batch_size).operators(min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / known_s))))
     return Traced(
         threads=threads,
         step_s=known_s,
