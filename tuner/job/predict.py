@@ -19,7 +19,7 @@ from tuner.machine.locks import machine_lock
 from tuner.machine.spec import EXAMPLE, parse_spec
 from tuner.model.configuration import configuration_of
 from tuner.model.hardware import Hardware, hardware_of
-from tuner.model.ideal import ideal_items_per_s
+from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import Predicted, predict, reasons
 from tuner.model.predictor import Predictor, predictor_of
 from tuner.report.prediction import describe_prediction
@@ -150,7 +150,7 @@ def _ideal(predictor: Predictor, predicted: Predicted, machine: Machine, hardwar
         return configuration.pools.streams * batch_size / predictor.step(configuration, hardware).makespan_s
 
     own = [each for each in predicted.settings if each.batch_size == batch_size and not is_group(each)]
-    ideal = ideal_items_per_s(predictor, batch_size, hardware)
+    ideal = batch_size / ideal_makespan_s(predictor, batch_size, hardware)
     best = max(map(simulated, own))
     return IdealResult(
         batch_size=batch_size,

@@ -32,8 +32,8 @@ from scipy.optimize import nnls
 
 from tuner.model.hardware import TERMS, Hardware, Terms
 from tuner.model.profile import Operator, Profile, plain
+from tuner.stats.estimate import Array
 
-Array = NDArray[np.float64]
 _LIBRARY = "_Mkl"  # what the names of oneDNN's operators begin with
 _CALM_S = 0.5e-3  # an operator of which half of what is measured of σ is believed, and half of its type
 _PRIOR_SHARE, _PRIOR_S = 0.1, 0.2e-3  # σ of a type of which nothing is known, and how much that counts
@@ -242,15 +242,15 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
     for size, each in profiles.items():
         rest_s = costs.runs * costs.rest_s(size)
         for n in sorted({n for operator in each.operators for n in operator.times_s if n > 1}):
+            # What second threads of cores and a quota do is not the operator's: it is simulated.
+            if hardware.capacity(n, 0.0) < n or (hardware.quota or n) < n:
+                continue
             threads = costs.threads(n, size, hardware)
             divided_s = costs.time_s(n, size, hardware).time_s
             for operator in each.operators:
                 i = index.get(operator.name)
                 time_s = own_s(each, operator, n)
                 if i is None or time_s <= 0 or threads[i] <= 1:
-                    continue
-                # What second threads of cores and a quota do is not the operator's: it is simulated.
-                if hardware.capacity(n, 0.0) < n or (hardware.quota or n) < n:
                     continue
                 operators.append(i)
                 serial_s = float(rest_s[i] * (1 - 1 / threads[i]))

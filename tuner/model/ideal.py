@@ -10,9 +10,8 @@ Training on Manycore Architectures, IPDPS 2019), answered by list scheduling ove
     a task of no more than `_SMALL_S` runs beside others on second hardware threads where all cores are busy
 
 The best of several h, and of taking all idle cores or a part of them, counts: an estimate of what such a scheduler
-reaches, and no proof that none is faster. Their order is by arrival; the
-longest path first is at least as good. Tasks beside each other take what they take on the cores that each has; memory
-is shared as in `tuner.model.executor`.
+reaches, and no proof that none is faster. Their order is by arrival. Tasks beside each other take what they take on the
+cores that each has; memory is shared as in `tuner.model.executor`.
 """
 
 from __future__ import annotations
@@ -32,13 +31,8 @@ _SMALL_S = 100e-6
 _TINY = 1e-15
 
 
-def ideal_items_per_s(predictor: Predictor, batch_size: int, hardware: Hardware) -> float:
-    """Return the items a second of that scheduler, before `Predictor.calibration`: compare it with simulations."""
-    return batch_size / ideal_makespan_s(predictor, batch_size, hardware)
-
-
 def ideal_makespan_s(predictor: Predictor, batch_size: int, hardware: Hardware) -> float:
-    """Return how long a step of that scheduler lasts (s)."""
+    """Return how long a step of that scheduler lasts (s); uncalibrated, so that it compares with simulations."""
     alone = _Alone.of(predictor, batch_size, hardware)
     makespan_s = min(
         _makespan_s(predictor, alone, hardware, slack=slack, shares=shares)
