@@ -8,7 +8,8 @@
 #
 # Without --python it makes an environment (.gpu) with tensorflow[and-cuda]; from the wheels in a folder, and without a
 # network, where --wheels names one (filled elsewhere by: pip download -d FOLDER 'tensorflow[and-cuda]' optuna psutil
-# pandas rich typer scipy sqlalchemy matplotlib markdown-it-py msgspec nvidia-ml-py pytest hypothesis jsonschema).
+# pandas rich typer scipy threadpoolctl sqlalchemy matplotlib markdown-it-py msgspec nvidia-ml-py pytest hypothesis
+# jsonschema).
 # --python names an interpreter that has TensorFlow with CUDA already.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -29,7 +30,7 @@ from=()
 own=.gpu/bin/python
 [ -x "$own" ] || python3 -m venv .gpu
 # The project itself is not built: that would need hatchling. TensorFlow comes from elsewhere where --python names it.
-.gpu/bin/pip install -q "${from[@]}" optuna psutil pandas rich typer scipy sqlalchemy matplotlib markdown-it-py msgspec \
+.gpu/bin/pip install -q "${from[@]}" optuna psutil pandas rich typer scipy threadpoolctl sqlalchemy matplotlib markdown-it-py msgspec \
     nvidia-ml-py pytest hypothesis jsonschema
 [ -n "$python" ] || .gpu/bin/pip install -q "${from[@]}" "tensorflow[and-cuda]"
 export PYTHONPATH="$PWD"
