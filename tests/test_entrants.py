@@ -297,7 +297,7 @@ def test_a_file_is_put_out_of_the_page_cache(tmp_path: Path) -> None:
 @pytest.mark.tensorflow
 def test_a_small_model_in_all_frameworks(tmp_path: Path) -> None:
     """Real processes: outputs agree, all are ranked, and the same command measures nothing twice."""
-    words = ["frameworks", "lenet5", "--batch", "1,8", "--batch-size", "8", "--time-budget", "2m", "--json"]
+    words = ["frameworks", "lenet5", "--batch", "1,8", "--batch-size", "8", "--time-budget", "60s", "--json"]
     ended = tftune(*words, "--out", "out", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)

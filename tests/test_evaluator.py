@@ -105,7 +105,7 @@ def test_what_was_given_up_is_an_imprecise_observation(tmp_path: Path, space: Sp
     trials = record.trials()
     mixture = fit(trials, Encoding(space.choices()), 0.006)
     assert mixture is not None
-    posterior = mixture[0]
+    posterior = mixture.posteriors[0]
     assert len(posterior.y) == sum(1 for t in trials if t.estimate is not None)
     assert any(t.pruned for t in trials)
     se = {t.number: t.se for t in trials if t.se is not None}
@@ -120,7 +120,7 @@ def test_trials_that_shared_a_reference_share_its_luck(space: Space) -> None:
     ]
     mixture = fit(trials, Encoding(space.choices()), 0.02)
     assert mixture is not None
-    posterior = mixture[0]
+    posterior = mixture.posteriors[0]
     assert np.diag(posterior.N) == pytest.approx(0.01**2 + 2 * 0.02**2)
     assert posterior.N[0, 1] == pytest.approx(0.02**2)
     assert posterior.N[0, 2] == 0.0

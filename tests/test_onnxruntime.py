@@ -194,7 +194,7 @@ def written(folder: Path, operation: str) -> str:
 @pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
-    ended = tftune("search", "lenet5", "--framework", "onnxruntime", "--time-budget", "40s", "--json", cwd=tmp_path)
+    ended = tftune("search", "lenet5", "--framework", "onnxruntime", "--time-budget", "25s", "--json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert document["runtime"]["framework"] == "onnxruntime"

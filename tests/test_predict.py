@@ -15,6 +15,7 @@ import pytest
 from tests.command_line import tftune
 from tests.conftest import Call
 from tests.frameworks import MADE_MACHINE, read_space, resolve
+from tests.towers import BYTES_S, TOWERS, traced
 from tuner.errors import BadInputError
 from tuner.job.capture import Capture, read_capture, write_capture
 from tuner.job.predict import find_machine
@@ -25,41 +26,12 @@ from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import influential_knobs, predict, reasons
 from tuner.model.predictor import Predictor, predictor_of
-from tuner.model.profile import Profile, Roof, Traced, profile
+from tuner.model.profile import Profile, profile
 from tuner.report.prediction import as_csv, chart, describe_prediction, rendered
 from tuner.report.result.prediction import PredictionResult, Trust
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.subject import subject_of
-
-BYTES_S = {1: 1e10, 2: 1.8e10}
-TOWERS = 4
-
-
-def traced(threads: int, batch_size: int) -> Traced:
-    """Return what a process told of four towers of three operators between a fork and a join."""
-    inputs: list[list[int]] = [[]]
-    for _ in range(TOWERS):
-        first = len(inputs)
-        inputs += [[0], [first], [first + 1]]
-    inputs.append([3 * tower + 3 for tower in range(TOWERS)])
-    one_s = 1e-4 * batch_size
-    seconds = one_s * (0.2 + 0.8 / threads)
-    nodes = [
-        [f"n{i}", "Tanh", [[j, 0] for j in taken], [["float32", [batch_size, 1024]]], {}, 1, seconds]
-        for i, taken in enumerate(inputs)
-    ]
-    busy_s = seconds * len(nodes)
-    return Traced(
-        threads=threads,
-        step_s=1.1 * busy_s,
-        plain_s=1.05 * busy_s,
-        traced_s=1.1 * busy_s,
-        busy_s=busy_s,
-        roof=Roof(flops=1e11, bytes_s=BYTES_S[threads]),
-        nodes=nodes,
-    )
-
 
 PROFILES: dict[int, Profile] = {b: profile([traced(n, b) for n in (1, 2)]) for b in (1, 8)}
 HERE = parse_spec("cores=2").machine()
@@ -319,6 +291,19 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     again = tftune(*words, cwd=tmp_path)
     assert again.stderr == ""  # the profile is that of the cache
     assert json.loads(again.stdout)["predicted"] == document["predicted"]
+    # A search takes the profile of the cache, too, and says how right it was.
+    short = ["--time-budget", "20s", "--no-instances", "--json"]
+    searched = tftune("search", "lenet5", *short, cwd=tmp_path)
+    assert searched.returncode == 0, searched.stderr
+    study = json.loads(searched.stdout)
+    assert study["hints"]["predicted"] == study["expectation"]["setting"]
+    assert study["expectation"]["predicted"] > 0.9
+    assert 0 <= study["expectation"]["trust"] <= 1
+    assert "profiling the operators" not in searched.stderr
+    plain = tftune("search", "lenet5", "--trials", "1", *short, "--no-predict", "--new", cwd=tmp_path)
+    assert json.loads(plain.stdout)["expectation"] is None
+    simulated = tftune("rules", "--simulated", "--json", cwd=tmp_path)
+    assert json.loads(simulated.stdout)["workloads"] == ["lenet5"]
     elsewhere = tftune(
         *words, "--profile", "out/capture.json", "--machine", "sockets=2,cores=28,smt=2", "--ideal", cwd=tmp_path
     )

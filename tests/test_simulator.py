@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tuner.errors import BadInputError
 from tuner.machine.cpulist import parse_list
 from tuner.machine.spec import parse_spec
-from tuner.model.costs import Costs, costs_of, lines, moving_s
+from tuner.model.costs import Costs, costs_of, lines, missed, moving_s
 from tuner.model.executor import Pools, Simulated, simulate
 from tuner.model.hardware import Hardware, Terms, hardware_of
 from tuner.model.profile import Profile, Roof, Traced, profile
@@ -190,12 +190,12 @@ def test_memory_is_shared_by_what_runs_at_once() -> None:
 
 def test_what_a_cache_holds_moves_faster_and_the_memory_of_another_socket_slower() -> None:
     n_bytes = np.array([1e6, 1e9])
-    small, large = moving_s(n_bytes, 1.0, MANY)
+    small, large = moving_s(n_bytes, missed(n_bytes, MANY), 1.0, MANY)
     assert small == pytest.approx(1e6 / 4e10)
     assert large == pytest.approx(1e9 / 1e10, rel=0.05)
     sockets = replace(MANY, sockets=2)
-    own = moving_s(n_bytes, 12.0, sockets)[1]
-    both = moving_s(n_bytes, 13.0, sockets)[1]
+    own = moving_s(n_bytes, missed(n_bytes, sockets), 12.0, sockets)[1]
+    both = moving_s(n_bytes, missed(n_bytes, sockets), 13.0, sockets)[1]
     assert both > 1.2 * own
 
 

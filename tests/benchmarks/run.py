@@ -23,6 +23,7 @@ from pathlib import Path
 from tests.benchmarks import (
     launchers,
     predictions,
+    priors,
     replication,
     reports,
     rules,
@@ -205,6 +206,7 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "jobs": serving.jobs,
     "predictions": predictions.figures,
     "prediction-speed": predictions.speed,
+    "priors": priors.priors,
 }
 
 

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import optuna
@@ -33,6 +34,7 @@ from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.frameworks.tensorflow.knobs import KNOBS
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
+from tuner.stats.estimate import Array
 from tuner.stats.noise import Noise
 from tuner.study.attributes import stored_noise
 from tuner.study.history import incumbent
@@ -47,14 +49,29 @@ _NOISE = Noise(block_sd=NOISE_SD, process_sd=0.0, drift=0.0, n_pairs=3, n_blocks
 """What the study is told: there is no variance between processes here."""
 
 
-class _Spent(Exception):  # noqa: N818  # it is no error
+class Spent(Exception):  # noqa: N818  # it is no error
     """The search may try no more, or need not."""
+
+
+class Searched(Protocol):
+    """A surface whose optimum is known."""
+
+    @property
+    def space(self) -> Space:
+        """Return what is searched."""
+
+    @property
+    def best(self) -> float:
+        """Return the rate of the optimum."""
+
+    def rate(self, setting: Setting) -> float:
+        """Return the true rate of a setting."""
 
 
 class Trials:
     """The trials of one search: observes settings, until it is near the optimum or has had its 40."""
 
-    def __init__(self, surface: Surface, seed: int) -> None:
+    def __init__(self, surface: Searched, seed: int) -> None:
         self.surface = surface
         self.n = 0
         self.observed: dict[Setting, float] = {}
@@ -69,11 +86,11 @@ class Trials:
         return distinct(self.surface.space.baselines.values())
 
     def observe(self, setting: Setting, *, judged: bool = True) -> float:
-        """Try a setting; raises _Spent where that ends the search. A setting that comes again costs nothing."""
+        """Try a setting; raises Spent where that ends the search. A setting that comes again costs nothing."""
         if setting in self.observed:
             return self.observed[setting]
         if self.n >= MOST_TRIALS:
-            raise _Spent
+            raise Spent
         self.n += 1
         gain = math.log(self.surface.rate(setting) / self._default)
         self.observed[setting] = gain + NOISE_SD * float(self._rng.standard_normal())
@@ -85,17 +102,30 @@ class Trials:
         """End the search if what is believed to be best is near the optimum."""
         if self.surface.rate(best) >= NEAR * self.surface.best:
             self.found_at = self.n
-            raise _Spent
+            raise Spent
+
+
+class Prior(Protocol):
+    """What is expected before anything is measured, as `tuner.model.prior` has it."""
+
+    def __call__(self, settings: Sequence[Setting]) -> Array:
+        """Return log-ratios to the reference, shape (settings,)."""
+
+    def best(self, points: Sequence[Setting]) -> Setting:
+        """Return the point that is expected to be best."""
 
 
 Searcher = Callable[[Trials, int], None]
-"""Tries settings until _Spent is raised."""
+"""Tries settings until Spent is raised."""
 
 
-def tftune(trials: Trials, seed: int) -> None:
+def tftune(trials: Trials, seed: int, prior_mean: Prior | None = None) -> None:
     """The program's own sampler."""
     space = trials.surface.space
-    sampler = LatticeSampler(space, seed=seed, initial_design=FRAMEWORK.initial_design(space))
+    design = FRAMEWORK.initial_design(space)
+    if prior_mean is not None:
+        design = [prior_mean.best(space.points), *design]
+    sampler = LatticeSampler(space, seed=seed, initial_design=design, prior_mean=prior_mean)
     study = optuna.create_study(sampler=sampler, direction="maximize")
     study.set_user_attr("noise", stored_noise(_NOISE))
     while (proposal := sampler.propose(study)) is not None:
@@ -258,7 +288,7 @@ def run(searcher: Searcher, surfaces: Sequence[Surface], seeds: Sequence[int] = 
     for number, surface in enumerate(surfaces):
         for seed in seeds:
             trials = Trials(surface, 1000 * number + seed)
-            with contextlib.suppress(_Spent):
+            with contextlib.suppress(Spent):
                 searcher(trials, seed)
             needed.append(trials.found_at)
     return Result(needed=tuple(needed), wall_s=time.monotonic() - began_s)

@@ -93,6 +93,9 @@ class SearchShown(VerificationShown):
             self._console.print(workloads.precision(run_s), soft_wrap=True)
         self._console.print()
 
+    def profiling(self, threads: int) -> None:
+        self._console.print(f"profiling the operators with {plural(threads, 'thread')}", style="dim", markup=False)
+
     def study_started(self, record: Record, job: Job, hinted: Mapping[str, Setting]) -> Progress:
         subject, space = job.subject, job.space
         done = len(record.trials())

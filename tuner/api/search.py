@@ -76,6 +76,7 @@ def search(
     max_power_w: float | None = None,
     numerics: str = KEEP,
     instances: bool = True,
+    predict: bool | None = None,
     margin: float = MARGIN,
     seed: int = 0,
     sessions: int = 1,
@@ -93,7 +94,8 @@ def search(
 
     `workload` is a shipped one by its name, a file, or the words of a command that prints the number which
     `metric_regex` finds. Durations are text such as `"5m"`, or seconds; `margin` is a share (0.02 for 2 %). With
-    `progress` the trials are shown on stderr. The same call continues the study, unless it is to be a `new` one.
+    `predict` a model of the machine says where to begin (None: in searches of ten minutes and more).
+    With `progress` the trials are shown on stderr. The same call continues the study, unless it is to be a `new` one.
 
     Raises BadInputError for what cannot be asked, and TunerError where nothing could be measured, or a further session
     failed. Ctrl-C raises KeyboardInterrupt, and loses no finished trial.
@@ -119,6 +121,7 @@ def search(
         wait=wait,
         launcher=launcher,
         instances=instances,
+        predict=predict,
     )
     outcome = run_search(
         request, make_sessions(sessions, duration_text(every)), SearchShown(stderr_console(quiet=not progress))

@@ -121,6 +121,16 @@ def search(
             rich_help_panel=SETTINGS,
         ),
     ] = True,
+    predict: Annotated[
+        bool | None,
+        typer.Option(
+            "--predict/--no-predict",
+            help="Whether to begin with what a model of the machine predicts (default: in searches of 10 minutes "
+            "and more).",
+            rich_help_panel=MEASUREMENT,
+            show_default=False,
+        ),
+    ] = None,
     sessions: Annotated[
         int,
         typer.Option(
@@ -201,6 +211,7 @@ def search(
         wait=wait,
         launcher=launcher,
         instances=instances,
+        predict=predict,
     )
 
     def report(study: Study | None) -> None:

@@ -87,13 +87,13 @@ def hints(job: Job, features: Features | None, *, notify: Callable[[str], None])
         except BadInputError as error:
             notify(f"ignoring the rules: {error}")
     if situation.gpu:  # Wang et al. wrote of CPUs
-        return _points(job, hinted)
+        return as_hints(job, hinted)
     wang = wang_width(job.machine, features.width) | {"kmp_affinity": COMPACT}
     hinted[WANG] = apply(job.space.reference, wang | job.space.pins, _compact(job))
-    return _points(job, hinted)
+    return as_hints(job, hinted)
 
 
-def _points(job: Job, hinted: Mapping[str, Setting]) -> dict[str, Setting]:
+def as_hints(job: Job, hinted: Mapping[str, Setting]) -> dict[str, Setting]:
     """Return those of the hinted settings that can be tried, and are no baselines."""
     baseline_settings = set(job.space.baselines.values())
     return {name: each for name, each in hinted.items() if each not in baseline_settings and job.space.contains(each)}

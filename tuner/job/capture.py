@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,12 +15,13 @@ from tuner.job.job import Job
 from tuner.job.profile import ProfileEvents, trace
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
+from tuner.model.graph import Features
 from tuner.model.profile import Profile, Traced, profile
 from tuner.paths import cache_dir
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
 _FOLDER = "profiles"
-_FORMAT = 2  # of what is measured, and how
+_FORMAT = 3  # of what is measured, and how
 
 
 class Capture(Document, frozen=True, kw_only=True):
@@ -29,6 +31,8 @@ class Capture(Document, frozen=True, kw_only=True):
     runtime: BuildFacts
     workload: WorkloadFacts
     traced: dict[int, list[Traced]]
+    features: Features | None = None
+    """What is known of the graph; None in captures that earlier versions made."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no prediction can be made from."""
@@ -92,6 +96,15 @@ def read_capture(path: Path) -> Capture:
         ) from error
 
 
+def cached_captures() -> list[Capture]:
+    """Return all captures of the cache that can be read, the newest last."""
+    captures = []
+    for path in sorted((cache_dir() / _FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime):
+        with contextlib.suppress(BadInputError):
+            captures.append(read_capture(path))
+    return captures
+
+
 def write_capture(capture: Capture, path: Path) -> None:
     """Write a capture, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,28 +116,62 @@ def write_capture(capture: Capture, path: Path) -> None:
 def captured(
     job: Job, batch_sizes: Sequence[int], *, deadline_s: float, wait: bool, new: bool, events: ProfileEvents
 ) -> Capture:
-    """Return the capture of a job: the one of the cache, or a new one, which takes about a minute on few CPUs.
+    """Return the capture of a job: the one of the cache, or a new one.
 
-    Where the smaller batch sizes do not run, it is of the largest alone. Raises BadInputError for a workload that has
-    no operators to look at.
+    Raises BadInputError for a workload that has no operators to look at.
     """
+    if not new and (capture := cached_capture(job, batch_sizes, notify=events.notice)) is not None:
+        return capture
+    with machine_lock(wait=wait, on_wait=events.waiting):
+        return new_capture(job, batch_sizes, deadline_s=deadline_s, events=events)
+
+
+def cached_capture(job: Job, batch_sizes: Sequence[int], *, notify: Callable[[str], None]) -> Capture | None:
+    """Return the capture of a job that the cache has, None where it has none that can be read."""
+    path = _path(job, batch_sizes)
+    if not path.exists():
+        return None
+    try:
+        return read_capture(path)
+    except BadInputError:
+        notify(f"{path.name} of the cache cannot be read: it is made anew")
+        return None
+
+
+def new_capture(
+    job: Job,
+    batch_sizes: Sequence[int],
+    *,
+    deadline_s: float,
+    limit_s: float | None = None,
+    events: ProfileEvents,
+) -> Capture:
+    """Profile a job, which takes about a minute on few CPUs, and keep what it tells in the cache.
+
+    Threads are doubled for no longer than `limit_s`, if that is given. Where the smaller batch sizes do not run, it is
+    of the largest alone. The lock of the machine has to be held. Raises BadInputError for a workload that has no
+    operators to look at.
+    """
+    try:
+        traced = trace(job, batch_sizes, deadline_s=deadline_s, limit_s=limit_s, events=events)
+    except BadInputError as error:
+        if len(batch_sizes) == 1:
+            raise
+        events.notice(f"{error.message}: profiling at batch size {max(batch_sizes)} alone")
+        traced = trace(job, [max(batch_sizes)], deadline_s=deadline_s, limit_s=limit_s, events=events)
+    subject = job.subject
+    capture = Capture(
+        machine=subject.machine,
+        runtime=subject.runtime,
+        workload=subject.workload,
+        traced=traced,
+        features=job.features(),
+    )
+    write_capture(capture, _path(job, batch_sizes))
+    return capture
+
+
+def _path(job: Job, batch_sizes: Sequence[int]) -> Path:
     subject = job.subject
     key = [_FORMAT, subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment]
-    key += batch_sizes
-    path = cache_dir() / _FOLDER / f"{job.workload.name}-{digest(key)}.json"
-    if path.exists() and not new:
-        try:
-            return read_capture(path)
-        except BadInputError:
-            events.notice(f"{path.name} of the cache cannot be read: it is made anew")
-    with machine_lock(wait=wait, on_wait=events.waiting):
-        try:
-            traced = trace(job, batch_sizes, deadline_s=deadline_s, events=events)
-        except BadInputError as error:
-            if len(batch_sizes) == 1:
-                raise
-            events.notice(f"{error.message}: profiling at batch size {max(batch_sizes)} alone")
-            traced = trace(job, [max(batch_sizes)], deadline_s=deadline_s, events=events)
-    capture = Capture(machine=subject.machine, runtime=subject.runtime, workload=subject.workload, traced=traced)
-    write_capture(capture, path)
-    return capture
+    return cache_dir() / _FOLDER / f"{job.workload.name}-{digest([*key, *batch_sizes])}.json"

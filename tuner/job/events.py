@@ -53,6 +53,9 @@ class SearchEvents(ComparisonEvents, Protocol):
     def prepared(self, job: Job) -> None:
         """The machine, the build, the knobs and the baselines are known."""
 
+    def profiling(self, threads: int) -> None:
+        """The operators are profiled in a process of so many threads: what is predicted comes from that."""
+
     def workload_described(self, job: Job, features: Features | None, run_s: float | None) -> None:
         """The workload is exported and its graph is known; `run_s` is how long one run of a command takes."""
 

@@ -65,14 +65,9 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
         parse_compared(text, job, request.search.storage, is_here=machine is None).setting for text in request.settings
     ]
     capture = _capture(request, here, events)
-    profiles = capture.profiles
-    if not any(time_s > 0 for each in profiles[max(profiles)].operators for time_s in each.times_s.values()):
-        raise BadInputError("no operator of it takes any time", "there is nothing to predict: measure it")
-    own_hardware = hardware_of(capture.machine, capture.bytes_s, is_here=True)
-    hardware = own_hardware
+    predictor, hardware = model_of(capture)
     if job.machine.id != capture.machine.id:
         hardware = hardware_of(job.machine, capture.bytes_s, is_here=False, socket_bytes_s=socket_bytes_s)
-    predictor = predictor_of(profiles, own_hardware, has_teams=capture.has_teams)
     predicted = predict(predictor, job.space, job.machine, hardware, settings=settings)
     result = describe_prediction(
         predicted,
@@ -81,12 +76,21 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
         profiled_on=capture.machine,
         runtime=capture.runtime,
         workload=capture.workload,
-        batch_sizes=sorted(profiles),
+        batch_sizes=sorted(capture.traced),
         profiled_threads=max(capture.bytes_s),
         fork_s=predictor.costs.fork_s,
         ideal=_ideal(predictor, predicted, job.machine, hardware) if request.ideal else None,
     )
     return result, capture
+
+
+def model_of(capture: Capture) -> tuple[Predictor, Hardware]:
+    """Return the predictor of a workload, and the machine that it was profiled on; raises BadInputError."""
+    profiles = capture.profiles
+    if not any(time_s > 0 for each in profiles[max(profiles)].operators for time_s in each.times_s.values()):
+        raise BadInputError("no operator of it takes any time", "there is nothing to predict: measure it")
+    hardware = hardware_of(capture.machine, capture.bytes_s, is_here=True)
+    return predictor_of(profiles, hardware, has_teams=capture.has_teams), hardware
 
 
 def profiled_sizes(job: Job) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -70,21 +71,31 @@ def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Jo
         return job, profile(trace(job, [batch_size], deadline_s=deadline_s, events=events)[batch_size])
 
 
-def trace(job: Job, batch_sizes: Sequence[int], *, deadline_s: float, events: ProfileEvents) -> dict[int, list[Traced]]:
+def trace(
+    job: Job,
+    batch_sizes: Sequence[int],
+    *,
+    deadline_s: float,
+    limit_s: float | None = None,
+    events: ProfileEvents,
+) -> dict[int, list[Traced]]:
     """Return what processes with one thread, two, four … tell at each batch size, the largest of these last.
 
     Their steps are timed in turns with those of a process with one thread, so that drift does not look like threads
     that help or do not; their operators are asked for afterwards, as a process is slower once that was done. Raises
-    BadInputError where not even one thread can be profiled. The lock of the machine has to be held.
+    BadInputError where not even one thread can be profiled. After `limit_s` no more threads are tried. The lock of the
+    machine has to be held.
     """
     traced: dict[int, list[Traced]] = {batch_size: [] for batch_size in sorted(batch_sizes)}
     largest = traced[max(traced)]
     launcher = job.launcher(deadline_s=deadline_s)
     assert isinstance(launcher, FreshLauncher)  # it is no command
+    began_s = time.monotonic()
     with ExitStack() as live:
         clock: _Clock | None = None
         for threads in thread_counts(job.machine.usable_cpus):
-            if not is_worth_more(largest):
+            is_late = limit_s is not None and time.monotonic() - began_s > limit_s
+            if not is_worth_more(largest) or (largest and is_late):
                 break
             events.began(threads)
             try:

@@ -66,6 +66,8 @@ class SearchRequest:
     wait: bool = False
     launcher: str = "fork"
     instances: bool = False
+    predict: bool | None = None
+    """Whether a model of the machine says where to begin; None: where that costs little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,8 @@ class ParsedRequest:
     may_change_numerics: bool
     with_groups: bool
     """Whether settings of several processes are tried too, where the space is of one."""
+    predict: bool | None
+    """Whether a model of the machine says where to begin; None: where that costs little."""
 
 
 def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machine | None = None) -> ParsedRequest:
@@ -136,6 +140,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         python=_interpreter(request.python, workload),
         storage_url=_storage(request.storage) if stores else request.storage,
         with_groups=request.instances,
+        predict=request.predict,
     )
 
 

@@ -10,16 +10,19 @@ from msgspec import to_builtins
 
 from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.errors import TunerError
-from tuner.job.advise import hints
+from tuner.job.advise import as_hints, hints
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, prepare
+from tuner.job.prior import is_asked, prior_of
 from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
 from tuner.machine.locks import machine_lock
 from tuner.measure.pair import PairPlan
 from tuner.measure.planning import SLICE_S, FinalsPlan
 from tuner.model.graph import Features
-from tuner.study.attributes import MEASURED
+from tuner.model.prior import PredictedRatio
+from tuner.space.setting import Setting
+from tuner.study.attributes import MEASURED, Prediction
 from tuner.study.loop import Search
 from tuner.study.plan import EvaluatorPlan, Plan
 from tuner.study.record import SCHEMA, Record, now
@@ -30,6 +33,7 @@ from tuner.trial.launcher import Launcher
 from tuner.trial.running import CommandLauncher
 
 _ENERGY_BLOCKS = 4  # of the calibration, where slices are long
+PREDICTED = "predicted"
 _N_GROUPS = 3  # settings of several processes that a search tries
 
 
@@ -47,6 +51,10 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             job = prepare(checked)
             job.device.check_idle()
             events.prepared(job)
+            prior = None
+            if is_asked(job, checked):
+                job.launcher(deadline_s=checked.deadline_s)  # which exports the model
+                prior = prior_of(job, checked, events)  # before anything else runs: it is timed
             servers = None
             if request.launcher == "fork":
                 servers = cleanup.enter_context(Servers(job, deadline_s=checked.deadline_s, notify=events.notice))
@@ -60,17 +68,21 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             )
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
-            hinted = hints(job, features, notify=events.notice)
+            predicted = {} if prior is None else as_hints(job, {PREDICTED: prior.best(job.space.points)})
+            hinted = predicted | hints(job, features, notify=events.notice)
             sampler = LatticeSampler(
                 job.space,
                 seed=request.seed,
                 limits=checked.limits,
                 initial_design=[*hinted.values(), *job.framework.initial_design(job.space)],
+                prior_mean=prior,
                 memory_ends_batches=job.device.kind != DEFAULT_DEVICE,
             )
             record = create_or_continue(storage, job.study_stem(request.seed), sampler, new=request.new)
             _store_request(record, job, checked, request, features)
             record.put("hints", {name: setting.to_dict() for name, setting in hinted.items()})
+            if prior is not None:
+                _store_prediction(record, prior, job, trust=None)
             listener = events.study_started(record, job, hinted)
             parallel = parallel_starts(job.machine)
             watch = job.device.watch(job.machine)
@@ -110,6 +122,8 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                 events.study_ended()
                 conditions = watch.conditions()
                 record.add("conditions", conditions.to_dict())
+                if prior is not None:
+                    _store_prediction(record, prior, job, trust=sampler.trust(record.study))
             if conditions.device is not None and conditions.device.lost:
                 raise TunerError(
                     f"{job.device.name} cannot be read any more: {conditions.device.lost}",
@@ -119,6 +133,22 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
         events.interrupted()
         return record, True
     return record, False
+
+
+def _store_prediction(record: Record, prior: PredictedRatio, job: Job, *, trust: float | None) -> None:
+    """Keep what the model expects of the trials so far; of a study that goes on, it is what the first run expected."""
+    earlier, trials = record.attributes().prediction, record.trials()
+    best = prior.best(job.space.points) if earlier is None else Setting.of(earlier.best)
+    n_before = len(trials) if earlier is None else earlier.n_before
+    log_ratios = prior([trial.setting for trial in trials]).tolist() if trials else []
+    prediction = Prediction(
+        best=best.to_dict(),
+        best_log_ratio=float(prior([best])[0]) if earlier is None else earlier.best_log_ratio,
+        n_before=n_before,
+        log_ratios=tuple((trial.number, value) for trial, value in zip(trials, log_ratios, strict=True))[n_before:],
+        trust=trust,
+    )
+    record.put("prediction", to_builtins(prediction))
 
 
 def _max_pair_s(launcher: FreshLauncher | CommandLauncher, job: Job) -> float:

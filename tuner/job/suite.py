@@ -305,5 +305,5 @@ def _command(case: Case, request: SuiteRequest) -> list[str]:
     command += ["--python", str(case.python), "--time-budget", request.time_budget]
     command += ["--seed", str(request.seed), "--storage", request.storage, "--trial-timeout", request.trial_timeout]
     command += [] if request.space is None else ["--space", request.space]
-    # Rules are of the threads of one process.
-    return [*command, "--no-instances"]
+    # Rules are of the threads of one process, and what they are learned from is not to depend on what is predicted.
+    return [*command, "--no-instances", "--no-predict"]

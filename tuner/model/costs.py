@@ -71,9 +71,10 @@ class Costs:
     def time_s(self, n: float, batch_size: float, hardware: Hardware) -> Operating:
         """Return what all operators take in a step with n threads each, alone on a machine."""
         rest_s, n_bytes = self.rest_s(batch_size), self.n_bytes(batch_size)
-        threads = self.threads(n, batch_size, hardware)
+        missed_share = missed(n_bytes, hardware)
+        threads = self._threads(n, rest_s, n_bytes, missed_share, hardware)
         parallel_s = rest_s * (1 - self.serial) / threads
-        memory_s = self.seen * moving_s(n_bytes, threads, hardware, self.terms)
+        memory_s = self.seen * moving_s(n_bytes, missed_share, threads, hardware, self.terms)
         fork_s = self.fork_s * np.log2(threads) + self.asleep_s * (threads > 1)
         total_s = rest_s * self.serial + parallel_s + memory_s + fork_s
         # Threads beyond those that fill the memory wait for it.
@@ -83,12 +84,16 @@ class Costs:
             time_s=self.runs * total_s,
             busy_s=self.runs * busy_s,
             memory_s=self.runs * memory_s,
-            moved=self.runs * self.seen * n_bytes * missed(n_bytes, hardware),
+            moved=self.runs * self.seen * n_bytes * missed_share,
         )
 
     def threads(self, n: float, batch_size: float, hardware: Hardware) -> Array:
         """Return n_i, where n threads are free."""
-        one_s = self.rest_s(batch_size) + self.seen * moving_s(self.n_bytes(batch_size), 1.0, hardware, self.terms)
+        n_bytes = self.n_bytes(batch_size)
+        return self._threads(n, self.rest_s(batch_size), n_bytes, missed(n_bytes, hardware), hardware)
+
+    def _threads(self, n: float, rest_s: Array, n_bytes: Array, missed_share: Array, hardware: Hardware) -> Array:
+        one_s = rest_s + self.seen * moving_s(n_bytes, missed_share, 1.0, hardware, self.terms)
         grains = np.maximum(1.0, one_s / self.terms.grain_s)
         return np.asarray(np.where(self.library, n, np.minimum(n, grains)))
 
@@ -126,13 +131,14 @@ class Operating:
         )
 
 
-def moving_s(n_bytes: Array, threads: Array | float, hardware: Hardware, terms: Terms = TERMS) -> Array:
-    """Return w(n, b) of bytes (s), shape (operators,)."""
-    from_memory_share = missed(n_bytes, hardware)
+def moving_s(
+    n_bytes: Array, missed_share: Array, threads: Array | float, hardware: Hardware, terms: Terms = TERMS
+) -> Array:
+    """Return w(n, b) of bytes (s) of which a cache misses a share f, shape (operators,)."""
     n = np.maximum(1.0, threads)
-    from_cache = (1 - from_memory_share) / (terms.cache_gain * n * hardware.one_bytes_s)
+    from_cache = (1 - missed_share) / (terms.cache_gain * n * hardware.one_bytes_s)
     apart = np.where(n > hardware.cores_per_socket, 1 + (terms.remote - 1) * (1 - 1 / hardware.sockets), 1.0)
-    from_memory = from_memory_share * apart / np.minimum(n * hardware.one_bytes_s, hardware.most_bytes_s)
+    from_memory = missed_share * apart / np.minimum(n * hardware.one_bytes_s, hardware.most_bytes_s)
     return np.asarray(n_bytes * (from_cache + from_memory))
 
 
@@ -160,7 +166,8 @@ def costs_of(profiles: Mapping[int, Profile], hardware: Hardware, terms: Terms =
                 n_bytes[row, column] = operator.n_bytes / operator.runs
     b = np.array(sizes, dtype=float)
     fixed_bytes, bytes_per_item = lines(b, n_bytes)
-    memory_s = np.stack([moving_s(np.nan_to_num(each), 1.0, hardware, terms) for each in n_bytes])
+    moved = np.nan_to_num(n_bytes)
+    memory_s = np.stack([moving_s(each, missed(each, hardware), 1.0, hardware, terms) for each in moved])
     with np.errstate(divide="ignore", invalid="ignore"):
         seen = np.fmin.reduce(np.where(memory_s > 0, one_s / memory_s, np.nan), axis=0, initial=1.0)
     fixed_s, per_item_s = lines(b, np.maximum(0.0, one_s - seen * memory_s), scale=one_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.machine.host import Machine
@@ -75,17 +75,21 @@ def predict(
         setting: rate_of(predictor, setting, machine, hardware)
         for setting in distinct([*chosen, space.reference, *baselines.values()])
     }
-    best_rate = max(rates[setting] for setting in chosen)
-    near = [setting for setting in chosen if rates[setting] >= best_rate / (1 + _NEAR)]
     return Predicted(
         settings=tuple(chosen),
         rates=rates,
-        best=min(near, key=lambda setting: _complexity(setting, space.reference)),
+        best=best_of({setting: rates[setting] for setting in chosen}, space.reference),
         reference=space.reference,
         baselines=baselines,
         left_out=left_out,
         ignored=tuple(sorted(set(space.choices()) - MODELLED)),
     )
+
+
+def best_of(rates: Mapping[Setting, float], reference: Setting) -> Setting:
+    """Return the simplest of the settings within 2 % of the fastest."""
+    least = max(rates.values()) / (1 + _NEAR)
+    return min((each for each, rate in rates.items() if rate >= least), key=lambda each: _complexity(each, reference))
 
 
 def rate_of(predictor: Predictor, setting: Setting, machine: Machine, hardware: Hardware) -> float:

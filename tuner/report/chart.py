@@ -24,7 +24,7 @@ _COLOURS = {
     VerdictCode.WORSE: "#D55E00",
 }
 _ONE, _SEVERAL, _BEST, _GREY = "#0072B2", "#CC79A7", "#009E73", "#999999"
-_MAX_CELLS = 14  # values of a knob that a surface has room for
+MAX_CELLS = 14  # values of a knob that a surface has room for
 
 
 def finals(study: StudyResult) -> str | None:
@@ -91,7 +91,7 @@ def surface(study: StudyResult) -> str | None:
     for trial in measured:
         for name, value in trial.setting.items():
             tried[name].add(value)
-    names = [name for name in tried if 1 < len(tried[name]) <= _MAX_CELLS]
+    names = [name for name in tried if 1 < len(tried[name]) <= MAX_CELLS]
     names.sort(key=lambda name: (name != "batch_size", -len(tried[name])))
     if len(names) < 2:
         return None
@@ -100,7 +100,7 @@ def surface(study: StudyResult) -> str | None:
     best: dict[tuple[Value, Value], TrialResult] = {}
     for trial in sorted(measured, key=lambda each: each.ratio or 0.0):
         best[trial.setting[across], trial.setting[down]] = trial
-    figure, axes = empty_figure(1.5 + 0.75 * len(columns), 1.1 + 0.5 * len(rows))
+    figure, axes = empty_grid((across, columns), (down, rows), cell=(0.75, 0.5))
     for (x, y), trial in best.items():
         ratio = float(trial.ratio or 1.0)
         colour = _BEST if ratio >= 1 else "#D55E00"
@@ -111,12 +111,6 @@ def surface(study: StudyResult) -> str | None:
         )  # fmt: skip
         half = "" if trial.low is None or trial.high is None else f"\n±{(trial.high - trial.low) / 2:.2f}"
         axes.annotate(f"{ratio:.2f}{half}", at, ha="center", va="center", fontsize=7)
-    axes.set_xticks(range(len(columns)), [str(value) for value in columns])
-    axes.set_yticks(range(len(rows)), [str(value) for value in rows])
-    axes.set_xlim(-0.5, len(columns) - 0.5)
-    axes.set_ylim(-0.5, len(rows) - 0.5)
-    axes.set_xlabel(across)
-    axes.set_ylabel(down)
     return svg_of(figure)
 
 
@@ -178,6 +172,21 @@ def empty_figure(width: float, height: float) -> tuple[Figure, Axes]:
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def empty_grid(
+    across: tuple[str, Sequence[Value]], down: tuple[str, Sequence[Value]], *, cell: tuple[float, float]
+) -> tuple[Figure, Axes]:
+    """Return a figure with a cell, of that width and height (inches), for each pair of values of two knobs."""
+    (x_name, columns), (y_name, rows) = across, down
+    figure, axes = empty_figure(1.5 + cell[0] * len(columns), 1.2 + cell[1] * len(rows))
+    axes.set_xticks(range(len(columns)), [str(value) for value in columns])
+    axes.set_yticks(range(len(rows)), [str(value) for value in rows])
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(-0.5, len(rows) - 0.5)
+    axes.set_xlabel(x_name)
+    axes.set_ylabel(y_name)
     return figure, axes
 
 

@@ -17,6 +17,7 @@ from tuner.measure.warning import merge
 from tuner.model.graph import Features
 from tuner.report import evidence
 from tuner.report.decision import StudyRecommendation, deployment_of, recommend_study
+from tuner.report.expectation import expectation_of
 from tuner.report.result.study import (
     AdviceResult,
     CountsResult,
@@ -76,6 +77,9 @@ def describe_study(record: Record) -> StudyResult:
         history=tuple(trial_result(trial, process_sd) for trial in _in_order(trials, record.groups())),
         features=stored.get("features", Features),
         hints=stored.hints,
+        expectation=expectation_of(
+            stored.prediction, trials, {trial.number: _ratio(trial, process_sd) for trial in trials}
+        ),
         noise=None if noise is None else evidence.noise_result(noise, noise_floor(noise, FinalsPlan())),
         conditions=stored.conditions[-1] if stored.conditions else None,
         may_change_numerics=stored.get("numerics", str) == "may-change",

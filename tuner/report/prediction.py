@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tuner.machine.host import Machine
 from tuner.model.prediction import Predicted, Reasons, influential_knobs
-from tuner.report.chart import empty_figure, ordered, svg_of
+from tuner.report.chart import MAX_CELLS, empty_grid, ordered, svg_of
 from tuner.report.layout import percent, plural, rate_text, table
 from tuner.report.result.prediction import (
     IdealResult,
@@ -33,7 +33,6 @@ _LARGER = 2.0  # times the largest batch that was profiled, a line is still trus
 _NARROW = 1.3  # operators at once, on average, that are hardly more than one
 _LARGE = 0.3  # a share that bounds what can be gained
 _TOP = 8
-_MAX_CELLS = 14
 
 
 def describe_prediction(
@@ -206,12 +205,12 @@ def chart(result: PredictionResult) -> str | None:
 
     None where fewer than two knobs matter.
     """
-    names = [name for name in result.knobs if 1 < len(_values(result, name)) <= _MAX_CELLS]
+    names = [name for name in result.knobs if 1 < len(_values(result, name)) <= MAX_CELLS]
     if len(names) < 2:
         return None
     across, down = names[:2]
     columns, rows = ordered(_values(result, across)), ordered(_values(result, down))
-    figure, axes = empty_figure(1.5 + 0.6 * len(columns), 1.3 + 0.42 * len(rows))
+    figure, axes = empty_grid((across, columns), (down, rows), cell=(0.6, 0.42))
     best: dict[tuple[int, int], float] = {}
     for each in result.predicted:
         at = columns.index(each.setting.get(across, 1)), rows.index(each.setting.get(down, 1))
@@ -222,10 +221,6 @@ def chart(result: PredictionResult) -> str | None:
     for (x, y), ratio in best.items():
         colour = "white" if ratio < (low + high) / 2 else "black"
         axes.annotate(f"{ratio:.2f}", (x, y), ha="center", va="center", fontsize=7, color=colour)
-    axes.set_xticks(range(len(columns)), [str(value) for value in columns])
-    axes.set_yticks(range(len(rows)), [str(value) for value in rows])
-    axes.set_xlabel(across)
-    axes.set_ylabel(down)
     axes.set_title(
         f"{result.workload.name} on {machine_text(result.machine)}: ratio to the default, {NOT_MEASURED}",
         loc="left",

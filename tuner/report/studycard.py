@@ -13,6 +13,7 @@ from tuner.paths import DEFAULT_STORAGE, FILE_URL
 from tuner.report import card
 from tuner.report.card import Answer, Card
 from tuner.report.emit import Format, Ways, emit
+from tuner.report.expectation import expectation_rows
 from tuner.report.layout import percent, plural, rate_text
 from tuner.report.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
 from tuner.report.terminal import place_text
@@ -52,6 +53,7 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
         ("Proof", _proof(study, advice, finals)),
         ("Valid", f"{where(study)}; measure again elsewhere"),
         ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
+        *expectation_rows(study),
         *_searching(study),
         *_deciding(study, finals),
         *_next_steps(study, handle, stored),

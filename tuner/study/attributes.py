@@ -67,6 +67,21 @@ class Run(Struct, frozen=True, kw_only=True):
         return self.ended or _EARLIER_END_REASONS.get(self.ended_because)
 
 
+class Prediction(Struct, frozen=True, kw_only=True):
+    """What a model of the machine has expected of a search: log-ratios to the default.
+
+    `best` is the setting that it would have chosen, when the study had `n_before` trials; `log_ratios` are those of the
+    trials that came after these, by their numbers; `trust` is how much the search believed it in the end, from 0 to 1,
+    None where it did not end, or nothing could be measured.
+    """
+
+    best: Values
+    best_log_ratio: float
+    n_before: int
+    log_ratios: tuple[tuple[int, float], ...]
+    trust: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFinals:
     """Finals or a check, as they were held: when they began (ISO 8601; empty if not known), and the raw rounds.
@@ -186,6 +201,11 @@ class Attributes:
     def hints(self) -> dict[str, Values]:
         """Return the settings that were tried first, by what hinted at them."""
         return self.get("hints", dict[str, Values]) or {}
+
+    @property
+    def prediction(self) -> Prediction | None:
+        """Return what a model of the machine has expected, None where none was asked."""
+        return self.get("prediction", Prediction)
 
     @property
     def runs(self) -> list[Run]:

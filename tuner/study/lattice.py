@@ -99,6 +99,14 @@ class Lattice:
         return np.asarray(self._order[at[self._sorted[at] == codes]], dtype=np.intp)
 
 
+def thinned(n: int, most: int = 4000) -> Indices:
+    """Return the numbers of `most` of n points, always the same ones: those that a model of the machine is asked about.
+
+    Each takes a simulation of some milliseconds. All of them where there are no more.
+    """
+    return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+
+
 def _table(values: Sequence[Value]) -> Array:
     """Return the coordinates of each value of a knob, shape (values, coordinates)."""
     if all(isinstance(value, int) for value in values):

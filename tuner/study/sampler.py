@@ -1,9 +1,10 @@
 """The sampler: proposes the next setting. `LatticeSampler.propose` is its only entry point.
 
-The baselines come first, then what is hinted at: by rules, and by the graph's width; then a small design that shows the
-model each regime. Then the setting of the lattice, not yet tried, whose expected improvement under Gaussian processes
-is largest, or largest for the time that it takes (Snoek, Larochelle & Adams 2012, Practical Bayesian optimization of
-machine learning algorithms, section 3.2). Each trial's own noise is in the model, and no setting is suggested twice.
+The baselines come first, then what is hinted at: by a model of the machine, by rules, and by the graph's width; then a
+small design that shows the surrogate each regime. Then the setting of the lattice, not yet tried, whose expected
+improvement under Gaussian processes is largest, or largest for the time that it takes (Snoek, Larochelle & Adams 2012,
+Practical Bayesian optimization of machine learning algorithms, section 3.2). Each trial's own noise is in the
+surrogate, and no setting is suggested twice.
 Under limits the improvement is weighted by the probability that they are kept (Schonlau, Welch & Jones 1998, Global
 versus local search in constrained optimization of computer models, section 4).
 """
@@ -22,6 +23,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 from scipy.special import ndtr
 
+from tuner.machine.blas import one_blas_thread
 from tuner.measure.constraint import Limits
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting, distinct
@@ -29,9 +31,9 @@ from tuner.space.space import Space
 from tuner.stats import gp
 from tuner.stats.estimate import Array
 from tuner.study.attributes import Attributes
-from tuner.study.lattice import Encoding, Indices, Lattice
+from tuner.study.lattice import Encoding, Indices, Lattice, thinned
 from tuner.study.record import Trial, distributions, pending_of, trials_of
-from tuner.study.surrogate import PriorMean, fit_with_pending
+from tuner.study.surrogate import PriorMean, fit, fit_with_pending
 from tuner.trial.outcome import Status
 
 _LIMIT_SD = 0.05  # what a measured p99 or peak memory is believed to within (log scale)
@@ -73,7 +75,7 @@ class LatticeSampler(BaseSampler):
         With `memory_ends_batches` no batch size is tried from the first on that memory did not hold, as on a device
         whose memory nobody else has a part of.
 
-        The model is of what `prior_mean` leaves over; without one, of the log-ratios themselves.
+        `prior_mean` is what a model of the machine expects; the trials say how much it is believed.
         """
         self._space = space
         self._initial_design = distinct(initial_design)
@@ -94,8 +96,15 @@ class LatticeSampler(BaseSampler):
         trials, pending = trials_of(study), pending_of(study)
         knowledge = (len(trials), len(pending))
         if cost_s is not None or self._last is None or self._last[0] != knowledge:
-            self._last = knowledge, self._propose(trials, pending, _process_sd(study), cost_s)
+            with one_blas_thread():
+                self._last = knowledge, self._propose(trials, pending, _process_sd(study), cost_s)
         return self._last[1]
+
+    def trust(self, study: optuna.Study) -> float | None:
+        """Return how much the prior mean is believed after the trials, from 0 to 1; None where none gave a number."""
+        with one_blas_thread():
+            mixture = fit(trials_of(study), self._encoding, _process_sd(study), prior_mean=self._prior_mean)
+        return None if mixture is None else gp.trust(mixture)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return every knob's distribution: the knobs are chosen together."""
@@ -144,6 +153,9 @@ class LatticeSampler(BaseSampler):
         left = np.flatnonzero(free)
         if not len(left):
             return None
+        if self._prior_mean is not None:
+            few = np.intersect1d(left, thinned(len(points)))
+            left = few if len(few) else left
         rng = np.random.default_rng([self._seed, len(trials), len(pending)])
         posterior = fit_with_pending(trials, pending, self._encoding, process_sd, prior_mean=self._prior_mean)
         if posterior is None:
@@ -159,19 +171,19 @@ class LatticeSampler(BaseSampler):
             # Where nothing keeps to the limits yet, find what does.
             gain = feasibility
             if len(mean):
-                prior = self._prior_mean(settings) if self._prior_mean else 0.0
-                gain = feasibility * gp.improvement_of(posterior, Z, float(mean.max()), prior)
+                trend = self._prior_mean(settings) if self._prior_mean else 0.0
+                gain = feasibility * gp.improvement_of(posterior, Z, float(mean.max()), trend)
             seconds = np.array([max(cost_s(s), _MIN_COST_S) for s in settings]) if cost_s else 1.0
             return Scored(numbers=numbers, gain=gain, rate=gain / seconds)
 
         leaders = [allowed[i] for i in np.argsort(-mean)[:_LEADERS]]
-        best, largest_gain = _search(lattice, free, leaders, score, rng)
+        best, largest_gain = _search(lattice, free, left, leaders, score, rng)
         return Proposal(setting=points[best.numbers[0]], expected_gain=largest_gain)
 
     def _mean(self, posterior: gp.Mixture, settings: Sequence[Setting]) -> Array:
         """Return the posterior mean of settings."""
-        mean = gp.mean_of(posterior, self._encoding.encode(settings))
-        return mean if self._prior_mean is None else mean + self._prior_mean(settings)
+        trend = self._prior_mean(settings) if self._prior_mean else 0.0
+        return gp.mean_of(posterior, self._encoding.encode(settings), trend)
 
     def _limit_models(self, trials: Sequence[Trial]) -> list[gp.Posterior]:
         """Return the process of what each limit is exceeded by (log-ratio)."""
@@ -205,6 +217,7 @@ class Scored:
 def _search(
     lattice: Lattice,
     free: Array,
+    left: Indices,
     leaders: Sequence[Setting],
     score: Callable[[Indices], Scored],
     rng: np.random.Generator,
@@ -213,14 +226,14 @@ def _search(
 
     With it comes the largest gain of any of them, which may be another point's.
 
-    On a large lattice these are points drawn at random and the neighbours of the `leaders`; from the best of them it
-    goes from neighbour to better neighbour.
+    On a large lattice these are some of those that are `left`, drawn at random, and the neighbours of the `leaders`;
+    from the best of them it goes from neighbour to better neighbour.
     """
-    left = np.flatnonzero(free)
-    large = len(left) > _MAX_SCORED
+    large = len(left) > _MAX_SCORED or len(left) < np.count_nonzero(free)
     if large:
         near = lattice.neighbours(leaders)
-        left = np.union1d(rng.choice(left, _MAX_SCORED, replace=False), near[free[near]])
+        some = rng.choice(left, _MAX_SCORED, replace=False) if len(left) > _MAX_SCORED else left
+        left = np.union1d(some, near[free[near]])
     scored = score(left)
     # Equal points are taken in a random order, so that no corner of the lattice is favoured.
     order = np.lexsort((rng.random(len(left)), -scored.rate))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import block_diag
 
+from tuner.machine.blas import one_blas_thread
 from tuner.space.setting import Setting, distinct
 from tuner.space.values import Value
 from tuner.stats import gp
@@ -24,15 +26,14 @@ def fit(
     """Return the Gaussian processes of the trials that gave a number, or None if none did.
 
     `process_sd` is σ_p (log scale): each trial shares the effect of its process with those of other batch sizes in it,
-    and that of its reference with all others that were compared with it.
+    and that of its reference with all others that were compared with it. With a `prior_mean` there are processes with
+    it as their trend, and others without; which are believed is for the trials to say.
     """
     estimated = [(t, estimate) for t in trials if (estimate := t.estimate) is not None]
     if not estimated:
         return None
     settings = [t.setting for t, _ in estimated]
     y = np.array([estimate.mean for _, estimate in estimated])
-    if prior_mean is not None:
-        y = y - prior_mean(settings)
     references = np.array([t.reference for t, _ in estimated])
     # Where it is not known in which process a trial ran, it had one of its own.
     processes = np.array([t.process or -1 - i for i, (t, _) in enumerate(estimated)])
@@ -40,7 +41,9 @@ def fit(
     for same_process in (processes, references):
         N = N + process_sd**2 * (same_process[:, None] == same_process[None, :])
     X = encoding.encode(settings)
-    return tuple(gp.fit(X, y, N, groups) for groups in _groupings(encoding))
+    groupings = _groupings(encoding)
+    trends = [None] if prior_mean is None else [None, prior_mean(settings)]
+    return gp.mixture([[gp.fit(X, y, N, groups, trend) for groups in groupings] for trend in trends])
 
 
 def fit_with_pending(
@@ -60,17 +63,20 @@ def fit_with_pending(
     if mixture is None or not pending:
         return mixture
     x = encoding.encode(pending)
-    return tuple(
+    trend = np.zeros(len(pending)) if prior_mean is None else prior_mean(pending)
+    believing = tuple(
         gp.condition(
             np.vstack([each.X, x]),
-            np.concatenate([each.y, gp.predict(each, x)[0]]),
+            np.concatenate([each.y, gp.predict(each, x, trend)[0]]),
             block_diag(each.N, process_sd**2 * np.eye(len(pending))),
             each.lengthscales,
             each.amplitudes,
             each.groups,
+            None if each.trend is None else np.concatenate([each.trend, trend]),
         )
-        for each in mixture
+        for each in mixture.posteriors
     )
+    return replace(mixture, posteriors=believing)
 
 
 def posterior_means(
@@ -79,7 +85,6 @@ def posterior_means(
     *,
     process_sd: float,
     additive: Sequence[str] = (),
-    prior_mean: PriorMean | None = None,
     at: Sequence[Setting] = (),
 ) -> dict[Setting, float]:
     """Return the posterior mean (log-ratio) of each setting that gave a number: what `incumbent` chooses by.
@@ -93,13 +98,12 @@ def posterior_means(
         for name, value in setting.items:
             values.setdefault(name, {}).setdefault(value)
     encoding = Encoding({name: tuple(knob_values) for name, knob_values in values.items()}, additive=additive)
-    posterior = fit(trials, encoding, process_sd, prior_mean=prior_mean)
-    if posterior is None:
-        return {}
-    settings = distinct(at or (t.setting for t in trials if t.estimate is not None))
-    mean = gp.mean_of(posterior, encoding.encode(settings))
-    if prior_mean is not None:
-        mean = mean + prior_mean(settings)
+    with one_blas_thread():
+        posterior = fit(trials, encoding, process_sd)
+        if posterior is None:
+            return {}
+        settings = distinct(at or (t.setting for t in trials if t.estimate is not None))
+        mean = gp.mean_of(posterior, encoding.encode(settings))
     return dict(zip(settings, mean.tolist(), strict=True))
 
 

@@ -46,6 +46,7 @@ def search_arguments(contest: Contest, participant: Participant, search_s: float
     request, entrant = contest.request, participant.entrant
     arguments = shlex.split(entrant.spec(request.workload).command_line)
     arguments += ["--python", str(entrant.python), "--batch-size", str(contest.batch_size), "--no-instances"]
+    arguments += ["--no-predict"]  # of the others nothing can be predicted
     arguments += ["--time-budget", f"{search_s:.0f}s", "--seed", str(request.seed), "--storage", request.storage]
     arguments += ["--trial-timeout", request.trial_timeout, "--margin", f"{100 * request.margin:g}"]
     arguments += [] if request.space is None else ["--space", request.space]

@@ -193,6 +193,26 @@ class TrialResult(Struct, frozen=True, kw_only=True):
     """Whether it is of several processes, in a study whose space is of one."""
 
 
+class ExpectationResult(Struct, frozen=True, kw_only=True):
+    """What a model of the machine has expected of a search before it began, and how right it was.
+
+    `predicted` is the speed-up over the default that it expected of the `setting` that it would have chosen; `status`
+    is how the trial of that ended, null where it was not tried, and `ratio` what it measured, with its 95 % interval.
+    `rank_correlation` is Spearman's, between what was predicted and measured of `settings` trials; null below five of
+    them. `trust` is how much the search believed the model in the end, from 0 to 1; null where it did not end.
+    """
+
+    setting: Values
+    predicted: float
+    status: Status | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    rank_correlation: float | None
+    settings: int
+    trust: float | None
+
+
 class CountsResult(Struct, frozen=True, kw_only=True):
     """How many trials ended how: `ok` were completed, `pruned` stopped early; `kinds` are those of the failed."""
 
@@ -307,6 +327,7 @@ class StudyResult(Subject, frozen=True, kw_only=True):
     history: tuple[TrialResult, ...]
     features: Features | None
     hints: dict[str, Values]
+    expectation: ExpectationResult | None = None
     noise: NoiseResult | None
     conditions: Conditions | None
     may_change_numerics: bool = False
