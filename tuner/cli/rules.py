@@ -18,7 +18,7 @@ from tuner.cli.options import (
     check_out,
     examples,
 )
-from tuner.cli.output import console, show
+from tuner.cli.output import console, json_text, show, show_json
 from tuner.errors import BadInputError, unknown_name
 from tuner.paths import DEFAULT_STORAGE, check_writable
 
@@ -34,6 +34,7 @@ EPILOG = examples(
     "tftune rules --save",
     "tftune rules --format md --out rules.md",
     "tftune rules --machine here --workloads resnet50,mlp",
+    "tftune rules --simulated",
 )
 FORMATS = ("text", "md", "html", "json")
 
@@ -91,6 +92,24 @@ def rules(
             rich_help_panel=STUDIES,
         ),
     ] = "cpu",
+    simulated: Annotated[
+        bool,
+        typer.Option(
+            "--simulated",
+            help="Show which rules simulations of profiled workloads suggest on other machines, and what would test "
+            "them.",
+            rich_help_panel=STUDIES,
+        ),
+    ] = False,
+    profiles: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="With --simulated: use these profiles (capture.json) instead of those in the cache; repeatable.",
+            rich_help_panel=STUDIES,
+        ),
+    ] = None,
     since: SinceOption = None,
     machine: MachineOption = None,
     workloads: WorkloadsOption = None,
@@ -112,6 +131,17 @@ def rules(
     output_format = "json" if json_ else format_
     if output_format not in FORMATS:
         raise unknown_name("format", output_format, FORMATS)
+    if profiles and not simulated:
+        raise BadInputError("--profile is for simulations", "add --simulated, or leave it out")
+    if simulated:
+        is_learning = details or save or rules_file or device != "cpu" or since or machine or workloads
+        if is_learning or output_format in ("md", "html"):
+            raise BadInputError(
+                "--simulated goes with --profile, --out and --json only",
+                "it shows what profiles suggest, and learns nothing from studies",
+            )
+        _show_simulated(profiles or [], out, as_json=output_format == "json")
+        return
     selection = Selection(since=since, machine=machine, workloads=workloads)
     if save and selection.filters:
         raise BadInputError(
@@ -162,6 +192,24 @@ def rules(
     if is_any and not save and not selection.filters and rules_file is None:
         steps += ["use them in recommend and search: --save", "a page for a wiki: --format md --out rules.md"]
     show("", *([f"next: {'; '.join(steps)}"] if steps else []))
+
+
+def _show_simulated(profiles: list[Path], out: Path | None, *, as_json: bool) -> None:
+    """Show the hypotheses, which are never saved as rules."""
+    from tuner.job.hypotheses import simulated_rules
+    from tuner.report import hypotheses
+
+    check_out(out)
+    progress = console(stderr=True)
+    result = simulated_rules(profiles, notify=lambda line: progress.print(line, style="dim", soft_wrap=True))
+    if as_json and out is not None:
+        out.write_text(json_text(result), encoding="utf-8")
+    elif as_json:
+        show_json(result)
+    elif out is not None:
+        _write_text([*hypotheses.rendered(result)], out)
+    else:
+        show(*hypotheses.rendered(result))
 
 
 def _write_text(parts: list[RenderableType], out: Path) -> None:

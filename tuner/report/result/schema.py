@@ -23,6 +23,7 @@ from tuner.report.result.prediction import PredictionResult
 from tuner.report.result.profile import ProfileResult
 from tuner.report.result.recommendation import RecommendationResult
 from tuner.report.result.study import NoStudyResult, StudyLine, StudyResult
+from tuner.rules.hypothesis import HypothesesResult
 from tuner.rules.rule import RuleSet
 
 PUBLISHED: dict[str, tuple[Any, ...]] = {
@@ -36,7 +37,7 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
     "predict": (PredictionResult,),
     "profile": (ProfileResult,),
     "suite": (SuiteResult,),
-    "rules": (RuleSet,),
+    "rules": (RuleSet, HypothesesResult),
     "recommend": (RecommendationResult,),
     "import": (tuple[ImportLine, ...],),
     "inspect": (InspectionResult, AuditResult, BindingResult),

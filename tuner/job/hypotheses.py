@@ -1,0 +1,113 @@
+"""What rules may be on machines that are not here: the captures of the cache, simulated on machines of many sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import ValidationError, convert
+
+from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.build import TensorFlowBuild
+from tuner.job.capture import Capture, cached_captures, read_capture
+from tuner.job.predict import model_of
+from tuner.machine.host import Machine
+from tuner.machine.spec import parse_spec
+from tuner.model.hardware import Hardware, hardware_of
+from tuner.model.predictor import Predictor
+from tuner.model.prior import PredictedRatio
+from tuner.rules.evidence import StudyEvidence
+from tuner.rules.hypothesis import HypothesesResult, hypotheses
+from tuner.rules.learn import LearnPlan
+from tuner.rules.simulated import Predict, Simulated, simulated_study
+from tuner.space.setting import Setting
+from tuner.stats.estimate import Array
+
+MACHINES = (
+    "cores=2",
+    "cores=4",
+    "cores=8",
+    "cores=16",
+    "cores=32",
+    "sockets=2,cores=28,smt=2",
+    "sockets=2,cores=64",
+)
+"""What is simulated where nobody names a machine: from a laptop to a server."""
+
+
+def simulated_rules(
+    profiles: Sequence[Path] = (),
+    machines: Sequence[str] = MACHINES,
+    *,
+    notify: Callable[[str], None] = lambda _: None,
+) -> HypothesesResult:
+    """Return the hypotheses of captures, those of the cache if none are named; raises BadInputError where none is.
+
+    What cannot be simulated of the cache is left out, and `notify` is told; of files that were named it is refused.
+    """
+    captures = [(str(path), read_capture(path)) for path in profiles]
+    is_named = bool(captures)
+    captures = captures or [(f"the profile of {each.workload.name}", each) for each in cached_captures()]
+    described = {text: parse_spec(text).machine() for text in machines}
+    studies: list[tuple[str, StudyEvidence]] = []
+    params: dict[str, dict[str, Any]] = {}
+    for name, capture in captures if is_named else _latest(captures):
+        try:
+            own = _studies(name, capture, described)
+        except BadInputError as error:
+            if is_named:
+                raise
+            notify(f"left out: {error}")
+            continue
+        notify(f"simulated: {capture.workload.name} on {len(described)} machines")
+        studies += own
+        params[capture.workload.name] = capture.workload.params
+    if not studies:
+        raise BadInputError(
+            "no profile that can be simulated is in the cache",
+            "profile some workloads first: tftune predict resnet50, or any search with --predict",
+        )
+    return hypotheses(studies, LearnPlan(), params)
+
+
+def _studies(name: str, capture: Capture, machines: Mapping[str, Machine]) -> list[tuple[str, StudyEvidence]]:
+    """Return a simulated study of a capture on each machine; raises BadInputError for one that cannot be simulated."""
+    if capture.features is None:
+        raise BadInputError(f"{name} does not tell of its graph", "profile it again: tftune predict WORKLOAD --new")
+    try:
+        build = convert(capture.runtime, TensorFlowBuild)
+    except ValidationError as error:
+        raise BadInputError(f"{name} is of a build that cannot be read: {error}", "profile it again") from error
+    predictor, _ = model_of(capture)
+    studies = []
+    for text, machine in machines.items():
+        simulated = Simulated(
+            workload=capture.workload,
+            features=capture.features,
+            build=build,
+            machine=machine,
+            predict=_predict(predictor, machine, hardware_of(machine, capture.bytes_s, is_here=False)),
+        )
+        studies.append((text, simulated_study(simulated)))
+    return studies
+
+
+def _predict(predictor: Predictor, machine: Machine, hardware: Hardware) -> Predict:
+    """Return what predicts settings on a machine."""
+
+    def predict(reference: Setting, settings: Sequence[Setting]) -> Array:
+        ratio = PredictedRatio(predictor=predictor, machine=machine, hardware=hardware, reference=reference)
+        return ratio(settings)
+
+    return predict
+
+
+def _latest(captures: Sequence[tuple[str, Capture]]) -> list[tuple[str, Capture]]:
+    """Return one capture of each workload and build: of those with most threads, the last."""
+    chosen: dict[tuple[str, str, bool], tuple[str, Capture]] = {}
+    for name, capture in captures:
+        key = capture.workload.name, capture.workload.mode, capture.has_teams
+        if key not in chosen or max(capture.bytes_s) >= max(chosen[key][1].bytes_s):
+            chosen[key] = name, capture
+    return list(chosen.values())
