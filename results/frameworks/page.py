@@ -73,7 +73,14 @@ def verdicts(document: Mapping[str, Any]) -> str:
         memory = "" if row["peak_memory_bytes"] is None else f"{row['peak_memory_bytes'] / 2**30:.2f} GiB"
         rate = row["message"] if row["items_per_s"] is None else number(row["items_per_s"])
         lines.append(f"| {row['framework']} | {setting} | {rate} | {over} | {load} | {memory} | {times} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", machine(document["machine"])])
+
+
+def machine(facts: Mapping[str, Any]) -> str:
+    """Return the machine in a line; virtual ones of one name are told apart by their caches."""
+    caches = {each["name"]: each["size_bytes"] // 1024 for each in facts["caches"]}
+    cores, model = facts["physical_cores"], facts["cpu_model"]
+    return f"On {cores} cores of an {model} with {caches['L1d']} KiB of L1 data cache each."
 
 
 def words(setting: Mapping[str, Any]) -> str:

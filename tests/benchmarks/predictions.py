@@ -42,7 +42,10 @@ from tuner.measure.cell import Cell, CellPlan, Reference, measure_cell
 from tuner.measure.finals import Contender
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan
+from tuner.model.configuration import Configuration
+from tuner.model.executor import Pools
 from tuner.model.hardware import hardware_of
+from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import rate_of
 from tuner.model.predictor import Predictor, predictor_of
 from tuner.space.setting import Setting
@@ -54,6 +57,9 @@ FITTED = ("resnet50", "lenet5", "inceptionv3", "lstm", "bert-tiny")
 HELD_OUT = ("mobilenetv2", "ncf", "dcgan-training")
 SHAPED = ("densenet201", "vgg19")
 """Workloads of which only the shape of their curves is looked at (tests/test_shapes.py)."""
+LIU = ("resnet50-training", "dcgan-training", "inceptionv3-training", "lstm-training")
+"""What Liu et al. (IPDPS 2019) schedule by their model, on 68 cores with four hardware threads each."""
+KNL = "cores=68,smt=4"
 SHAPES = ("all", "one", "quota")
 RANK, ERROR, NEAR = 0.9, 0.15, 0.05
 _PAIR_S, _HALF_WIDTH = 4.0, 0.03
@@ -250,7 +256,7 @@ def scores() -> dict[str, Score]:
 
 
 def page_with_scores(page: str) -> str:
-    """Return the page of the results with the scores between its marks."""
+    """Return the page of the results with the scores, and the ideal schedules, between its marks."""
     lines = [
         "| workload | settings | rank correlation | median error | the setting predicted best is below the best by |"
     ]
@@ -259,9 +265,37 @@ def page_with_scores(page: str) -> str:
         held_out = " (held out)" if name in HELD_OUT else ""
         row = f"| {name}{held_out} | {own.n} | {own.rank:.2f} | {100 * own.error:.0f} % | {100 * own.loss:.0f} % |"
         lines.append(row)
-    before, _, rest = page.partition("<!-- scores -->\n")
-    _, _, after = rest.partition("<!-- end of scores -->")
-    return f"{before}<!-- scores -->\n" + "\n".join(lines) + f"\n<!-- end of scores -->{after}"
+    return _filled(_filled(page, "scores", lines), "ideal", ideal_rows())
+
+
+def ideal_rows() -> list[str]:
+    """Return what an ideal scheduler is predicted to gain on Liu et al.'s machine, as the lines of a table."""
+    lines = ["| workload | batch size | over one operator at a time on 68 cores | over the best setting |"]
+    lines.append("| --- | ---: | ---: | ---: |")
+    machine = parse_spec(KNL).machine()
+    for name in LIU:
+        if not (FOLDER / f"{name}.capture.json.xz").exists():
+            continue
+        own, told = predictor(name)
+        hardware = hardware_of(machine, told.bytes_s, is_here=False)
+        batch_size = max(told.profiles)
+        makespans_s = {
+            (inter_op, intra_op): own.step(
+                Configuration(batch_size=batch_size, pools=Pools(inter_op=inter_op, intra_op=intra_op)), hardware
+            ).makespan_s
+            for inter_op, intra_op in itertools.product((1, 2, 4, 8, 16), (1, 8, 17, 34, 68, 136))
+        }
+        ideal_s = ideal_makespan_s(own, batch_size, hardware)
+        over = [each / ideal_s for each in (makespans_s[1, 68], min(makespans_s.values()))]
+        lines.append(f"| {name} | {batch_size} | {over[0]:.2f}× | {over[1]:.2f}× |")
+    return lines
+
+
+def _filled(page: str, name: str, lines: Sequence[str]) -> str:
+    """Return a page with lines between the marks of that name."""
+    before, _, rest = page.partition(f"<!-- {name} -->\n")
+    _, _, after = rest.partition(f"<!-- end of {name} -->")
+    return f"{before}<!-- {name} -->\n" + "\n".join(lines) + f"\n<!-- end of {name} -->{after}"
 
 
 def summary(name: str, measured: Sequence[Measured]) -> str:
@@ -332,7 +366,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
         measure(sys.argv[2:] or [*FITTED, *HELD_OUT])
     elif sys.argv[1:2] == ["capture"]:
-        capture(sys.argv[2:] or [*FITTED, *HELD_OUT, *SHAPED])
+        capture(sys.argv[2:] or [*FITTED, *HELD_OUT, *SHAPED, *LIU])
     elif sys.argv[1:2] == ["page"]:
         readme = FOLDER / "README.md"
         readme.write_text(page_with_scores(readme.read_text()))
