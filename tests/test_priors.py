@@ -160,7 +160,7 @@ def test_a_profile_that_fails_ends_a_search_only_where_it_was_asked_for(
     monkeypatch.setattr(prior, "new_capture", fail)
     told = Told()
     assert prior.prior_of(*asked(time_budget="10m"), told) is None
-    assert told.lines == [f"nothing is predicted: {error}"]
+    assert told.lines == [f"the search goes on without predictions: {getattr(error, 'message', error)}"]
     with pytest.raises(type(error)):
         prior.prior_of(*asked(time_budget="10m", predict=True), told)
 

@@ -14,6 +14,7 @@ from typing import Any
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "README.md"
 MODELS = ("resnet50", "vgg19", "densenet201", "efficientnetb0", "resnet50+densenet201+vgg19")
+TOLD_APART = 1.02  # what measurements at batch sizes beside that of the verdicts tell apart
 FRAMEWORKS = {"tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 # Read off the bars of the paper's figure for its machine A, CPU only: predictions a second by batch size. It has a
 # logarithmic axis, so that these are right to about a tenth. It has no OpenVINO for EfficientNet-B0.
@@ -104,11 +105,11 @@ def shapes(every: Mapping[str, Mapping[str, Any]]) -> str:
         for title, curves in (("paper", PAPER[model]), ("here", ours)):
             peaks = ", ".join(
                 f"{FRAMEWORKS[name]} {max(curve, key=curve.__getitem__)}"
+                + (f" (of up to {max(curve)})" if title == "here" else "")
                 for name, curve in curves.items()
                 if len(curve) > 2
             )
-            if title == "here":
-                peaks += f"; measured to {min(max(curve) for curve in curves.values())}"
+            peaks = peaks or "not measured"
             largest = max(set.intersection(*(set(curve) for curve in curves.values())))
             last = f"{largest}: {order(curves, largest)}"
             lines.append(f"| {model if title == 'paper' else ''} | {title} | {peaks} | {order(curves, 1)} | {last} |")
@@ -125,6 +126,9 @@ def order(curves: Mapping[str, Mapping[int, float]], batch_size: int) -> str:
     """Return the frameworks by their rates at a batch size, the fastest first."""
     if not all(batch_size in curve for curve in curves.values()):
         return "not measured"
+    rates = [curve[batch_size] for curve in curves.values()]
+    if max(rates) < TOLD_APART * min(rates):
+        return f"not told apart ({number(min(rates))} to {number(max(rates))})"
     names = sorted(curves, key=lambda name: -curves[name][batch_size])
     return " > ".join(f"{FRAMEWORKS[name]} {number(curves[name][batch_size])}" for name in names)
 

@@ -30,7 +30,7 @@ EPILOG = examples(
     "tftune predict resnet50",
     "tftune predict resnet50 --machine sockets=2,cores=28,smt=2 --ideal",
     "tftune predict resnet50 --setting inter_op=1,intra_op=2 --setting intel",
-    "tftune predict resnet50 --profile resnet50-profile/capture.json --machine server.json --out prediction",
+    "tftune predict resnet50 --profile prediction/capture.json --machine server.json",
 )
 
 

@@ -96,8 +96,8 @@ def rules(
         bool,
         typer.Option(
             "--simulated",
-            help="Show which rules simulations of profiled workloads suggest on other machines, and what would test "
-            "them.",
+            help="Learn nothing from studies: show which rules simulations suggest for machines of 2 to 128 cores, and "
+            "what would test them. Needs profiles: tftune predict.",
             rich_help_panel=STUDIES,
         ),
     ] = False,
@@ -138,7 +138,7 @@ def rules(
         if is_learning or output_format in ("md", "html"):
             raise BadInputError(
                 "--simulated goes with --profile, --out and --json only",
-                "it shows what profiles suggest, and learns nothing from studies",
+                "leave the others out, or leave --simulated out to learn from measured studies",
             )
         _show_simulated(profiles or [], out, as_json=output_format == "json")
         return

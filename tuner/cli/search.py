@@ -125,8 +125,7 @@ def search(
         bool | None,
         typer.Option(
             "--predict/--no-predict",
-            help="Whether to begin with what a model of the machine predicts (default: in searches of 10 minutes "
-            "and more).",
+            help="Begin with predictions (default: from 10m on).",
             rich_help_panel=MEASUREMENT,
             show_default=False,
         ),

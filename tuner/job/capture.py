@@ -88,7 +88,8 @@ def read_capture(path: Path) -> Capture:
         return msgspec.json.decode(path.read_bytes(), type=Capture)
     except OSError as error:
         raise BadInputError(
-            f"cannot read {path}: {error.strerror}", "give the file that tftune profile wrote"
+            f"cannot read {path}: {error.strerror}",
+            "give a capture.json, as tftune predict WORKLOAD --out FOLDER writes it",
         ) from error
     except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
         raise BadInputError(

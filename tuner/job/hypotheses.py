@@ -60,13 +60,13 @@ def simulated_rules(
                 raise
             notify(f"left out: {error}")
             continue
-        notify(f"simulated: {capture.workload.name} on {len(described)} machines")
+        notify(f"simulated: {capture.workload.name}, {capture.workload.mode}, on {len(described)} machines")
         studies += own
         params[capture.workload.name] = capture.workload.params
     if not studies:
         raise BadInputError(
             "no profile that can be simulated is in the cache",
-            "profile some workloads first: tftune predict resnet50, or any search with --predict",
+            "profile some workloads first: tftune predict resnet50 (tftune workloads lists them)",
         )
     return hypotheses(studies, LearnPlan(), params)
 
@@ -74,7 +74,8 @@ def simulated_rules(
 def _studies(name: str, capture: Capture, machines: Mapping[str, Machine]) -> list[tuple[str, StudyEvidence]]:
     """Return a simulated study of a capture on each machine; raises BadInputError for one that cannot be simulated."""
     if capture.features is None:
-        raise BadInputError(f"{name} does not tell of its graph", "profile it again: tftune predict WORKLOAD --new")
+        again = f"profile it again: tftune predict {capture.workload.name} --new"
+        raise BadInputError(f"{name} is of an earlier version, and does not tell of its graph", again)
     try:
         build = convert(capture.runtime, TensorFlowBuild)
     except ValidationError as error:

@@ -85,7 +85,8 @@ def prior_of(job: Job, checked: ParsedRequest, events: PriorEvents) -> Predicted
     except (TunerError, OSError) as error:
         if checked.predict:
             raise
-        events.notice(f"nothing is predicted: {error}")
+        why = error.message if isinstance(error, TunerError) else error
+        events.notice(f"the search goes on without predictions: {why}")
         return None
     ratio = PredictedRatio(predictor=predictor, machine=job.machine, hardware=hardware, reference=job.space.reference)
     budget_s = checked.budget.time_s
@@ -95,7 +96,10 @@ def prior_of(job: Job, checked: ParsedRequest, events: PriorEvents) -> Predicted
         ratio([job.space.reference, points[len(points) // 2]])
         all_s = (time.monotonic() - began_s) / 2 * len(thinned(len(points)))
         if all_s > SHARE * budget_s:
-            events.notice(f"nothing is predicted: simulating the settings would take {all_s:.0f} s ({OPTION} does it)")
+            events.notice(
+                f"the search goes on without predictions: they would take {all_s:.0f} s, more than a tenth of the time "
+                f"({OPTION} makes them all the same)"
+            )
             return None
     return ratio
 

@@ -53,8 +53,8 @@ def expectation_rows(study: StudyResult) -> Iterator[tuple[str, str]]:
     elif expectation.status is None:
         outcome = "it was not tried"
     else:
-        outcome = f"its trial ended as {'failed' if expectation.status is Status.OK else expectation.status}"
+        outcome = "its trial gave no figure" + ("" if expectation.status is Status.OK else f" ({expectation.status})")
     ranks = expectation.rank_correlation
     order = "" if ranks is None else f"; rank correlation {ranks:.2f} over {expectation.settings} settings"
-    believed = "" if expectation.trust is None else f"; believed to {percent(expectation.trust, 0)}"
-    yield "Predicted", f"{expectation.predicted:.2f}× with {words}; {outcome}{order}{believed}"
+    weight = "" if expectation.trust is None else f"; weight of the model at the end {percent(expectation.trust, 0)}"
+    yield "Predicted", f"{expectation.predicted:.2f}× the default with {words}; {outcome}{order}{weight}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +13,7 @@ from tuner.frameworks.tensorflow.baselines import DEFAULT, INTEL, WANG
 from tuner.machine.spec import parse_spec
 from tuner.report.layout import plural, table
 from tuner.report.prediction import machine_text
-from tuner.rules.hypothesis import HypothesesResult, Hypothesis, MachineRow
+from tuner.rules.hypothesis import TOLD_APART, HypothesesResult, Hypothesis, MachineRow
 from tuner.space.term import OPENMP
 
 TITLE = "simulated, not measured"
@@ -24,8 +25,8 @@ def rendered(result: HypothesesResult) -> Sequence[RenderableType]:
     """Return all of it for a terminal."""
     head = Text(
         f"{TITLE}: {plural(len(result.workloads), 'workload')} ({', '.join(result.workloads)}), profiled on one "
-        "machine and simulated on others. Ratios are to TensorFlow's defaults on the same machine, means over "
-        "workloads."
+        "machine and simulated on others. Ratios are to TensorFlow's defaults on the same machine, where "
+        "nothing else is said; geometric means over workloads."
     )
     parts: list[RenderableType] = [head, ""]
     for pool in dict.fromkeys(row.pool for row in result.machines):
@@ -40,7 +41,7 @@ def rendered(result: HypothesesResult) -> Sequence[RenderableType]:
 
 
 def _machines(rows: Sequence[MachineRow], pool: str) -> RenderableType:
-    spinning = [">spinning teams"] if pool == OPENMP else []
+    spinning = [">spinning / sleeping teams"] if pool == OPENMP else []
     drawn = table(
         "machine",
         ">one operator at a time",
@@ -64,20 +65,20 @@ def answers(result: HypothesesResult) -> Iterator[str]:
         rows = [row for row in result.machines if row.pool == pool]
         build = "OpenMP build" if pool == OPENMP else "stock build"
         helped = [row for row in rows if 2 * row.helped >= row.workloads]
-        where = ", ".join(place(row.machine) for row in helped) or "on none of these machines"
+        where = "; ".join(place(row.machine) for row in helped) or "on none of these machines"
         yield f"{build}: where is there 5 % to gain for half of the workloads? {where}"
         widest = max(rows, key=lambda row: row.most_by_width[1])
         workload, gain = widest.most_by_width
         yield (
-            f"{build}: does width matter? At most, pools by the graph's width reach {gain:.2f}× of one operator at a "
-            f"time: {workload} {place(widest.machine)}"
+            f"{build}: does it help to run as many operators side by side as the graph is wide (Wang et al.)? At most "
+            f"{gain:.2f}× one operator at a time: {workload} {place(widest.machine)}"
         )
         spun = [row for row in rows if row.spinning is not None]
         if spun:
             worst = min(spun, key=lambda row: row.spinning or 1.0)
             yield (
-                f"{build}: block time with several pools? Threads that spin for 200 ms reach {worst.spinning:.2f}× of "
-                f"those that sleep, {place(worst.machine)}, over the workloads that are two operators wide"
+                f"{build}: should threads spin (KMP_BLOCKTIME=200) with several teams? In the worst case that reaches "
+                f"{worst.spinning:.2f}× of KMP_BLOCKTIME=0, {place(worst.machine)}, over workloads two operators wide"
             )
 
 
@@ -99,9 +100,13 @@ def rule_lines(rule: Hypothesis) -> Iterator[str]:
     setting = ",".join(f"{name}={value}" for name, value in test.b.items())
     words += ["--a", test.a, "--b", setting]
     build = " with an OpenMP build" if test.pool == OPENMP else ""
-    bound = f"at least {_REFUTED:g}×" if test.ratio >= 1 else f"at most {1 / _REFUTED:.2f}×"
     yield f"test, {place(test.machine)}{build}: {shlex.join(words)}"
-    yield f"expected: {test.ratio:.2f}×; {bound}, or the hypothesis is wrong"
+    if abs(math.log(test.ratio)) < TOLD_APART:
+        yield f"expected: {test.ratio:.2f}×, which such a comparison does not tell from 1"
+    elif test.ratio > 1:
+        yield f"expected: b at {test.ratio:.2f}× the speed of a; the hypothesis is wrong if it is below {_REFUTED:g}×"
+    else:
+        yield f"expected: b at {test.ratio:.2f}× the speed of a: that guide is predicted to beat the rule there"
 
 
 def why_no_rule(result: HypothesesResult) -> str:
@@ -109,7 +114,7 @@ def why_no_rule(result: HypothesesResult) -> str:
     n = len(result.workloads)
     if n < result.least_workloads:
         return (
-            f"no rule is learned from fewer than {result.least_workloads} workloads, found {n}: profile more of them "
-            "with tftune predict"
+            f"no rule is learned from fewer than {result.least_workloads} workloads, and {n} are profiled: profile "
+            "others with tftune predict WORKLOAD, about a minute each (tftune workloads lists them)"
         )
-    return "no rule stands out from what chance would give"
+    return "no rule gains more than chance alone would give: there is nothing to test"
