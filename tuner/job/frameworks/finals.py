@@ -28,6 +28,7 @@ from tuner.stats.estimate import half_widths
 
 _SHARE = 0.5  # of the time that is left
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
+_SOME_ROUNDS = 4  # where their share of the time is up: the rest is for loading and other batch sizes
 _LEAST_ROUNDS = 2  # whatever the time
 _ROUNDS_OF_NOISE = 2  # of which the noise is estimated
 _MAX_FAILURES = 2  # of a setting that never ran
@@ -52,7 +53,7 @@ def hold_finals(contest: Contest) -> None:
     longest_s = 0.0
     while (unknown := _unknown(rounds, contenders)) and len(rounds) < _MAX_ROUNDS:
         began_s = time.monotonic()
-        least = _MIN_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
+        least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
         if len(rounds) >= least and began_s + longest_s > ends_s:
             break
         contest.say(f"finals, round {len(rounds) + 1}: {plural(1 + len(unknown), 'setting')}")
