@@ -293,17 +293,19 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["predicted"] == document["predicted"]
     # A search takes the profile of the cache, too, and says how right it was.
     short = ["--time-budget", "20s", "--no-instances", "--json"]
-    searched = tftune("search", "lenet5", *short, cwd=tmp_path)
+    searched = tftune("search", "lenet5", "--predict", *short, cwd=tmp_path)
     assert searched.returncode == 0, searched.stderr
     study = json.loads(searched.stdout)
-    assert study["hints"]["predicted"] == study["expectation"]["setting"]
+    expected = study["expectation"]["setting"]
+    baselines = [each["setting"] for each in study["baselines"].values()]
+    assert study["hints"].get("predicted") == (None if expected in baselines else expected)
+    first = next((trial["setting"] for trial in study["history"] if not trial["baselines"]), None)
+    assert expected in baselines or first in (None, expected)  # there may be time for the baselines only
     assert study["expectation"]["predicted"] > 0.9
     assert 0 <= study["expectation"]["trust"] <= 1
     assert "profiling the operators" not in searched.stderr
-    plain = tftune("search", "lenet5", "--trials", "1", *short, "--no-predict", "--new", cwd=tmp_path)
-    assert json.loads(plain.stdout)["expectation"] is None
     simulated = tftune("rules", "--simulated", "--json", cwd=tmp_path)
-    assert json.loads(simulated.stdout)["workloads"] == ["lenet5"]
+    assert "lenet5" in json.loads(simulated.stdout)["workloads"]
     elsewhere = tftune(
         *words, "--profile", "out/capture.json", "--machine", "sockets=2,cores=28,smt=2", "--ideal", cwd=tmp_path
     )
