@@ -203,9 +203,10 @@ def test_what_was_predicted_stands_beside_what_was_measured(space: Space) -> Non
         Trial(number=number, setting=setting, status=Status.OK, log_ratio=gain, se=0.01, df=8, reference=1)
         for number, (setting, gain) in enumerate(zip(settings, gains, strict=True))
     ]
-    ratios: dict[int, dict[str, float | None]] = {
-        number: {"ratio": math.exp(gain), "low": None, "high": None} for number, gain in enumerate(gains)
-    }
+
+    def ratio_of(each: Trial) -> dict[str, float | None]:
+        return {"ratio": math.exp(gains[each.number]), "low": None, "high": None}
+
     prediction = Prediction(
         best=settings[3].to_dict(),
         best_log_ratio=0.4,
@@ -213,14 +214,14 @@ def test_what_was_predicted_stands_beside_what_was_measured(space: Space) -> Non
         log_ratios=tuple((number, 2 * gain) for number, gain in enumerate(gains)),
         trust=0.9,
     )
-    result = expectation_of(prediction, trials, ratios)
+    result = expectation_of(prediction, trials, ratio_of)
     assert result is not None
     assert (result.predicted, result.ratio) == pytest.approx((math.exp(0.4), math.exp(0.3)))
     assert (result.rank_correlation, result.settings) == (pytest.approx(1.0), 6)
-    few = expectation_of(prediction, trials[:4], ratios)
+    few = expectation_of(prediction, trials[:4], ratio_of)
     assert few is not None
     assert few.rank_correlation is None
-    assert expectation_of(None, trials, ratios) is None
+    assert expectation_of(None, trials, ratio_of) is None
 
 
 def test_ranks_are_those_of_spearman() -> None:

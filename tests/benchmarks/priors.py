@@ -28,6 +28,7 @@ from tests.benchmarks.searchers import Prior, Spent, Trials, tftune
 from tests.benchmarks.surfaces import OPENMP, STOCK
 from tests.frameworks import STOCK as STOCK_BUILD
 from tests.frameworks import read_space, resolve
+from tuner.machine.host import Machine
 from tuner.machine.spec import parse_spec
 from tuner.model.hardware import Hardware, Terms, hardware_of
 from tuner.model.prediction import rate_of
@@ -67,9 +68,14 @@ class ModelSurface:
         return f"{self.workload}, {self.spec}, {'OpenMP' if self.build == OPENMP else 'stock'}"
 
     @cached_property
+    def machine(self) -> Machine:
+        """Return the machine."""
+        return parse_spec(self.spec).machine()
+
+    @cached_property
     def space(self) -> Space:
         """Return the shipped space `cpu` on its machine; of OpenMP's with one batch size."""
-        machine = parse_spec(self.spec).machine()
+        machine = self.machine
         workload = load(self.workload)
         build = replace(
             STOCK_BUILD,
@@ -90,14 +96,11 @@ class ModelSurface:
     def model(self, workload: str | None = None) -> PredictedRatio:
         """Return what the model expects of this workload, or of another."""
         own, hardware = self._known(workload or self.workload)
-        return PredictedRatio(
-            predictor=own, machine=parse_spec(self.spec).machine(), hardware=hardware, reference=self.space.reference
-        )
+        return PredictedRatio(predictor=own, machine=self.machine, hardware=hardware, reference=self.space.reference)
 
     def _known(self, workload: str) -> tuple[Predictor, Hardware]:
         known, capture = predictor(workload)
-        machine = parse_spec(self.spec).machine()
-        hardware = hardware_of(machine, capture.bytes_s, is_here=False)
+        hardware = hardware_of(self.machine, capture.bytes_s, is_here=False)
         return replace(known, has_teams=self.build == OPENMP), hardware
 
     @cached_property
@@ -151,7 +154,7 @@ class ModelSurface:
     def rate(self, setting: Setting) -> float:
         """Return the true rate of a setting."""
         known, hardware = self._truth
-        return rate_of(known, setting, parse_spec(self.spec).machine(), hardware)
+        return rate_of(known, setting, self.machine, hardware)
 
 
 @cache

@@ -77,9 +77,7 @@ def describe_study(record: Record) -> StudyResult:
         history=tuple(trial_result(trial, process_sd) for trial in _in_order(trials, record.groups())),
         features=stored.get("features", Features),
         hints=stored.hints,
-        expectation=expectation_of(
-            stored.prediction, trials, {trial.number: _ratio(trial, process_sd) for trial in trials}
-        ),
+        expectation=expectation_of(stored.prediction, trials, lambda trial: _ratio(trial, process_sd)),
         noise=None if noise is None else evidence.noise_result(noise, noise_floor(noise, FinalsPlan())),
         conditions=stored.conditions[-1] if stored.conditions else None,
         may_change_numerics=stored.get("numerics", str) == "may-change",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,15 +19,15 @@ _LEAST_RANKED = 5  # settings, of which an order says something
 
 
 def expectation_of(
-    prediction: Prediction | None, trials: Sequence[Trial], ratios: Mapping[int, Mapping[str, float | None]]
+    prediction: Prediction | None, trials: Sequence[Trial], ratio_of: Callable[[Trial], Mapping[str, float | None]]
 ) -> ExpectationResult | None:
-    """Return how right the model was, None where none was asked; `ratios` are those of the trials, by number."""
+    """Return how right the model was, None where none was asked; `ratio_of` is what is published of a trial's ratio."""
     if prediction is None:
         return None
     measured = {trial.number: estimate.mean for trial in trials if (estimate := trial.estimate) is not None}
     both = [(log_ratio, measured[number]) for number, log_ratio in prediction.log_ratios if number in measured]
     own = next((trial for trial in trials if trial.setting.to_dict() == prediction.best), None)
-    ratio = {} if own is None else ratios[own.number]
+    ratio = {} if own is None else ratio_of(own)
     predicted_values, measured_values = np.array(both).reshape(-1, 2).T
     return ExpectationResult(
         setting=prediction.best,

@@ -18,7 +18,6 @@ from tuner.space.term import OPENMP
 
 TITLE = "simulated, not measured"
 _NAMED = {DEFAULT: "the defaults", INTEL: "Intel's", WANG: "Wang et al.'s"}
-_REFUTED = 1.02
 
 
 def rendered(result: HypothesesResult) -> Sequence[RenderableType]:
@@ -104,7 +103,8 @@ def rule_lines(rule: Hypothesis) -> Iterator[str]:
     if abs(math.log(test.ratio)) < TOLD_APART:
         yield f"expected: {test.ratio:.2f}×, which such a comparison does not tell from 1"
     elif test.ratio > 1:
-        yield f"expected: b at {test.ratio:.2f}× the speed of a; the hypothesis is wrong if it is below {_REFUTED:g}×"
+        least = math.exp(TOLD_APART)
+        yield f"expected: b at {test.ratio:.2f}× the speed of a; the hypothesis is wrong if it is below {least:g}×"
     else:
         yield f"expected: b at {test.ratio:.2f}× the speed of a: that guide is predicted to beat the rule there"
 
