@@ -239,7 +239,6 @@ def test_a_real_model_answers_requests() -> None:
             assert 0 < min(timed.step_s) < max(timed.step_s) < 1.0
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_two_settings_are_compared_under_requests(call: Call) -> None:
     code, out, _ = call(

@@ -175,8 +175,7 @@ def test_two_commands_are_compared_in_turns(tmp_path: Path) -> None:
     assert order == "abbabaab"
 
 
-@pytest.mark.alone
-@pytest.mark.tensorflow  # it measures, and so has the machine for itself
+@pytest.mark.tensorflow
 def test_any_openmp_program_is_searched(tmp_path: Path) -> None:
     """Nothing is known of it but the number that it prints: here less where nothing is set."""
     script = 'sleep 0.05; t=${OMP_NUM_THREADS:-64}; echo "rate: $((6400 / t))"'

@@ -372,7 +372,6 @@ def test_two_real_models_answer_together(kind: str) -> None:
                 assert larger.step_s > 0
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it shares out two CPUs")
 def test_a_real_search_of_an_ensemble(call: Call, tmp_path: Path) -> None:

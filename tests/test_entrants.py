@@ -20,7 +20,6 @@ from tests.conftest import QUIET, Call
 from tests.frameworks import subject
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
-from tuner.job.frameworks.contest import parse_batches
 from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
 from tuner.machine.pagecache import evict
 from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
@@ -29,6 +28,7 @@ from tuner.measure.pair import Pair
 from tuner.report.frameworks import as_csv, chart, frameworks_card
 from tuner.report.lineup import Lineup, Loading, Side, Tuned
 from tuner.report.standings import describe
+from tuner.space.batches import parse_sizes
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -45,13 +45,13 @@ BATCH = 8
     [("1..8", [1, 2, 4, 8]), ("1..10", [1, 2, 4, 8, 10]), ("8,1,8", [1, 8]), ("3..3", [3]), ("5", [5])],
 )
 def test_batch_sizes_double_or_are_named(text: str, sizes: list[int]) -> None:
-    assert parse_batches(text) == sizes
+    assert parse_sizes(text) == sizes
 
 
 @pytest.mark.parametrize("text", ["", "0..4", "8..1", "a..b", "1..", "1,,2", "1..99999999", "1.5"])
 def test_other_batch_sizes_are_one_line(text: str) -> None:
     with pytest.raises(BadInputError, match="--batch is"):
-        parse_batches(text)
+        parse_sizes(text)
 
 
 def test_entrants_are_frameworks_executions_and_precisions() -> None:
@@ -293,7 +293,6 @@ def test_a_file_is_put_out_of_the_page_cache(tmp_path: Path) -> None:
     assert (before, after) == (4 << 20, 0)
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_small_model_in_all_frameworks(tmp_path: Path) -> None:
     """Real processes: outputs agree, all are ranked, and the same command measures nothing twice."""

@@ -326,7 +326,6 @@ def test_a_workload_computes_the_same_whatever_computes_it() -> None:
         assert apart < 1e-3
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_device_of_another_package_is_measured_on(tmp_path: Path) -> None:
     """Its environment, its memory and its identity are in the study."""
@@ -378,7 +377,6 @@ def test_a_broken_package_stops_nothing_but_itself(text: str, reason: str, tmp_p
     assert asked_for.stdout == ""
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_framework_of_another_package_searches(tmp_path: Path) -> None:
     """From outside of the package: NumPy, as docs/architecture.md shows it."""

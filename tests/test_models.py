@@ -89,7 +89,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "words"),
     [

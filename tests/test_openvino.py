@@ -176,7 +176,6 @@ def test_an_operator_that_it_cannot_convert_is_named(tmp_path: Path) -> None:
         job_of(str(path)).export()
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_search_ends_with_a_verdict(tmp_path: Path) -> None:
     ended = tftune("search", "lenet5", "--framework", "openvino", "--time-budget", "25s", "--json", cwd=tmp_path)

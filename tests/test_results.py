@@ -190,19 +190,26 @@ def test_a_study_without_finals_says_null(tmp_path: Path, space: Space) -> None:
     validator("search").validate(plain(study))
 
 
-def test_the_page_of_frameworks_has_the_figures_of_its_documents() -> None:
-    """What `results/frameworks/page.py` would write is there, and there is a chart for each model."""
-    path = ROOT / "results" / "frameworks" / "page.py"
-    spec = importlib.util.spec_from_file_location("page", path)
+def page_of(results: str) -> Any:
+    """Return the module that writes the tables of a page of results."""
+    spec = importlib.util.spec_from_file_location("page", ROOT / "results" / results / "page.py")
     assert spec is not None
     assert spec.loader is not None
     page = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(page)
+    return page
+
+
+@pytest.mark.parametrize("results", ["frameworks", "overhead"])
+def test_a_page_has_the_figures_of_its_documents(results: str) -> None:
+    """What `page.py` would write is there, and there is a chart for each model."""
+    page = page_of(results)
     text = page.PAGE.read_text()
     tables = page.all_tables()
-    assert {*page.MODELS, "shapes"} == tables.keys()
+    assert tables.keys() - {"shapes"} == {*page.MODELS}
+    assert ("shapes" in tables) is (results == "frameworks")
     assert page.filled(text, tables) == text
     for model, document in page.documents().items():
-        validator("frameworks").validate(document)
+        validator(results).validate(document)
         sizes = {row["batch_size"] for row in document["rows"]}
-        assert (ROOT / "results" / "frameworks" / model / "chart.svg").exists() is (len(sizes) > 1)
+        assert (ROOT / "results" / results / model / "chart.svg").exists() is (len(sizes) > 1)

@@ -838,7 +838,6 @@ def test_a_hint_by_wangs_formula_is_said_to_be_recalled(call_on: Call) -> None:
     assert "Wang et al., ACM TACO 2021; the formula as recalled, not verified from the paper" in str(line)
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     """The rules are of made machines of 8 and 16 cores, so that this one lies outside of their evidence."""

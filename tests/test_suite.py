@@ -317,7 +317,6 @@ def test_a_suite_runs_goes_on_and_knows_what_it_has(tmp_path: Path) -> None:
     assert "threads: no rule, keep TensorFlow's defaults: only 1 workload" in tftune("rules", cwd=tmp_path).stdout
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_an_interrupted_suite_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [

@@ -14,6 +14,7 @@ from tuner.errors import BadInputError, TunerError
 if TYPE_CHECKING:
     from tuner.api.comparison import Check, Comparison, check, compare
     from tuner.api.frameworks import Frameworks, compare_frameworks
+    from tuner.api.overhead import RuntimeOverhead, overhead
     from tuner.api.prediction import Prediction, predict
     from tuner.api.profile import OperatorProfile, profile
     from tuner.api.recommendation import Recommendation, recommend
@@ -31,6 +32,7 @@ __all__ = [
     "Prediction",
     "Recommendation",
     "Rules",
+    "RuntimeOverhead",
     "Study",
     "TunerError",
     "check",
@@ -40,6 +42,7 @@ __all__ = [
     "list_studies",
     "load_rules",
     "load_study",
+    "overhead",
     "predict",
     "profile",
     "recommend",
@@ -55,6 +58,7 @@ _MODULES = {
     "Prediction": "prediction",
     "Recommendation": "recommendation",
     "Rules": "rules",
+    "RuntimeOverhead": "overhead",
     "Study": "study",
     "check": "comparison",
     "compare": "comparison",
@@ -63,6 +67,7 @@ _MODULES = {
     "list_studies": "study",
     "load_rules": "rules",
     "load_study": "study",
+    "overhead": "overhead",
     "predict": "prediction",
     "profile": "profile",
     "recommend": "recommendation",

@@ -1,47 +1,39 @@
 """How right are predictions? Profiles of workloads, and the throughput of whole grids beside what was predicted.
 
-    python -m tests.benchmarks.predictions measure [WORKLOAD ...]   five minutes each; nothing else may run
+    python -m tests.benchmarks.predictions measure [WORKLOAD ...]   eight minutes each; nothing else may run
     python -m tests.benchmarks.predictions capture [WORKLOAD ...]   the profiles alone, a minute each
     python -m tests.benchmarks.predictions                          the figures, from what was measured
-    python -m tests.benchmarks.predictions page                     writes the scores into results/predictions/README.md
+    python -m tests.benchmarks.predictions page                     writes scores and curves into results/predictions
 
-A grid is inter_op x intra_op x batch size on all CPUs, on one, and under a quota of one; each setting runs in a new
-process, in turns with TensorFlow's default on the same CPUs. What was measured lies in results/predictions. The terms
-of the model were looked at beside the workloads that are not `HELD_OUT`.
+`tests.benchmarks.grids` says how a grid is measured; what was measured lies in results/predictions. The terms of the
+model were looked at beside the workloads that are not `HELD_OUT`.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import lzma
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 from scipy.stats import spearmanr
 
+from tests.benchmarks import grids
+from tests.benchmarks.curves import curves
 from tests.benchmarks.figures import Figure
+from tests.benchmarks.grids import Measured
 from tuner.api.progress import ProfileShown, stderr_console
 from tuner.job.capture import Capture, captured
-from tuner.job.job import Job, prepare
 from tuner.job.predict import profiled_sizes
-from tuner.job.request import SearchRequest, parse_request
-from tuner.machine.confine import CpuShape, confined
-from tuner.machine.host import Machine, detect
-from tuner.machine.locks import machine_lock
+from tuner.machine.host import Machine
 from tuner.machine.spec import parse_spec
-from tuner.measure.cell import Cell, CellPlan, Reference, measure_cell
-from tuner.measure.finals import Contender
-from tuner.measure.objective import Objective
-from tuner.measure.pair import PairPlan
 from tuner.model.configuration import Configuration
 from tuner.model.executor import Pools
 from tuner.model.hardware import hardware_of
@@ -49,55 +41,19 @@ from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import rate_of
 from tuner.model.predictor import Predictor, predictor_of
 from tuner.space.setting import Setting
-from tuner.trial.launcher import Launcher
-from tuner.workload.spec import WorkloadSpec
+from tuner.stats.estimate import Array, Estimate
 
 FOLDER = Path(__file__).parents[2] / "results" / "predictions"
 FITTED = ("resnet50", "lenet5", "inceptionv3", "lstm", "bert-tiny")
 HELD_OUT = ("mobilenetv2", "ncf", "dcgan-training")
+BUILDS = ("resnet50-openmp", "lenet5-openmp")
+"""What was profiled and measured on an OpenMP build."""
 SHAPED = ("densenet201", "vgg19")
 """Workloads of which only the shape of their curves is looked at (tests/test_shapes.py)."""
 LIU = ("resnet50-training", "dcgan-training", "inceptionv3-training", "lstm-training")
 """What Liu et al. (IPDPS 2019) schedule by their model, on 68 cores with four hardware threads each."""
 KNL = "cores=68,smt=4"
-SHAPES = ("all", "one", "quota")
 RANK, ERROR, NEAR = 0.9, 0.15, 0.05
-_PAIR_S, _HALF_WIDTH = 4.0, 0.03
-_TIMEOUT_S = 180.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A setting on CPUs of a shape, with the items a second that were measured, drift taken out."""
-
-    shape: str
-    machine: Machine
-    setting: Setting
-    items_per_s: float
-
-
-def spec(name: str) -> WorkloadSpec:
-    """Return a workload by its name here: a mode follows a dash."""
-    workload, _, mode = name.rpartition("-") if name.endswith("-training") else (name, "", "")
-    return replace(WorkloadSpec.of_name(workload), mode=mode or "inference")
-
-
-def job_of(name: str) -> Job:
-    """Return the job of a workload on the CPUs that this process may use."""
-    return prepare(parse_request(SearchRequest(workload=spec(name)), stores=False))
-
-
-def grid(job: Job, shape: str) -> list[Setting]:
-    """Return the settings of a grid: three batch sizes, and the threads that CPUs of a shape leave to choose from."""
-    reference = job.space.reference
-    own = reference.batch_size
-    sizes = sorted({*profiled_sizes(job), 2 * own})
-    threads = [(a, b) for a in (1, 2) for b in (1, 2)] if shape == "all" else [(1, 1), (1, 2), (2, 1)]
-    return [
-        reference.with_values(inter_op=inter_op, intra_op=intra_op, batch_size=batch_size)
-        for batch_size in sizes
-        for inter_op, intra_op in threads
-    ]
 
 
 def capture(names: Sequence[str]) -> None:
@@ -105,8 +61,8 @@ def capture(names: Sequence[str]) -> None:
     FOLDER.mkdir(exist_ok=True)
     events = ProfileShown(stderr_console(quiet=False))
     for name in names:
-        job = job_of(name)
-        told = captured(job, profiled_sizes(job), deadline_s=_TIMEOUT_S, wait=True, new=True, events=events)
+        job = grids.job_of(name)
+        told = captured(job, profiled_sizes(job), deadline_s=grids.TIMEOUT_S, wait=True, new=True, events=events)
         (FOLDER / f"{name}.capture.json.xz").write_bytes(lzma.compress(msgspec.json.encode(told)))
 
 
@@ -114,85 +70,8 @@ def measure(names: Sequence[str]) -> None:
     """Profile workloads and measure their grids."""
     for name in names:
         capture([name])
-        rows: list[dict[str, Any]] = []
-        for shape in SHAPES:
-            cpus = sorted(os.sched_getaffinity(0))
-            own_cpus = frozenset(cpus[:1] if shape == "one" else cpus)
-            with confined(CpuShape(cpus=own_cpus, quota=1.0 if shape == "quota" else None)) as enter:
-                done = subprocess.run(
-                    [sys.executable, "-m", "tests.benchmarks.predictions", "cells", name, shape],
-                    stdout=subprocess.PIPE,
-                    preexec_fn=enter,
-                    check=True,
-                )
-            rows += json.loads(done.stdout)
-        (FOLDER / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
-        print(summary(name, unseen(name, rows_of(rows))), file=sys.stderr, flush=True)
-
-
-def cells(name: str, shape: str) -> list[dict[str, Any]]:
-    """Return the grid of a workload as it is measured on the CPUs that this process has."""
-    job = job_of(name)
-    machine = detect()
-    with machine_lock(wait=True):
-        launcher = job.launcher(deadline_s=_TIMEOUT_S)
-        reference = job.space.reference
-        process = launcher.launch(reference, job.space.deployment(reference))
-        facts = process.ready()
-        process.pause()
-        live = Reference(process=process, facts=facts, batch_size=reference.batch_size)
-        try:
-            measured = [(setting, _cell(job, setting, launcher, live)) for setting in grid(job, shape)]
-        finally:
-            process.close()
-    slices = [each for _, cell in measured if cell.pair for each in cell.pair.reference]
-    level = np.mean([Objective.THROUGHPUT.log_rate(each, reference.batch_size) for each in slices])
-    rows = []
-    for setting, cell in measured:
-        estimate = cell.estimate()
-        if estimate is None:
-            print(f"{name}, {setting}: {cell.status}: {cell.message}", file=sys.stderr)
-            continue
-        rows.append(
-            {
-                "shape": shape,
-                "machine": msgspec.to_builtins(machine),
-                "setting": setting.to_dict(),
-                "items_per_s": float(np.exp(level + estimate.mean)),
-                "log_se": estimate.se,
-            }
-        )
-    return rows
-
-
-def _cell(job: Job, setting: Setting, launcher: Launcher, reference: Reference) -> Cell:
-    contender = Contender(
-        names=(str(setting),), setting=setting, deployment=job.space.catalogue.deploy(setting.to_dict())
-    )
-    plan = CellPlan(pair=PairPlan(), max_pair_s=_PAIR_S, half_width=_HALF_WIDTH)
-    return replace(
-        measure_cell(
-            contender,
-            launcher,
-            reference,
-            plan,
-            lambda _: Cell(contender=str(setting), batch_size=setting.batch_size),
-        ),
-        paired_batch_size=reference.batch_size,
-    )
-
-
-def rows_of(rows: Iterable[dict[str, Any]]) -> list[Measured]:
-    """Return rows as they are stored."""
-    return [
-        Measured(
-            shape=row["shape"],
-            machine=msgspec.convert(row["machine"], Machine),
-            setting=Setting.of(row["setting"]),
-            items_per_s=row["items_per_s"],
-        )
-        for row in rows
-    ]
+        (FOLDER / f"{name}.json").write_text(json.dumps(grids.measure(name), indent=1) + "\n")
+        print(summary(name), file=sys.stderr, flush=True)
 
 
 def predictor(name: str) -> tuple[Predictor, Capture]:
@@ -203,23 +82,24 @@ def predictor(name: str) -> tuple[Predictor, Capture]:
     return predictor_of(capture.profiles, own, has_teams=capture.has_teams), capture
 
 
-def predicted(name: str, measured: Sequence[Measured]) -> list[float]:
-    """Return the predicted items a second of settings that were measured."""
+def predicted(name: str, settings: Sequence[Setting], machine: Machine) -> list[float]:
+    """Return the predicted items a second of settings on some of the CPUs of the machine that was profiled."""
     own, capture = predictor(name)
-    return [
-        rate_of(own, each.setting, each.machine, hardware_of(each.machine, capture.bytes_s, is_here=True))
-        for each in measured
-    ]
+    hardware = hardware_of(machine, capture.bytes_s, is_here=True)
+    return [rate_of(own, each, machine, hardware) for each in settings]
 
 
-def unseen(name: str, measured: Sequence[Measured]) -> list[Measured]:
-    """Return those that are not what the profile itself was scaled to: one operator at a time on all CPUs."""
+def unseen(name: str, measured: Sequence[Measured]) -> Array:
+    """Return which are not what the profile itself was scaled to: one operator at a time on all CPUs; shape (n,)."""
     sizes = predictor(name)[1].profiles
-    return [
-        each
-        for each in measured
-        if each.shape != "all" or each.setting["inter_op"] != 1 or each.setting.batch_size not in sizes
-    ]
+
+    def is_seen(each: Measured) -> bool:
+        values = each.setting.to_dict()
+        teams = values.get("omp_num_threads", values["intra_op"])
+        one_at_a_time = each.shape == "all" and values["inter_op"] == 1 and teams == values["intra_op"]
+        return one_at_a_time and each.setting.batch_size in sizes
+
+    return ~np.array([is_seen(each) for each in measured])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,43 +107,75 @@ class Score:
     """How right predictions are: of ranks, of figures, and how far the one predicted best is from the best."""
 
     rank: float
+    repeat: float
+    """The rank correlation of one round of the measurement with the others: what noise leaves to reach."""
     error: float
-    loss: float
+    loss: Estimate
+    """Of the log rate, between the best and the one predicted best."""
     n: int
 
+    @property
+    def below(self) -> str:
+        """Return how far the one predicted best is below the best, with the interval."""
+        low, high = (100 * (1 - 1 / each) for each in self.loss.interval())
+        return f"{100 * (1 - 1 / self.loss.ratio):.0f} % [{low:.0f}, {high:.0f}]"
 
-def score(measured: Sequence[Measured], rates: Sequence[float]) -> Score:
-    """Return how right they are; the loss is the worst over the shapes, each of which has a best of its own."""
-    truth = np.array([each.items_per_s for each in measured])
-    guess = np.array(rates)
-    losses = []
-    for shape in {each.shape for each in measured}:
-        at = np.array([each.shape == shape for each in measured])
-        losses.append(1 - truth[at][np.argmax(guess[at])] / truth[at].max())
+    @property
+    def is_near(self) -> bool:
+        """Return whether the one predicted best is within 5 % of the best."""
+        return 1 - 1 / self.loss.ratio <= NEAR
+
+
+def measured_names() -> list[str]:
+    """Return the workloads whose grids are here."""
+    return [name for name in (*FITTED, *HELD_OUT, *BUILDS) if (FOLDER / f"{name}.json").exists()]
+
+
+def beside(name: str) -> list[tuple[list[Measured], list[float]]]:
+    """Return what was measured of a workload on CPUs of each shape, and what is predicted of it (items/s)."""
+    both = []
+    for _, group in itertools.groupby(grids.read(FOLDER / f"{name}.json"), key=lambda each: each.shape):
+        own = list(group)
+        both.append((own, predicted(name, [each.setting for each in own], own[0].machine)))
+    return both
+
+
+def score(name: str) -> Score:
+    """Return how right the predictions of a workload are; the loss is that of the shape where it is greatest."""
+    both = beside(name)
+    grid = [each for measured, _ in both for each in measured]
+    counts = unseen(name, grid)
+    truth = np.array([each.items_per_s for each in grid])[counts]
+    guess = np.array([rate for _, rates in both for rate in rates])[counts]
+    rounds = np.array([each.grid for each in grid])[counts]
+    repeats = [spearmanr(rounds[:, i], np.delete(rounds, i, axis=1).mean(axis=1)) for i in range(rounds.shape[1])]
     return Score(
         rank=float(spearmanr(truth, guess).statistic),
+        repeat=float(np.median([each.statistic for each in repeats])),
         error=float(np.median(np.abs(guess / truth - 1))),
-        loss=float(max(losses)),
-        n=len(measured),
+        loss=max((grids.loss(*each) for each in both), key=lambda each: each.mean),
+        n=len(truth),
     )
 
 
-def scores() -> dict[str, Score]:
-    """Return how right predictions are of each workload that was measured."""
-    names = [name for name in (*FITTED, *HELD_OUT) if (FOLDER / f"{name}.json").exists()]
-    rows = {name: unseen(name, rows_of(json.loads((FOLDER / f"{name}.json").read_text()))) for name in names}
-    return {name: score(measured, predicted(name, measured)) for name, measured in rows.items()}
+def drawn(name: str) -> str:
+    """Return the predicted curves of a workload beside the measured ones."""
+    both = beside(name)
+    return curves(name, [each for own, _ in both for each in own], [rate for _, rates in both for rate in rates])
 
 
 def page_with_scores(page: str) -> str:
     """Return the page of the results with the scores, and the ideal schedules, between its marks."""
     lines = [
-        "| workload | settings | rank correlation | median error | the setting predicted best is below the best by |"
+        "| workload | settings | rank correlation | of one round of the measurement with the others | median error | "
+        "the setting predicted best is below the best by |"
     ]
-    lines.append("| --- | ---: | ---: | ---: | ---: |")
-    for name, own in scores().items():
+    lines.append("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for name in measured_names():
+        own = score(name)
         held_out = " (held out)" if name in HELD_OUT else ""
-        row = f"| {name}{held_out} | {own.n} | {own.rank:.2f} | {100 * own.error:.0f} % | {100 * own.loss:.0f} % |"
+        figures_of = f"{own.rank:.2f} | {own.repeat:.2f} | {100 * own.error:.0f} % | {own.below}"
+        row = f"| {name}{held_out} | {own.n} | {figures_of} |"
         lines.append(row)
     return _filled(_filled(page, "scores", lines), "ideal", ideal_rows())
 
@@ -298,23 +210,24 @@ def _filled(page: str, name: str, lines: Sequence[str]) -> str:
     return f"{before}<!-- {name} -->\n" + "\n".join(lines) + f"\n<!-- end of {name} -->{after}"
 
 
-def summary(name: str, measured: Sequence[Measured]) -> str:
+def summary(name: str) -> str:
     """Return a line on a workload."""
-    own = score(measured, predicted(name, measured))
+    own = score(name)
     return (
         f"{name}: {own.n} settings, rank correlation {own.rank:.2f}, median error {100 * own.error:.0f} %, "
-        f"the one predicted best is {100 * own.loss:.0f} % below the best"
+        f"the one predicted best is {own.below} below the best"
     )
 
 
 def figures() -> Iterator[Figure]:
     """Predicted beside measured throughput, as far as it was measured."""
     near = total = 0
-    for name, own in scores().items():
+    for name in measured_names():
+        own = score(name)
         kind = ", held out" if name in HELD_OUT else ""
         yield Figure(
-            f"{name}{kind}: rank correlation over {own.n} settings",
-            f"{own.rank:.2f}",
+            f"{name}{kind}: rank correlation over {own.n} settings (of one round of the measurement with the others)",
+            f"{own.rank:.2f} ({own.repeat:.2f})",
             f"at least {RANK}",
             own.rank >= RANK,
         )
@@ -322,12 +235,12 @@ def figures() -> Iterator[Figure]:
             f"{name}{kind}: median relative error", f"{100 * own.error:.0f} %", "at most 15 %", own.error <= ERROR
         )
         total += 1
-        near += own.loss <= NEAR
+        near += own.is_near
     yield Figure(
         "workloads whose setting predicted best is within 5 % of the best, on each shape",
         f"{near} of {total}",
-        f"at least {len(FITTED + HELD_OUT) - 1} of {len(FITTED + HELD_OUT)}",
-        total == len(FITTED + HELD_OUT) and near >= total - 1,
+        f"at least {max(total, len(FITTED + HELD_OUT)) - 1} of {max(total, len(FITTED + HELD_OUT))}",
+        total >= len(FITTED + HELD_OUT) and near >= total - 1,
     )
 
 
@@ -370,8 +283,11 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["page"]:
         readme = FOLDER / "README.md"
         readme.write_text(page_with_scores(readme.read_text()))
+        for name in measured_names():
+            (FOLDER / f"{name}.svg").write_text(drawn(name))
     elif sys.argv[1:2] == ["cells"]:
-        json.dump(cells(*sys.argv[2:]), sys.stdout)
+        name, shape = sys.argv[2:]
+        json.dump(grids.cells(name, shape, functools.partial(predicted, name)), sys.stdout)
     else:
         for figure in itertools.chain(figures(), speed()):
             print(figure.row())

@@ -12,7 +12,6 @@ as in `tests.benchmarks.searchers`.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ import optuna
 
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.predictions import predictor
-from tests.benchmarks.searchers import Prior, Spent, Trials, tftune
+from tests.benchmarks.searchers import Prior, needed
 from tests.benchmarks.surfaces import OPENMP, STOCK
 from tests.frameworks import STOCK as STOCK_BUILD
 from tests.frameworks import read_space, resolve
@@ -172,14 +171,6 @@ def other(workload: str) -> str:
     return WORKLOADS[(WORKLOADS.index(workload) + 1) % len(WORKLOADS)]
 
 
-def needed(surface: ModelSurface, model: Prior | None) -> int:
-    """Return the trials that a search needs until what it believes to be best is within 2 % of the optimum."""
-    trials = Trials(surface, 1000 * surface.number)
-    with contextlib.suppress(Spent):
-        tftune(trials, 0, model)
-    return trials.found_at
-
-
 KINDS = ("without", "with", "of another workload", "turned around")
 
 
@@ -211,7 +202,7 @@ def results(*, each: bool = False) -> dict[str, list[int]]:
             "turned around": Reversed(own),
         }
         for kind, model in models.items():
-            counts[kind].append(needed(surface, model))
+            counts[kind].append(needed(surface, 1000 * surface.number, model))
         if each:
             gain = surface.best / surface.rate(surface.space.reference)
             trials = ", ".join(f"{kind} {own[-1]}" for kind, own in counts.items())

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tests.benchmarks import (
     launchers,
+    misfits,
     predictions,
     priors,
     replication,
@@ -207,6 +208,7 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "predictions": predictions.figures,
     "prediction-speed": predictions.speed,
     "priors": priors.priors,
+    "misfits": misfits.misfits,
 }
 
 

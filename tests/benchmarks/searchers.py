@@ -138,6 +138,14 @@ def tftune(trials: Trials, seed: int, prior_mean: Prior | None = None) -> None:
         trials.judge(best.setting)
 
 
+def needed(surface: Searched, seed: int, model: Prior | None = None) -> int:
+    """Return the trials that the program's sampler needs with a model, or without."""
+    trials = Trials(surface, seed)
+    with contextlib.suppress(Spent):
+        tftune(trials, 0, model)
+    return trials.found_at
+
+
 def observed(space: Space, setting: Setting, gain: float) -> optuna.trial.FrozenTrial:
     """Return a trial that has measured a setting's gain (log-ratio)."""
     return create_trial(

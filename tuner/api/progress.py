@@ -10,16 +10,18 @@ from tuner.errors import TunerError
 from tuner.job.job import Job
 from tuner.measure.cell import Cell
 from tuner.model.graph import Features
+from tuner.model.overhead import Row
 from tuner.model.profile import Traced
 from tuner.report import terminal, verdicts
 from tuner.report import workload as workloads
-from tuner.report.layout import duration_text, ms_text, plural, ratio_text
+from tuner.report.layout import duration_text, ms_text, percent, plural, ratio_text
 from tuner.report.lineup import Lineup
 from tuner.report.progress import Progress
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import Verdict
 from tuner.stats.estimate import Estimate
 from tuner.study.record import Record
+from tuner.workload.workload import Execution
 
 
 def stderr_console(*, quiet: bool = False) -> Console:
@@ -143,6 +145,24 @@ class ProfileShown(_Shown):
 
     def ended(self, traced: Traced) -> None:
         self._console.print(f"  a step takes {ms_text(1000 * traced.step_s)} ms", markup=False)
+
+
+class OverheadShown(_Shown):
+    """Shows each execution at each batch size, with the share of its steps that is runtime."""
+
+    def began(self, execution: Execution, batch_size: int, left_s: float) -> None:
+        self._console.print(
+            f"{execution}, batch size {batch_size}; {duration_text(max(0.0, left_s))} left", style="dim", markup=False
+        )
+
+    def ended(self, row: Row) -> None:
+        if row.overhead is None:
+            self._console.print(f"  {row.status}: {row.message}", soft_wrap=True, markup=False)
+            return
+        exposed = percent(row.overhead.exposed.estimate, 0)
+        self._console.print(
+            f"  {exposed} of a step of {ms_text(1000 * (row.step_s or 0.0))} ms is runtime", markup=False
+        )
 
 
 class FrameworksShown(_Shown):

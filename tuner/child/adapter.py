@@ -37,6 +37,8 @@ class Model(Protocol):
 
     # A model may have `operators(arrays, n_steps) -> Dict`: what each operator of a step takes; see
     # `tuner.frameworks.tensorflow.child.operators`.
+    # A model may have `timeline(arrays, (n_steps, n_rounds)) -> Dict`: when what ran in each step; see
+    # `tuner.frameworks.tensorflow.child.timeline`.
     # A model may have `device_memory() -> Optional[int]`: the most memory (bytes) of a device of its own that the
     # framework has held. It is asked where the device's driver does not tell.
 

@@ -11,6 +11,7 @@ and stderr belong to the framework and are kept by the parent as evidence.
                              and "slice" when their outputs have been looked at
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
         {"operators": n}     runs n steps, reports "operators" with what each operator took
+        {"timeline": [n, k]} runs 4nk steps, reports "timeline" with when what ran in half of them
     {"do": "drift_probe"}    the same with a small step of the device's own
     any failure              reports "failure" with its kind: failed, oom or invalid
 """
@@ -327,9 +328,9 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
             together, facts, check = workload.prepare(batch_size)
             timed_by = arrivals.of_spec(together, spec)
             send(dict(facts, report="batch"))
-        elif "operators" in command and workload is not None:
-            tell = getattr(workload.model, "operators")  # noqa: B009  # not every model has it
-            send(dict(tell(workload.model.arguments(batch_size), command["operators"]), report="operators"))
+        elif workload is not None and (kind := next(iter(command))) in ("operators", "timeline"):
+            look = getattr(workload.model, kind)  # not every model has it
+            send(dict(look(workload.model.arguments(batch_size), command[kind]), report=kind))
         else:
             timed = timed_by.slices(command["slice_s"])
             send({"report": "timed"})

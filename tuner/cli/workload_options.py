@@ -193,8 +193,13 @@ def _parameters(function: CliFunction) -> list[inspect.Parameter]:
 
 
 def _with_options(command: CliFunction, make_spec: CliFunction, options: list[inspect.Parameter]) -> CliFunction:
-    """Return `command` with `options` in the place of its parameter `workload`, which `make_spec` makes of them."""
+    """Return `command` with `options` in the place of its parameter `workload`, which `make_spec` makes of them.
+
+    Where the command has an option of that name itself, as for several values at once, it takes that place.
+    """
     command_parameters = [each for each in _parameters(command) if each.name != "workload"]
+    own = {each.name for each in command_parameters}
+    options = [each for each in options if each.name not in own]
 
     @functools.wraps(command)
     def wrapped(**arguments: Any) -> Any:

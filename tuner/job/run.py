@@ -13,6 +13,7 @@ from tuner.errors import TunerError
 from tuner.job.advise import as_hints, hints
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, prepare
+from tuner.job.overhead import known_overhead
 from tuner.job.prior import is_asked, prior_of
 from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
@@ -21,6 +22,7 @@ from tuner.measure.pair import PairPlan
 from tuner.measure.planning import SLICE_S, FinalsPlan
 from tuner.model.graph import Features
 from tuner.model.prior import PredictedRatio
+from tuner.report.overhead import search_line
 from tuner.space.setting import Setting
 from tuner.study.attributes import MEASURED, Prediction
 from tuner.study.loop import Search
@@ -66,6 +68,8 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             events.workload_described(
                 job, features, fresh.typical_run.elapsed_s if isinstance(fresh, CommandLauncher) else None
             )
+            if (overhead := known_overhead(job)) is not None:
+                events.notice(search_line(overhead))
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
             predicted = {} if prior is None else as_hints(job, {PREDICTED: prior.best(job.space.points)})

@@ -23,6 +23,8 @@ _COLOURS = {
     VerdictCode.UNDECIDED: "#E69F00",
     VerdictCode.WORSE: "#D55E00",
 }
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
+"""Of lines: Okabe & Ito's too."""
 _ONE, _SEVERAL, _BEST, _GREY = "#0072B2", "#CC79A7", "#009E73", "#999999"
 MAX_CELLS = 14  # values of a knob that a surface has room for
 
@@ -173,6 +175,19 @@ def empty_figure(width: float, height: float) -> tuple[Figure, Axes]:
         axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def empty_panels(width: float, height: float, n: int, *, sharey: bool = False) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure (inches) with so many empty panels beside each other."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"font.size": 9}):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        panels = figure.subplots(1, n, sharey=sharey)
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, panels
 
 
 def empty_grid(

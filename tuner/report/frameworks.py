@@ -218,12 +218,12 @@ def as_csv(result: FrameworksResult) -> str:
 
 def chart(result: FrameworksResult) -> str | None:
     """Return rates over batch sizes as SVG, dashed lines for defaults; None where there is one size."""
-    from tuner.report.chart import empty_figure, svg_of
+    from tuner.report.chart import PALETTE, empty_figure, svg_of
 
     if len({row.batch_size for row in result.rows}) < 2:
         return None
     figure, axes = empty_figure(8, 4)
-    colours = dict(zip(dict.fromkeys(row.framework for row in result.rows), itertools.cycle(_COLOURS), strict=False))
+    colours = dict(zip(dict.fromkeys(row.framework for row in result.rows), itertools.cycle(PALETTE), strict=False))
     for framework, kind in dict.fromkeys((row.framework, row.kind) for row in result.rows if not _repeats(row)):
         points = [
             (row.batch_size, row.items_per_s)
@@ -241,7 +241,3 @@ def chart(result: FrameworksResult) -> str | None:
     axes.set_ylabel("items/s")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     return svg_of(figure)
-
-
-# Okabe & Ito's palette, which stays apart for colour-blind eyes.
-_COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#000000")

@@ -189,6 +189,16 @@ class ChildProcess:
         self._command({"operators": n_steps})
         return self.report("operators")
 
+    def timeline(self, n_steps: int, n_rounds: int) -> dict[str, Any]:
+        """Return when what ran in steps that the framework's profiler traced, and steps without it beside them.
+
+        A round has two blocks of so many steps with it, and two without.
+
+        Only of a framework whose model tells (`tuner.child.adapter`).
+        """
+        self._command({"timeline": [n_steps, n_rounds]})
+        return self.report("timeline")
+
     def _command(self, command: Mapping[str, object]) -> None:
         with contextlib.suppress(BrokenPipeError):  # a dead worker is told by the report pipe, with its reason
             os.write(self._commands, json.dumps(command).encode() + b"\n")

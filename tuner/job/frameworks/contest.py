@@ -26,6 +26,7 @@ from tuner.machine.conditions import Watch
 from tuner.measure.cell import Cell
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report.lineup import COMPLETE, Absent, Kind, Lineup, Side
+from tuner.space.batches import parse_sizes
 from tuner.stats.equivalence import MARGIN
 from tuner.study.budget import parse_duration
 from tuner.study.storage import check_storage
@@ -36,7 +37,6 @@ from tuner.workload.workload import Execution
 BATCHES = "1,4,16,64,256,1024"
 BUDGET = "30m"
 TIMEOUT = "5m"
-_LARGEST_BATCH = 65536
 _LASTING = (Status.OK, Status.OOM, Status.INVALID, Status.UNAPPLIED)
 
 
@@ -62,23 +62,6 @@ class FrameworksRequest:
     wait: bool = False
     measures: bool = True
     """Whether anything is measured; else what is stored is shown."""
-
-
-def parse_batches(text: str) -> list[int]:
-    """Return the batch sizes of `1..64` (doubling) or `1,8,32`, ascending; raises BadInputError."""
-    first, dots, last = text.partition("..")
-    try:
-        sizes = [int(first), int(last)] if dots else [int(part) for part in text.split(",")]
-    except ValueError:
-        raise BadInputError(f"--batch is '{text}'", "expected e.g. 1..64 (doubling), or 1,8,32") from None
-    if min(sizes) < 1 or max(sizes) > _LARGEST_BATCH or (dots and sizes[0] > sizes[1]):
-        raise BadInputError(f"--batch is '{text}'", f"expected numbers from 1 to {_LARGEST_BATCH}, the smaller first")
-    if not dots:
-        return sorted(set(sizes))
-    doubled = [sizes[0]]
-    while 2 * doubled[-1] <= sizes[1]:
-        doubled.append(2 * doubled[-1])
-    return sorted({*doubled, sizes[1]})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,7 +129,7 @@ class Contest:
 
 def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Contest:
     """Return a contest of which nothing is measured yet; raises BadInputError."""
-    batches = parse_batches(request.batches)
+    batches = parse_sizes(request.batches)
     budget_s = parse_duration(request.time_budget)
     deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
     check_margin(request.margin)

@@ -19,6 +19,7 @@ from tuner.report.result.inspection import (
     WorkloadLine,
     WorkloadResult,
 )
+from tuner.report.result.overhead import OverheadResult
 from tuner.report.result.prediction import PredictionResult
 from tuner.report.result.profile import ProfileResult
 from tuner.report.result.recommendation import RecommendationResult
@@ -34,6 +35,7 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
     "check": (CheckResult, NothingToCheck),
     "frameworks": (FrameworksResult,),
     "noise": (NoiseReport,),
+    "overhead": (OverheadResult,),
     "predict": (PredictionResult,),
     "profile": (ProfileResult,),
     "suite": (SuiteResult,),

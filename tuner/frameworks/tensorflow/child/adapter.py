@@ -6,7 +6,7 @@ import tempfile
 from typing import Any, Callable, Dict, Optional
 
 from ....child import effective, fork, inputs
-from . import exporter, facts, importing, operators, source
+from . import exporter, facts, importing, operators, source, timeline
 
 OUT_OF_MEMORY = ("ResourceExhaustedError",)
 Report = Dict[str, Any]
@@ -118,6 +118,11 @@ class Model:
         """Return what each operator of a step on these arrays takes, and what TensorFlow reaches on large ones."""
         named = {each["name"]: array for each, array in zip(self.described, arrays)}
         return dict(operators.traced(*source.place(self.spec), named, n_steps), roof=operators.roof())
+
+    def timeline(self, arrays: "tuple[Any, ...]", blocks: "tuple[int, int]") -> Report:
+        """Return when what ran in steps on these arrays: so many a block, in so many rounds of blocks."""
+        n_steps, n_rounds = blocks
+        return timeline.traced(self.step(arrays), n_steps, n_rounds)
 
     def floats(self, outputs: Any) -> Report:
         """Return the floating-point outputs as arrays."""

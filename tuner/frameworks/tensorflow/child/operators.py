@@ -7,6 +7,7 @@ A node that runs several times in a step, as in a loop, counts with the sum. Wha
 
 from __future__ import annotations
 
+import functools
 import statistics
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -22,6 +23,42 @@ Report = Dict[str, Any]
 Ran = Dict[str, Tuple[float, List[Any], int]]  # by the node's name: its time (s), its outputs, how often it ran
 
 
+class Signature:
+    """A SavedModel's signature in a session. Of what the session is not told, variables of the environment decide."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        with tf.Graph().as_default() as graph:
+            self._session = v1.Session(graph=graph)  # it holds the callables, and lasts as long as the process
+            signature = v1.saved_model.load(self._session, [SERVE], folder).signature_def[name]
+            self._names = {each.name: key for key, each in signature.inputs.items()}
+            fetches = [each.name for each in signature.outputs.values()]
+            self.run = self._session.make_callable(fetches, list(self._names))
+            self._run_told = self._session.make_callable(fetches, list(self._names), accept_options=True)
+
+    def fed(self, arrays: Report) -> "List[Any]":
+        """Return arrays by name in the order in which the callables take them."""
+        return [arrays[key] for key in self._names.values()]
+
+    def run_told(self, fed: "List[Any]", *, with_graphs: bool = False) -> Any:
+        """Run once, and return the metadata, with the graphs as they are run where these are asked for."""
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        options = v1.RunOptions(trace_level=v1.RunOptions.SOFTWARE_TRACE, output_partition_graphs=with_graphs)
+        metadata = v1.RunMetadata()
+        self._run_told(*fed, options=options, run_metadata=metadata)
+        return metadata
+
+
+@functools.lru_cache(maxsize=1)
+def loaded(folder: str, signature_name: str) -> Signature:
+    """Return a signature, loaded once for all batch sizes."""
+    return Signature(folder, signature_name)
+
+
 def traced(folder: str, signature_name: str, arrays: Report, n_steps: int) -> Report:
     """Run so many steps of a SavedModel's signature on arrays by name, and return what its operators take.
 
@@ -33,35 +70,23 @@ def traced(folder: str, signature_name: str, arrays: Report, n_steps: int) -> Re
 
     The index is -1 where nothing is known of what it takes.
     """
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
-    with_graphs = v1.RunOptions(trace_level=v1.RunOptions.SOFTWARE_TRACE, output_partition_graphs=True)
-    statistics_only = v1.RunOptions(trace_level=v1.RunOptions.SOFTWARE_TRACE)
+    signature = loaded(folder, signature_name)
+    fed = signature.fed(arrays)
     plain: List[float] = []
     steps_s: List[float] = []
     steps: List[Tuple[Ran, float]] = []
-    # Of what the session is not told, variables of the environment decide, as for functions.
-    with tf.Graph().as_default(), v1.Session() as session:
-        signature = v1.saved_model.load(session, [SERVE], folder).signature_def[signature_name]
-        feed = {each.name: arrays[name] for name, each in signature.inputs.items()}
-        fetches = [each.name for each in signature.outputs.values()]
-        run = session.make_callable(fetches, list(feed))
-        run_told = session.make_callable(fetches, list(feed), accept_options=True)
-        run(*feed.values())
-        metadata = v1.RunMetadata()
-        run_told(*feed.values(), options=with_graphs, run_metadata=metadata)
-        definitions = {node.name: node for graph in metadata.partition_graphs for node in graph.node}
-        run_told(*feed.values(), options=statistics_only, run_metadata=v1.RunMetadata())  # it is prepared anew
-        for _ in range(n_steps):
-            began = CLOCK()
-            run(*feed.values())
-            plain.append(CLOCK() - began)
-            metadata = v1.RunMetadata()
-            began = CLOCK()
-            run_told(*feed.values(), options=statistics_only, run_metadata=metadata)
-            steps_s.append(CLOCK() - began)
-            steps.append(times_of(metadata, definitions))
+    signature.run(*fed)
+    graphs = signature.run_told(fed, with_graphs=True).partition_graphs
+    definitions = {node.name: node for graph in graphs for node in graph.node}
+    signature.run_told(fed)  # it is prepared anew
+    for _ in range(n_steps):
+        began = CLOCK()
+        signature.run(*fed)
+        plain.append(CLOCK() - began)
+        began = CLOCK()
+        metadata = signature.run_told(fed)
+        steps_s.append(CLOCK() - began)
+        steps.append(times_of(metadata, definitions))
     nodes = nodes_of(definitions, [ran for ran, _ in steps])
     return {"plain_s": plain, "steps_s": steps_s, "busy_s": [busy for _, busy in steps], "nodes": nodes}
 

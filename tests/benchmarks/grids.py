@@ -1,0 +1,216 @@
+"""Grids of settings as they are measured: the truth that predictions are compared with.
+
+A grid is inter_op x intra_op (x omp_num_threads on an OpenMP build) x batch size: on all CPUs, on one, and under a
+quota of one. The settings of a grid live beside each other and are timed in turns, there and back, in rounds of new
+processes, so that drift is in all of them alike. The highest of many noisy figures is higher than it is: those that may
+be the best, and the one that was predicted best, are measured once more, in rounds of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tests.benchmarks.figures import OPENMP_PYTHON
+from tuner.job.job import Job, prepare
+from tuner.job.predict import profiled_sizes
+from tuner.job.request import SearchRequest, parse_request
+from tuner.machine.confine import CpuShape, confined
+from tuner.machine.host import Machine, detect
+from tuner.machine.locks import machine_lock
+from tuner.measure.finals import Contender, log_rates, run_round
+from tuner.measure.objective import Objective
+from tuner.measure.planning import FinalsPlan
+from tuner.space.setting import Setting
+from tuner.stats.estimate import Estimate, estimate
+from tuner.trial.forking import ForkLauncher
+from tuner.workload.spec import WorkloadSpec
+
+SHAPES = ("all", "one", "quota")
+TRAINING, OPENMP = "-training", "-openmp"
+BATCH_SIZES = {"dcgan-training": (1, 4, 8)}
+"""Of workloads whose own batch size takes seconds a step."""
+SEED = 20220
+TIMEOUT_S = 180.0
+GRID_PLAN, GRID_ROUNDS = FinalsPlan(passes=1, max_resident=32), 3
+FINAL_PLAN, FINAL_ROUNDS = FinalsPlan(passes=2), (4, 9)
+_N_FINALISTS, _NEAR = 3, 0.12  # this many at most, of those whose rate is so near the highest (log)
+_HALF_WIDTH = 0.025  # of how far the predicted best is below the best, at which the finals end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A setting on CPUs of a shape: its log items a second in each round of the grid, and in each of the finals."""
+
+    shape: str
+    machine: Machine
+    setting: Setting
+    grid: tuple[float, ...]
+    finals: tuple[float, ...] = ()
+
+    @property
+    def items_per_s(self) -> float:
+        """Return the geometric mean over the rounds of the grid."""
+        return math.exp(sum(self.grid) / len(self.grid))
+
+
+def job_of(name: str) -> Job:
+    """Return the job of a workload by its name here, on the CPUs that this process may use.
+
+    A mode follows a dash, and so does the OpenMP build: lstm-training, resnet50-openmp.
+    """
+    workload = name.removesuffix(OPENMP)
+    mode = "training" if workload.endswith(TRAINING) else "inference"
+    spec = replace(WorkloadSpec.of_name(workload.removesuffix(TRAINING)), mode=mode)
+    sizes = BATCH_SIZES.get(workload)
+    request = SearchRequest(
+        workload=spec,
+        python=OPENMP_PYTHON if name.endswith(OPENMP) else None,
+        batch_size=sizes and ",".join(map(str, sizes)),
+    )
+    return prepare(parse_request(request, stores=False))
+
+
+def settings(job: Job, shape: str) -> list[Setting]:
+    """Return the settings of a grid: three batch sizes, and the threads that CPUs of a shape leave to choose from."""
+    reference = job.space.reference
+    own = reference.batch_size
+    sizes = job.space.domains["batch_size"]
+    batch_sizes = sizes if len(sizes) == 3 else sorted({*profiled_sizes(job), 2 * own})
+    threads = [(a, b) for a in (1, 2) for b in (1, 2)] if shape == "all" else [(1, 1), (1, 2), (2, 1)]
+    knobs = [{"inter_op": a, "intra_op": b} for a, b in threads]
+    if "omp_num_threads" in reference.to_dict():
+        knobs = [{**each, "omp_num_threads": n} for each in knobs for n in (1, 2)]
+    return [reference.with_values(batch_size=int(size), **each) for size, each in itertools.product(batch_sizes, knobs)]
+
+
+def measure(name: str) -> list[dict[str, Any]]:
+    """Return the grids of a workload on all shapes, as they are stored."""
+    grids = []
+    for shape in SHAPES:
+        cpus = sorted(os.sched_getaffinity(0))
+        own_cpus = frozenset(cpus[:1] if shape == "one" else cpus)
+        with confined(CpuShape(cpus=own_cpus, quota=1.0 if shape == "quota" else None)) as enter:
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.benchmarks.predictions", "cells", name, shape],
+                stdout=subprocess.PIPE,
+                preexec_fn=enter,
+                check=True,
+            )
+        grids.append(json.loads(done.stdout))
+    return grids
+
+
+def cells(name: str, shape: str, predict: Callable[[Sequence[Setting], Machine], Sequence[float]]) -> dict[str, Any]:
+    """Return one grid as it is stored, measured on the CPUs that this process has.
+
+    `predict` returns the predicted items a second of settings, by which one of the finalists is chosen.
+    """
+    job, machine = job_of(name), detect()
+    grid = settings(job, shape)
+    job.export()
+    contenders = [
+        Contender(names=(str(i),), setting=each, deployment=job.space.catalogue.deploy(each.to_dict()))
+        for i, each in enumerate(grid)
+    ]
+    rng = np.random.default_rng(SEED)
+    with machine_lock(wait=True), closing(ForkLauncher(job.target(deadline_s=TIMEOUT_S), notify=_tell)) as launcher:
+        held = _held(contenders, launcher, GRID_PLAN, GRID_ROUNDS, rng)
+        finals: dict[str, list[float]] = {}
+        finalists = _finalists(contenders, held, predict(grid, machine))
+        least, most = FINAL_ROUNDS
+        for n in range(most if len(finalists) > 1 else 0):
+            for name, own in _held(finalists, launcher, FINAL_PLAN, 1, rng).items():
+                finals.setdefault(name, []).extend(own)
+            if n + 1 >= least and _is_known(finals, finalists[0].names[0]):
+                break
+    rows = [
+        {"setting": each.setting.to_dict(), "grid": held[name], "finals": finals.get(name, [])}
+        for each in contenders
+        if (name := each.names[0]) in held
+    ]
+    return {"shape": shape, "machine": msgspec.to_builtins(machine), "rows": rows}
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _held(
+    contenders: Sequence[Contender], launcher: ForkLauncher, plan: FinalsPlan, rounds: int, rng: np.random.Generator
+) -> dict[str, list[float]]:
+    """Return the log rates of those that ran in all rounds, by name; a round that was interrupted is held again."""
+    settings_by_name = {each.names[0]: each.setting for each in contenders}
+    counted = []
+    for _ in range(2 * rounds):
+        own = run_round(contenders, launcher, plan, rng, fresh=False)
+        for name, reason in own.failures.items():
+            _tell(f"{settings_by_name[name]}: {reason}")
+        if not own.interruptions:
+            counted.append(own)
+        if len(counted) == rounds:
+            break
+    names, y = log_rates(counted, contenders, Objective.THROUGHPUT)
+    return {name: y[:, j].tolist() for j, name in enumerate(names) if np.isfinite(y[:, j]).all()}
+
+
+def _is_known(finals: dict[str, list[float]], predicted_best: str) -> bool:
+    """Return whether it is known well enough how far the predicted best is below the best other one."""
+    whole = {name: own for name, own in finals.items() if len(own) == len(finals.get(predicted_best, ()))}
+    others = [name for name in whole if name != predicted_best]
+    if predicted_best not in whole or not others:
+        return False
+    best = max(others, key=lambda name: float(np.mean(finals[name])))
+    low, high = estimate(np.array(finals[best]) - np.array(finals[predicted_best])).interval()
+    return math.log(high / low) / 2 <= _HALF_WIDTH
+
+
+def _finalists(
+    contenders: Sequence[Contender], held: dict[str, list[float]], predicted: Sequence[float]
+) -> list[Contender]:
+    """Return the one predicted best, first, and those that were measured best."""
+    level = {name: float(np.mean(own)) for name, own in held.items()}
+    highest = max(level.values())
+    near = sorted((name for name in level if level[name] > highest - _NEAR), key=lambda name: -level[name])
+    best = max(level, key=lambda name: predicted[int(name)])
+    names = list(dict.fromkeys([best, *near]))[:_N_FINALISTS]
+    return [contenders[int(name)] for name in names]
+
+
+def read(path: Path) -> list[Measured]:
+    """Return the settings of stored grids."""
+    return [
+        Measured(
+            shape=grid["shape"],
+            machine=msgspec.convert(grid["machine"], Machine),
+            setting=Setting.of(row["setting"]),
+            grid=tuple(row["grid"]),
+            finals=tuple(row["finals"]),
+        )
+        for grid in json.loads(path.read_text())
+        for row in grid["rows"]
+    ]
+
+
+def loss(measured: Sequence[Measured], predicted: Sequence[float]) -> Estimate:
+    """Return how far the setting predicted best is below the best (log ratio), on CPUs of one shape.
+
+    From the finals where it was in them, else from the grid; 0 where it is the best itself.
+    """
+    chosen = measured[int(np.argmax(predicted))]
+    rates = {each.setting: (each.finals if chosen.finals else each.grid) for each in measured}
+    rates = {setting: own for setting, own in rates.items() if len(own) == len(rates[chosen.setting])}
+    best = max(rates, key=lambda setting: np.mean(rates[setting]))
+    return estimate(np.array(rates[best]) - np.array(rates[chosen.setting]))

@@ -1,0 +1,349 @@
+"""What the runtime costs a workload beside its operators: each execution at each batch size, in pairs and traced."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol
+
+import msgspec
+
+from tuner.devices.registry import DEFAULT as CPU
+from tuner.errors import BadInputError, unknown_name
+from tuner.frameworks.registry import DEFAULT
+from tuner.identity import digest
+from tuner.job.events import TaskEvents
+from tuner.job.job import Job, prepare
+from tuner.job.request import TRIAL_TIMEOUT, ParsedRequest, SearchRequest, parse_request
+from tuner.machine.locks import machine_lock
+from tuner.measure.interruption import step_s
+from tuner.measure.objective import Objective
+from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.model.overhead import Overhead, Row, overhead_of
+from tuner.model.timeline import call_ns, parts_of, timelines
+from tuner.paths import cache_dir
+from tuner.report.overhead import describe_overhead
+from tuner.report.result.overhead import OverheadResult, OverheadRow
+from tuner.space.batches import parse_sizes
+from tuner.stats.estimate import estimate
+from tuner.study.budget import parse_duration
+from tuner.trial.fresh import FreshLauncher
+from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.process import ChildProcess
+from tuner.workload.spec import WorkloadSpec
+from tuner.workload.workload import Execution
+
+BATCHES, BUDGET = "1..256", "10m"
+_FOLDER = "overheads"
+_TRACED_S, _MOST_STEPS = 0.5, 25  # of a block with the profiler
+_ROUNDS, _LONG_STEP_S = 2, 1.0  # of blocks, and one of a step that is longer
+_SLICE_S, _N_SLICES = 0.5, 2  # of a process that is compared with none
+_PLAN, _MAX_PAIR_S = PairPlan(min_blocks=2, max_blocks=6), 8.0
+_STEPS_A_ROW, _WARM_UP_S = 20, 3.0  # where a step is long: to become warm, two blocks of a pair, and those of the trace
+
+
+class OverheadEvents(TaskEvents, Protocol):
+    """What is told while overheads are measured."""
+
+    def began(self, execution: Execution, batch_size: int, left_s: float) -> None:
+        """An execution is measured at a batch size; so much time (s) is left for all."""
+
+    def ended(self, row: Row) -> None:
+        """It is known, or failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverheadRequest:
+    """The options as they were typed; `executions` are all that the workload has if none are named."""
+
+    workload: WorkloadSpec
+    batches: str = BATCHES
+    executions: Sequence[str] = ()
+    python: str | None = None
+    trial_timeout: str = TRIAL_TIMEOUT
+    time_budget: str = BUDGET
+    wait: bool = False
+
+
+def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> OverheadResult:
+    """Measure what the runtime costs; raises BadInputError for what cannot be looked into, before it measures.
+
+    The result is kept in the cache, for searches of the same workload to tell of.
+    """
+    sizes = parse_sizes(request.batches)
+    deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
+    budget_s = parse_duration(request.time_budget)
+    jobs = _jobs(request, sizes, events)
+    rows: list[Row] = []
+    interrupted = False
+    with machine_lock(wait=request.wait, on_wait=events.waiting), ExitStack() as processes:
+        jobs = _exported(jobs, events, named=bool(request.executions))
+        ends_s = time.monotonic() + budget_s
+        live = {execution: _Live(job, deadline_s=deadline_s, processes=processes) for execution, job in jobs.items()}
+        try:
+            for batch_size in sizes:
+                for row in _measure(live, batch_size, ends_s, events, reference=next(iter(jobs)), owes=not rows):
+                    rows.append(row)
+                    events.ended(row)
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            interrupted = True
+            events.notice("interrupted: what was measured until now is shown")
+    _check_any(rows)
+    job = next(iter(jobs.values()))
+    result = describe_overhead(
+        rows, job.subject, device=job.device.name, executions=list(jobs), interrupted=interrupted
+    )
+    _keep(result, job)
+    return result
+
+
+def _check_any(rows: Sequence[Row]) -> None:
+    """Raise BadInputError where nothing could be measured, with the reason of the first row."""
+    if all(row.overhead is None for row in rows):
+        first = rows[0]
+        slow = "give it more time (--trial-timeout 10m), or smaller batches (--batch 1..8)"
+        hint = first.hint or (slow if first.status is Status.TIMEOUT else "see whether it runs at all: tftune search")
+        raise BadInputError(f"no step could be looked into: {first.message}", hint)
+
+
+def _keep(result: OverheadResult, job: Job) -> None:
+    """Keep a result in the cache if there is one, with the rows of an earlier one that it has not measured."""
+    measured = {(row.execution, row.batch_size) for row in result.rows}
+    earlier = _kept(job)
+    others = () if earlier is None else earlier.rows
+    kept = (*result.rows, *(row for row in others if (row.execution, row.batch_size) not in measured))
+    path = _path(job)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        part.write_bytes(msgspec.json.encode(msgspec.structs.replace(result, rows=kept)))
+        part.replace(path)
+
+
+def _kept(job: Job) -> OverheadResult | None:
+    """Return what the cache has of a job."""
+    try:
+        return msgspec.json.decode(_path(job).read_bytes(), type=OverheadResult)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def known_overhead(job: Job) -> OverheadRow | None:
+    """Return what was measured last of a job's execution at its own batch size; None where nothing was."""
+    result = _kept(job)
+    wanted = (job.workload.execution, job.space.reference.batch_size)
+    known = () if result is None else (row for row in result.rows if row.exposed_overhead is not None)
+    return next((row for row in known if (row.execution, row.batch_size) == wanted), None)
+
+
+def _path(job: Job) -> Path:
+    """Return the file of the cache for a workload, on this build, machine and device."""
+    subject = job.subject
+    where = [*job.device.identity(), job.feed]
+    key = [subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment, *where]
+    return cache_dir() / _FOLDER / f"{job.workload.name}-{digest(key)}.json"
+
+
+def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents) -> dict[Execution, Job]:
+    """Return the job of each execution; one that was not asked for by name is left out where it does not go."""
+    named = [_execution(name) for name in request.executions]
+    jobs: dict[Execution, Job] = {}
+    for execution in Execution:  # the graph first
+        if named and execution not in named:
+            continue
+        search = SearchRequest(
+            workload=replace(request.workload, execution=execution.value),
+            batch_size=",".join(map(str, sizes)),
+            python=request.python,
+            trial_timeout=request.trial_timeout,
+        )
+        try:
+            checked = parse_request(search, stores=False)
+        except BadInputError as error:
+            if named or not jobs:  # whatever has a graph has no other fault
+                raise
+            _leave_out(error, events)
+            continue
+        _check(checked)
+        jobs[execution] = prepare(checked)
+    next(iter(jobs.values())).device.check_idle()
+    return jobs
+
+
+def _exported(jobs: dict[Execution, Job], events: OverheadEvents, *, named: bool) -> dict[Execution, Job]:
+    """Return those jobs whose model can be exported; raises BadInputError where none can, or one that was named."""
+    exported: dict[Execution, Job] = {}
+    refusal: BadInputError | None = None
+    for execution, job in jobs.items():
+        try:
+            job.export()
+        except BadInputError as error:
+            if named:
+                raise
+            refusal = error
+            _leave_out(error, events)
+        else:
+            exported[execution] = job
+    if refusal is not None and not exported:
+        raise refusal
+    return exported
+
+
+def _leave_out(error: BadInputError, events: OverheadEvents) -> None:
+    events.notice(f"left out: {error.message}; {error.hint}" if error.hint else f"left out: {error.message}")
+
+
+def _execution(name: str) -> Execution:
+    try:
+        return Execution(name)
+    except ValueError:
+        raise unknown_name("execution", name, list(Execution)) from None
+
+
+def _check(checked: ParsedRequest) -> None:
+    """Raise BadInputError for a workload whose steps TensorFlow's profiler cannot look into."""
+    if checked.workload.command is not None:
+        raise BadInputError("a command has no inside that could be looked at", "give a model")
+    if checked.framework.name != DEFAULT:
+        raise BadInputError(
+            f"TensorFlow's profiler sees nothing of {checked.framework.title}", "use --framework tensorflow"
+        )
+    if checked.workload.members:
+        raise BadInputError("an ensemble has several models", "give them one by one")
+    if checked.workload.rate is not None:
+        raise BadInputError("steps are looked into without requests", "leave the rate out")
+
+
+class _Live:
+    """An execution that may be measured, and its process, which starts when it is its turn."""
+
+    def __init__(self, job: Job, *, deadline_s: float, processes: ExitStack) -> None:
+        """Take a job; `processes` closes what is started."""
+        self.batch_size: int | None = None
+        """What the process is warm at; None before it is ready."""
+        self.step_s = 0.0
+        self.on_gpu = job.device.kind != CPU
+        self._job = job
+        launcher = job.launcher(deadline_s=deadline_s)
+        assert isinstance(launcher, FreshLauncher)  # it is no command
+        self._launcher = launcher
+        self._processes = processes
+        self._process: ChildProcess | None = None
+
+    @property
+    def process(self) -> ChildProcess:
+        """Return the process, which was started."""
+        assert self._process is not None
+        return self._process
+
+    def expected_s(self, batch_size: int) -> float:
+        """Return about how long a step takes at a larger batch size; 0 where nothing is known."""
+        return self.step_s * (batch_size / self.batch_size if self.batch_size else 0.0)
+
+    def warm(self, batch_size: int) -> None:
+        """Make it ready at a batch size, and pause it; raises TrialFailure."""
+        if self._process is None:
+            space = self._job.space
+            setting = space.reference.with_values(batch_size=batch_size)
+            self._process = self._launcher.launch_one(setting, space.catalogue.deploy(setting.to_dict()))
+            self._processes.callback(self._process.close)
+            facts = self._process.ready()
+        else:
+            self._process.resume()
+            facts = self._process.set_batch_size(batch_size)
+        self.batch_size, self.step_s = batch_size, facts.step_s
+        self._process.pause()
+
+    def close(self) -> None:
+        """End the process, if it was started."""
+        if self._process is not None:
+            self._process.close()
+
+
+def _measure(
+    live: dict[Execution, _Live],
+    batch_size: int,
+    ends_s: float,
+    events: OverheadEvents,
+    *,
+    reference: Execution,
+    owes: bool,
+) -> Iterator[Row]:
+    """Return a row for each execution that is live; one that fails, or that has no time left, is live no more.
+
+    Those that are owed are measured whatever they take.
+    """
+    for execution, own in list(live.items()):
+        left_s = ends_s - time.monotonic()
+        if not owes and _WARM_UP_S + _STEPS_A_ROW * own.expected_s(batch_size) >= left_s:
+            live.pop(execution).close()
+            events.notice(f"{execution}: batch size {batch_size} and more do not fit into the time that is left")
+            continue
+        events.began(execution, batch_size, left_s)
+        try:
+            own.warm(batch_size)
+            try:
+                yield _row(execution, batch_size, own, live.get(reference))
+            except ReferenceLost as lost:
+                live.pop(reference).close()
+                events.notice(f"{reference} is lost, and nothing is compared with it any more: {lost.failure.message}")
+                yield _row(execution, batch_size, own, None)
+        except TrialFailure as failure:
+            live.pop(execution).close()
+            yield Row(
+                execution=execution,
+                batch_size=batch_size,
+                status=failure.status,
+                message=failure.message,
+                hint=failure.hint,
+            )
+
+
+def _row(execution: Execution, batch_size: int, own: _Live, reference: _Live | None) -> Row:
+    """Return what is measured of a process that is warm, in turns with the reference where that is another.
+
+    Raises TrialFailure, or ReferenceLost.
+    """
+    over = None
+    if reference is None or reference is own or reference.batch_size != batch_size:
+        own.process.resume()
+        slices = [own.process.slice(_SLICE_S) for _ in range(_N_SLICES)]
+        own.step_s = median(map(step_s, slices))
+    else:
+        steps_s = (reference.step_s, own.step_s)
+        pair = measure_pair(
+            reference.process, own.process, _PLAN, step_s=steps_s, enough=lambda pair: pair.is_long(_MAX_PAIR_S)
+        )
+        over = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size)))
+        own.step_s = reference.step_s * math.exp(-over.mean)  # as if both had been timed at once
+        own.process.resume()
+    n_steps = min(_MOST_STEPS, max(1, round(_TRACED_S / own.step_s)))
+    told = own.process.timeline(n_steps, 1 if own.step_s > _LONG_STEP_S else _ROUNDS)
+    own.process.pause()
+    overhead = overhead_told(told, on_gpu=own.on_gpu)
+    return Row(execution=execution, batch_size=batch_size, step_s=own.step_s, over=over, overhead=overhead)
+
+
+def overhead_told(told: Mapping[str, Any], *, on_gpu: bool) -> Overhead:
+    """Return the overhead of the steps that a child tells of; raises BadInputError where nothing of a GPU is in it."""
+    [calls] = timelines(told, [told["calls"]])
+    own_call_ns = call_ns(calls)
+    blocks = [
+        [parts_of(step, call_ns=own_call_ns, on_gpu=on_gpu) for step in block]
+        for block in timelines(told, told["blocks"])
+    ]
+    if on_gpu and not any(step.operators_s for block in blocks for step in block):
+        raise BadInputError(
+            "TensorFlow's profiler saw no kernel on the GPU",
+            "see whether this user may profile it: NVIDIA calls the lack of that right ERR_NVGPUCTRPERM",
+        )
+    return overhead_of(blocks, plain_s=told["plain_s"], traced_s=told["traced_s"])

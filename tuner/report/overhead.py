@@ -1,0 +1,226 @@
+"""What `tftune overhead` shows: how much of a step is runtime, what hides it, and where the rest goes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from tuner.model.overhead import HIDDEN, Row, hiding_batch
+from tuner.model.timeline import Part
+from tuner.report.chart import PALETTE, empty_panels, svg_of
+from tuner.report.layout import ms_text, percent, ratio_text, table
+from tuner.report.result.frameworks import RatioResult
+from tuner.report.result.overhead import HidingResult, OverheadResult, OverheadRow
+from tuner.study.subject import Subject
+from tuner.workload.workload import Execution
+
+_WORDS = {
+    Part.OPERATORS: "operators",
+    Part.COPIES: "copies",
+    Part.EXECUTOR: "executor",
+    Part.WAITING: "waiting",
+    Part.PYTHON: "Python",
+}
+_MICRO = 1e6
+
+
+def describe_overhead(
+    rows: Sequence[Row], subject: Subject, *, device: str, executions: Sequence[Execution], interrupted: bool
+) -> OverheadResult:
+    """Return what is published of what was measured; the first of the executions is the reference."""
+    return OverheadResult(
+        machine=subject.machine,
+        runtime=subject.runtime,
+        workload=subject.workload,
+        device=device,
+        reference=executions[0],
+        interrupted=interrupted,
+        rows=tuple(_row(each) for each in rows),
+        hiding_batch={execution: _hiding(rows, execution) for execution in executions},
+    )
+
+
+def _row(row: Row) -> OverheadRow:
+    own, over = row.overhead, row.over
+    low, high = over.interval() if over is not None and over.df > 0 else (None, None)
+    known = over is not None and low is not None and high is not None
+    return OverheadRow(
+        execution=row.execution,
+        batch_size=row.batch_size,
+        status=row.status,
+        message=f"{row.message}; {row.hint}" if row.hint else row.message,
+        step_s=row.step_s,
+        per_item_s=None if row.step_s is None else row.step_s / row.batch_size,
+        ratio=RatioResult(low=low, speedup=over.ratio, high=high) if known else None,  # type: ignore[arg-type, union-attr]
+        exposed_overhead=own.exposed.estimate if own else None,
+        exposed_low=own.exposed.low if own else None,
+        exposed_high=own.exposed.high if own else None,
+        parts=dict(own.shares) if own else {},
+        operators=own.operators if own else None,
+        operator_s=own.operator_s if own else None,
+        launch_ratio=own.launch_ratio if own else None,
+        launch_s=own.launch_s if own else None,
+        profiler_cost=own.profiler_cost if own else None,
+        clock_error=own.clock_error if own else None,
+    )
+
+
+def _hiding(rows: Sequence[Row], execution: Execution) -> HidingResult:
+    own = [row for row in rows if row.execution is execution]
+    hiding = hiding_batch([(row.batch_size, row.overhead.exposed) for row in own if row.overhead is not None])
+    return HidingResult(estimate=hiding.estimate, low=hiding.low, high=hiding.high)
+
+
+def rendered(result: OverheadResult) -> list[RenderableType]:
+    """Return the answer, what hides the overhead, and a table for each execution."""
+    parts: list[RenderableType] = [Text(line) for line in answer_lines(result)]
+    for execution in result.hiding_batch:
+        rows = [row for row in result.rows if row.execution is execution]
+        if rows:
+            parts += [Text(), _table(result, execution, rows)]
+    parts += [Text(), *(Text(line, style="dim") for line in _notes(result))]
+    return parts
+
+
+def search_line(row: OverheadRow) -> str:
+    """Return what a search says of the overhead at its batch size."""
+    share = percent(row.exposed_overhead or 0.0, 0)
+    line = f"{share} of a step at batch size {row.batch_size} is runtime overhead"
+    if (row.exposed_overhead or 0.0) <= HIDDEN:
+        return line
+    better = "a larger batch" if row.execution is Execution.XLA else "a larger batch or --execution xla"
+    if row.execution is Execution.EAGER:
+        better = "a larger batch or --execution graph"
+    return f"{line}: {better} may gain more than threads"
+
+
+def answer_lines(result: OverheadResult) -> list[str]:
+    """Return what was found, in a sentence for each execution."""
+    name = result.workload.name
+    lines = [f"{name} on {result.device}: how much of a step is runtime, and not operators"]
+    for execution, hiding in result.hiding_batch.items():
+        rows = [row for row in result.rows if row.execution is execution and row.exposed_overhead is not None]
+        if not rows:
+            lines.append(f"  {execution}: not measured")
+            continue
+        first, last = rows[0], rows[-1]
+        at_first = f"  {execution}: {_share(first)} at batch size {first.batch_size}"
+        if first is last:
+            lines.append(at_first)
+        else:
+            at_last = f"{_share(last)} at {last.batch_size}"
+            lines.append(f"{at_first}, {at_last}; {_hidden(hiding, last.batch_size)}")
+    return lines
+
+
+def _hidden(hiding: HidingResult, largest: int) -> str:
+    """Return from which batch size on the overhead is hidden."""
+    below = f"below {percent(HIDDEN, 0)}"
+    if hiding.estimate is None:
+        return f"never {below} up to {largest}"
+    if hiding.low == hiding.high == hiding.estimate:
+        return f"{below} from batch size {hiding.estimate} on"
+    high = f"above {largest}" if hiding.high is None else hiding.high
+    return f"{below} from batch size {hiding.estimate} on (between {hiding.low} and {high})"
+
+
+def _share(row: OverheadRow) -> str:
+    return percent(row.exposed_overhead or 0.0, 0)
+
+
+def _table(result: OverheadResult, execution: Execution, rows: Sequence[OverheadRow]) -> RenderableType:
+    """Return the rows of an execution."""
+    shown = [part for part in Part if any(row.parts.get(part) for row in rows)]
+    is_reference = execution is result.reference
+    over = [] if is_reference else [f">speed over {result.reference}"]
+    drawn = table(
+        ">batch", ">step ms", ">ms an item", ">exposed overhead", *(f">{_WORDS[part]}" for part in shown), ">operators",
+        ">µs each", ">operator/gap", *over, title=execution.value,
+    )  # fmt: skip
+    for row in rows:
+        if row.exposed_overhead is None:
+            drawn.add_row(str(row.batch_size), Text(f"{row.status}: {row.message}", style="red"))
+            continue
+        ratio = row.ratio
+        drawn.add_row(
+            str(row.batch_size),
+            ms_text(1000 * (row.step_s or 0.0)),
+            ms_text(1000 * (row.per_item_s or 0.0)),
+            _exposed(row),
+            *(percent(row.parts.get(part, 0.0), 0) for part in shown),
+            str(row.operators),
+            "—" if row.operator_s is None else f"{_MICRO * row.operator_s:.3g}",
+            "—" if row.launch_ratio is None else f"{row.launch_ratio:.2f}",
+            *([] if is_reference else [ratio_text(ratio.speedup, ratio.low, ratio.high) if ratio else "—"]),
+        )
+    return drawn
+
+
+def _exposed(row: OverheadRow) -> str:
+    share = percent(row.exposed_overhead or 0.0, 0)
+    if row.exposed_low is None or row.exposed_high is None:
+        return share
+    return f"{share} [{100 * row.exposed_low:.0f}, {100 * row.exposed_high:.0f}]"
+
+
+def _notes(result: OverheadResult) -> list[str]:
+    """Return what the figures are from."""
+    costs = [row.profiler_cost for row in result.rows if row.profiler_cost is not None]
+    if not costs:
+        return []
+    return [
+        "Step and speed are without the profiler, in turns; shares are of steps with it, which took "
+        f"{min(costs):.2f} to {max(costs):.2f} times as long.",
+        "Exposed overhead: the share of a step in which no operator runs. Executor: TensorFlow schedules; waiting: a "
+        "caller waits for its graph and none of it runs; operator/gap: near 1, operators follow each other at once.",
+    ]
+
+
+def as_csv(result: OverheadResult) -> str:
+    """Return the rows as CSV."""
+    out = io.StringIO()
+    names = [
+        "execution", "batch_size", "status", "step_s", "per_item_s", "exposed_overhead", "exposed_low", "exposed_high",
+        "operators", "operator_s", "launch_ratio", "launch_s", "profiler_cost",
+    ]  # fmt: skip
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*names, *(f"{part}_share" for part in Part), "speedup", "low", "high"])
+    for row in result.rows:
+        ratio = row.ratio
+        ends = ["", "", ""] if ratio is None else [ratio.speedup, ratio.low, ratio.high]
+        values = ["" if getattr(row, name) is None else getattr(row, name) for name in names]
+        writer.writerow([*values, *(row.parts.get(part, "") for part in Part), *ends])
+    return out.getvalue()
+
+
+def chart(result: OverheadResult) -> str | None:
+    """Return exposed overhead and time an item over batch sizes as SVG; None where there is one size."""
+    rows = [row for row in result.rows if row.exposed_overhead is not None]
+    sizes = sorted({row.batch_size for row in rows})
+    if len(sizes) < 2:
+        return None
+    figure, (left, right) = empty_panels(9, 3.4, 2)
+    left.axhline(100 * HIDDEN, color="#999999", linewidth=0.8, linestyle=":")
+    for colour, execution in zip(PALETTE, result.hiding_batch, strict=False):
+        own = [row for row in rows if row.execution is execution]
+        x = [row.batch_size for row in own]
+        exposed = [100 * (row.exposed_overhead or 0.0) for row in own]
+        low = [100 * (row.exposed_overhead if row.exposed_low is None else row.exposed_low) for row in own]  # type: ignore[operator]
+        high = [100 * (row.exposed_overhead if row.exposed_high is None else row.exposed_high) for row in own]  # type: ignore[operator]
+        left.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        left.plot(x, exposed, "-o", color=colour, markersize=3, label=execution.value)
+        right.plot(x, [1000 * (row.per_item_s or 0.0) for row in own], "-o", color=colour, markersize=3)
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.set_xlabel("batch size")
+    left.set_ylim(0, 100)
+    left.set_ylabel("exposed overhead, % of a step")
+    right.set_yscale("log")
+    right.set_ylabel("ms an item")
+    left.legend(frameon=False)
+    return svg_of(figure)
