@@ -18,8 +18,9 @@ from rich.console import Console
 
 from tests.command_line import ROOT, tftune
 from tuner.errors import BadInputError
+from tuner.job.advise import situation_of
 from tuner.job.job import prepare
-from tuner.job.overhead import OverheadRequest, known_overhead, measure_overhead, overhead_told
+from tuner.job.overhead import OverheadRequest, known_overhead, measure_overhead, overhead_told, with_overhead
 from tuner.job.request import SearchRequest, parse_request
 from tuner.model.overhead import Row, Share, hiding_batch, share_of
 from tuner.model.timeline import Event, Part, Timeline, call_ns, clipped, parts_of, timelines, union
@@ -338,6 +339,14 @@ def test_an_execution_ends_where_a_batch_fails_and_where_no_time_is_left(tmp_pat
     known = known_overhead(job)  # the second time left the other rows of the first
     assert known is not None
     assert (known.execution, known.batch_size) == (Execution.GRAPH, 2)
+    features = with_overhead(job.features(), job)
+    assert features is not None
+    assert features.exposed_overhead == known.exposed_overhead
+    situation = situation_of(job, features)
+    assert situation is not None
+    assert situation.values()["exposed_overhead"] == known.exposed_overhead
+    unknown = replace(situation, features=replace(features, exposed_overhead=None))
+    assert math.isnan(unknown.values()["exposed_overhead"])
     with pytest.raises(BadInputError, match=r"no step could be looked into: .*too many rows"):
         measure_overhead(replace(request, batches="8"), Told())
 

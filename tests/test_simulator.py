@@ -21,7 +21,7 @@ from tuner.model.profile import Profile, Roof, Traced, profile
 from tuner.model.tasks import tasks_of
 
 MS = 1e-3
-PLAIN = Terms(fork_s=0.0, asleep_s=0.0, grain_s=1e-9, eigen_switch=0.0, openmp_switch=0.0)
+PLAIN = Terms(fork_s=0.0, asleep_s=0.0, wake_s=0.0, grain_s=1e-9, eigen_switch=0.0, openmp_switch=0.0)
 """Nothing but division of work."""
 MANY = Hardware(cores=24, smt=1, sockets=1, quota=None, one_bytes_s=1e10, most_bytes_s=1e11, cache_bytes=32 * 2**20)
 
@@ -100,6 +100,37 @@ def test_whatever_the_graph_every_operator_runs_once(links: list[list[int]]) -> 
     assert run(inputs, costs([1.0] * len(inputs)), Pools(inter_op=1, intra_op=1)).makespan_s == pytest.approx(
         len(inputs)
     )
+
+
+def test_another_slot_sleeps_until_something_is_handed_to_it() -> None:
+    """Of a fork the slot that made it goes on with one side, and the other side begins when a thread has woken."""
+    two = Pools(inter_op=2, intra_op=1)
+    own = costs([MS, 2 * MS, 2 * MS, MS])
+    inputs = [[], [0], [0], [1, 2]]
+    assert run(inputs, own, two).makespan_s == pytest.approx(4 * MS)
+    woken = run(inputs, own, two, terms=replace(PLAIN, wake_s=0.5 * MS))
+    assert woken.makespan_s == pytest.approx(4.5 * MS)
+    # With one slot nobody is woken.
+    alone = Pools(inter_op=1, intra_op=1)
+    assert run(inputs, own, alone, terms=replace(PLAIN, wake_s=0.5 * MS)).makespan_s == pytest.approx(6 * MS)
+
+
+def test_a_slot_that_ends_takes_what_waits_without_waking() -> None:
+    """Three that need nothing, on two slots: the second slot wakes once, and the third is taken by who is free."""
+    step = run([[], [], []], costs([MS] * 3), Pools(inter_op=2, intra_op=1), terms=replace(PLAIN, wake_s=0.2 * MS))
+    assert step.makespan_s == pytest.approx(2 * MS)
+
+
+def test_cheap_operators_are_run_where_they_are_found() -> None:
+    """A hundred of a microsecond, each used twice: no other slot takes any, whatever they are dispatched for."""
+    n = 100
+    inputs: list[list[int]] = [[] for _ in range(n)] + [list(range(n)), list(range(n))]
+    cheap = costs([1e-6] * n + [MS, MS])
+    one, two = (run(inputs, cheap, Pools(inter_op=k, intra_op=1), dispatch_s=10e-6) for k in (1, 2))
+    assert one.makespan_s == pytest.approx(n * 11e-6 + 2 * (MS + 10e-6))
+    assert two.makespan_s == pytest.approx(n * 11e-6 + MS + 10e-6)
+    dear = costs([10e-6] * n + [MS, MS])
+    assert run(inputs, dear, Pools(inter_op=2, intra_op=1)).makespan_s == pytest.approx(n / 2 * 10e-6 + MS)
 
 
 # ---- known answers --------------------------------------------------------------------------------------------

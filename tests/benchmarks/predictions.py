@@ -44,11 +44,11 @@ from tuner.space.setting import Setting
 from tuner.stats.estimate import Array, Estimate
 
 FOLDER = Path(__file__).parents[2] / "results" / "predictions"
-FITTED = ("resnet50", "lenet5", "inceptionv3", "lstm", "bert-tiny")
-HELD_OUT = ("mobilenetv2", "ncf", "dcgan-training")
+FITTED = ("resnet50", "lenet5", "bert-tiny", "mobilenetv2", "ncf")
+HELD_OUT = ("wide-deep", "efficientnetb0", "dcgan-training")
 BUILDS = ("resnet50-openmp", "lenet5-openmp")
 """What was profiled and measured on an OpenMP build."""
-SHAPED = ("densenet201", "vgg19")
+SHAPED = ("inceptionv3", "densenet201", "vgg19")
 """Workloads of which only the shape of their curves is looked at (tests/test_shapes.py)."""
 LIU = ("resnet50-training", "dcgan-training", "inceptionv3-training", "lstm-training")
 """What Liu et al. (IPDPS 2019) schedule by their model, on 68 cores with four hardware threads each."""

@@ -10,6 +10,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.baselines import WANG, wang_width
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.job.job import Job
+from tuner.job.overhead import with_overhead
 from tuner.job.rulebook import exists, load
 from tuner.machine.host import host_of
 from tuner.model.graph import Features
@@ -155,7 +156,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         )
     if not isinstance(job.build, TensorFlowBuild):
         raise BadInputError(f"there are no rules for {job.framework.title}", "measure it: tftune search")
-    features = job.features()
+    features = with_overhead(job.features(), job)
     if features is None or not features.heavy_operators:
         what = "is not known" if features is None else "has no heavy operator"
         raise BadInputError(

@@ -26,6 +26,7 @@ from tuner.machine.locks import machine_lock
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.model.graph import Features
 from tuner.model.overhead import Overhead, Row, overhead_of
 from tuner.model.timeline import call_ns, parts_of, timelines
 from tuner.paths import cache_dir
@@ -143,6 +144,12 @@ def known_overhead(job: Job) -> OverheadRow | None:
     wanted = (job.workload.execution, job.space.reference.batch_size)
     known = () if result is None else (row for row in result.rows if row.exposed_overhead is not None)
     return next((row for row in known if (row.execution, row.batch_size) == wanted), None)
+
+
+def with_overhead(features: Features | None, job: Job) -> Features | None:
+    """Return what is known of a workload's graph, with the overhead of the default where it was measured."""
+    row = None if features is None else known_overhead(job)
+    return features if features is None or row is None else replace(features, exposed_overhead=row.exposed_overhead)
 
 
 def _path(job: Job) -> Path:

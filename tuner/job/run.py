@@ -13,7 +13,7 @@ from tuner.errors import TunerError
 from tuner.job.advise import as_hints, hints
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, prepare
-from tuner.job.overhead import known_overhead
+from tuner.job.overhead import known_overhead, with_overhead
 from tuner.job.prior import is_asked, prior_of
 from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
@@ -63,7 +63,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             forks = None if servers is None else servers.search_launcher()  # it comes up while the model is exported
             fresh = job.launcher(deadline_s=checked.deadline_s)
             launcher: Launcher = forks or fresh
-            features = job.features()
+            features = with_overhead(job.features(), job)
             of_model = isinstance(fresh, FreshLauncher)
             events.workload_described(
                 job, features, fresh.typical_run.elapsed_s if isinstance(fresh, CommandLauncher) else None

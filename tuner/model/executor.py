@@ -1,8 +1,9 @@
 """A simulation of a step: TensorFlow's executor over tasks, event by event.
 
 State between two events: k tasks run, at most one in each of the executor's slots (`inter_op`); the others that are
-ready wait in a queue. A task that ends makes others ready: its slot goes on with the first of them, the rest join the
-queue.
+ready wait in a queue. A task that ends makes others ready: its slot runs the cheap ones of them, one after the other,
+else goes on with the first; the rest join the queue. A slot that has nothing to do sleeps, and takes a while until it
+begins with what is handed to it.
 
     n_E   = max(1, intra_op / k)     threads of an operator on the pool that all share (Eigen's)
     n_O                              threads of a team of OpenMP's, one team for each slot
@@ -76,17 +77,31 @@ def simulate(
     n_tasks = len(tasks)
     missing = list(tasks.n_needed) * pools.streams
     sources = [i for i, needed in enumerate(tasks.n_needed) if not needed]
-    ready = deque(stream * n_tasks + i for i in sources for stream in range(pools.streams))
+    ready: deque[tuple[int, deque[int]]] = deque()  # tasks, each with the cheap ones that its slot runs afterwards
+    for first in range(0, pools.streams * n_tasks, n_tasks):
+        cheap = deque(first + i for i in sources if tasks.is_cheap[i])
+        if cheap:
+            ready.append((cheap.popleft(), cheap))
+        ready.extend((first + i, deque()) for i in sources if not tasks.is_cheap[i])
+    afterwards: dict[int, deque[int]] = {}  # the same of each running task
     left: dict[int, float] = {}  # of each running task, the share that is not done
+    waking_s: dict[int, float] = {}  # until its thread begins, of each that an idle slot has taken
     idle_since: deque[float] = deque()  # when slots became idle whose teams may still spin
     now_s = busy = 0.0
     most = 0
+    awake = 1  # slots without a task whose thread is at work: it looks for another one
     rows = _Rows(alone, tasks, dispatch_s)
     while ready or left:
         while ready and len(left) < slots:
-            left[ready.popleft()] = 1.0
+            task, afterwards_here = ready.popleft()
+            left[task], afterwards[task] = 1.0, afterwards_here
+            if awake:
+                awake -= 1
+            else:
+                waking_s[task] = terms.wake_s
             if idle_since:
                 idle_since.pop()
+        awake = 0
         k = len(left)
         most = max(most, k)
         time_s, threads, memory_share, bytes_s = rows.at(max(1.0, pools.intra_op / k))
@@ -98,30 +113,41 @@ def simulate(
             excess_threads = n_threads / hardware.quota - 1
             crowd = max(crowd, (1 + excess_threads) * (1 + terms.throttle * min(1.0, excess_threads)))
         excess = max(0.0, sum(bytes_s[i] for i in own) / crowd / hardware.most_bytes_s - 1) if k > 1 else 0.0
-        needs_s = [
+        works_s = [
             left[task] * time_s[i] * crowd * (1 + memory_share[i] * excess) for task, i in zip(left, own, strict=True)
         ]
+        needs_s = [work_s + waking_s.get(task, 0.0) for work_s, task in zip(works_s, left, strict=True)]
         step_s = min(needs_s)
         now_s += step_s
         busy += k * step_s
         ended = []
-        for task, need_s in zip(list(left), needs_s, strict=True):
+        for task, work_s, need_s in zip(list(left), works_s, needs_s, strict=True):
             if need_s <= step_s * (1 + 1e-9) + _TINY:
                 ended.append(task)
+                waking_s.pop(task, None)
                 del left[task]
-            else:
-                left[task] *= 1 - step_s / need_s
+                continue
+            worked_s = max(0.0, step_s - waking_s.get(task, 0.0))
+            left[task] *= 1 - worked_s / work_s
+            if task in waking_s:
+                waking_s[task] = max(0.0, waking_s[task] - step_s)
         for task in ended:
             stream = task - task % n_tasks
-            made_ready = []
+            here = afterwards.pop(task)
+            others: list[int] = []
             for following in tasks.next[task % n_tasks]:
                 missing[stream + following] -= 1
                 if not missing[stream + following]:
-                    made_ready.append(stream + following)
-            if made_ready:  # its own slot is free
-                left[made_ready[0]] = 1.0
-                ready.extend(made_ready[1:])
-            elif pools.blocktime_s > 0 and (has_team is None or has_team[task % n_tasks]):
+                    (here if tasks.is_cheap[following] else others).append(stream + following)
+            if not here and others:  # its own slot is free
+                here.append(others.pop(0))
+            ready.extend((each, deque()) for each in others)
+            if here:
+                task = here.popleft()
+                left[task], afterwards[task] = 1.0, here
+                continue
+            awake += 1
+            if pools.blocktime_s > 0 and (has_team is None or has_team[task % n_tasks]):
                 idle_since.append(now_s)
     return Simulated(makespan_s=now_s, mean_running=busy / max(now_s, _TINY), most_running=most)
 

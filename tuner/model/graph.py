@@ -158,6 +158,8 @@ class Features:
     parameters: int
     parameter_bytes: int
     known: bool
+    exposed_overhead: float | None = None
+    """The share of the default's step in which no operator runs; None where `tftune overhead` has not measured it."""
     intensity: float = field(init=False)
     """The arithmetic intensity, FLOPs a byte moved."""
 

@@ -35,6 +35,9 @@ class Terms:
     TensorCostModel.h), at 3 GHz."""
     fork_s: float = 10e-6
     """What it costs to wake another thread (s), where that was not measured: a guess."""
+    wake_s: float = 35e-6
+    """Until a slot of the executor whose thread sleeps begins with what is handed to it: as TensorFlow's trace shows it
+    on the virtual machine of results/predictions (34 to 42 µs)."""
     asleep_s: float = 20e-6
     """What it costs more (s) where the threads of a team had gone to sleep: a guess."""
     eigen_switch: float = 0.02

@@ -3,7 +3,9 @@
 Notation
     x̂(s)     simulated items a second of a setting s:  instances · streams · b / makespan
     λ(n, b)  measured step over simulated step, where a step was measured with n threads, one operator at a time
-    x(s) = x̂(s) / λ(n, b), with ln λ interpolated over ln n and ln b, and constant outside of what was measured
+    n̄        the threads that can run at once: n, or the CPUs or the quota where these are fewer
+    x(s) = x̂(s) / max(λ(n, b), λ(n̄, b)), with ln λ interpolated over ln n and ln b, constant outside of what was
+    measured. What threads gain beyond the simulation they gain where they run at once; what they cost, anywhere
 """
 
 from __future__ import annotations
@@ -94,9 +96,11 @@ class Predictor:
         """Return x(s)."""
         simulated = self.step(configuration, whole)
         n_items = configuration.instances * configuration.pools.streams * configuration.batch_size
-        ratio = (
-            1.0 if self.calibration is None else self.calibration.ratio(configuration.threads, configuration.batch_size)
-        )
+        ratio = 1.0
+        if self.calibration is not None:
+            hardware = configuration.hardware(whole)
+            at_once = max(1.0, min(configuration.threads, hardware.cpus, hardware.quota or math.inf))
+            ratio = max(self.calibration.ratio(n, configuration.batch_size) for n in (at_once, configuration.threads))
         return n_items / (simulated.makespan_s * ratio)
 
 

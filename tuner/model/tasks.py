@@ -14,7 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_CHEAP_S = 20e-6  # an operator that the executor does not hand on
+_CHEAP_S = 20e-6  # what is run with its only user
+_INLINE_S = 2.7e-6
+"""What TensorFlow's executor takes to be cheap, and does not hand to another thread: 8,000 cycles
+(`kOpIsExpensiveThresholdCycles` of its executor.cc), at 3 GHz."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class Tasks:
     n_needed: tuple[int, ...]
     next: tuple[tuple[int, ...], ...]
     n_operators: tuple[int, ...]
+    is_cheap: tuple[bool, ...]
+    """Whether the executor runs a task where it finds it: none of its operators is worth another thread."""
 
     def __len__(self) -> int:
         return len(self.n_needed)
@@ -70,6 +75,9 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs:
             first = joined[first]
         part[i] = number[first]
         n_operators[number[first]] += (times_s[i] > 0) * (1 if runs is None else runs[i])
+    dearest_s = [0.0] * len(number)
+    for i in order:
+        dearest_s[part[i]] = max(dearest_s[part[i]], times_s[i] / (1 if runs is None else max(1, runs[i])))
     needs: list[set[int]] = [set() for _ in number]
     for i in order:
         needs[part[i]].update(int(part[j]) for j in taken[i])
@@ -83,6 +91,7 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs:
         n_needed=tuple(len(needed) for needed in needs),
         next=tuple(map(tuple, following)),
         n_operators=tuple(n_operators),
+        is_cheap=tuple(each <= _INLINE_S for each in dearest_s),
     )
 
 

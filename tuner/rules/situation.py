@@ -156,6 +156,11 @@ FEATURES: tuple[Feature, ...] = (
         log=True,
     ),
     Feature(
+        name="exposed_overhead",
+        words=("share of a step that is runtime", ""),
+        value_of=lambda s: math.nan if s.features.exposed_overhead is None else s.features.exposed_overhead,
+    ),
+    Feature(
         name="heavy_operators", words=("heavy operators", ""), value_of=lambda s: s.features.heavy_operators, log=True
     ),
     Feature(name="depth", words=("depth", ""), value_of=lambda s: s.features.depth, unit="operators", log=True),
