@@ -140,10 +140,15 @@ def _kept(job: Job) -> OverheadResult | None:
 
 def known_overhead(job: Job) -> OverheadRow | None:
     """Return what was measured last of a job's execution at its own batch size; None where nothing was."""
-    result = _kept(job)
     wanted = (job.workload.execution, job.space.reference.batch_size)
-    known = () if result is None else (row for row in result.rows if row.exposed_overhead is not None)
+    known = (row for row in known_overheads(job) if row.exposed_overhead is not None)
     return next((row for row in known if (row.execution, row.batch_size) == wanted), None)
+
+
+def known_overheads(job: Job) -> Sequence[OverheadRow]:
+    """Return all rows that were measured of a job's workload, as they were measured last."""
+    result = _kept(job)
+    return () if result is None else result.rows
 
 
 def with_overhead(features: Features | None, job: Job) -> Features | None:

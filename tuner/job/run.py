@@ -13,7 +13,7 @@ from tuner.errors import TunerError
 from tuner.job.advise import as_hints, hints
 from tuner.job.events import SearchEvents
 from tuner.job.job import Job, prepare
-from tuner.job.overhead import known_overhead, with_overhead
+from tuner.job.overhead import known_overhead, known_overheads, with_overhead
 from tuner.job.prior import is_asked, prior_of
 from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.servers import Servers, free_memory_bytes, parallel_starts
@@ -69,7 +69,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                 job, features, fresh.typical_run.elapsed_s if isinstance(fresh, CommandLauncher) else None
             )
             if (overhead := known_overhead(job)) is not None:
-                events.notice(search_line(overhead))
+                events.notice(search_line(overhead, known_overheads(job)))
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
             predicted = {} if prior is None else as_hints(job, {PREDICTED: prior.best(job.space.points)})

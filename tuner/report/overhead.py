@@ -26,6 +26,7 @@ _WORDS = {
     Part.PYTHON: "Python",
 }
 _MICRO = 1e6
+_NOTABLE = 1.1  # how much faster another execution has to be to be spoken of
 
 
 def describe_overhead(
@@ -86,16 +87,34 @@ def rendered(result: OverheadResult) -> list[RenderableType]:
     return parts
 
 
-def search_line(row: OverheadRow) -> str:
-    """Return what a search says of the overhead at its batch size."""
-    share = percent(row.exposed_overhead or 0.0, 0)
-    line = f"{share} of a step at batch size {row.batch_size} is runtime overhead"
-    if (row.exposed_overhead or 0.0) <= HIDDEN:
+def search_line(row: OverheadRow, others: Sequence[OverheadRow]) -> str:
+    """Return what a search says of the overhead at its batch size, and of what was measured to help.
+
+    `others` are all rows of the same workload.
+    """
+    exposed = row.exposed_overhead or 0.0
+    line = f"{percent(exposed, 0)} of a step at batch size {row.batch_size} is runtime overhead"
+    if exposed <= HIDDEN:
         return line
-    better = "a larger batch" if row.execution is Execution.XLA else "a larger batch or --execution xla"
-    if row.execution is Execution.EAGER:
-        better = "a larger batch or --execution graph"
-    return f"{line}: {better} may gain more than threads"
+    helps = []
+    own = [each for each in others if each.execution is row.execution and each.exposed_overhead is not None]
+    larger = next((each for each in own if each.batch_size > row.batch_size and _is_hidden(each)), None)
+    if larger is not None:
+        helps.append(f"batch size {larger.batch_size} hides it")
+    beside = [each for each in others if each.batch_size == row.batch_size and each.exposed_overhead is not None]
+    fastest = max(beside, key=_speed, default=row)
+    if _speed(fastest) > _NOTABLE * _speed(row):
+        helps.append(f"--execution {fastest.execution} is {_speed(fastest) / _speed(row):.2g} times as fast")
+    return f"{line}, which threads do not help; {' and '.join(helps) or 'a larger batch may'}"
+
+
+def _is_hidden(row: OverheadRow) -> bool:
+    return row.exposed_overhead is not None and row.exposed_overhead < HIDDEN
+
+
+def _speed(row: OverheadRow) -> float:
+    """Return the rate over the reference's."""
+    return 1.0 if row.ratio is None else row.ratio.speedup
 
 
 def answer_lines(result: OverheadResult) -> list[str]:
