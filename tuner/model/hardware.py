@@ -40,11 +40,12 @@ class Terms:
     on the virtual machine of results/predictions (34 to 42 µs)."""
     asleep_s: float = 20e-6
     """What it costs more (s) where the threads of a team had gone to sleep: a guess."""
-    eigen_switch: float = 0.02
-    """What a CPU loses for each further thread that it has to run; a pool gives work to whoever is free: a guess."""
+    eigen_switch: float = 0.1
+    """What a CPU loses for each further thread that it has to run; a pool gives work to whoever is free: fitted to
+    results/predictions."""
     openmp_switch: float = 0.3
     """The same of teams, which wait for their last thread: a guess."""
-    throttle: float = 0.15
+    throttle: float = 0.3
     """What steps lose where twice as many threads run as the quota has time for: fitted to results/predictions."""
     remote: float = 1.6
     """So much slower is the memory of another socket: in the range of published figures."""
