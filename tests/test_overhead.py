@@ -335,7 +335,7 @@ def test_an_execution_ends_where_a_batch_fails_and_where_no_time_is_left(tmp_pat
     told = Told()
     result = measure_overhead(replace(request, batches="1,2", time_budget="1s"), told)
     assert [row.batch_size for row in result.rows] == [1]
-    assert any("batch size 2 and more do not fit" in line for line in told.lines)
+    assert any("stopped before batch size 2" in line for line in told.lines)
     job = prepare(parse_request(SearchRequest(workload=spec, batch_size="2"), stores=False))
     known = known_overhead(job)  # the second time left the other rows of the first
     assert known is not None
@@ -381,12 +381,12 @@ def test_a_search_says_what_helps_more_than_threads() -> None:
     first = {row.execution: row for row in result.rows if row.batch_size == 1}
     graph = first[Execution.GRAPH]
     hidden = msgspec.structs.replace(graph, exposed_overhead=0.05)
-    assert search_line(hidden, result.rows) == "5 % of a step at batch size 1 is runtime overhead"
+    assert search_line(hidden, result.rows) == "5 % of a step at batch size 1 is exposed overhead of the runtime"
     alone = search_line(msgspec.structs.replace(graph, exposed_overhead=0.4), [])
-    assert alone.startswith("40 % of a step at batch size 1 is runtime overhead, which threads do not help")
+    assert alone.startswith("40 % of a step at batch size 1 is exposed overhead of the runtime, which more threads")
     assert alone.endswith("a larger batch may")
     later = msgspec.structs.replace(graph, batch_size=64, exposed_overhead=0.06)
-    assert "batch size 64 hides it" in search_line(graph, [graph, later])
+    assert "batch size 64 brings it below 10 %" in search_line(graph, [graph, later])
     # LeNet-5 is many times as fast as a graph as it is eager, as measured.
     eager = search_line(first[Execution.EAGER], result.rows)
     assert re.search(r"--execution (graph|xla) is [0-9.]+ times as fast", eager)

@@ -41,7 +41,7 @@ class RuntimeOverhead:
 
     def __str__(self) -> str:
         text = io.StringIO()
-        Console(file=text, width=_WIDTH).print(*rendered(self.result))
+        Console(file=text, width=_WIDTH).print(*rendered(self.result), sep="\n")
         return text.getvalue()
 
 

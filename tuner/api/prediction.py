@@ -57,7 +57,7 @@ class Prediction:
 
     def __str__(self) -> str:
         text = io.StringIO()
-        Console(file=text, width=_WIDTH).print(*rendered(self.result))
+        Console(file=text, width=_WIDTH).print(*rendered(self.result), sep="\n")
         return text.getvalue()
 
 

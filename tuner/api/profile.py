@@ -40,7 +40,7 @@ class OperatorProfile:
 
     def __str__(self) -> str:
         text = io.StringIO()
-        Console(file=text, width=_WIDTH).print(*rendered(self.result, top=_TOP))
+        Console(file=text, width=_WIDTH).print(*rendered(self.result, top=_TOP), sep="\n")
         return text.getvalue()
 
 

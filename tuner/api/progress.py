@@ -148,7 +148,7 @@ class ProfileShown(_Shown):
 
 
 class OverheadShown(_Shown):
-    """Shows each execution at each batch size, with the share of its steps that is runtime."""
+    """Shows each execution at each batch size, with its exposed overhead."""
 
     def began(self, execution: Execution, batch_size: int, left_s: float) -> None:
         self._console.print(
@@ -159,10 +159,8 @@ class OverheadShown(_Shown):
         if row.overhead is None:
             self._console.print(f"  {row.status}: {row.message}", soft_wrap=True, markup=False)
             return
-        exposed = percent(row.overhead.exposed.estimate, 0)
-        self._console.print(
-            f"  {exposed} of a step of {ms_text(1000 * (row.step_s or 0.0))} ms is runtime", markup=False
-        )
+        exposed, step = percent(row.overhead.exposed.estimate, 0), ms_text(1000 * (row.step_s or 0.0))
+        self._console.print(f"  exposed overhead {exposed}, of a step of {step} ms", markup=False)
 
 
 class FrameworksShown(_Shown):

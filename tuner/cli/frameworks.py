@@ -56,7 +56,8 @@ def frameworks(
         typer.Option(
             "--batch",
             metavar="FROM..TO|N,N…",
-            help="Batch sizes to measure, the smallest first: 1..64 doubles; ends where memory or the time ends.",
+            help="Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time "
+            "does.",
             rich_help_panel=SETTINGS,
         ),
     ] = "1,4,16,64,256,1024",

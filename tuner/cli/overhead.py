@@ -32,7 +32,8 @@ def overhead(
         typer.Option(
             "--batch",
             metavar="FROM..TO|N,N…",
-            help="Batch sizes to measure, the smallest first: 1..64 doubles; ends where memory or the time ends.",
+            help="Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time "
+            "does.",
             rich_help_panel=SETTINGS,
         ),
     ] = "1..256",
@@ -65,10 +66,10 @@ def overhead(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show how much of a step is TensorFlow's runtime, as a graph, operator by operator (eager) and compiled (XLA).
+    """Show in how much of a step no operator runs: as a graph, operator by operator (eager) and compiled (XLA).
 
-    Batch by batch, from TensorFlow's own profiler. Where the runtime takes the time, no thread count helps: a larger
-    batch, a graph or XLA does.
+    Batch by batch, from TensorFlow's own profiler. That exposed overhead is Python's and the runtime's, and more
+    threads do not reduce it: a larger batch, a graph or XLA does.
     """
     from tuner.api.overhead import run_overhead
     from tuner.api.progress import OverheadShown

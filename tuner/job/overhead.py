@@ -298,7 +298,7 @@ def _measure(
         left_s = ends_s - time.monotonic()
         if not owes and _WARM_UP_S + _STEPS_A_ROW * own.expected_s(batch_size) >= left_s:
             live.pop(execution).close()
-            events.notice(f"{execution}: batch size {batch_size} and more do not fit into the time that is left")
+            events.notice(f"{execution}: stopped before batch size {batch_size}, which takes more time than is left")
             continue
         events.began(execution, batch_size, left_s)
         try:

@@ -25,6 +25,13 @@ _WORDS = {
     Part.WAITING: "waiting",
     Part.PYTHON: "Python",
 }
+_BESIDE = (Part.PYTHON, Part.EXECUTOR, Part.WAITING)
+_HELPS = {
+    Part.PYTHON: "a larger batch helps, at the price of latency",
+    Part.EXECUTOR: "fewer and larger operators help, and a larger batch, at the price of latency",
+    Part.WAITING: "a larger batch helps, at the price of latency",
+}
+_OFF = 0.03  # how far parts may be from a clock before it is said
 _MICRO = 1e6
 _NOTABLE = 1.1  # how much faster another execution has to be to be spoken of
 
@@ -77,8 +84,8 @@ def _hiding(rows: Sequence[Row], execution: Execution) -> HidingResult:
 
 
 def rendered(result: OverheadResult) -> list[RenderableType]:
-    """Return the answer, what hides the overhead, and a table for each execution."""
-    parts: list[RenderableType] = [Text(line) for line in answer_lines(result)]
+    """Return the answer, what helps, and a table for each execution."""
+    parts: list[RenderableType] = [Text(line) for line in [*answer_lines(result), *help_lines(result)]]
     for execution in result.hiding_batch:
         rows = [row for row in result.rows if row.execution is execution]
         if rows:
@@ -93,19 +100,20 @@ def search_line(row: OverheadRow, others: Sequence[OverheadRow]) -> str:
     `others` are all rows of the same workload.
     """
     exposed = row.exposed_overhead or 0.0
-    line = f"{percent(exposed, 0)} of a step at batch size {row.batch_size} is runtime overhead"
+    line = f"{percent(exposed, 0)} of a step at batch size {row.batch_size} is exposed overhead of the runtime"
     if exposed <= HIDDEN:
         return line
     helps = []
     own = [each for each in others if each.execution is row.execution and each.exposed_overhead is not None]
     larger = next((each for each in own if each.batch_size > row.batch_size and _is_hidden(each)), None)
     if larger is not None:
-        helps.append(f"batch size {larger.batch_size} hides it")
+        helps.append(f"batch size {larger.batch_size} brings it below {percent(HIDDEN, 0)}")
     beside = [each for each in others if each.batch_size == row.batch_size and each.exposed_overhead is not None]
     fastest = max(beside, key=_speed, default=row)
     if _speed(fastest) > _NOTABLE * _speed(row):
-        helps.append(f"--execution {fastest.execution} is {_speed(fastest) / _speed(row):.2g} times as fast")
-    return f"{line}, which threads do not help; {' and '.join(helps) or 'a larger batch may'}"
+        faster = f"--execution {fastest.execution} is {_speed(fastest) / _speed(row):.2g} times as fast"
+        helps.append(f"{faster} at batch size {row.batch_size}")
+    return f"{line}, which more threads do not reduce; {' and '.join(helps) or 'a larger batch may'}"
 
 
 def _is_hidden(row: OverheadRow) -> bool:
@@ -119,32 +127,49 @@ def _speed(row: OverheadRow) -> float:
 
 def answer_lines(result: OverheadResult) -> list[str]:
     """Return what was found, in a sentence for each execution."""
-    name = result.workload.name
-    lines = [f"{name} on {result.device}: how much of a step is runtime, and not operators"]
+    lines = [
+        f"{result.workload.name} on {result.device}: exposed overhead, the share of a step in which no operator runs"
+    ]
     for execution, hiding in result.hiding_batch.items():
         rows = [row for row in result.rows if row.execution is execution and row.exposed_overhead is not None]
         if not rows:
             lines.append(f"  {execution}: not measured")
             continue
         first, last = rows[0], rows[-1]
-        at_first = f"  {execution}: {_share(first)} at batch size {first.batch_size}"
-        if first is last:
-            lines.append(at_first)
-        else:
-            at_last = f"{_share(last)} at {last.batch_size}"
-            lines.append(f"{at_first}, {at_last}; {_hidden(hiding, last.batch_size)}")
+        beside = sorted((part for part in _BESIDE if first.parts.get(part)), key=lambda part: -first.parts[part])
+        parts = ", ".join(f"{_WORDS[part]} {percent(first.parts[part], 0)}" for part in beside)
+        line = f"  {execution}: {_share(first)} at batch size {first.batch_size} ({parts})"
+        if first is not last:
+            line += f", {_share(last)} at {last.batch_size}; {_hidden(hiding, last.batch_size)}"
+        lines.append(line)
+    return lines
+
+
+def help_lines(result: OverheadResult) -> list[str]:
+    """Return what helps more than threads, at the smallest batch size that was measured of all."""
+    rows = [row for row in result.rows if row.exposed_overhead is not None]
+    if not rows:
+        return []
+    smallest = min(row.batch_size for row in rows)
+    beside = sorted((row for row in rows if row.batch_size == smallest), key=_speed, reverse=True)
+    lines = []
+    if len(beside) > 1:
+        times = [f"{_speed(beside[0]) / _speed(row):.2g} times as fast as {row.execution}" for row in beside[1:]]
+        lines.append(f"  at batch size {smallest}, {beside[0].execution} is {' and '.join(times)}")
+    largest_part = max(_BESIDE, key=lambda part: beside[0].parts.get(part, 0.0))
+    if (beside[0].exposed_overhead or 0.0) > HIDDEN:
+        lines.append(f"  of {beside[0].execution} most is {_WORDS[largest_part]}: {_HELPS[largest_part]}")
     return lines
 
 
 def _hidden(hiding: HidingResult, largest: int) -> str:
-    """Return from which batch size on the overhead is hidden."""
-    below = f"below {percent(HIDDEN, 0)}"
+    """Return the hiding batch with its interval."""
     if hiding.estimate is None:
-        return f"never {below} up to {largest}"
+        return f"hiding batch: none up to {largest}"
     if hiding.low == hiding.high == hiding.estimate:
-        return f"{below} from batch size {hiding.estimate} on"
-    high = f"above {largest}" if hiding.high is None else hiding.high
-    return f"{below} from batch size {hiding.estimate} on (between {hiding.low} and {high})"
+        return f"hiding batch: {hiding.estimate}"
+    high = f"more than {largest}" if hiding.high is None else hiding.high
+    return f"hiding batch: {hiding.estimate} ({hiding.low} to {high})"
 
 
 def _share(row: OverheadRow) -> str:
@@ -153,27 +178,30 @@ def _share(row: OverheadRow) -> str:
 
 def _table(result: OverheadResult, execution: Execution, rows: Sequence[OverheadRow]) -> RenderableType:
     """Return the rows of an execution."""
-    shown = [part for part in Part if any(row.parts.get(part) for row in rows)]
+    shown = [part for part in (Part.COPIES, *_BESIDE) if any(row.parts.get(part) for row in rows)]
     is_reference = execution is result.reference
-    over = [] if is_reference else [f">speed over {result.reference}"]
+    on_gpu = any(row.launch_s is not None for row in rows)
     drawn = table(
-        ">batch", ">step ms", ">ms an item", ">exposed overhead", *(f">{_WORDS[part]}" for part in shown), ">operators",
-        ">µs each", ">operator/gap", *over, title=execution.value,
+        ">batch", ">step ms", ">item ms", ">exposed", ">ms", *(f">{_WORDS[part]}" for part in shown), ">operators",
+        ">µs each", ">op/gap", *([">launch µs"] if on_gpu else []),
+        *([] if is_reference else [f">× {result.reference}"]), title=execution.value,
     )  # fmt: skip
     for row in rows:
         if row.exposed_overhead is None:
             drawn.add_row(str(row.batch_size), Text(f"{row.status}: {row.message}", style="red"))
             continue
-        ratio = row.ratio
+        ratio, step_ms = row.ratio, 1000 * (row.step_s or 0.0)
         drawn.add_row(
             str(row.batch_size),
-            ms_text(1000 * (row.step_s or 0.0)),
+            ms_text(step_ms),
             ms_text(1000 * (row.per_item_s or 0.0)),
             _exposed(row),
+            ms_text(step_ms * row.exposed_overhead),
             *(percent(row.parts.get(part, 0.0), 0) for part in shown),
             str(row.operators),
             "—" if row.operator_s is None else f"{_MICRO * row.operator_s:.3g}",
             "—" if row.launch_ratio is None else f"{row.launch_ratio:.2f}",
+            *(["—" if row.launch_s is None else f"{_MICRO * row.launch_s:.3g}"] if on_gpu else []),
             *([] if is_reference else [ratio_text(ratio.speedup, ratio.low, ratio.high) if ratio else "—"]),
         )
     return drawn
@@ -187,15 +215,20 @@ def _exposed(row: OverheadRow) -> str:
 
 
 def _notes(result: OverheadResult) -> list[str]:
-    """Return what the figures are from."""
+    """Return what the figures are from, and what the columns mean."""
     costs = [row.profiler_cost for row in result.rows if row.profiler_cost is not None]
     if not costs:
         return []
+    error = max(row.clock_error or 0.0 for row in result.rows)
+    off = [f"The parts of a step miss what a clock says by up to {percent(error, 0)}."] if error > _OFF else []
     return [
-        "Step and speed are without the profiler, in turns; shares are of steps with it, which took "
-        f"{min(costs):.2f} to {max(costs):.2f} times as long.",
-        "Exposed overhead: the share of a step in which no operator runs. Executor: TensorFlow schedules; waiting: a "
-        "caller waits for its graph and none of it runs; operator/gap: near 1, operators follow each other at once.",
+        "Exposed: of a step, and in ms. Steps and speeds (×) are without the profiler. Shares are of steps with it, "
+        f"which took {min(costs):.2f} to {max(costs):.2f} times as long. Brackets are intervals of 95 %, over blocks of steps of one process.",
+        "Executor: TensorFlow schedules. Waiting: the caller waits for its graph, and no thread runs any of it. "
+        "Python: the program that calls TensorFlow. Op/gap: median operator over median gap between two launches; near "
+        "1, operators follow each other at once.",
+        "A faster execution can have the larger share: compare times as well.",
+        *off,
     ]
 
 
