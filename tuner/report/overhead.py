@@ -223,7 +223,7 @@ def _notes(result: OverheadResult) -> list[str]:
     off = [f"The parts of a step miss what a clock says by up to {percent(error, 0)}."] if error > _OFF else []
     return [
         "Exposed: of a step, and in ms. Steps and speeds (×) are without the profiler. Shares are of steps with it, "
-        f"which took {min(costs):.2f} to {max(costs):.2f} times as long. Brackets are intervals of 95 %, over blocks of "
+        f"which took {min(costs):.2f} to {max(costs):.2f} times as long. Brackets: intervals of 95 %, over blocks of "
         "steps of one process.",
         "Executor: TensorFlow schedules. Waiting: the caller waits for its graph, and no thread runs any of it. "
         "Python: the program that calls TensorFlow. Op/gap: median operator over median gap between two launches; near "
