@@ -8,6 +8,7 @@ begins with what is handed to it.
     n_E   = max(1, intra_op / k)     threads of an operator on the pool that all share (Eigen's)
     n_O                              threads of a team of OpenMP's, one team for each slot
     N     = Σ busy threads of the k tasks + spinning threads of idle teams
+            (what a pool loses by too many threads, it loses in the part of them that others wait for: 2 (1 − k / N))
     crowd = max(1, N / capacity(N))
     slow  = crowd · (1 + m (max(1, D / W_max) − 1))    the second factor for k > 1 only: T(n) knows what one task does
 
@@ -73,7 +74,6 @@ def simulate(
     `has_team` tells which tasks have operators that run on a team; all of them if it is not given.
     """
     slots = max(1, pools.inter_op)
-    switch = terms.eigen_switch if pools.team is None else terms.openmp_switch
     n_tasks = len(tasks)
     missing = list(tasks.n_needed) * pools.streams
     sources = [i for i, needed in enumerate(tasks.n_needed) if not needed]
@@ -108,6 +108,9 @@ def simulate(
         own = [task % n_tasks for task in left]
         spinning = _spinning(idle_since, now_s, pools)
         n_threads = sum(threads[i] for i in own) + spinning
+        # Threads of a pool that work on one operator each wait for nobody.
+        forked = min(1.0, 2 * (1 - k / max(n_threads, k)))
+        switch = forked * terms.eigen_switch if pools.team is None else terms.openmp_switch
         crowd = max(1.0, n_threads / max(_TINY, hardware.capacity(n_threads, switch, terms)))
         if hardware.quota is not None and n_threads > hardware.quota:
             excess_threads = n_threads / hardware.quota - 1
