@@ -211,6 +211,10 @@ def test_kernels_of_a_compiled_program_are_its_operators_and_an_opaque_one_is_on
         ("python", 41, 79, "BlockUntilReady"),
     )
     assert in_ns(seen) == {Part.OPERATORS: 40, Part.WAITING: 18, Part.EXECUTOR: 32, Part.PYTHON: 10}
+    # Of a kernel that is divided among threads the other threads tell of a task only.
+    divided = made(100, *call, ("python", 20, 40, "dot.1"), ("tf_Eigen/1", 25, 60, "pool task"))
+    assert in_ns(divided) == {Part.OPERATORS: 40, Part.EXECUTOR: 50, Part.PYTHON: 10}
+    assert len(parts_of(divided).operators_s) == 1
     assert in_ns(made(100, *call)) == {Part.OPERATORS: 70, Part.EXECUTOR: 20, Part.PYTHON: 10}
 
 

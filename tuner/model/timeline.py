@@ -7,7 +7,8 @@ An event is a span on a line: a thread of the host, or a stream of a GPU. What i
     ExecutorState::Process              a thread of the inter-op pool runs nodes of a graph
     NAME:TYPE                           a node of a graph runs; TYPE of a call is a function's name, or PartitionedCall
     CpuExecutable::…                    a program that XLA has compiled runs; the events within it, and on the threads
-                                        of Eigen's pool meanwhile, are its kernels; BlockUntilReady: its caller waits
+                                        of Eigen's pool meanwhile, are its kernels, tasks of that pool are parts of
+                                        some; BlockUntilReady: its caller waits
     …LaunchKernel…                      the driver of a GPU is asked to run a kernel, which is on a stream later
 
 Of an eager operator the kernel alone is not seen: it is taken to be its call less what the call of an operator takes
@@ -40,6 +41,7 @@ _RUN = re.compile(r"KernelAndDevice\w+::Run")
 _GRAPH = "ExecutorState::Process"
 _COMPILED = "CpuExecutable::"
 _AWAITED = "BlockUntilReady"
+_POOL_TASK = "pool task"
 _NODE = re.compile(r"[^\s:]+:([A-Za-z_]\w*)")
 _KERNEL = re.compile(r"[A-Za-z_][\w.\-]*")  # of a program of XLA's
 _CALLS = re.compile(
@@ -162,7 +164,7 @@ def parts_of(timeline: Timeline, *, call_ns: int = 0, on_gpu: bool = False) -> S
     eager = [_kernel_of(each, call_ns) for each in kinds.operators]
     operators = kinds.kernels if on_gpu else eager
     layers = [
-        [each.span for each in operators],
+        [*(each.span for each in operators), *kinds.pool_tasks],
         [each.span for each in kinds.copies],
         [each.span for each in [*kinds.runtime, *kinds.operators]],
         kinds.waiting,
@@ -207,10 +209,14 @@ class _Kinds:
     runtime: list[Event]
     waiting: list[Span]
     handed_over: list[Span]
+    pool_tasks: list[Span]
+    """Of a compiled program: a kernel that is divided among threads has no event on most of them."""
 
 
 def _kinds(timeline: Timeline) -> _Kinds:
-    kinds = _Kinds(operators=[], kernels=[], copies=[], launches=[], runtime=[], waiting=[], handed_over=[])
+    kinds = _Kinds(
+        operators=[], kernels=[], copies=[], launches=[], runtime=[], waiting=[], handed_over=[], pool_tasks=[]
+    )
     is_compiled = any(_COMPILED in each.name for each in timeline.events)
     nested = [(event, tuple(outer)) for event, outer in _nested(timeline.events)]
     candidates: dict[int, tuple[Event, Sequence[Event]]] = {}
@@ -228,6 +234,9 @@ def _kinds(timeline: Timeline) -> _Kinds:
                 kinds.waiting.append(event.span)
             else:
                 candidates[id(event)] = event, outer
+        elif name == _POOL_TASK:
+            if is_compiled and _POOL in line:
+                kinds.pool_tasks.append(event.span)
         elif name == _AWAITED:
             kinds.waiting.append(event.span)
         elif name == _GRAPH:

@@ -19,6 +19,7 @@ N_CALLS = 30
 HOST, GPU = "/host:CPU", "/device:GPU:"
 STREAM = "Stream"
 MARKS = "ThreadpoolListener::"  # moments, not spans
+BEGIN, END, POOL_TASK = MARKS + "StartRegion", MARKS + "StopRegion", "pool task"
 DETAILS = ("is_func", "correlation_id")
 CUT_OFF = "its trace was cut off: try smaller batches (--batch 1..32)"
 LEVEL = 3  # 2 leaves out the operators that TensorFlow takes to be cheap
@@ -134,19 +135,28 @@ def steps_of(spaces: "List[Any]", mark: str, n_steps: int, told: Report) -> "Lis
 
 
 def events_of(plane: Any, lines: "List[List[str]]") -> "List[RawEvent]":
-    """Return the events of a plane that last: begin (ns), duration (ns), line, name, detail; its lines are added."""
+    """Return the events of a plane that last: begin (ns), duration (ns), line, name, detail; its lines are added.
+
+    From where a thread of a pool begins with a task to its end is an event too.
+    """
     names = {key: each.name for key, each in plane.event_metadata.items()}
     stats = {key: each.name for key, each in plane.stat_metadata.items()}
-    events = []
+    events: List[RawEvent] = []
     for line in plane.lines:
         if plane.name != HOST and not line.name.startswith(STREAM):
             continue  # a summary of the streams
         lines.append([plane.name, line.name])
-        for event in line.events:
+        task_began: Optional[float] = None
+        for event in sorted(line.events, key=lambda each: each.offset_ps):
             name = names[event.metadata_id]
+            begin = line.timestamp_ns + event.offset_ps / PICO_PER_NANO
+            if name == BEGIN:
+                task_began = begin
+            elif name == END and task_began is not None:
+                events.append((task_began, begin - task_began, len(lines) - 1, POOL_TASK, None))
+                task_began = None
             if name.startswith(MARKS):
                 continue
-            begin = line.timestamp_ns + event.offset_ps / PICO_PER_NANO
             detail = next((number(each) for each in event.stats if stats.get(each.metadata_id) in DETAILS), None)
             events.append((begin, event.duration_ps / PICO_PER_NANO, len(lines) - 1, name, detail))
     return events
