@@ -42,7 +42,10 @@ def figures(row: Mapping[str, Any] | None) -> str:
     step_s, low, high = row["step_s"], row["exposed_low"], row["exposed_high"]
     step = f"{1000 * step_s:.3g} ms" if step_s < 1 else f"{step_s:.3g} s"
     ends = "" if low is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
-    operators = f"{row['operators']} of {1e6 * row['operator_s']:.3g} µs"
+    operators = str(row["operators"])
+    if row["operator_s"] is not None:
+        each_us = 1e6 * row["operator_s"]
+        operators += f" of {each_us:.3g} µs" if each_us < 1000 else f" of {each_us / 1000:.3g} ms"
     return f"{step} | {100 * row['exposed_overhead']:.0f} %{ends} | {operators}"
 
 

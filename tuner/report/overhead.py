@@ -199,9 +199,9 @@ def _table(result: OverheadResult, execution: Execution, rows: Sequence[Overhead
             ms_text(step_ms * row.exposed_overhead),
             *(percent(row.parts.get(part, 0.0), 0) for part in shown),
             str(row.operators),
-            "—" if row.operator_s is None else f"{_MICRO * row.operator_s:.3g}",
+            _micro_text(row.operator_s),
             "—" if row.launch_ratio is None else f"{row.launch_ratio:.2f}",
-            *(["—" if row.launch_s is None else f"{_MICRO * row.launch_s:.3g}"] if on_gpu else []),
+            *([_micro_text(row.launch_s)] if on_gpu else []),
             *([] if is_reference else [ratio_text(ratio.speedup, ratio.low, ratio.high) if ratio else "—"]),
         )
     return drawn
@@ -212,6 +212,11 @@ def _exposed(row: OverheadRow) -> str:
     if row.exposed_low is None or row.exposed_high is None:
         return share
     return f"{share} [{100 * row.exposed_low:.0f}, {100 * row.exposed_high:.0f}]"
+
+
+def _micro_text(seconds: float | None) -> str:
+    """Return a time in µs with three digits at least."""
+    return "—" if seconds is None else ms_text(_MICRO * seconds)
 
 
 def _notes(result: OverheadResult) -> list[str]:
