@@ -607,6 +607,7 @@ def test_energy_needs_a_meter(card: Card, tmp_path: Path) -> None:
     assert (ended.returncode, "which other MIG slices share" in " ".join(ended.stderr.split())) == (2, True)
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_search_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
     """Its environment, its memory, its energy and its identity; a model of arrays computes in the place of a card."""
@@ -636,6 +637,7 @@ def test_a_search_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
     assert checked.returncode in (0, 1), checked.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_search_for_less_energy_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
     words = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--device", "gpu", "--objective", "energy"]

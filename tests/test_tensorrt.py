@@ -116,6 +116,7 @@ def test_an_operator_that_it_lacks_is_named(trt: Card, tmp_path: Path) -> None:
     assert "TensorRT cannot read it: its operator Frobnicate: " in " ".join(ended.stderr.split())
 
 
+@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_search_builds_each_engine_once(trt: Card, tmp_path: Path) -> None:
     env = trt()
