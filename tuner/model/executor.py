@@ -77,13 +77,14 @@ def simulate(
     n_tasks = len(tasks)
     missing = list(tasks.n_needed) * pools.streams
     sources = [i for i, needed in enumerate(tasks.n_needed) if not needed]
-    ready: deque[tuple[int, deque[int]]] = deque()  # tasks, each with the cheap ones that its slot runs afterwards
+    ready: deque[int] = deque()
+    afterwards: dict[int, deque[int]] = {}  # cheap tasks that the slot of a task runs after it, where there are any
     for first in range(0, pools.streams * n_tasks, n_tasks):
         cheap = deque(first + i for i in sources if tasks.is_cheap[i])
         if cheap:
-            ready.append((cheap.popleft(), cheap))
-        ready.extend((first + i, deque()) for i in sources if not tasks.is_cheap[i])
-    afterwards: dict[int, deque[int]] = {}  # the same of each running task
+            ready.append(cheap.popleft())
+            afterwards[ready[-1]] = cheap
+        ready.extend(first + i for i in sources if not tasks.is_cheap[i])
     left: dict[int, float] = {}  # of each running task, the share that is not done
     waking_s: dict[int, float] = {}  # until its thread begins, of each that an idle slot has taken
     idle_since: deque[float] = deque()  # when slots became idle whose teams may still spin
@@ -93,8 +94,8 @@ def simulate(
     rows = _Rows(alone, tasks, dispatch_s)
     while ready or left:
         while ready and len(left) < slots:
-            task, afterwards_here = ready.popleft()
-            left[task], afterwards[task] = 1.0, afterwards_here
+            task = ready.popleft()
+            left[task] = 1.0
             if awake:
                 awake -= 1
             else:
@@ -119,7 +120,9 @@ def simulate(
         works_s = [
             left[task] * time_s[i] * crowd * (1 + memory_share[i] * excess) for task, i in zip(left, own, strict=True)
         ]
-        needs_s = [work_s + waking_s.get(task, 0.0) for work_s, task in zip(works_s, left, strict=True)]
+        needs_s = works_s
+        if waking_s:
+            needs_s = [work_s + waking_s.get(task, 0.0) for work_s, task in zip(works_s, left, strict=True)]
         step_s = min(needs_s)
         now_s += step_s
         busy += k * step_s
@@ -136,18 +139,28 @@ def simulate(
                 waking_s[task] = max(0.0, waking_s[task] - step_s)
         for task in ended:
             stream = task - task % n_tasks
-            here = afterwards.pop(task)
+            here = afterwards.pop(task, None)
             others: list[int] = []
             for following in tasks.next[task % n_tasks]:
                 missing[stream + following] -= 1
-                if not missing[stream + following]:
-                    (here if tasks.is_cheap[following] else others).append(stream + following)
-            if not here and others:  # its own slot is free
-                here.append(others.pop(0))
-            ready.extend((each, deque()) for each in others)
-            if here:
+                if missing[stream + following]:
+                    continue
+                if not tasks.is_cheap[following]:
+                    others.append(stream + following)
+                elif here is None:
+                    here = deque((stream + following,))
+                else:
+                    here.append(stream + following)
+            if here:  # its own slot is free
                 task = here.popleft()
-                left[task], afterwards[task] = 1.0, here
+                left[task] = 1.0
+                if here:
+                    afterwards[task] = here
+                ready.extend(others)
+                continue
+            if others:
+                left[others[0]] = 1.0
+                ready.extend(others[1:])
                 continue
             awake += 1
             if pools.blocktime_s > 0 and (has_team is None or has_team[task % n_tasks]):
