@@ -20,6 +20,7 @@ would gain in steps shorter than that; measured steps do not show it.)
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,19 @@ def simulate(
     most = 0
     awake = 1  # slots without a task whose thread is at work: it looks for another one
     rows = _Rows(alone, tasks, dispatch_s)
+    tasks_next, is_cheap = tasks.next, tasks.is_cheap
+
+    @functools.cache
+    def crowded(n_threads: float, k: int) -> float:
+        # Threads of a pool that work on one operator each wait for nobody.
+        forked = min(1.0, 2 * (1 - k / max(n_threads, k)))
+        switch = forked * terms.eigen_switch if pools.team is None else terms.openmp_switch
+        crowd = max(1.0, n_threads / max(_TINY, hardware.capacity(n_threads, switch, terms)))
+        if hardware.quota is not None and n_threads > hardware.quota:
+            excess_threads = n_threads / hardware.quota - 1
+            crowd = max(crowd, (1 + excess_threads) * (1 + terms.throttle * min(1.0, excess_threads)))
+        return crowd
+
     while ready or left:
         while ready and len(left) < slots:
             task = ready.popleft()
@@ -106,46 +120,45 @@ def simulate(
         k = len(left)
         most = max(most, k)
         time_s, threads, memory_share, bytes_s = rows.at(max(1.0, pools.intra_op / k))
-        own = [task % n_tasks for task in left]
-        spinning = _spinning(idle_since, now_s, pools)
-        n_threads = sum(threads[i] for i in own) + spinning
-        # Threads of a pool that work on one operator each wait for nobody.
-        forked = min(1.0, 2 * (1 - k / max(n_threads, k)))
-        switch = forked * terms.eigen_switch if pools.team is None else terms.openmp_switch
-        crowd = max(1.0, n_threads / max(_TINY, hardware.capacity(n_threads, switch, terms)))
-        if hardware.quota is not None and n_threads > hardware.quota:
-            excess_threads = n_threads / hardware.quota - 1
-            crowd = max(crowd, (1 + excess_threads) * (1 + terms.throttle * min(1.0, excess_threads)))
-        excess = max(0.0, sum(bytes_s[i] for i in own) / crowd / hardware.most_bytes_s - 1) if k > 1 else 0.0
-        works_s = [
-            left[task] * time_s[i] * crowd * (1 + memory_share[i] * excess) for task, i in zip(left, own, strict=True)
-        ]
-        needs_s = works_s
-        if waking_s:
+        spinning = _spinning(idle_since, now_s, pools) if idle_since else 0
+        if k == 1:  # most of a chain
+            [task] = left
+            i = task % n_tasks
+            crowd = crowded(threads[i] + spinning, 1)
+            step_s = left.pop(task) * time_s[i] * crowd + waking_s.pop(task, 0.0)
+            ended = [task]
+        else:
+            own = [task % n_tasks for task in left]
+            crowd = crowded(sum(threads[i] for i in own) + spinning, k)
+            excess = max(0.0, sum(bytes_s[i] for i in own) / crowd / hardware.most_bytes_s - 1)
+            works_s = [
+                left[task] * time_s[i] * crowd * (1 + memory_share[i] * excess)
+                for task, i in zip(left, own, strict=True)
+            ]
             needs_s = [work_s + waking_s.get(task, 0.0) for work_s, task in zip(works_s, left, strict=True)]
-        step_s = min(needs_s)
+            step_s = min(needs_s)
+            ended = []
+            for task, work_s, need_s in zip(list(left), works_s, needs_s, strict=True):
+                if need_s <= step_s * (1 + 1e-9) + _TINY:
+                    ended.append(task)
+                    waking_s.pop(task, None)
+                    del left[task]
+                    continue
+                worked_s = max(0.0, step_s - waking_s.get(task, 0.0))
+                left[task] *= 1 - worked_s / work_s
+                if task in waking_s:
+                    waking_s[task] = max(0.0, waking_s[task] - step_s)
         now_s += step_s
         busy += k * step_s
-        ended = []
-        for task, work_s, need_s in zip(list(left), works_s, needs_s, strict=True):
-            if need_s <= step_s * (1 + 1e-9) + _TINY:
-                ended.append(task)
-                waking_s.pop(task, None)
-                del left[task]
-                continue
-            worked_s = max(0.0, step_s - waking_s.get(task, 0.0))
-            left[task] *= 1 - worked_s / work_s
-            if task in waking_s:
-                waking_s[task] = max(0.0, waking_s[task] - step_s)
         for task in ended:
             stream = task - task % n_tasks
             here = afterwards.pop(task, None)
             others: list[int] = []
-            for following in tasks.next[task % n_tasks]:
+            for following in tasks_next[task % n_tasks]:
                 missing[stream + following] -= 1
                 if missing[stream + following]:
                     continue
-                if not tasks.is_cheap[following]:
+                if not is_cheap[following]:
                     others.append(stream + following)
                 elif here is None:
                     here = deque((stream + following,))
