@@ -19,12 +19,20 @@ from rich.console import Console
 
 from tests.command_line import ROOT, tftune
 from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.child.operators import union
 from tuner.job.advise import situation_of
 from tuner.job.job import prepare
-from tuner.job.overhead import OverheadRequest, known_overhead, measure_overhead, overhead_told, with_overhead
+from tuner.job.overhead import (
+    OverheadRequest,
+    known_overhead,
+    known_overheads,
+    measure_overhead,
+    overhead_told,
+    with_overhead,
+)
 from tuner.job.request import SearchRequest, parse_request
 from tuner.model.overhead import Row, Share, hiding_batch, share_of
-from tuner.model.timeline import Event, Part, Timeline, call_ns, clipped, parts_of, timelines, union
+from tuner.model.timeline import Event, Part, Timeline, call_ns, clipped, parts_of, timelines
 from tuner.report.layout import percent
 from tuner.report.overhead import as_csv, chart, rendered, search_line
 from tuner.report.result.overhead import OverheadResult
@@ -339,10 +347,10 @@ def test_an_execution_ends_where_a_batch_fails_and_where_no_time_is_left(tmp_pat
     assert [row.batch_size for row in result.rows] == [1]
     assert any("stopped before batch size 2" in line for line in told.lines)
     job = prepare(parse_request(SearchRequest(workload=spec, batch_size="2"), stores=False))
-    known = known_overhead(job)  # the second time left the other rows of the first
+    known = known_overhead(job, known_overheads(job))  # the second time left the other rows of the first
     assert known is not None
     assert (known.execution, known.batch_size) == (Execution.GRAPH, 2)
-    features = with_overhead(job.features(), job)
+    features = with_overhead(job.features(), known)
     assert features is not None
     assert features.exposed_overhead == known.exposed_overhead
     situation = situation_of(job, features)
@@ -373,7 +381,7 @@ def test_overhead_that_is_known_is_seen(tmp_path: Path) -> None:
     assert chain["exposed_overhead"] > 0.5 > 0.1 > product["exposed_overhead"]
     assert chain["operators"] >= 200
     job = prepare(parse_request(SearchRequest(workload=WorkloadSpec.of_name(str(tmp_path / "chain.py"))), stores=False))
-    assert known_overhead(job) is None  # that was eager
+    assert known_overhead(job, known_overheads(job)) is None  # that was eager
 
 
 def test_a_search_says_what_helps_more_than_threads() -> None:

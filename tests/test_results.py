@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import shutil
 import sqlite3
@@ -190,20 +190,10 @@ def test_a_study_without_finals_says_null(tmp_path: Path, space: Space) -> None:
     validator("search").validate(plain(study))
 
 
-def page_of(results: str) -> Any:
-    """Return the module that writes the tables of a page of results."""
-    spec = importlib.util.spec_from_file_location("page", ROOT / "results" / results / "page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    page = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(page)
-    return page
-
-
 @pytest.mark.parametrize("results", ["frameworks", "overhead"])
 def test_a_page_has_the_figures_of_its_documents(results: str) -> None:
     """What `page.py` would write is there, and there is a chart for each model."""
-    page = page_of(results)
+    page = importlib.import_module(f"results.{results}.page")
     text = page.PAGE.read_text()
     tables = page.all_tables()
     assert tables.keys() - {"shapes"} == {*page.MODELS}

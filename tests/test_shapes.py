@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from dataclasses import replace
 
 import pytest
 
-from tests.benchmarks.predictions import FOLDER, page_with_scores
-from tests.benchmarks.predictions import predictor as read_predictor
-from tuner.job.capture import Capture
+from tests.benchmarks.predictions import FOLDER, page_with_scores, predictor
 from tuner.machine.spec import parse_spec
 from tuner.model.configuration import Configuration
 from tuner.model.executor import Pools
@@ -19,12 +16,6 @@ from tuner.model.prediction import reasons
 from tuner.model.predictor import Predictor
 
 CAPTURED = sorted(path.name.removesuffix(".capture.json.xz") for path in FOLDER.glob("*.capture.json.xz"))
-
-
-@functools.cache
-def predictor(name: str) -> tuple[Predictor, Capture]:
-    """Return the predictor of a workload whose operators were profiled."""
-    return read_predictor(name)
 
 
 def on(name: str, machine: str) -> Hardware:

@@ -52,6 +52,14 @@ def cache_dir() -> Path:
         ) from error
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all, and its folder where that is missing; raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(path)
+
+
 def check_writable(folder: Path, hint: str) -> None:
     """Raise BadInputError where `folder` cannot be written or made; leaves nothing behind.
 

@@ -1,15 +1,16 @@
 """Write the tables of README.md from the documents beside it, between their marks; the words between them are ours.
 
-.venv/bin/python results/frameworks/page.py
+.venv/bin/python -m results.frameworks.page
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from results.marks import filled, machine
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "README.md"
@@ -77,13 +78,6 @@ def verdicts(document: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", machine(document["machine"])])
 
 
-def machine(facts: Mapping[str, Any]) -> str:
-    """Return the machine in a line; virtual ones of one name are told apart by their caches."""
-    caches = {each["name"]: each["size_bytes"] // 1024 for each in facts["caches"]}
-    cores, model = facts["physical_cores"], facts["cpu_model"]
-    return f"On {cores} cores of an {model} with {caches['L1d']} KiB of L1 data cache each."
-
-
 def words(setting: Mapping[str, Any]) -> str:
     """Return a setting without its batch size."""
     return " ".join(f"{name}={value}" for name, value in setting.items() if name != "batch_size")
@@ -131,19 +125,6 @@ def order(curves: Mapping[str, Mapping[int, float]], batch_size: int) -> str:
         return f"not told apart ({number(min(rates))} to {number(max(rates))})"
     names = sorted(curves, key=lambda name: -curves[name][batch_size])
     return " > ".join(f"{FRAMEWORKS[name]} {number(curves[name][batch_size])}" for name in names)
-
-
-def filled(text: str, tables: Mapping[str, str]) -> str:
-    """Return a page with each table between its marks."""
-    for name, table in tables.items():
-        marks = f"<!-- {name} -->", f"<!-- end of {name} -->"
-        text = re.sub(
-            f"{re.escape(marks[0])}.*?{re.escape(marks[1])}",
-            lambda _, t=table, m=marks: f"{m[0]}\n{t}\n{m[1]}",
-            text,
-            flags=re.DOTALL,
-        )
-    return text
 
 
 def all_tables() -> dict[str, str]:

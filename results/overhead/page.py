@@ -1,6 +1,6 @@
 """Write the tables of README.md from the documents beside it, between their marks; the words between them are ours.
 
-.venv/bin/python results/overhead/page.py
+.venv/bin/python -m results.overhead.page
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from results.marks import filled, machine
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "README.md"
@@ -60,13 +62,11 @@ def notes(document: Mapping[str, Any]) -> list[str]:
     hiding = ", ".join(f"{name} {hidden(each)}" for name, each in document["hiding_batch"].items())
     rows = [row for row in document["rows"] if row["profiler_cost"] is not None]
     costs, errors = ([row[name] for row in rows] for name in ("profiler_cost", "clock_error"))
-    machine = document["machine"]
-    l1 = next(each["size_bytes"] for each in machine["caches"] if each["name"] == "L1d")
     return [
         f"Hidden (below 10 %) from batch size: {hiding}. Steps with the profiler took {min(costs):.2f} to "
         f"{max(costs):.2f} times as long; their parts add up to what a clock says within {100 * max(errors):.1f} %.",
         "",
-        f"On {machine['usable_cpus']} cores of an {machine['cpu_model']} with {l1 >> 10} KiB of L1 data cache each.",
+        machine(document["machine"]),
     ]
 
 
@@ -81,15 +81,6 @@ def hidden(hiding: Mapping[str, Any]) -> str:
 def all_tables() -> dict[str, str]:
     """Return all tables by the name of their marks."""
     return {model: table(document) for model, document in documents().items()}
-
-
-def filled(text: str, tables: Mapping[str, str]) -> str:
-    """Return a page with the tables between their marks."""
-    for name, body in tables.items():
-        before, _, rest = text.partition(f"<!-- {name} -->\n")
-        _, end, after = rest.partition(f"<!-- end of {name} -->")
-        text = f"{before}<!-- {name} -->\n{body}\n{end}{after}"
-    return text
 
 
 if __name__ == "__main__":

@@ -11,4 +11,4 @@ models=("${@:2}")
 for model in "${models[@]}"; do
     "$python" -m tuner overhead "$model" --batch 1,4,16,64,256 --time-budget "${TFTUNE_BUDGET:-10m}" --out "results/overhead/$model" >/dev/null
 done
-"$python" results/overhead/page.py
+"$python" -m results.overhead.page

@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 from scipy.stats import spearmanr
 
+from results.marks import filled
 from tests.benchmarks import grids
 from tests.benchmarks.curves import curves
 from tests.benchmarks.figures import Figure
@@ -74,6 +75,7 @@ def measure(names: Sequence[str]) -> None:
         print(summary(name), file=sys.stderr, flush=True)
 
 
+@functools.cache
 def predictor(name: str) -> tuple[Predictor, Capture]:
     """Return the predictor of a workload, and what it is from."""
     text = lzma.decompress((FOLDER / f"{name}.capture.json.xz").read_bytes())
@@ -177,7 +179,7 @@ def page_with_scores(page: str) -> str:
         figures_of = f"{own.rank:.2f} | {own.repeat:.2f} | {100 * own.error:.0f} % | {own.below}"
         row = f"| {name}{held_out} | {own.n} | {figures_of} |"
         lines.append(row)
-    return _filled(_filled(page, "scores", lines), "ideal", ideal_rows())
+    return filled(page, {"scores": "\n".join(lines), "ideal": "\n".join(ideal_rows())})
 
 
 def ideal_rows() -> list[str]:
@@ -201,13 +203,6 @@ def ideal_rows() -> list[str]:
         over = [each / ideal_s for each in (makespans_s[1, 68], min(makespans_s.values()))]
         lines.append(f"| {name} | {batch_size} | {over[0]:.2f}× | {over[1]:.2f}× |")
     return lines if len(lines) > 2 else ["Not computed yet: the profiles of these trainings are not here."]
-
-
-def _filled(page: str, name: str, lines: Sequence[str]) -> str:
-    """Return a page with lines between the marks of that name."""
-    before, _, rest = page.partition(f"<!-- {name} -->\n")
-    _, _, after = rest.partition(f"<!-- end of {name} -->")
-    return f"{before}<!-- {name} -->\n" + "\n".join(lines) + f"\n<!-- end of {name} -->{after}"
 
 
 def summary(name: str) -> str:

@@ -10,6 +10,7 @@ import typer
 from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS
 from tuner.cli.options import (
     MARGIN_PERCENT,
+    BatchesOption,
     JsonOption,
     MarginOption,
     NumericsOption,
@@ -51,16 +52,7 @@ def frameworks(
             rich_help_panel=SETTINGS,
         ),
     ] = None,
-    batch: Annotated[
-        str,
-        typer.Option(
-            "--batch",
-            metavar="FROM..TO|N,N…",
-            help="Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time "
-            "does.",
-            rich_help_panel=SETTINGS,
-        ),
-    ] = "1,4,16,64,256,1024",
+    batch: BatchesOption = "1,4,16,64,256,1024",
     batch_size: Annotated[
         int | None,
         typer.Option(

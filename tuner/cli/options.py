@@ -218,6 +218,15 @@ WorkloadsOption = Annotated[
         "--workloads", metavar="NAME[,NAME…]", help="Only studies of these workloads.", rich_help_panel=STUDIES
     ),
 ]
+BatchesOption = Annotated[
+    str,
+    typer.Option(
+        "--batch",
+        metavar="FROM..TO|N,N…",
+        help="Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time does.",
+        rich_help_panel=SETTINGS,
+    ),
+]
 OutOption = Annotated[
     Path | None,
     typer.Option(

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS
-from tuner.cli.options import JsonOption, PythonOption, TimeoutOption, WaitOption, examples, make_out_folder
+from tuner.cli.options import (
+    BatchesOption,
+    JsonOption,
+    PythonOption,
+    TimeoutOption,
+    WaitOption,
+    examples,
+    make_out_folder,
+)
 from tuner.cli.output import console, json_text, show, show_json
 from tuner.cli.search import INTERRUPTED
 from tuner.cli.workload_options import spec_or_default, takes_model
@@ -27,16 +35,7 @@ EPILOG = examples(
 @takes_model
 def overhead(
     workload: WorkloadSpec,
-    batch: Annotated[
-        str,
-        typer.Option(
-            "--batch",
-            metavar="FROM..TO|N,N…",
-            help="Batch sizes to measure, the smallest first: 1..64 is 1, 2, 4 … 64; ends where memory or the time "
-            "does.",
-            rich_help_panel=SETTINGS,
-        ),
-    ] = "1..256",
+    batch: BatchesOption = "1..256",
     execution: Annotated[
         str | None,
         typer.Option(

@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.errors import BadInputError, TunerError
 from tuner.identity import digest
-from tuner.paths import CHILD, boot_arguments, cache_dir
+from tuner.paths import CHILD, boot_arguments, cache_dir, write_whole
 
 _PROBE_TIMEOUT_S = 180.0
 _LOCATE_TIMEOUT_S = 30.0
@@ -146,10 +146,7 @@ class ProbeCache:
     def save(self, facts: Mapping[str, Any]) -> None:
         """Keep what was found; a cache that cannot be written only costs time."""
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            part = self._file.with_suffix(f".{os.getpid()}")
-            part.write_text(json.dumps(facts))
-            part.replace(self._file)
+            write_whole(self._file, json.dumps(facts).encode())
         except OSError:
             return
 

@@ -10,7 +10,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.baselines import WANG, wang_width
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.job.job import Job
-from tuner.job.overhead import with_overhead
+from tuner.job.overhead import known_overhead, known_overheads, with_overhead
 from tuner.job.rulebook import exists, load
 from tuner.machine.host import host_of
 from tuner.model.graph import Features
@@ -156,7 +156,7 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
         )
     if not isinstance(job.build, TensorFlowBuild):
         raise BadInputError(f"there are no rules for {job.framework.title}", "measure it: tftune search")
-    features = with_overhead(job.features(), job)
+    features = with_overhead(job.features(), known_overhead(job, known_overheads(job)))
     if features is None or not features.heavy_operators:
         what = "is not known" if features is None else "has no heavy operator"
         raise BadInputError(

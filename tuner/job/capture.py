@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.graph import Features
 from tuner.model.profile import Profile, Traced, profile
-from tuner.paths import cache_dir
+from tuner.paths import cache_dir, write_whole
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
 _FOLDER = "profiles"
@@ -108,10 +107,7 @@ def cached_captures() -> list[Capture]:
 
 def write_capture(capture: Capture, path: Path) -> None:
     """Write a capture, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_bytes(msgspec.json.encode(capture))
-    part.replace(path)
+    write_whole(path, msgspec.json.encode(capture))
 
 
 def captured(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -29,7 +28,7 @@ from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.model.graph import Features
 from tuner.model.overhead import Overhead, Row, overhead_of
 from tuner.model.timeline import call_ns, parts_of, timelines
-from tuner.paths import cache_dir
+from tuner.paths import cache_dir, write_whole
 from tuner.report.overhead import describe_overhead
 from tuner.report.result.overhead import OverheadResult, OverheadRow
 from tuner.space.batches import parse_sizes
@@ -122,12 +121,8 @@ def _keep(result: OverheadResult, job: Job) -> None:
     earlier = _kept(job)
     others = () if earlier is None else earlier.rows
     kept = (*result.rows, *(row for row in others if (row.execution, row.batch_size) not in measured))
-    path = _path(job)
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        part.write_bytes(msgspec.json.encode(msgspec.structs.replace(result, rows=kept)))
-        part.replace(path)
+        write_whole(_path(job), msgspec.json.encode(msgspec.structs.replace(result, rows=kept)))
 
 
 def _kept(job: Job) -> OverheadResult | None:
@@ -138,10 +133,10 @@ def _kept(job: Job) -> OverheadResult | None:
         return None
 
 
-def known_overhead(job: Job) -> OverheadRow | None:
-    """Return what was measured last of a job's execution at its own batch size; None where nothing was."""
+def known_overhead(job: Job, rows: Sequence[OverheadRow]) -> OverheadRow | None:
+    """Return of the rows of a job's workload that of its execution at its own batch size; None where there is none."""
     wanted = (job.workload.execution, job.space.reference.batch_size)
-    known = (row for row in known_overheads(job) if row.exposed_overhead is not None)
+    known = (row for row in rows if row.exposed_overhead is not None)
     return next((row for row in known if (row.execution, row.batch_size) == wanted), None)
 
 
@@ -151,9 +146,8 @@ def known_overheads(job: Job) -> Sequence[OverheadRow]:
     return () if result is None else result.rows
 
 
-def with_overhead(features: Features | None, job: Job) -> Features | None:
+def with_overhead(features: Features | None, row: OverheadRow | None) -> Features | None:
     """Return what is known of a workload's graph, with the overhead of the default where it was measured."""
-    row = None if features is None else known_overhead(job)
     return features if features is None or row is None else replace(features, exposed_overhead=row.exposed_overhead)
 
 

@@ -13,7 +13,7 @@ from tuner import __version__
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError, unknown_name
 from tuner.job.selection import Selection
-from tuner.paths import shipped_rules
+from tuner.paths import shipped_rules, write_whole
 from tuner.rules.distil import distil
 from tuner.rules.evidence import by_reason, read
 from tuner.rules.learn import LearnPlan
@@ -124,7 +124,5 @@ def save(rules: RuleSet, path: Path = LOCAL_RULES) -> None:
     """Write rules where `recommend` and `search` look for them; raises BadInputError for a folder."""
     if path.is_dir():
         raise BadInputError(f"{path} is a folder", "give a file name")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(msgspec.to_builtins(rules), indent=1, allow_nan=False) + "\n")
-    part.replace(path)
+    text = json.dumps(msgspec.to_builtins(rules), indent=1, allow_nan=False) + "\n"
+    write_whole(path, text.encode())

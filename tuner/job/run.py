@@ -63,13 +63,15 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             forks = None if servers is None else servers.search_launcher()  # it comes up while the model is exported
             fresh = job.launcher(deadline_s=checked.deadline_s)
             launcher: Launcher = forks or fresh
-            features = with_overhead(job.features(), job)
+            overheads = known_overheads(job)
+            overhead = known_overhead(job, overheads)
+            features = with_overhead(job.features(), overhead)
             of_model = isinstance(fresh, FreshLauncher)
             events.workload_described(
                 job, features, fresh.typical_run.elapsed_s if isinstance(fresh, CommandLauncher) else None
             )
-            if (overhead := known_overhead(job)) is not None:
-                events.notice(search_line(overhead, known_overheads(job)))
+            if overhead is not None:
+                events.notice(search_line(overhead, overheads))
             storage = open_storage(checked.storage_url, create=True)
             assert storage is not None  # create=True
             predicted = {} if prior is None else as_hints(job, {PREDICTED: prior.best(job.space.points)})

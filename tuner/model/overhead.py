@@ -14,15 +14,12 @@ Of a step S, |O| being how long at least one operator runs in it (`tuner.model.t
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from scipy.special import stdtrit
-
 from tuner.model.timeline import Part, StepParts
-from tuner.stats.estimate import Estimate
+from tuner.stats.estimate import Estimate, estimate
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Execution
 
@@ -100,12 +97,11 @@ def overhead_of(
 
 def share_of(values: Sequence[float], *, level: float = 0.95) -> Share:
     """Return the mean of shares with Student's interval, which ends at 0 and 1."""
-    n, mean = len(values), sum(values) / len(values)
-    if n < 2:
-        return Share(estimate=mean)
-    se = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
-    half = -float(stdtrit(n - 1, (1 - level) / 2)) * se
-    return Share(estimate=mean, low=max(0.0, mean - half), high=min(1.0, mean + half))
+    own = estimate(values)
+    if own.df <= 0:
+        return Share(estimate=own.mean)
+    half = own.half_width(level)
+    return Share(estimate=own.mean, low=max(0.0, own.mean - half), high=min(1.0, own.mean + half))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

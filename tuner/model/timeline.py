@@ -33,15 +33,16 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
+from tuner.frameworks.tensorflow.child.operators import union
+from tuner.frameworks.tensorflow.child.timeline import HOST, POOL_TASK
+
 NANO = 1e-9
-_HOST = "/host:CPU"
 _POOL = "Eigen"
 _HANDED_OVER = "EagerExecute"
 _RUN = re.compile(r"KernelAndDevice\w+::Run")
 _GRAPH = "ExecutorState::Process"
 _COMPILED = "CpuExecutable::"
 _AWAITED = "BlockUntilReady"
-_POOL_TASK = "pool task"
 _NODE = re.compile(r"[^\s:]+:([A-Za-z_]\w*)")
 _KERNEL = re.compile(r"[A-Za-z_][\w.\-]*")  # of a program of XLA's
 _CALLS = re.compile(
@@ -224,7 +225,7 @@ def _kinds(timeline: Timeline) -> _Kinds:
     for event, outer in nested:
         plane, line = timeline.lines[event.line]
         name = event.name
-        if plane != _HOST:
+        if plane != HOST:
             (kinds.copies if _COPY.match(name) else kinds.kernels).append(event)
         elif name == _HANDED_OVER:
             kinds.handed_over.append(event.span)
@@ -234,7 +235,7 @@ def _kinds(timeline: Timeline) -> _Kinds:
                 kinds.waiting.append(event.span)
             else:
                 candidates[id(event)] = event, outer
-        elif name == _POOL_TASK:
+        elif name == POOL_TASK:
             if is_compiled and _POOL in line:
                 kinds.pool_tasks.append(event.span)
         elif name == _AWAITED:
@@ -289,12 +290,3 @@ def clipped(spans: Iterable[Span], within: Span) -> list[Span]:
     """Return the parts of spans within another one."""
     low, high = within
     return [(max(a, low), min(b, high)) for a, b in spans if b > low and a < high]
-
-
-def union(spans: Iterable[Span]) -> int:
-    """Return how long at least one of some spans lasts."""
-    total = last = 0
-    for begin, end in sorted(spans):
-        total += max(0, end - max(begin, last))
-        last = max(last, end)
-    return total

@@ -46,11 +46,15 @@ class Estimate:
         """Return the estimate with a deviation that its own values do not show, of this standard deviation (log)."""
         return replace(self, se=math.hypot(self.se, sd))
 
+    def half_width(self, level: float = 0.95) -> float:
+        """Return half the width of Student's interval of the mean; infinite where there is nothing to judge by."""
+        return math.inf if self.df <= 0 else -float(stdtrit(self.df, (1 - level) / 2)) * self.se
+
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the ends of Student's interval of the ratio; (0, inf) where there is nothing to judge by."""
         if self.df <= 0 or not math.isfinite(self.se):
             return 0.0, math.inf
-        half = -float(stdtrit(self.df, (1 - level) / 2)) * self.se
+        half = self.half_width(level)
         # A ratio past e^±700 has no floating-point value, nor any meaning.
         return math.exp(max(self.mean - half, -700.0)), math.exp(min(self.mean + half, 700.0))
 

@@ -32,15 +32,15 @@ def traced(step: Callable[[], Any], n_steps: int, n_rounds: int) -> Report:
     """Run steps without the profiler and with it, and return when what ran in those with it.
 
     In each round blocks of `n_steps` take turns, without, with, with, without: `plain_s` and `traced_s` are what the
-    steps of each take (s) as the caller sees them. `lines` are [plane, line], `names` those of events, `warnings` what
-    the profiler says itself, and `blocks` has the steps of each block with it, which are
+    steps of each take (s) as the caller sees them. `lines` are [plane, line], `names` those of events, and
+    `blocks` has the steps of each block with it, which are
 
         [duration (ns), [[index of a line, begin (ns), duration (ns), index of a name, detail or null], ...]]
 
     where the detail is whether an eager call is one of a function (0 or 1), or the number that a kernel has in common
     with its launch. `calls` are such steps too: eager calls of an operator that does nothing.
     """
-    told: Report = {"plain_s": [], "traced_s": [], "lines": [], "names": [], "warnings": [], "blocks": []}
+    told: Report = {"plain_s": [], "traced_s": [], "lines": [], "names": [], "blocks": []}
     for with_profiler in (False, True, True, False) * n_rounds:
         if with_profiler:
             spaces = profiled(lambda: run(step, n_steps, told["traced_s"], STEP), warm_up=step)
@@ -105,7 +105,7 @@ def profiled(call: Callable[[], None], warm_up: Callable[[], Any]) -> "List[Any]
 
 
 def steps_of(spaces: "List[Any]", mark: str, n_steps: int, told: Report) -> "List[Any]":
-    """Return the marked steps of a trace; its lines, names and warnings are added to what is told.
+    """Return the marked steps of a trace; its lines and names are added to what is told.
 
     Raises WorkloadError where the profiler says that something went wrong, or has not kept all steps.
     """
@@ -113,7 +113,6 @@ def steps_of(spaces: "List[Any]", mark: str, n_steps: int, told: Report) -> "Lis
     for space in spaces:
         if space.errors:
             raise WorkloadError("TensorFlow's profiler failed: %s" % "; ".join(space.errors), CUT_OFF)
-        told["warnings"] += [each for each in space.warnings if each not in told["warnings"]]
         for plane in space.planes:
             if plane.name == HOST or plane.name.startswith(GPU):
                 events += events_of(plane, told["lines"])
