@@ -673,22 +673,6 @@ def test_a_driver_that_goes_in_the_middle_fails_trials_and_keeps_the_others(card
     assert [trial["status"] for trial in json.loads(shown.stdout)["history"]][:2] == ["ok", "ok"]
 
 
-def test_the_drift_probe_launches_its_kernel(card: Card) -> None:
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import types; package = types.ModuleType('child');"
-        "package.__path__ = [sys.argv[1]]; sys.modules['child'] = package\n"
-        "from child import gpu\n"
-        "step = gpu.drift_probe(); step(); step(); gpu.wait(); print(gpu.peak_memory(), gpu.shared_memory())\n"
-    )
-    child = Path(__file__).parents[1] / "tuner/child"
-    env = card(process_mib=300) | {"CUDA_VISIBLE_DEVICES": "GPU-00000000"}
-    words = [sys.executable, "-c", program, str(child)]
-    ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-    assert (ended.stdout.split(), ended.returncode) == ([str(300 << 20), "0"], 0), ended.stderr
-    full = subprocess.run(words, env=card(full=1), capture_output=True, text=True, check=False)
-    assert "MemoryError: cuMemAlloc_v2" in full.stderr
-
-
 def test_a_setting_that_needs_too_much_memory_limits_the_batch() -> None:
     settings = [Setting.of({"batch_size": size}) for size in (8, 64, 512)]
     trials = [

@@ -213,12 +213,12 @@ def test_a_process_tells_of_its_warm_up_and_its_memory(job: Job) -> None:
     assert facts.memory_bytes > 100 << 20
 
 
-def test_with_memory_for_one_process_trials_go_through_the_drift_probe(job: Job) -> None:
-    """The canary and the trial are real; only the free memory is made up."""
+def test_with_memory_for_one_process_they_live_one_at_a_time(job: Job) -> None:
+    """The processes are real; only the free memory is made up."""
     bench = Evaluator(job.space, FreshLauncher(target=job.target()), EvaluatorPlan(free_memory_bytes=lambda: 1 << 20))
-    _, pairs = bench.calibrate([])
-    assert bench.processes.uses_drift_probe
-    assert pairs == []
+    noise, pairs = bench.calibrate([])
+    assert bench.processes.are_alone
+    assert noise.n_blocks == pairs[0].n_blocks >= 3
     one = job.space.reference.with_values(inter_op=1, intra_op=1)
     try:
         [done] = bench.measure([Trial(number=0, setting=one, status=Status.OK)], [])

@@ -99,10 +99,6 @@ class ReplayLauncher:
         del deployment
         return ReplayProcess(self, setting, float(self.rng.choice(self._trace.process_effects)))
 
-    def drift_probe(self) -> ReplayProcess:
-        """Never asked for: there is memory."""
-        raise NotImplementedError
-
     def now(self) -> float:
         """Return the replayed time."""
         return self.clock_s

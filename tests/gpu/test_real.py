@@ -17,7 +17,6 @@ import pytest
 
 from tuner.devices.gpu import Gpu
 from tuner.devices.nvml import NVML, NvmlUnavailable
-from tuner.trial.fresh import FreshLauncher
 
 PYTHON = os.environ.get("TFTUNE_GPU_PYTHON", sys.executable)
 
@@ -69,19 +68,6 @@ def test_the_counter_of_energy_moves_with_the_power() -> None:
     assert after is not None
     assert state.power_w is not None
     assert (after - before) / (time.monotonic() - began) == pytest.approx(state.power_w, rel=0.3)
-
-
-def test_the_drift_probe_runs_on_the_card() -> None:
-    from tests.benchmarks.gpu import gpu_job
-
-    job = gpu_job("lenet5")
-    process = FreshLauncher(target=job.target()).drift_probe()
-    try:
-        facts = process.ready()
-        assert 1e-4 < facts.step_s < 1e-2
-        assert (process.slice(0.2).energy_j or 1.0) > 0
-    finally:
-        process.close()
 
 
 @pytest.mark.parametrize("feed", ["host", "device"])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from typing import Any, Callable, Optional
-
-SIZE = 512  # of the matrices that show the drift
+from typing import Optional
 
 
 def wait() -> None:
@@ -37,17 +35,3 @@ def reset_peak() -> None:
     """Count the peak of memory from what is held now; a kernel that refuses leaves it as it is."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
         file.write("5")
-
-
-def drift_probe() -> Callable[[], Any]:
-    """Return a step that multiplies matrices, in a few megabytes."""
-    import numpy as np
-
-    a = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype("float32")
-    product = np.empty_like(a)
-
-    def step() -> Any:
-        np.matmul(a, a, out=product)
-        return {}
-
-    return step

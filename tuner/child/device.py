@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any, Callable, Optional, Protocol, cast
+from typing import Optional, Protocol, cast
 
 from .boot import mounted
 
@@ -23,9 +23,6 @@ class Device(Protocol):
 
     def reset_peak(self) -> None:
         """Count the peak from what is held now."""
-
-    def drift_probe(self) -> Callable[[], Any]:
-        """Return a small step that shows how fast the device is just now."""
 
 
 def load_device(path: str) -> Device:

@@ -10,42 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 SUCCESS = 0
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 MAX_PROCESSES = 256
 LEAST_WARM_UP_S = 1.5  # an idle GPU's clocks take about a second to rise
-SPIN_ROUNDS = 1 << 19  # of the drift probe: about a millisecond at 2 GHz, four cycles each
-# One thread that multiplies and adds: what it takes is the clock alone.
-SPIN_PTX = b"""
-.version 6.0
-.target sm_50
-.address_size 64
-
-.visible .entry spin(.param .u64 out, .param .u32 rounds)
-{
-    .reg .pred %p;
-    .reg .f32 %f<2>;
-    .reg .u32 %r<2>;
-    .reg .u64 %rd<2>;
-
-    ld.param.u64 %rd0, [out];
-    ld.param.u32 %r0, [rounds];
-    mov.f32 %f0, 0f3F800000;
-    mov.f32 %f1, 0f3F7FFFFF;
-    mov.u32 %r1, 0;
-again:
-    fma.rn.f32 %f0, %f0, %f1, %f1;
-    add.u32 %r1, %r1, 1;
-    setp.lt.u32 %p, %r1, %r0;
-    @%p bra again;
-    cvta.to.global.u64 %rd1, %rd0;
-    st.global.f32 [%rd1], %f0;
-    ret;
-}
-"""
 
 
 class DriverError(Exception):
@@ -159,24 +130,3 @@ def reset_peak() -> None:
 def tf32_is_allowed() -> bool:
     """Return whether NVIDIA's libraries may round factors of single precision to TF32 in this process."""
     return os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
-
-
-def drift_probe() -> Callable[[], Any]:
-    """Return a step that shows the GPU's clock just now: one thread that multiplies and adds for a while."""
-    driver().enter()  # and never leave: this process has nothing else to do
-    module, function, out = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
-    driver().call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(SPIN_PTX))
-    driver().call("cuModuleGetFunction", ctypes.byref(function), module, b"spin")
-    driver().call("cuMemAlloc_v2", ctypes.byref(out), ctypes.c_size_t(4))
-    rounds = ctypes.c_uint(SPIN_ROUNDS)
-    arguments = (ctypes.c_void_p * 2)(ctypes.addressof(out), ctypes.addressof(rounds))
-
-    def step() -> Any:
-        # One block of one thread, no shared memory, the default stream.
-        driver().call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, arguments, None)
-        driver().call("cuCtxSynchronize")
-        return {}
-
-    # What the kernel is handed has to live as long as the step.
-    vars(step)["alive"] = (module, out, rounds, arguments)
-    return step

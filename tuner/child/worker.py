@@ -12,7 +12,6 @@ and stderr belong to the framework and are kept by the parent as evidence.
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
         {"operators": n}     runs n steps, reports "operators" with what each operator took
         {"timeline": [n, k]} runs 4nk steps, reports "timeline" with when what ran in half of them
-    {"do": "drift_probe"}    the same with a small step of the device's own
     any failure              reports "failure" with its kind: failed, oom or invalid
 """
 
@@ -195,26 +194,6 @@ def settled(windows: list[list[Report]]) -> bool | None:
     return abs(math.log(last / before)) <= STEADY
 
 
-def prepare_drift_probe(device: Device) -> tuple[Callers, Report, Check]:
-    """Return (callers, facts, check) of a process that shows how fast the device is just now."""
-    started = CLOCK()
-    alone = Callers([device.drift_probe()], device.wait)
-    alone.steps[0]()
-    device.wait()
-    first = CLOCK()
-    windows, _ = warm_up(alone, first - started)
-    facts = {
-        "import_s": 0.0,
-        "context_at_s": first,
-        "load_s": 0.0,
-        "first_step_s": first - started,
-        "warm_up": callers.report_of(windows[-1]),
-        "settled": settled(windows),
-        "effective": {},
-    }
-    return alone, facts, check_finite
-
-
 def check_finite(outputs: Arrays) -> None:
     """Raise InvalidOutputError if a floating-point output holds a NaN or an infinity."""
     import numpy as np
@@ -309,26 +288,22 @@ def own_frames(error: BaseException, folder: str) -> list[traceback.FrameSummary
 def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None]) -> None:
     """Load, then obey until the parent closes the command pipe."""
     worker_device = device.load_device(spec["device"])
-    if spec["do"] == "drift_probe":
-        timed_by, facts, check = prepare_drift_probe(worker_device)
-        workload = None
-    else:
-        workload = LoadedWorkload(spec, adapter.load_adapter(spec["framework"]), worker_device)
-        together, first, check = workload.prepare(spec["batch_size"])
-        timed_by = arrivals.of_spec(together, spec)
-        facts = dict(workload.facts, **first, effective=workload.state())
+    workload = LoadedWorkload(spec, adapter.load_adapter(spec["framework"]), worker_device)
+    together, first, check = workload.prepare(spec["batch_size"])
+    timed_by = arrivals.of_spec(together, spec)
+    facts = dict(workload.facts, **first, effective=workload.state())
     mask = os.sched_getaffinity(0)
     send(dict(facts, report="ready"))
-    batch_size: int = spec.get("batch_size", 0)
+    batch_size: int = spec["batch_size"]
     for line in commands:
         command = json.loads(line)
-        if "batch_size" in command and workload is not None:
+        if "batch_size" in command:
             timed_by.close()
             batch_size = command["batch_size"]
             together, facts, check = workload.prepare(batch_size)
             timed_by = arrivals.of_spec(together, spec)
             send(dict(facts, report="batch"))
-        elif workload is not None and (kind := next(iter(command))) in ("operators", "timeline"):
+        elif (kind := next(iter(command))) in ("operators", "timeline"):
             look = getattr(workload.model, kind)  # not every model has it
             send(dict(look(workload.model.arguments(batch_size), command[kind]), report=kind))
         else:
@@ -337,8 +312,7 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
             check_cpus(mask)
             for each in timed:
                 check(each.pop("outputs"))
-            memory = worker_device.peak_memory() if workload is None else workload.memory_bytes()
-            send(dict(callers.report_of(timed), report="slice", memory_bytes=memory))
+            send(dict(callers.report_of(timed), report="slice", memory_bytes=workload.memory_bytes()))
 
 
 class CpusLostError(Exception):

@@ -27,6 +27,16 @@ def estimate_noise(pairs: Sequence[Pair], objective: Objective, *, batch_size: i
     return noise.components(x, [float(rate) for a, b in sides for rate in (a + b) / 2])
 
 
+def noise_alone(pair: Pair, objective: Objective, *, batch_size: int) -> noise.Noise:
+    """Return the noise that a pair of one setting with itself shows whose blocks are of new processes each.
+
+    Raises ValueError where it has no block.
+    """
+    x = log_ratios(pair, objective, batch_sizes=(batch_size, batch_size))
+    reference, candidate = (side.reshape(-1, 2).mean(axis=1) for side in _log_rates(pair, objective, batch_size))
+    return noise.of_new_processes(x, (reference + candidate) / 2)
+
+
 def process_sds(studies: Sequence[Sequence[Pair]], objective: Objective) -> list[float]:
     """Return σ_p in studies of one machine and build, of each in the light of all, from the pairs of each."""
     x = [[log_ratios(pair, objective, batch_sizes=(1, 1)) for pair in pairs if pair.n_blocks] for pairs in studies]

@@ -5,6 +5,10 @@ block, and BAAB in every other block, so that both resume equally often: the fir
 a little slower than the second. The idle process is stopped, so that its spinning threads cannot interfere. One
 block gives one log-ratio.
 
+Where memory holds one process only, the two live one at a time instead: each block is of a new process of both, AABB or
+BBAA in turns, so that what processes differ by and what the machine drifts by within a block are in the scatter of the
+blocks, which is what the interval is from.
+
 A block in which the machine was suspended or a slice stalled is measured again and recorded. All clocks are monotonic.
 """
 
@@ -41,13 +45,14 @@ class ReferenceLost(Exception):  # noqa: N818  # as TrialFailure: a state of the
 class PairPlan:
     """How long a pair goes on: about `slice_s` a slice, and at least, at most so many blocks.
 
-    At most `max_repeated_blocks` blocks are measured again.
+    At most `max_repeated_blocks` blocks are measured again. With `one_at_a_time` the two never live at once.
     """
 
     slice_s: float = SLICE_S
     min_blocks: int = 1
     max_blocks: int = 8
     max_repeated_blocks: int = 3
+    one_at_a_time: bool = False
 
     def request_s(self, step_s: float) -> float:
         """Return for how long (s) to ask, so that a slice is the whole number of steps nearest to `slice_s`.
@@ -128,8 +133,9 @@ def measure_pair(
     while pair.n_blocks < plan.max_blocks:
         ask = _request_s(pair, plan, step_s)
         slept_s = slept()
-        block = _measure_block(reference, candidate, ask, mirrored=pair.n_blocks % 2 == 1)
-        why = _interruption(pair, block, slept() - slept_s)
+        measure = _measure_apart if plan.one_at_a_time else _measure_block
+        block = measure(reference, candidate, ask, mirrored=pair.n_blocks % 2 == 1)
+        why = _interruption(pair, block, slept() - slept_s, waits=plan.one_at_a_time)
         if why is not None and len(pair.interruptions) < (
             plan.max_repeated_blocks if why.kind is Kind.STALLED else _MAX_SUSPENDED_BLOCKS
         ):
@@ -167,11 +173,31 @@ def _measure_block(
     return first + _reference_slices(reference, ask[0], 1), middle
 
 
-def _interruption(pair: Pair, block: tuple[list[Slice], list[Slice]], slept_s: float) -> Interruption | None:
-    """Return why a block does not count, None if it does."""
+def _measure_apart(
+    reference: Process, candidate: Process, ask: tuple[float, float], *, mirrored: bool
+) -> tuple[list[Slice], list[Slice]]:
+    """Return two slices of the reference and two of the candidate: BBAA, or AABB if mirrored.
+
+    The candidate is first, as the first of its processes is there already.
+    """
+    if mirrored:
+        before = _reference_slices(reference, ask[0], 2)
+        return before, _slices(candidate, ask[1], 2)
+    first = _slices(candidate, ask[1], 2)
+    return _reference_slices(reference, ask[0], 2), first
+
+
+def _interruption(
+    pair: Pair, block: tuple[list[Slice], list[Slice]], slept_s: float, *, waits: bool
+) -> Interruption | None:
+    """Return why a block does not count, None if it does; `waits` tells that processes start within it."""
     earlier_and_new = ((pair.reference, block[0]), (pair.candidate, block[1]))
     stalls = (interruption.stalled([interruption.step_s(s) for s in earlier], new) for earlier, new in earlier_and_new)
-    reasons = (interruption.suspended(slept_s), interruption.idle(block[0] + block[1], "a block"), *stalls)
+    reasons = (
+        interruption.suspended(slept_s),
+        None if waits else interruption.idle(block[0] + block[1], "a block"),
+        *stalls,
+    )
     return next((reason for reason in reasons if reason is not None), None)
 
 

@@ -51,6 +51,15 @@ class FinalsPlan:
         """Return how many slices of each contender a round has."""
         return 2 * self.passes
 
+    @property
+    def independent_slices(self) -> int:
+        """Return how many slices of a contender in a round scatter as slices of several processes do.
+
+        Where processes live one at a time, drift between these is in all slices of one: they count for one block, which
+        is two.
+        """
+        return self.slices_per_round if self.max_resident > 1 else 2
+
     def round_s(self, costs: Sequence[Cost]) -> float:
         """Return about how long a round lasts."""
         starts = sum(cost.start_s for cost in costs) / min(self.n_parallel_starts, len(costs))
@@ -92,7 +101,7 @@ def choose_passes(
         n = min(plan.max_rounds, int(time_s / candidate.round_s(costs)))
         if n < plan.min_rounds:
             return math.inf
-        return -float(stdtrit(n - 1, 0.025)) * noise.finals_se(rounds=n, slices=candidate.slices_per_round)
+        return -float(stdtrit(n - 1, 0.025)) * noise.finals_se(rounds=n, slices=candidate.independent_slices)
 
     feasible_passes = [
         feasible_passes
@@ -112,7 +121,7 @@ def balance_passes(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost]) -> Fin
 
     def price(passes: int) -> float:
         candidate = replace(plan, passes=passes)
-        return candidate.round_s(costs) * noise.finals_se(rounds=1, slices=candidate.slices_per_round) ** 2
+        return candidate.round_s(costs) * noise.finals_se(rounds=1, slices=candidate.independent_slices) ** 2
 
     return replace(plan, passes=min(range(_MIN_PASSES, _MAX_PASSES + 1), key=price))
 
@@ -125,7 +134,7 @@ def required_time_s(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, ga
     rounds = plan.min_rounds
     while (
         rounds < plan.max_rounds
-        and noise.detectable_gain(rounds=rounds, slices=plan.slices_per_round, margin=MARGIN) > gain
+        and noise.detectable_gain(rounds=rounds, slices=plan.independent_slices, margin=MARGIN) > gain
     ):
         rounds += 1
     return rounds * plan.round_s(costs)
@@ -133,4 +142,4 @@ def required_time_s(plan: FinalsPlan, noise: Noise, costs: Sequence[Cost], *, ga
 
 def noise_floor(noise: Noise, plan: FinalsPlan, *, rounds: int = TYPICAL_ROUNDS) -> float:
     """Return what A against A stays below in 95 % of finals of the usual length, as a ratio minus 1."""
-    return noise.floor(rounds=rounds, slices=plan.slices_per_round)
+    return noise.floor(rounds=rounds, slices=plan.independent_slices)

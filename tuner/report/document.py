@@ -11,7 +11,6 @@ from msgspec import structs
 from tuner.errors import BadInputError
 from tuner.measure import finals
 from tuner.measure.objective import Objective
-from tuner.measure.planning import FinalsPlan, noise_floor
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts
 from tuner.measure.warning import merge
 from tuner.model.graph import Features
@@ -78,7 +77,7 @@ def describe_study(record: Record) -> StudyResult:
         features=stored.get("features", Features),
         hints=stored.hints,
         expectation=expectation_of(stored.prediction, trials, lambda trial: _ratio(trial, process_sd)),
-        noise=None if noise is None else evidence.noise_result(noise, noise_floor(noise, FinalsPlan())),
+        noise=None if noise is None else evidence.noise_result(noise, evidence.floor_of(noise, trials)),
         conditions=stored.conditions[-1] if stored.conditions else None,
         may_change_numerics=stored.get("numerics", str) == "may-change",
         why_no_energy=stored.get("why_no_energy", str),

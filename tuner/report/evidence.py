@@ -84,7 +84,7 @@ def study_warnings(stored: Attributes, trials: Sequence[Trial]) -> list[Measurem
     noise = stored.noise
     return merge(
         *(condition_warnings(each) for each in stored.conditions),
-        [] if noise is None else noise_warnings(noise, noise_floor(noise, FinalsPlan())),
+        _of_noise(noise, trials),
         _of_search(stored.runs, trials),
         _of_trials(trials),
     )
@@ -155,6 +155,20 @@ def pair_warnings(pairs: Sequence[Pair]) -> list[MeasurementWarning]:
     """Return what is wrong with pairs of one setting with itself."""
     warnings = _of_interruptions([each for pair in pairs for each in pair.interruptions])
     return warnings + _creeping([(pair.reference, pair.candidate) for pair in pairs], "pair")
+
+
+def _of_noise(noise: Noise | None, trials: Sequence[Trial]) -> list[MeasurementWarning]:
+    """Return what the noise of a study does not allow to be believed, or that nothing was measured of it."""
+    if noise is not None:
+        return noise_warnings(noise, floor_of(noise, trials))
+    if not any(trial.pair for trial in trials):
+        return []
+    return [MeasurementWarning(code=Code.ASSUMED_NOISE, observation="nothing was measured of it")]
+
+
+def floor_of(noise: Noise, trials: Sequence[Trial]) -> float:
+    """Return the noise floor of finals as a study's processes live: together, or one at a time."""
+    return noise_floor(noise, FinalsPlan(max_resident=1) if any(trial.alone for trial in trials) else FinalsPlan())
 
 
 def noise_warnings(noise: Noise, floor: float) -> list[MeasurementWarning]:

@@ -113,7 +113,8 @@ def _noise_rows(study: StudyResult) -> Iterator[tuple[str, str]]:
     if study.noise is not None:
         noise = study.noise
         yield "a block of four slices", f"±{percent(noise.block_sd)}"
-        yield "between processes of one setting", f"±{percent(noise.process_sd)}"
+        if noise.process_sd > 0:
+            yield "between processes of one setting", f"±{percent(noise.process_sd)}"
         yield "drift of the machine", f"±{percent(noise.drift)}, common to both processes of a pair"
         yield "noise floor of the finals", percent(noise.floor)
     if study.conditions is not None:

@@ -198,7 +198,7 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
     if not trial.steady:
         notes.append("not steady")
     if trial.alone:
-        notes.append("measured against the drift probe")
+        notes.append("processes one at a time")
     if trial.deviation is not None and trial.deviation >= _TOLD_DEVIATION:
         notes.append(f"outputs differ by {percent(trial.deviation, 2)}")
     if incumbent:
@@ -232,12 +232,11 @@ def noise_line(study: StudyResult) -> RenderableType:
 
 def noise_text(noise: NoiseResult) -> str:
     """Return the noise in a line."""
-    block_sd, process = percent(noise.block_sd), process_sd_text(noise.process_sd)
+    block_sd, process = percent(noise.block_sd), f"{process_sd_text(noise.process_sd)} between processes"
+    if noise.process_sd == 0:
+        process = "that of processes included"
     assumed = f" (mostly assumed: only {noise.n_blocks} blocks measured)" if noise.assumed else ""
-    return (
-        f"noise: {block_sd} per block, {process} between processes; noise floor of the finals "
-        f"{percent(noise.floor)}{assumed}"
-    )
+    return f"noise: {block_sd} per block, {process}; noise floor of the finals {percent(noise.floor)}{assumed}"
 
 
 def process_sd_text(process_sd: float, digits: int = 1, sign: str = "") -> str:

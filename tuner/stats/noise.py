@@ -106,6 +106,23 @@ def components(x: Sequence[Array], common: Sequence[float]) -> Noise:
     )
 
 
+def of_new_processes(x: Array, common: Array) -> Noise:
+    """Return the noise that log-ratios of one setting to itself show, shape (n,), each of two new processes.
+
+    What processes differ by is in σ_w then, and σ_p is 0. As the true ratio is known to be 1, σ_w² = Σ x²/n, without a
+    prior, which is of blocks of two processes that live on. `common` as for `components`. Raises ValueError for none.
+    """
+    if not len(x):
+        raise ValueError("no block to estimate the noise from")
+    return Noise(
+        block_sd=max(math.sqrt(float((x**2).mean())), PRIOR_BLOCK_SD / 10),
+        process_sd=0.0,
+        drift=float(np.std(common, ddof=1)) if len(common) > 1 else 0.0,
+        n_pairs=1,
+        n_blocks=len(x),
+    )
+
+
 def process_sds(x: Sequence[Sequence[Array]]) -> list[float]:
     """Return σ_p in studies of one machine and build, of each estimated together, from the blocks of each one's pairs.
 

@@ -1,27 +1,32 @@
-"""The calibration of a search: the default against itself, in one pair, before anything else is measured."""
+"""The calibration of a search: the default against itself, in one pair, before anything else is measured.
+
+Where memory holds one process, those of that pair live one at a time, as all that come after.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from tuner.errors import TunerError
 from tuner.measure.agreement import outputs_differ
-from tuner.measure.noise import estimate_noise
+from tuner.measure.noise import estimate_noise, noise_alone
 from tuner.measure.pair import Pair, ReferenceLost, measure_pair
 from tuner.space.setting import Setting
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.study.plan import EvaluatorPlan
 from tuner.study.pool import LiveProcess
 from tuner.study.processes import Processes
-from tuner.trial.launcher import StartResult
-from tuner.trial.outcome import TrialFailure
+from tuner.trial.launcher import Process
+from tuner.trial.outcome import Status, TrialFailure
 
 _ROOMY_BYTES = 4 << 30  # with this much free memory, the first processes start together, whatever their size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What was found; without room for two processes, or where one failed, nothing, and the noise is a guess.
+    """What was found; where a process failed, nothing, and the noise is a guess.
 
     `begun` is another process of the reference's setting and its pair so far: the default's own trial goes on with it.
     """
@@ -36,10 +41,6 @@ def calibrate(
     processes: Processes, default: Setting, plan: EvaluatorPlan, *, is_time_short: Callable[[], bool] = lambda: False
 ) -> Calibration:
     """Measure the default against itself; its first process stays as the reference. Raises BaselineError."""
-
-    def enough(pair: Pair) -> bool:
-        return is_time_short() or pair.n_blocks >= plan.calibration_blocks or pair.is_long(plan.calibration_s)
-
     free = plan.free_memory_bytes()
     roomy = free is None or free > _ROOMY_BYTES
     started = processes.launch([default] * (2 if roomy else 1))
@@ -50,16 +51,23 @@ def calibrate(
         processes.set_reference(first)
         if not roomy and processes.fits():
             others = processes.launch([default])
-        elif not roomy:
-            processes.use_drift_probe(enough, PRIOR_NOISE.block_sd)
+        second_fits = roomy or bool(others)
+        if not second_fits or any(each.failure is not None and each.failure.status is Status.OOM for each in others):
+            sample = None if first.facts is None else first.facts.sample
+            return _calibrate_alone(processes, default, plan, is_time_short, sample=sample)
         second = next((each for each in others if each.facts is not None), None)
-        pair = None if second is None else _pair(processes, second, plan, enough)
+        if second is None or second.facts is None:
+            return Calibration()
+        try:
+            steps = processes.step_s, second.facts.step_s
+            pair = _pair(processes, second.process, plan, is_time_short, steps=steps)
+        except (TrialFailure, ReferenceLost):
+            second.process.close()
+            return Calibration()
     except BaseException:
         for other in others:
             other.process.close()
         raise
-    if second is None or second.facts is None or pair is None:
-        return Calibration()
     return Calibration(
         noise=estimate_noise([pair], plan.objective, batch_size=default.batch_size),
         begun=(processes.launch_new(second.setting, second.process, second.facts), pair),
@@ -67,16 +75,45 @@ def calibrate(
     )
 
 
+def _calibrate_alone(
+    processes: Processes,
+    default: Setting,
+    plan: EvaluatorPlan,
+    is_time_short: Callable[[], bool],
+    *,
+    sample: dict[str, Any] | None,
+) -> Calibration:
+    """Measure the default against itself in processes that live one at a time; `sample` is of one before them."""
+    second = processes.live_alone()
+    try:
+        pair = _pair(processes, second, plan, is_time_short, steps=(processes.step_s, processes.step_s))
+    except (TrialFailure, ReferenceLost) as failure:
+        hint = "there may be too little memory for one process: free some memory"
+        raise TunerError(f"the default setting failed: {failure}", hint) from failure
+    finally:
+        second.close()
+    assert second.facts is not None  # a pair has a block
+    return Calibration(
+        noise=noise_alone(pair, plan.objective, batch_size=default.batch_size),
+        begun=(processes.launch_new(default, second, second.facts), pair),
+        random=outputs_differ(sample, second.facts.sample),
+    )
+
+
 def _pair(
-    processes: Processes, second: StartResult, plan: EvaluatorPlan, enough: Callable[[Pair], bool]
-) -> Pair | None:
-    """Return the pair of the reference and another process of its setting; None where that failed."""
+    processes: Processes,
+    second: Process,
+    plan: EvaluatorPlan,
+    is_time_short: Callable[[], bool],
+    *,
+    steps: tuple[float, float],
+) -> Pair:
+    """Return the pair of the reference and another process of its setting; raises TrialFailure, or ReferenceLost."""
     reference = processes.reference
     assert reference is not None
-    assert second.facts is not None
-    steps = reference.step_s, second.facts.step_s
-    try:
-        return measure_pair(reference.process, second.process, plan.pair, step_s=steps, enough=enough)
-    except (TrialFailure, ReferenceLost):
-        second.process.close()
-        return None
+    limit_s = plan.calibration_s * (processes.max_pair_s / plan.max_pair_s)
+
+    def enough(pair: Pair) -> bool:
+        return is_time_short() or pair.n_blocks >= plan.calibration_blocks or pair.is_long(limit_s)
+
+    return measure_pair(reference.process, second, processes.pair_plan, step_s=steps, enough=enough)

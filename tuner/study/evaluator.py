@@ -59,6 +59,8 @@ class Evaluator:
         step_s = reference_step_s * setting.batch_size / self._space.reference.batch_size
         own_s, reference_s = (max(slice_s, step) for step in (step_s, reference_step_s))
         start_s = 0.0 if setting in self.processes else self.processes.start_s / self._plan.n_parallel_starts
+        if self.processes.are_alone:  # a process of each a block
+            start_s = 2 * _USUAL_BLOCKS * (self.processes.start_s + slice_s)
         return start_s + _WARM_UP_STEPS * step_s + _USUAL_BLOCKS * 2 * (own_s + reference_s)
 
     def calibrate(self, finished: Sequence[Trial]) -> tuple[Noise, list[Pair]]:
@@ -176,7 +178,7 @@ class Evaluator:
             try:
                 done = self._measure(trial, live, reference, finished, earlier_pair)
             except ReferenceLost as lost:
-                alone = self.processes.uses_drift_probe
+                alone = self.processes.are_alone
                 self.processes.lose_reference()
                 live.process.pause()
                 earlier_pair = None
@@ -207,6 +209,7 @@ class Evaluator:
             finished, self._space.choices(), process_sd=self.noise.process_sd, additive=self._space.additive()
         )
         plan, sd, best = self._plan, self._block_sd(finished), incumbent(finished, posterior)
+        pair_plan, longest_s = self.processes.pair_plan, self.processes.max_pair_s
 
         def estimate(pair: Pair) -> Estimate:
             return reference.estimate(pair, plan.objective, batch_size=trial.setting.batch_size, sd=sd)
@@ -216,13 +219,13 @@ class Evaluator:
                 estimate(pair),
                 best.estimate if best is not None else None,
                 process_sd=self.noise.process_sd,
-                max_blocks=plan.pair.max_blocks,
+                max_blocks=pair_plan.max_blocks,
                 plan=plan.race,
                 shared=best is not None and best.reference == reference.number,
             )
 
         def enough(pair: Pair) -> bool:
-            return decision(pair) is not RaceDecision.CONTINUE or self._is_time_short() or pair.is_long(plan.max_pair_s)
+            return decision(pair) is not RaceDecision.CONTINUE or self._is_time_short() or pair.is_long(longest_s)
 
         # The ratio of the default to itself is 1 apart from process effects, so the calibration pair is as informative
         # as a longer one.
@@ -231,7 +234,7 @@ class Evaluator:
         else:
             steps = reference.step_s, live.facts.step_s
             pair = measure_pair(
-                reference.process, live.process, plan.pair, step_s=steps, enough=enough, pair=earlier_pair
+                reference.process, live.process, pair_plan, step_s=steps, enough=enough, pair=earlier_pair
             )
         reference.n_trials += 1
         final_estimate = estimate(pair)
@@ -244,7 +247,7 @@ class Evaluator:
             pair=pair,
             facts=live.facts.to_dict(),
             reference=reference.number,
-            alone=reference.probe_offset is not None,
+            alone=reference.alone,
             steady=not first_block_deviates(self._log_ratios(trial, pair), sd),
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import optuna
 from msgspec import to_builtins
@@ -115,7 +116,9 @@ class Search:
         if noise.n_pairs:
             self._record.put("noise", stored_noise(noise))
         self._record.add("noise_pairs", *(pair.to_dict() for pair in pairs))
-        self._events.calibrated(noise, noise_floor(noise, self._plan.finals))
+        plan = self._plan.finals
+        plan = replace(plan, max_resident=1) if self._evaluator.processes.are_alone else plan
+        self._events.calibrated(noise, noise_floor(noise, plan))
 
     def _next_trials(self) -> list[tuple[optuna.Trial, Trial]]:
         """Return the trials that come next, none if the search is over.

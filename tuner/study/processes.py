@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from tuner.measure.pair import Pair
+from tuner.measure.pair import PairPlan
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.plan import EvaluatorPlan
 from tuner.study.pool import LiveProcess, ProcessPool
 from tuner.study.record import Trial
-from tuner.study.reference import Reference, drift_probe_reference, reference_from
+from tuner.study.reference import Reference, reference_from
 from tuner.trial.launcher import Launcher, Process, StartResult, start_together
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
+from tuner.trial.restarting import Restarting
 
 _MEMORY_MARGIN = 1.3  # a process grows while it runs
+_MIN_BLOCKS_ALONE = 2  # of a pair whose processes live one at a time: a single block says nothing of its scatter
+_LONGER_ALONE = 2.0  # are their slices, as they take so much longer to start
 
 
 class Processes:
@@ -37,9 +42,24 @@ class Processes:
         """About how long a step of the reference takes."""
 
     @property
-    def uses_drift_probe(self) -> bool:
-        """Return whether trials are compared through the drift probe, for lack of memory."""
-        return self.reference is not None and self.reference.probe_offset is not None
+    def are_alone(self) -> bool:
+        """Return whether processes live one at a time, for lack of memory."""
+        return self.reference is not None and self.reference.alone
+
+    @property
+    def pair_plan(self) -> PairPlan:
+        """Return how pairs are measured."""
+        plan = self._plan.pair
+        if not self.are_alone:
+            return plan
+        min_blocks = max(plan.min_blocks, _MIN_BLOCKS_ALONE)
+        slice_s = _LONGER_ALONE * plan.slice_s
+        return replace(plan, slice_s=slice_s, min_blocks=min_blocks, one_at_a_time=True)
+
+    @property
+    def max_pair_s(self) -> float:
+        """Return how long (s) the slices of a pair may last at most."""
+        return self._plan.max_pair_s * (_LONGER_ALONE if self.are_alone else 1.0)
 
     def __contains__(self, setting: Setting) -> bool:
         """Return whether a trial of a setting needs no start."""
@@ -48,7 +68,7 @@ class Processes:
     def n_startable(self, n_wanted: int) -> int:
         """Return how many trials may be started at once, of `n_wanted` wanted, by the memory that is left."""
         free = self._plan.free_memory_bytes()
-        if self.uses_drift_probe:
+        if self.are_alone:
             return 1
         if free is None or not self._memory_bytes:
             return n_wanted
@@ -109,9 +129,7 @@ class Processes:
         first_of = {self._pool.key(setting): setting for setting in reversed(wanted)}
         settings = sorted((s for s in first_of.values() if s not in self._pool), key=wanted.index)
         reference = self.reference
-        due = reference is None or (
-            reference.n_trials >= self._plan.max_trials_per_reference and not self.uses_drift_probe
-        )
+        due = reference is None or (reference.n_trials >= self._plan.max_trials_per_reference and not self.are_alone)
         if not due and not settings:
             return {}
         if not self.fits(self._n_processes_of(settings, due=due)):
@@ -147,7 +165,13 @@ class Processes:
     def launch_new(self, setting: Setting, process: Process, facts: ReadyReport) -> LiveProcess:
         """Return a started process with its number in the study."""
         self._n_processes += 1
+        if self.are_alone and not isinstance(process, Restarting):
+            process = self._restarting(setting, process)
         return LiveProcess(number=self._n_processes, setting=setting, process=process, facts=facts)
+
+    def _restarting(self, setting: Setting, live: Process | None = None) -> Restarting:
+        """Return the processes of a setting that live one at a time, of which one may be there."""
+        return Restarting(functools.partial(self._launcher.launch, setting, self._space.deployment(setting)), live)
 
     def take(self, setting: Setting) -> LiveProcess | None:
         """Return the process of a setting, which is the caller's then; None where there is none."""
@@ -171,18 +195,15 @@ class Processes:
         self.reference, self.step_s = replacement, replacement.step_s
         self._n_references += 1
 
-    def use_drift_probe(self, enough: Callable[[Pair], bool], sd: float) -> None:
-        """Compare the reference with the drift probe, which takes its place; `sd` is that of a block."""
+    def live_alone(self) -> Restarting:
+        """Let processes live one at a time from now on; return others of the reference's setting, to be its pair."""
         assert self.reference is not None
-        self.reference = drift_probe_reference(
-            self.reference,
-            self._launcher,
-            self._plan.pair,
-            self._plan.objective,
-            batch_size=self._space.reference.batch_size,
-            enough=enough,
-            sd=sd,
-        )
+        self.reference.process.close()
+        default = self._space.reference
+        self.reference = replace(self.reference, process=self._restarting(default), alone=True)
+        self._pool.close()
+        self._pool = ProcessPool(0)
+        return self._restarting(default)
 
     def lose_reference(self) -> None:
         """End the reference; the next start brings another."""

@@ -52,8 +52,8 @@ class Trial:
 
     A trial that is not `eligible` is a baseline that a pin rules out: compared with, and not chosen. `reference` is
     the number of the reference process that it was paired with, `process` that of its own, 0 if it is not known: other
-    batch sizes of its threads may have run in it too; `alone` if through the drift probe; not `steady` if it
-    went on changing after its warm-up; `over_limit` if it breaks a limit.
+    batch sizes of its threads may have run in it too; `alone` if it and the reference lived one at a time; not `steady`
+    if it went on changing after its warm-up; `over_limit` if it breaks a limit.
     """
 
     number: int

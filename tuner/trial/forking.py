@@ -72,10 +72,6 @@ class ForkLauncher:
             except ServerLost:
                 self._remove_dead(early, server)
 
-    def drift_probe(self) -> ChildProcess:
-        """Start the drift probe, in an interpreter of its own."""
-        return self._fresh.drift_probe()
-
     def now(self) -> float:
         """Return the monotonic clock."""
         return time.monotonic()

@@ -57,12 +57,6 @@ class FreshLauncher:
             has_device_memory=target.feed is not None,
         )
 
-    def drift_probe(self) -> ChildProcess:
-        """Start the drift probe in a fresh interpreter."""
-        target = self.target
-        spec = {"do": "drift_probe", "workload": "", "device": str(target.device)}
-        return ChildProcess(interpreter(target.python, target.base_env, spec), target.deadline_s)
-
     def now(self) -> float:
         """Return the monotonic clock."""
         return time.monotonic()

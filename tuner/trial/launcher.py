@@ -54,9 +54,6 @@ class Launcher(Protocol):
     def launch(self, setting: Setting, deployment: Deployment) -> Process:
         """Start a process with the `deployment` that applies the setting; it is not ready yet."""
 
-    def drift_probe(self) -> Process:
-        """Start a small process that multiplies matrices, on which the machine's drift can be seen."""
-
     def now(self) -> float:
         """Return the time in seconds on a clock that never goes back."""
 

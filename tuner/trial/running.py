@@ -63,10 +63,6 @@ class CommandLauncher:
             words = ["taskset", "-c", deployment.cpus, *words]
         return CommandProcess(self, words, self.base_env | dict(deployment.env))
 
-    def drift_probe(self) -> CommandProcess:
-        """Raise TunerError: a command uses no memory between slices, so it never needs a drift probe."""
-        raise TunerError("a command has no drift probe", "this is a bug in tftune, please report it")
-
     def now(self) -> float:
         """Return the monotonic clock."""
         return time.monotonic()

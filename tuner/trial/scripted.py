@@ -49,11 +49,6 @@ class ScriptedLauncher:
         self.live += 1
         return ScriptedProcess(self, setting)
 
-    def drift_probe(self) -> ScriptedProcess:
-        """Return a process whose rate is 100 items/s whatever is set."""
-        self.live += 1
-        return ScriptedProcess(self, Setting.of({"batch_size": 1}), rate=100.0)
-
     def now(self) -> float:
         """Return the scripted time."""
         return self.clock_s
@@ -66,10 +61,8 @@ class ScriptedLauncher:
 class ScriptedProcess:
     """One scripted process."""
 
-    def __init__(self, host: ScriptedLauncher, setting: Setting, rate: float | None = None) -> None:
-        """`rate`, items/s, stands in for the host's."""
+    def __init__(self, host: ScriptedLauncher, setting: Setting) -> None:
         self._host = host
-        self._rate = rate
         self._setting = setting
         self._process_factor = math.exp(host.rng.normal(0.0, host.process_noise * host.scatter(setting)))
         self._closed = False
@@ -105,8 +98,9 @@ class ScriptedProcess:
         """Take whole steps of scripted time."""
         host = self._host
         noise = math.exp(host.rng.normal(0.0, host.noise))
-        rate = host.rate(self._setting) if self._rate is None else self._rate
-        step_s = self._setting.batch_size / (rate * self._process_factor * host.drift_factor() * noise)
+        step_s = self._setting.batch_size / (
+            host.rate(self._setting) * self._process_factor * host.drift_factor() * noise
+        )
         n_steps = max(1, math.ceil(duration_s / step_s))
         start_s, host.clock_s = host.clock_s, host.clock_s + n_steps * step_s
         return Slice(start_s=start_s, elapsed_s=n_steps * step_s, n_steps=n_steps, step_s=(step_s,) * min(n_steps, 400))

@@ -26,11 +26,10 @@ from tuner.measure.planning import Cost, FinalsPlan, balance_passes
 from tuner.report.layout import plural
 from tuner.stats.estimate import half_widths
 
-_SHARE = 0.5  # of the time that is left
+_SHARE = 0.55  # of the time that is left
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
 _SOME_ROUNDS = 4  # where their share of the time is up: the rest is for loading and other batch sizes
 _LEAST_ROUNDS = 2  # whatever the time
-_ROUNDS_OF_NOISE = 2  # of which the noise is estimated
 _MAX_FAILURES = 2  # of a setting that never ran
 _HALF_WIDTH = 0.02  # of the interval of a ratio (log), at which it is known well: narrower than the 3 % that are wanted
 
@@ -85,9 +84,7 @@ def _unknown(rounds: Sequence[Round], contenders: Sequence[Contender]) -> list[C
 
 
 def _balanced(plan: FinalsPlan, contest: Contest, rounds: Sequence[Round], running: Sequence[Contender]) -> FinalsPlan:
-    """Return the plan of the next round: as many slices of each process as its noise is worth, once that is known."""
-    if len(rounds) < _ROUNDS_OF_NOISE:
-        return plan
+    """Return the plan of the next round: as many slices of each process as the noise makes worth it."""
     start_s = {entry.name: entry.participant.start_s for entry in contest.entries()}
     costs = [
         Cost(start_s=start_s[name], step_s=statistics.median(_steps_s(rounds, name) or [0.0]))

@@ -11,7 +11,7 @@ from tuner.job.request import MAY_CHANGE
 from tuner.report.lineup import Kind, Tuned
 
 _LEAST_SEARCH_S = 10.0
-_SHARE = 0.25  # of the time that is left, for all searches
+_SHARE = 0.2  # of the time that is left, for all searches
 _LONGER = 2.0  # a search is done once more where there is so much more time for it than it had
 
 

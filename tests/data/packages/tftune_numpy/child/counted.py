@@ -2,9 +2,9 @@
 
 import os
 
-from tftune.child.cpu import drift_probe, reset_peak, shared_memory, wait
+from tftune.child.cpu import reset_peak, shared_memory, wait
 
-__all__ = ["drift_probe", "peak_memory", "reset_peak", "shared_memory", "wait"]
+__all__ = ["peak_memory", "reset_peak", "shared_memory", "wait"]
 
 
 def peak_memory():
