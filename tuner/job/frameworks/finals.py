@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,6 +61,8 @@ def hold_finals(contest: Contest) -> None:
         plan = _balanced(plan, contest, rounds, running)
         more = replicates(contenders[0], len(unknown))
         held = run_round([*running, *more], contest.reference.launcher, plan, rng)
+        if held.one_at_a_time:
+            plan = replace(plan, max_resident=1)
         rounds.append(merged(held, contenders[0], more))
         contest.store.put_rounds(entries, rounds)
         longest_s = max(longest_s, time.monotonic() - began_s)
