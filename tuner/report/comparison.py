@@ -17,7 +17,7 @@ from tuner.stats.equivalence import VerdictCode
 def comparison(result: ComparisonResult) -> RenderableType:
     """Return the two sides, the verdict on b against a, and what stands behind it."""
     titles = () if result.unit == METRIC else (">p50 ms", ">p90 ms", ">p99 ms")
-    rows = table("", "setting", f">{result.unit}", *titles)
+    rows = table("", "!setting", f">{result.unit}", *titles)
     for name, setting in (("a", result.a), ("b", result.b)):
         side = result.sides[name]
         figures = [ms_text(value) for value in (side.p50, side.p90, side.p99)]

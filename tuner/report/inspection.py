@@ -112,7 +112,7 @@ def binding(result: BindingResult) -> RenderableType:
 
 def reach(proofs: Sequence[ProofResult]) -> RenderableType:
     """Return which knobs reach the build, and how that is known."""
-    rendered = table("knob", "set by", "reaches", "evidence", title="which knobs take effect in this build")
+    rendered = table("knob", "!set by", "reaches", "evidence", title="which knobs take effect in this build")
     styles = {True: "green", False: "red", None: "yellow"}
     for proof in proofs:
         answer = Text(_ANSWERS[proof.reaches], style=styles[proof.reaches])

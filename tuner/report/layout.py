@@ -3,17 +3,94 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
+
+_WIDE = 10_000  # columns: a screen that any table fits
+_GAP = 2  # columns between two cells
+_SHORT_WORD = 12  # characters: a longer word may be cut, unless it is a name
+_LONGEST_LABEL = 20  # characters: a longer header is a sentence of its own
+
+
+class StackingTable(Table):
+    """A table whose cells stand below one another where the screen is too narrow for them side by side.
+
+    Words that were cut in two, such as names, could not be read or copied.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.names: set[int] = set()
+        """The columns whose words stay in one piece."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table, or each row as lines with the headers before their cells."""
+        least, full = self._widths(console, options.update(max_width=_WIDE))
+        room = options.max_width - _GAP * (len(self.columns) - 1)
+        if sum(least) <= room:
+            if sum(full) > room:
+                for column, width in zip(self.columns, shared(room, least, full), strict=True):
+                    column.width = width
+            yield from super().__rich_console__(console, options)
+            return
+        if self.title:
+            yield Text(str(self.title), style="bold")
+        headers = [str(column.header) if self.show_header else "" for column in self.columns]
+        for cells in zip(*(column.cells for column in self.columns), strict=True):
+            for number, (header, cell) in enumerate(zip(headers, cells, strict=True)):
+                text = cell if isinstance(cell, Text) else Text(str(cell))
+                if text:
+                    label = f"{header}: " if number and 0 < len(header) <= _LONGEST_LABEL else ""
+                    yield Padding(
+                        Text.assemble((label, "dim"), text, overflow="fold"), (0, 0, 0, 2 * bool(number)), expand=False
+                    )
+
+    def _widths(self, console: Console, options: ConsoleOptions) -> tuple[list[int], list[int]]:
+        """Return how wide each column has to be, as names are in one piece, and how wide it is with nothing wrapped."""
+        least: list[int] = []
+        full: list[int] = []
+        for number, column in enumerate(self.columns):
+            cells = column.cells if not self.show_header else (column.header, *column.cells)
+            measured = [Measurement.get(console, options, cell) for cell in cells]
+            full.append(max((cell.maximum for cell in measured), default=0))
+            word = max((cell.minimum for cell in measured), default=0)
+            least.append(full[-1] if column.no_wrap else word if number in self.names else min(word, _SHORT_WORD))
+        return least, full
+
+
+def shared(room: int, least: Sequence[int], full: Sequence[int]) -> list[int]:
+    """Return the widths of columns that share what is left of the room evenly, beyond the least that each needs.
+
+    None has more than it would fill.
+    """
+    widths = list(least)
+    left = room - sum(least)
+    while left and (lacking := [i for i, width in enumerate(widths) if width < full[i]]):
+        for i in lacking[:left]:
+            widths[i] += 1
+        left -= min(left, len(lacking))
+    return widths
 
 
 def table(*headers: str, title: str | None = None) -> Table:
-    """Return an empty table in the house style; a header that begins with '>' is right-aligned."""
-    styled = Table(
-        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    """Return an empty table in the house style.
+
+    A header that begins with '>' is right-aligned; the words of one that begins with '!' stay in one piece, as those of
+    the first do.
+    """
+    styled = StackingTable(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, _GAP, 0, 0)
     )
     for header in headers:
-        styled.add_column(header.lstrip(">"), justify="right" if header.startswith(">") else "left", overflow="fold")
+        justify: JustifyMethod = "right" if header.startswith(">") else "left"
+        styled.add_column(header.lstrip(">!"), justify=justify, overflow="fold")
+        if header.startswith("!") or len(styled.columns) == 1:
+            styled.names.add(len(styled.columns) - 1)
     return styled
 
 
@@ -62,6 +139,8 @@ def duration_text(seconds: float | None) -> str:
     """Return a duration as people say it."""
     if seconds is None:
         return "—"
+    if 0 < seconds < 0.95:
+        return f"{seconds:.2g} s"
     whole_s = round(max(0.0, seconds))
     return f"{whole_s // 60} min {whole_s % 60:02d} s" if whole_s >= 60 else f"{whole_s} s"
 

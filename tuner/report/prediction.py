@@ -146,7 +146,7 @@ def machine_text(machine: Machine) -> str:
 
 
 def _settings(result: PredictionResult, top: int) -> RenderableType:
-    drawn = table(">× default", f">{result.workload.item}s/s", "setting")
+    drawn = table(">× default", f">{result.workload.item}s/s", "!setting")
     for each in result.predicted[:top]:
         drawn.add_row(f"{each.ratio:.2f}", rate_text(each.items_per_s), setting_text(each.setting))
     return drawn

@@ -28,6 +28,12 @@ class Progress:
         self._fixed_knobs = fixed_knobs
         self._process_sd = PRIOR_NOISE.process_sd
         self._widest = max((len(setting_text(setting.to_dict(), fixed_knobs)) for setting in settings), default=0)
+        self._widths = (3, self._widest, 20, 5, 5, 0)
+
+    @property
+    def _is_narrow(self) -> bool:
+        """Return whether the screen has no room for columns, so that cells follow one another."""
+        return self._console.width < sum(self._widths) + 2 * len(self._widths)
 
     def stage(self, text: str) -> None:
         """Say that a phase begins."""
@@ -36,6 +42,8 @@ class Progress:
 
     def heading(self) -> None:
         """Print the heading of the rows to come."""
+        if self._is_narrow:
+            return
         row = f"{'#':<3}  {'setting':<{self._widest}}  {'ratio [95 %]':<20}  {'timed':<5}  left"
         self._print(Text(row, style="bold"))
 
@@ -58,11 +66,10 @@ class Progress:
         is_best = best is not None and best.number == trial.number
         cells = trial_row(trial_result(trial, self._process_sd), incumbent=is_best, fixed_knobs=self._fixed_knobs)
         cells = (*cells[:4], "" if left_s is None else clock_text(left_s), *cells[4:])
-        widths = (3, self._widest, 20, 5, 5, 0)
         row = Text()
-        for cell, width in zip(cells, widths, strict=True):
+        for cell, width in zip(cells, self._widths, strict=True):
             text = cell if isinstance(cell, Text) else Text(cell)
-            text.pad_right(max(0, width - len(text)))
+            text.pad_right(0 if self._is_narrow else max(0, width - len(text)))
             row.append_text(text).append("  ")
         row.rstrip()
         self._print(row)

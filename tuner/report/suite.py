@@ -26,7 +26,7 @@ def outcome(study: StudyResult | None, failure: str) -> str:
 
 def plan(cases: Sequence[CaseResult]) -> RenderableType:
     """Return the searches of a suite, those that are known and those that are to be run."""
-    rendered = table(">#", "workload", "mode", "shape", "runtime", "state", "outcome")
+    rendered = table(">#", "!workload", "mode", "shape", "runtime", "state", "outcome")
     for case in cases:
         cells = (case.workload, case.mode, case.shape, case.runtime, case.state, case.outcome)
         rendered.add_row(str(case.number), *cells)
