@@ -16,7 +16,7 @@ import pytest
 from tests.frameworks import CATALOGUE, MADE_MACHINE, STOCK, read_space, resolve
 from tests.schemas import validate
 from tuner.cli import app
-from tuner.errors import BadInputError
+from tuner.errors import TunerError
 from tuner.frameworks.onnxruntime.build import OnnxRuntimeBuild
 from tuner.frameworks.openvino.build import OpenVinoBuild
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
@@ -55,8 +55,18 @@ def write_golden(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the tests out of the user's cache, and the user's out of the tests."""
-    os.environ["TFTUNE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    """Keep the tests out of the user's cache, and the user's out of the tests.
+
+    Each of pytest's workers has one of its own, but for what takes long to make and is the same for all: exports, and
+    what probes found. TFTUNE_TESTS_CACHE names a folder for these that several runs share.
+    """
+    cache, base = tmp_path_factory.mktemp("cache"), tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    shared = Path(os.environ.get("TFTUNE_TESTS_CACHE", run / "shared"))
+    for name in ("exports", "builds"):
+        (shared / name).mkdir(parents=True, exist_ok=True)
+        (cache / name).symlink_to((shared / name).absolute())
+    os.environ["TFTUNE_CACHE"] = str(cache)
     os.environ.pop("TFTUNE_STORAGE", None)
 
 
@@ -165,7 +175,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
     def run(*words: str) -> tuple[int, str, str]:
         try:
             code = app(list(words), standalone_mode=False) or 0
-        except BadInputError as error:
+        except TunerError as error:
             code, text = error.exit_code, str(error)
             return code, capsys.readouterr().out, text
         captured = capsys.readouterr()

@@ -181,7 +181,6 @@ def test_rules_are_those_of_the_command_line(call: Call) -> None:
     assert str(HTMLFormatter()(rules)).count("<table>") == 2
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_the_example_notebook_runs_as_it_stands(tmp_path: Path) -> None:
     """In a kernel of its own, as a reader runs it: real searches and a comparison, each answer shown as a card."""

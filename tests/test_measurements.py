@@ -215,10 +215,14 @@ def test_a_process_tells_of_its_warm_up_and_its_memory(job: Job) -> None:
 
 def test_with_memory_for_one_process_they_live_one_at_a_time(job: Job) -> None:
     """The processes are real; only the free memory is made up."""
-    bench = Evaluator(job.space, FreshLauncher(target=job.target()), EvaluatorPlan(free_memory_bytes=lambda: 1 << 20))
+    bench = Evaluator(
+        job.space,
+        FreshLauncher(target=job.target()),
+        EvaluatorPlan(free_memory_bytes=lambda: 1 << 20, calibration_blocks=2),
+    )
     noise, pairs = bench.calibrate([])
     assert bench.processes.are_alone
-    assert noise.n_blocks == pairs[0].n_blocks >= 3
+    assert noise.n_blocks == pairs[0].n_blocks == 2
     one = job.space.reference.with_values(inter_op=1, intra_op=1)
     try:
         [done] = bench.measure([Trial(number=0, setting=one, status=Status.OK)], [])

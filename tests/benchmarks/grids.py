@@ -43,7 +43,7 @@ TRAINING, OPENMP = "-training", "-openmp"
 BATCH_SIZES = {"dcgan-training": (1, 4, 8)}
 """Of workloads whose own batch size takes seconds a step."""
 SEED = 20220
-TIMEOUT_S = 180.0
+TIMEOUT = "3m"
 GRID_PLAN, GRID_ROUNDS = FinalsPlan(passes=1, max_resident=32), 3
 FINAL_PLAN, FINAL_ROUNDS = FinalsPlan(passes=2), (4, 9)
 _N_FINALISTS, _NEAR = 3, 0.12  # this many at most, of those whose rate is so near the highest (log)
@@ -79,6 +79,7 @@ def job_of(name: str) -> Job:
         workload=spec,
         python=OPENMP_PYTHON if name.endswith(OPENMP) else None,
         batch_size=sizes and ",".join(map(str, sizes)),
+        trial_timeout=TIMEOUT,
     )
     return prepare(parse_request(request, stores=False))
 
@@ -126,7 +127,7 @@ def cells(name: str, shape: str, predict: Callable[[Sequence[Setting], Machine],
         for i, each in enumerate(grid)
     ]
     rng = np.random.default_rng(SEED)
-    with machine_lock(wait=True), closing(ForkLauncher(job.target(deadline_s=TIMEOUT_S), notify=_tell)) as launcher:
+    with machine_lock(wait=True), closing(ForkLauncher(job.target(), notify=_tell)) as launcher:
         held = _held(contenders, launcher, GRID_PLAN, GRID_ROUNDS, rng)
         finals: dict[str, list[float]] = {}
         finalists = _finalists(contenders, held, predict(grid, machine))

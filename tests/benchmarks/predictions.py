@@ -63,7 +63,7 @@ def capture(names: Sequence[str]) -> None:
     events = ProfileShown(stderr_console(quiet=False))
     for name in names:
         job = grids.job_of(name)
-        told = captured(job, profiled_sizes(job), deadline_s=grids.TIMEOUT_S, wait=True, new=True, events=events)
+        told = captured(job, profiled_sizes(job), wait=True, new=True, events=events)
         (FOLDER / f"{name}.capture.json.xz").write_bytes(lzma.compress(msgspec.json.encode(told)))
 
 

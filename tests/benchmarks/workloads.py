@@ -45,11 +45,14 @@ def cost(name: str, mode: str, batch_size: int) -> Cost:
     """Start one process of TensorFlow's default, alone, and time a slice of it."""
     job = prepare(
         parse_request(
-            SearchRequest(workload=WorkloadSpec.of_name(name, mode=mode), batch_size=str(batch_size)), stores=False
+            SearchRequest(
+                workload=WorkloadSpec.of_name(name, mode=mode), batch_size=str(batch_size), trial_timeout="5m"
+            ),
+            stores=False,
         )
     )
     job.export()
-    launcher = FreshLauncher(target=job.target(deadline_s=300.0))
+    launcher = FreshLauncher(target=job.target())
     process = launcher.launch(job.space.reference, job.space.deployment(job.space.reference))
     facts = process.ready()
     timed = process.slice(1.0)
