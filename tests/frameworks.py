@@ -109,7 +109,7 @@ def cached_folder(workload: Workload, build: TensorFlowBuild) -> Path:
 
 def export(workload: Workload, build: TensorFlowBuild, *, python: Path, env: dict[str, str]) -> Path:
     """Return TensorFlow's export of a workload, made if need be."""
-    return exporting.export(workload, FRAMEWORK, build, python=python, env=env)
+    return exporting.export(workload, FRAMEWORK, build, python=python, env=env, deadline_s=600.0)
 
 
 def target_of(

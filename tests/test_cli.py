@@ -6,8 +6,10 @@ import errno
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,7 +22,7 @@ from tuner.cli import command_names
 from tuner.errors import BadInputError
 from tuner.machine.host import Machine
 from tuner.study.storage import check_storage
-from tuner.workload.workload import load
+from tuner.workload.workload import load, names
 
 COMMANDS = command_names()
 
@@ -78,6 +80,12 @@ BAD = [
     (["search", "resnet50", "--storage", "/proc/none/x.db"], "cannot be written"),
     (["search", "resnet50", "--storage", "nosuch://x/y"], "cannot be opened"),
     (["search", "resnet50", "--storage", "sqlite:////proc/none/x.db"], "cannot be written"),
+    (["search", "resnet50", "--storage", "sqlite:////no/such/x.db"], "there is no folder /no; create it"),
+    (["search", "resnet50", "--name", ""], "--name is ''; expected at most 200 printable characters"),
+    (["search", "resnet50", "--name=-x"], "the first no hyphen"),
+    (["search", "resnet50", "--name", "two\nlines"], "--name is 'two\\nlines'"),
+    (["search", "resnet50", "--name", "\x1b[31mred"], "--name is '\\x1b[31mred'"),
+    (["search", "resnet50", "--name", "x" * 201], "expected at most 200 printable characters"),
     (["search", "resnet50", "--seed", "-1"], "'--seed': Input should be greater than or equal to 0"),
     (["search", "resnet50", "--trials", "many"], "'--trials': Input should be a valid integer"),
     (["search", "resnet50", "--summary", "missing/s.md"], "--summary: folder missing does not exist"),
@@ -271,6 +279,58 @@ def test_a_bare_command_shows_its_help(tmp_path: Path) -> None:
     done = tftune(cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "search" in done.stdout
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_names_stay_in_one_piece_on_a_narrow_screen(columns: int, tmp_path: Path) -> None:
+    done = tftune("workloads", cwd=tmp_path, env={**os.environ, "COLUMNS": str(columns)})
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert {line.split()[0] for line in lines if line and line[0] != " "} >= set(names())
+    assert "DenseNet-201" in done.stdout  # a word of a description
+
+
+@pytest.mark.parametrize("command", ["env"])
+def test_a_bare_group_shows_its_help(command: str, tmp_path: Path) -> None:
+    done = tftune(command, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "create" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [{"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
+    ids=["latin-1", "ascii"],
+)
+@pytest.mark.parametrize("command", [["workloads"], ["inspect"], ["rules", "--rules", "shipped"], ["search", "dcgän"]])
+def test_an_output_that_is_not_utf_8_has_other_characters_for_what_it_lacks(
+    command: list[str], encoding: dict[str, str], tmp_path: Path
+) -> None:
+    command_line = [str(Path(sys.executable).with_name("tftune")), *command]
+    done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, env=os.environ | encoding, check=False)
+    assert done.returncode == (2 if command[0] == "search" else 0), done.stderr
+    assert b"Traceback" not in done.stderr
+    assert done.stdout if command[0] != "search" else b"unknown workload" in done.stderr
+
+
+def test_control_c_at_any_moment_of_a_start_is_no_traceback(tmp_path: Path) -> None:
+    """While Python itself starts nobody can help it."""
+    for wait_s in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4):
+        command = [str(Path(sys.executable).with_name("tftune")), "inspect"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=_take_sigint
+        ) as process:
+            time.sleep(wait_s)
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=30)
+        assert "tuner/cli" not in stderr
+        assert process.returncode in (0, 130, -signal.SIGINT)
+
+
+def _take_sigint() -> None:
+    """A test run in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:

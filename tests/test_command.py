@@ -204,3 +204,23 @@ def test_a_placeholder_for_another_frameworks_knob_is_refused(call: Call) -> Non
     code, out, err = call("search", "--framework", "command", "--metric-regex", r"(\d+)", "--", "echo", "{intra_op}")
     assert (code, out) == (2, "")
     assert "intra_op is a knob of tensorflow, not of command" in err
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("fails_at", [1, 3])
+def test_a_command_that_fails_once_in_a_search(fails_at: int, tmp_path: Path) -> None:
+    """The first run of all and a baseline's end the search with what the command said, others are worth a try more."""
+    script = (
+        "n=$(($(cat n 2>/dev/null || echo 0) + 1)); echo $n > n; "
+        f"[ $n -eq {fails_at} ] && {{ echo out of luck >&2; exit 7; }}; sleep 0.05; echo rate: 1$n"
+    )
+    search = ("search", "--framework", "command", "--metric-regex", r"rate: (\S+)", "--name", "unlucky")
+    ended = tftune(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
+    assert "Traceback" not in ended.stderr
+    if ended.returncode:
+        assert "out of luck" in ended.stderr
+        assert "exit code 7" in ended.stderr
+        assert ended.returncode == (2 if fails_at == 1 else 1)
+    again = tftune(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["verdicts"]

@@ -1,18 +1,26 @@
-"""The export cache: its names, and two processes that fill it at once; without TensorFlow."""
+"""The export cache: its names, two processes that fill it at once, what is damaged in it, and models that fail."""
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.command_line import tftune
 from tests.frameworks import cached_folder
+from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
-from tuner.trial.exporting import is_complete, publish, sizes_of
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.trial import exporting
+from tuner.trial.exporting import contents_of, export, is_complete, publish
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import find, load
 
@@ -21,7 +29,7 @@ def made(folder: Path, text: str, *, is_complete: bool = True) -> Path:
     """Make a folder that looks like an export."""
     folder.mkdir()
     (folder / "saved_model.pb").write_text(text)
-    (folder / "tftune.json").write_text(json.dumps(sizes_of(folder)))
+    (folder / "tftune.json").write_text(json.dumps(contents_of(folder)))
     if not is_complete:
         (folder / "saved_model.pb").unlink()
     return folder
@@ -62,6 +70,123 @@ def test_another_process_may_be_faster_between_the_looks(
     else:
         with pytest.raises(OSError, match="not empty"):
             publish(part, exported)
+
+
+def test_a_bit_that_a_disk_has_turned_is_seen(tmp_path: Path) -> None:
+    exported = made(tmp_path / "there", "first")
+    assert is_complete(exported)
+    damaged = bytearray((exported / "saved_model.pb").read_bytes())
+    damaged[2] ^= 1
+    (exported / "saved_model.pb").write_bytes(damaged)
+    assert not is_complete(exported)
+    (exported / "tftune.json").write_text("[]")
+    assert not is_complete(exported)
+
+
+def test_a_damaged_export_is_made_anew_and_that_is_told(
+    tmp_path: Path, stock: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path))
+    monkeypatch.setattr(
+        exporting, "_write", lambda _workload, _framework, part, *_, **__: (part / "saved_model.pb").write_text("new")
+    )
+    lines: list[str] = []
+    options = {"python": Path(sys.executable), "env": {}, "deadline_s": 9.0, "notify": lines.append}
+    folder = export(load("resnet50"), FRAMEWORK, stock, **options)
+    assert lines == ["writing resnet50 for TensorFlow, once for all that comes after"]
+    (folder / "saved_model.pb").write_text("old")
+    export(load("resnet50"), FRAMEWORK, stock, **options)
+    assert lines[1] == f"{folder.name} of the cache is not as it was written: it is made anew"
+    assert (folder / "saved_model.pb").read_text() == "new"
+    export(load("resnet50"), FRAMEWORK, stock, **options)
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), BadInputError("INTERNAL: x")])
+def test_a_full_disk_of_the_cache_is_told_as_that(
+    tmp_path: Path, stock: Build, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def write(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setenv("TFTUNE_CACHE", str(tmp_path))
+    monkeypatch.setattr(exporting, "_write", write)
+    with pytest.raises(BadInputError, match="its disk is full" if isinstance(error, OSError) else "INTERNAL"):
+        export(load("resnet50"), FRAMEWORK, stock, python=Path(sys.executable), env={}, deadline_s=9.0)
+    full = shutil.disk_usage(tmp_path)._replace(free=4096)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(BadInputError, match=r"its disk is .*full.*; free some space, or set TFTUNE_CACHE"):
+        export(load("resnet50"), FRAMEWORK, stock, python=Path(sys.executable), env={}, deadline_s=9.0)
+    assert not list((tmp_path / "exports").iterdir())
+
+
+SLEEPING = """
+import time
+import numpy as np
+
+BATCH_SIZE = 2
+
+
+def build():
+    time.sleep(600)
+
+
+def inputs(batch_size):
+    return (np.zeros((batch_size, 3), "float32"),)
+"""
+
+
+@pytest.mark.tensorflow
+def test_an_export_keeps_to_the_deadline_of_a_trial_and_tells_that_it_began(tmp_path: Path) -> None:
+    (tmp_path / "sleeping.py").write_text(SLEEPING)
+    began_s = time.monotonic()
+    compared = ["compare", "./sleeping.py", "--a", "tf-default", "--b", "intra_op=1"]
+    done = tftune(*compared, "--trial-timeout", "3s", "--time-budget", "20s", cwd=tmp_path)
+    assert time.monotonic() - began_s < 60
+    assert done.returncode == 2
+    first, *_, last = done.stderr.strip().splitlines()
+    assert first == "writing sleeping for TensorFlow, once for all that comes after"
+    assert last.endswith(
+        "the model was not made within 3 s; give it more time, once, as it is kept: --trial-timeout 10m"
+    )
+
+
+CUSTOM = """
+import sys
+import keras
+
+if sys.argv[1] == "lambda":
+    layer = keras.layers.Lambda(lambda x: x * 2, output_shape=(4,))
+else:
+    @keras.saving.register_keras_serializable()
+    class Own(keras.layers.Layer):
+        def call(self, x):
+            return x + 1
+
+    layer = Own()
+inputs = keras.Input((4,))
+keras.Model(inputs, layer(keras.layers.Dense(4)(inputs))).save(sys.argv[1] + ".keras")
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("layer", ["lambda", "own"])
+def test_a_file_of_keras_that_does_not_hold_all_of_a_model(layer: str, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", CUSTOM, layer], cwd=tmp_path, check=True, capture_output=True)
+    done = tftune("search", f"{layer}.keras", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"cannot use workload '{layer}': Keras cannot load it: " in done.stderr
+    assert "give what model.export('FOLDER') writes, or a Python file that builds the model" in done.stderr
+
+
+@pytest.mark.tensorflow
+def test_what_is_wrong_with_a_shipped_workload_is_what_it_was_told(tmp_path: Path) -> None:
+    (tmp_path / "text.keras").write_text("not a model")
+    done = tftune("search", "text.keras", cwd=tmp_path)
+    assert "it is not a file of Keras 3; save it with model.save('model.keras')" in done.stderr
+    done = tftune("search", "resnet50", "--param", "size=3", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("; check --param: size=3")
 
 
 def test_the_name_tells_framework_parameters_and_mode_apart(stock: Build) -> None:

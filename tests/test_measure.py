@@ -35,8 +35,8 @@ from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate, unpaired
 from tuner.stats.noise import PRIOR_NOISE
-from tuner.trial.outcome import Slice, Status, TrialFailure
-from tuner.trial.scripted import ScriptedLauncher
+from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
+from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
 B = setting(inter_op=1, intra_op=2, batch_size=8)
@@ -203,6 +203,32 @@ def test_a_contender_that_fails_is_left_out_with_its_reason() -> None:
     assert verdicts["intel"].code is VerdictCode.UNDECIDED
     assert verdicts["intel"].speedup is None
     assert launcher.live == 0
+
+
+class OneAtATime(ScriptedLauncher):
+    """A host whose memory holds one process."""
+
+    def launch(self, setting: Setting, deployment: Deployment) -> ScriptedProcess:
+        """Start a process that finds no memory where another lives."""
+        process = super().launch(setting, deployment)
+        ready, is_first = process.ready, self.live == 1
+
+        def found() -> ReadyReport:
+            if not is_first:
+                raise TrialFailure(Status.OOM, "no memory")
+            return ready()
+
+        vars(process)["ready"] = found
+        return process
+
+
+def test_where_memory_turns_out_to_hold_one_process_a_round_is_held_one_at_a_time() -> None:
+    launcher = OneAtATime(rate=lambda s: 20.0 * int(s["intra_op"]))
+    round_ = run_round(contenders(), launcher, FinalsPlan(), np.random.default_rng(0))
+    assert (round_.failures, round_.one_at_a_time, launcher.live) == ({}, True, 0)
+    assert {name: len(slices) for name, slices in round_.slices.items()} == {
+        "incumbent": 4, "tf-default": 4, "intel": 4,
+    }  # fmt: skip
 
 
 def test_one_bad_start_costs_a_round_and_not_the_contender() -> None:

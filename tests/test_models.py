@@ -13,6 +13,7 @@ import pytest
 from tests.command_line import tftune
 from tuner.job.job import prepare
 from tuner.job.request import SearchRequest, parse_request
+from tuner.trial.outcome import ReadyReport
 from tuner.workload.spec import WorkloadSpec
 
 pytestmark = pytest.mark.tensorflow
@@ -39,6 +40,9 @@ class Module(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
     def look(self, words):
         return {"n": self.table.lookup(words)}
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
+    def shout(self, words):
+        return {"loud": tf.strings.upper(words), "length": tf.cast(tf.strings.length(words), tf.float32)}
 class Scalar(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec(())])
     def double(self, k):
@@ -46,7 +50,8 @@ class Scalar(tf.Module):
 scalar = Scalar()
 tf.saved_model.save(scalar, "scalar", signatures={"serving_default": scalar.double})
 module = Module()
-tf.saved_model.save(module, "more [1]", signatures={"product": module.product, "look": module.look})
+signatures = {"product": module.product, "look": module.look, "shout": module.shout}
+tf.saved_model.save(module, "more [1]", signatures=signatures)
 """
 
 LAYERS = "def dense(n):\n    import tensorflow as tf\n    return tf.keras.layers.Dense(n, activation='relu')\n"
@@ -115,16 +120,31 @@ def test_a_search_of_ones_own(folder: Path, name: str, words: list[str]) -> None
         assert document["features"]["flops"] > 0
 
 
-def runs(*words: str, **options: Any) -> bool:
-    """Return whether a process of a workload of the current folder comes up and takes steps."""
+def ready(*words: str, **options: Any) -> ReadyReport:
+    """Return what a process of a workload of the current folder tells that comes up and takes steps."""
     spec = WorkloadSpec(words=words, **options)
     job = prepare(parse_request(SearchRequest(workload=spec, batch_size="1"), stores=False))
-    process = job.launcher(deadline_s=120.0).launch(job.space.reference, job.space.deployment(job.space.reference))
+    process = job.launcher().launch(job.space.reference, job.space.deployment(job.space.reference))
     try:
-        process.ready()
-        return process.slice(0.05).n_steps > 0
+        facts = process.ready()
+        assert process.slice(0.05).n_steps > 0
+        return facts
     finally:
         process.close()
+
+
+def runs(*words: str, **options: Any) -> bool:
+    """Return whether a process of a workload of the current folder comes up and takes steps."""
+    return ready(*words, **options).step_s > 0
+
+
+def test_strings_go_in_and_come_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What two processes computed is compared by its numbers, and they know that their strings were the same."""
+    monkeypatch.chdir(folder)
+    first, second = (ready("more [1]", signature="shout") for _ in range(2))
+    assert first.sample == second.sample
+    assert first.sample is not None
+    assert list(first.sample["outputs"]) == ["length"]
 
 
 def test_what_is_found_is_made_inputs_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> No
     job = prepare(
         parse_request(SearchRequest(workload=WorkloadSpec.of_name(name, mode=mode), python=str(PYTHON)), stores=False)
     )
-    launcher = job.launcher(deadline_s=120.0)
+    launcher = job.launcher()
     process = launcher.launch(job.space.reference, job.space.deployment(job.space.reference))
     assert process.ready().sample is not None
     assert process.slice(0.1).n_steps > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -17,7 +18,7 @@ import pytest
 from msgspec import to_builtins
 from scipy.stats import norm
 
-from tests.conftest import setting
+from tests.conftest import Call, setting
 from tests.frameworks import read_space, resolve, subject
 from tests.scripted import BEST, Log, noisy, run, surface
 from tuner.cli import output
@@ -32,7 +33,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.stats import gp
-from tuner.study.budget import Budget, make_budget, parse_duration
+from tuner.study.budget import Budget, duration_option, make_budget, parse_duration
 from tuner.study.contenders import contenders
 from tuner.study.lattice import Encoding
 from tuner.study.loop import Search
@@ -278,6 +279,27 @@ def test_the_time_budget_is_kept(tmp_path: Path, space: Space) -> None:
     assert log.rounds >= 2
 
 
+@pytest.mark.parametrize(
+    ("step_s", "asked_s", "at_most_s"), [(5.0, 60.0, 190.0), (5.0, 300.0, 375.0), (0.1, 60.0, 75.0)]
+)
+def test_where_steps_take_seconds_what_does_not_fit_is_left_out_and_the_least_budget_told(
+    tmp_path: Path, space: Space, step_s: float, asked_s: float, at_most_s: float
+) -> None:
+    rate = space.reference.batch_size / step_s
+    launcher = ScriptedLauncher(rate=lambda s: rate * s.batch_size / space.reference.batch_size, noise=0.01)
+    record, log = run(space, launcher, folder=tmp_path, budget=Budget(time_s=asked_s))
+    assert launcher.clock_s <= at_most_s
+    assert log.rounds >= 2
+    told = [line for line in log.stages if "some of the recommended settings are left out" in line]
+    measured = {trial.setting for trial in record.trials()}
+    assert bool(told) == (not set(space.baselines.values()) <= measured) == (at_most_s > 2 * asked_s)
+    if told:
+        assert told == [told[0]]
+        enough_s = parse_duration(told[0].rpartition(" ")[2])
+        again, _ = run(space, launcher, folder=tmp_path, budget=Budget(time_s=enough_s), new=True)
+        assert set(space.baselines.values()) <= {trial.setting for trial in again.trials()}
+
+
 def test_a_lattice_that_is_used_up_ends_the_search(tmp_path: Path, space: Space) -> None:
     small = Space(
         name="small",
@@ -481,10 +503,70 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration(text)
 
 
+COMMANDS = [["list"], ["show", "last"], ["emit", "last"], ["report", "last", "--out", "r.html"], ["export"], ["rules"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+def test_a_storage_with_a_damaged_page_is_one_line(
+    command: list[str], tmp_path: Path, space: Space, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(space, noisy(), folder=tmp_path, budget=Budget(trials=6))
+    database = bytearray((tmp_path / "t.db").read_bytes())
+    for page in range(2, len(database) // 4096):  # SQLite's first page says what tables there are
+        database[4096 * page : 4096 * page + 512] = b"\xff" * 512
+    (tmp_path / "t.db").write_bytes(database)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(*command, "--storage", str(tmp_path / "t.db"))
+    assert code in (1, 2)
+    assert len(err.strip().splitlines()) == 1
+    assert "malformed" in err
+    assert "restore a backup" in err
+
+
+def test_the_studies_of_another_program_are_not_ours(tmp_path: Path, call: Call) -> None:
+    with closing(sqlite3.connect(tmp_path / "lab.db")) as lab:
+        lab.execute("create table studies (patient text)")
+        lab.commit()
+    before = (tmp_path / "lab.db").read_bytes()
+    (tmp_path / "empty.db").touch()
+    for name in ("lab", "empty"):
+        code, out, err = call("show", "last", "--storage", str(tmp_path / f"{name}.db"))
+        assert (code, out) == (2, "")
+        assert f"no study 'last': sqlite:///{tmp_path}/{name}.db holds no studies" in err
+        assert call("list", "--storage", str(tmp_path / f"{name}.db"))[0] == 0
+    with pytest.raises(BadInputError, match=r"lab\.db is a database of another program; give --storage another file"):
+        open_storage(f"sqlite:///{tmp_path}/lab.db", create=True)
+    assert (tmp_path / "lab.db").read_bytes() == before
+    code, _, err = call("show", "last", "--storage", str(tmp_path / "none.db"))
+    assert code == 2
+    assert "does not exist" in err
+
+
+def test_a_storage_of_others_studies_holds_none_of_ours(tmp_path: Path, call: Call) -> None:
+    url = f"sqlite:///{tmp_path}/optuna.db"
+    optuna.create_study(study_name="theirs", storage=url)
+    code, _, err = call("show", "last", "--storage", url)
+    assert code == 2
+    assert "no study 'last': the storage holds none of tftune's; check --storage" in err
+
+
+def test_a_truncated_storage_is_damaged_and_not_a_matter_of_its_driver(
+    tmp_path: Path, space: Space, call: Call
+) -> None:
+    run(space, noisy(), folder=tmp_path, budget=Budget(trials=6))
+    os.truncate(tmp_path / "t.db", 5000)
+    code, _, err = call("list", "--storage", str(tmp_path / "t.db"))
+    assert code in (1, 2)
+    assert "restore a backup" in err
+    assert "driver" not in err
+
+
 def test_budgets() -> None:
     assert make_budget(None, None) == Budget(time_s=300)
     assert make_budget(7, None) == Budget(trials=7)
     assert make_budget(7, "1m") == Budget(trials=7, time_s=60)
+    durations = {1: "30s", 30: "30s", 31: "1m", 61: "1m30s", 119.5: "2m"}
+    assert {seconds: duration_option(seconds) for seconds in durations} == durations
     with pytest.raises(BadInputError):
         make_budget(0, None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,6 +147,54 @@ def test_a_quota_counts_for_the_guides_and_not_for_the_default(
     space = resolve(read_space("cpu", boxed), machine=boxed, build=stock, workload=resnet50)
     assert space.baselines["tf-default"]["intra_op"] == 16  # TensorFlow does not see the quota
     assert space.baselines["tf-guide"]["intra_op"] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "().__class__.__bases__[0].__subclasses__()",
+        "exec('1')",
+        "9**9**9**9",
+        "1 << 999",
+        "'a' * 999999999",
+        "[0] * 999999999",
+        "(" * 290,
+        "min(" * 70,
+        "-" * 299,
+        "a\x00b",
+        "'\ud800'",
+        "lambda: 1",
+        "(a := 1)",
+        "f'{1}'",
+        "min(*[1, 2])",
+        "max()",
+        "1 if a else 2",
+        "a.b",
+        "a[0]",
+        "1.5",
+        "1j",
+        "True",
+        "yield",
+        "1 // 0",
+        "print",
+        "",
+        "x" * 301,
+    ],
+)
+def test_an_expression_that_means_harm_is_refused_at_once(text: str) -> None:
+    began_s = time.monotonic()
+    with pytest.raises(BadInputError) as refused:
+        Expression(text).value({"a": 1})
+    assert time.monotonic() - began_s < 1
+    assert len(str(refused.value)) < 800
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("-" * 298 + "1", 1), ("not " * 70 + "1", 1), ("(" * 140 + "1" + ")" * 140, 1)]
+)
+def test_an_expression_may_be_as_deep_as_it_is_long(text: str, value: int) -> None:
+    assert Expression(text).value({}) == value
 
 
 def test_constraints_hold_everywhere_on_the_lattice(space: Space) -> None:

@@ -1,6 +1,19 @@
-"""`python -m tuner` is `tftune`, whatever is on the PATH."""
+"""The command `tftune`, and `python -m tuner`, whatever is on the PATH."""
 
-from tuner.cli import main
+from typing import NoReturn
+
+_INTERRUPTED = 130  # as a shell tells of Ctrl-C
+
+
+def main() -> NoReturn:
+    """Run the command. Ctrl-C ends it without a traceback even while it is loaded, which takes a moment."""
+    try:
+        from tuner.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        raise SystemExit(_INTERRUPTED) from None
+
 
 if __name__ == "__main__":
     main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ FILE_URL = "sqlite:///"
 DEFAULT_STORAGE = f"{FILE_URL}results/tftune.db"
 """Below the folder that tftune is run in, so that results lie beside the work they belong to."""
 
+_LONGEST_STEM = 100  # characters
 _PACKAGE = Path(__file__).resolve().parent
 CHILD = _PACKAGE / "child"
 """Code that runs outside the tuner's own process."""
@@ -37,6 +39,11 @@ def shipped_rules() -> Path:
 def boot_arguments(folder: Path, module: str) -> list[str]:
     """Return the interpreter arguments that run a module of `CHILD`, or of a framework's child package."""
     return [str(CHILD / "boot.py"), str(folder), module]
+
+
+def file_stem(name: str) -> str:
+    """Return a name as part of a file's: TensorFlow takes a path for a pattern, and a folder may only be meant."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:_LONGEST_STEM]
 
 
 def cache_dir() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -126,7 +127,7 @@ class SearchShown(VerificationShown):
     def session_waits(self, number: int, n_sessions: int, study: str, left_s: float) -> None:
         self._console.print(
             f"session {number} of {n_sessions} starts in {duration_text(left_s)}; press Ctrl-C to stop here (`tftune "
-            f"check {study}` adds a session later)",
+            f"check {shlex.quote(study)}` adds a session later)",
             soft_wrap=True,
         )
 

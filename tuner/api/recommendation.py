@@ -136,7 +136,7 @@ def run_recommendation(request: RecommendationRequest, events: ComparisonEvents)
     )
     rules, place = load(request.rules, checked.device.kind)
     job = prepare(checked)
-    job.launcher(deadline_s=checked.deadline_s)
+    job.launcher()
     setting, result = advise(job, rules, place, batch=request.batch)
     if request.verify:
         result = structs.replace(result, verified=_verify(job, setting, checked, wait=request.wait, events=events))

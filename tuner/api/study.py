@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tuner.api.options import storage_text
 from tuner.api.shown import Shown
-from tuner.errors import BadInputError, DamagedStudyError, unknown_name
+from tuner.errors import DamagedStudyError, unknown_name
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report import studycard
 from tuner.report.document import advice_of, describe_line, describe_study
@@ -16,7 +16,7 @@ from tuner.report.emit import Format
 from tuner.report.result.study import StudyLine, StudyResult
 from tuner.space.deployment import Deployment
 from tuner.study.record import Record
-from tuner.study.storage import find, open_storage
+from tuner.study.storage import find, no_study, open_storage, storage_errors
 from tuner.study.storage import records as stored_records
 
 if TYPE_CHECKING:
@@ -92,12 +92,13 @@ class Study(Shown):
         return snippets
 
 
+@storage_errors()
 def load_study(name: str = "last", storage: str | Path | None = None) -> Study:
     """Return a stored study by its name, a unique prefix of it, or `last`; raises BadInputError where it is none."""
     url = storage_text(storage)
     opened = open_storage(url, create=False)
     if opened is None:
-        raise BadInputError(f"no study '{name}': {url} does not exist", "begin with: tftune search resnet50")
+        raise no_study(name, url)
     return Study(describe_study(find(opened, name)), handle=name, storage=url)
 
 
@@ -115,6 +116,7 @@ def list_studies(
     return described(storage_text(storage), describe_line, selection)[0]
 
 
+@storage_errors()
 def described(
     storage_url: str,
     describe: Callable[[Record], T],

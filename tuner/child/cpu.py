@@ -14,7 +14,7 @@ def wait() -> None:
 def peak_memory() -> Optional[int]:
     """Return the most memory (bytes) that this process has held since it began or `reset_peak` was called."""
     try:
-        with open("/proc/self/status") as status:
+        with open("/proc/self/status", encoding="utf-8") as status:
             line = next(line for line in status if line.startswith("VmHWM:"))
     except (OSError, StopIteration):
         return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -24,7 +24,7 @@ def peak_memory() -> Optional[int]:
 def shared_memory() -> Optional[int]:
     """Return how much memory (bytes) of this process is shared with others just now; None where unknown."""
     try:
-        with open("/proc/self/smaps_rollup") as rollup:
+        with open("/proc/self/smaps_rollup", encoding="utf-8") as rollup:
             amounts = [int(line.split()[1]) for line in rollup if line.startswith("Shared_")]
     except (OSError, ValueError):
         return None
@@ -33,5 +33,5 @@ def shared_memory() -> Optional[int]:
 
 def reset_peak() -> None:
     """Count the peak of memory from what is held now; a kernel that refuses leaves it as it is."""
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
         file.write("5")

@@ -25,7 +25,10 @@ def threads() -> Threads:
     by_task = {}
     for task in os.listdir("/proc/self/task"):
         # A thread may end in between.
-        with contextlib.suppress(OSError), open("/proc/self/task/%s/comm" % task) as name:
+        with (
+            contextlib.suppress(OSError),
+            open("/proc/self/task/%s/comm" % task, encoding="utf-8", errors="replace") as name,
+        ):
             by_task[task] = (name.read().strip(), spans(os.sched_getaffinity(int(task))))
     return by_task
 
@@ -58,7 +61,7 @@ def masks(tasks: Threads, without: Threads) -> Dict[str, int]:
 
 def mapped() -> List[str]:
     """Return the paths of the files that are mapped into this process."""
-    with open("/proc/self/maps") as maps:
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         return sorted({line.split(None, 5)[5].strip() for line in maps if len(line.split(None, 5)) > 5})
 
 

@@ -42,7 +42,7 @@ def start(run: Callable[[], object], private: set[int], oom_score: int) -> int:
         for descriptor in private:
             os.close(descriptor)
         if oom_score:
-            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as score:
                 score.write(str(oom_score))
         run()
     except OSError as error:
@@ -63,7 +63,7 @@ def descendants(root: int) -> list[int]:
         if not entry.isdigit():
             continue
         try:
-            with open(f"/proc/{entry}/stat") as stat:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as stat:
                 fields = stat.read().rpartition(")")[2].split()
         except OSError:
             continue

@@ -142,7 +142,7 @@ def described_inputs(model_inputs: list[Report], spec: Report) -> list[Report]:
 def write_described(folder: str, described: list[Report], graph: Report | None) -> None:
     """Write beside an exported model what it takes, and the graph of one item's call, null where that is not known."""
     for name, content in ((INPUTS, described), (GRAPH, graph)):
-        with open(os.path.join(folder, name), "w") as file:
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             json.dump(content, file)
 
 

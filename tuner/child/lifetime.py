@@ -18,7 +18,7 @@ def die_with(ancestor: int) -> None:
     pid = os.getpid()
     while pid != ancestor:
         try:
-            with open("/proc/%d/stat" % pid) as stat:
+            with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as stat:
                 pid = int(stat.read().rpartition(")")[2].split()[1])
         except OSError:
             os._exit(1)

@@ -21,7 +21,7 @@ def write(arguments: List[str], describe: Callable[[Dict[str, Any]], Dict[str, A
     except BaseException as error:
         facts = {"error": "%s: %s" % (type(error).__name__, error)}
     facts["python"] = "%d.%d.%d" % sys.version_info[:3]
-    with open(arguments[0], "w") as out:
+    with open(arguments[0], "w", encoding="utf-8") as out:
         json.dump(facts, out)
     sys.stdout.flush()
     os._exit(0)

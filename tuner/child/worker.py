@@ -69,7 +69,7 @@ class LoadedWorkload:
         self.device = device
         self.learns = spec["mode"] == inputs.TRAINING
         self.n_callers = spec["streams"]
-        with open(os.path.join(spec["folder"], inputs.INPUTS)) as file:
+        with open(os.path.join(spec["folder"], inputs.INPUTS), encoding="utf-8") as file:
             self.model = framework.Model(spec, json.load(file))
         # First the workload's own code: what it sets of the framework has to be in force before anything runs.
         self.first = self.model.arguments(spec["batch_size"])
@@ -213,6 +213,16 @@ def widened(values: Any) -> Any:
     return values if values.dtype.kind in "fc" else values.astype("float32")
 
 
+def first_item(array: Any) -> bytes:
+    """Return the contents of the first item; an array of strings holds but their places in memory."""
+    import numpy as np
+
+    first = np.atleast_1d(array)[:1]
+    if first.dtype.kind != "O":
+        return first.tobytes()
+    return b"\0".join(each if isinstance(each, bytes) else str(each).encode() for each in first.ravel())
+
+
 def sample(arrays: Iterable[Any], outputs: Arrays, again: Arrays, *, learns: bool) -> Optional[Report]:
     """Return some values of what was computed for the first item, and a digest of what it was computed from.
 
@@ -237,7 +247,7 @@ def sample(arrays: Iterable[Any], outputs: Arrays, again: Arrays, *, learns: boo
             samples[name], values(again[name]), rtol=1e-3, atol=1e-3 * np.abs(samples[name]).max(initial=0.0)
         ):
             return None
-    digest = hashlib.sha256(b"".join(np.atleast_1d(array)[:1].tobytes() for array in arrays)).hexdigest()
+    digest = hashlib.sha256(b"".join(first_item(array) for array in arrays)).hexdigest()
     return {"inputs": digest[:16], "outputs": {name: sampled.tolist() for name, sampled in samples.items()}}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import signal
 import sys
@@ -106,7 +108,9 @@ def main() -> NoReturn:
     """Run the command; every failure of the tool ends in one clear line and its exit code."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123  # for the rest of the process
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123  # for the rest of the process
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors=_REPLACED)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = app(standalone_mode=False) or 0
@@ -118,6 +122,7 @@ def main() -> NoReturn:
         discard(sys.stdout)
         code = 0
     except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("tftune: interrupted\n")
         code = INTERRUPTED
     except OSError as error:
         discard(sys.stdout)
@@ -127,11 +132,22 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _replaced(error: UnicodeError) -> tuple[bytes, int]:
+    """Return what stands for characters that the output's encoding lacks; bytes of a file's name are themselves."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    return b"".join(bytes([ord(c) - 0xDC00]) if "\udc80" <= c <= "\udcff" else b"?" for c in lacking), error.end
+
+
+_REPLACED = "tftune-replaced"
+codecs.register_error(_REPLACED, _replaced)
+
+
 def _usage(error: typer.TyperException) -> int:
     """Say in one line what is wrong with the options; a bare command shows its help instead."""
     context = getattr(error, "ctx", None)
     message = getattr(error, "format_message", error.__str__)()
-    if context is not None and not sys.argv[1:]:
+    if context is not None and (not sys.argv[1:] or message == context.get_help()):
         sys.stdout.write(context.get_help() + "\n")
         return 0
     command = context.command_path if context is not None else "tftune"

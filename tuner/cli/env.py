@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -50,4 +51,4 @@ def create(
         show_json(EnvironmentResult(python=str(environment.python), tensorflow=tensorflow, onednn=onednn))
     else:
         show(f"TensorFlow {tensorflow} on {onednn} in {folder}")
-        show(f"use it with: tftune search resnet50 --python {environment.python}")
+        show(f"use it with: tftune search resnet50 --python {shlex.quote(str(environment.python))}")

@@ -44,13 +44,15 @@ def import_studies(
     Running it again copies only what is new.
     """
     from tuner.job.merge import merge
+    from tuner.study.storage import storage_errors
 
     merged = []
-    for each in merge(source, storage, waiting=lambda line: console(stderr=True).print(f"waiting: {line}")):
-        merged.append(each)
-        if not json_ and each.outcome != "known":
-            name = each.source if each.name in (each.source, "") else f"{each.source} as {each.name}"
-            show(f"{name}: {each.outcome}")
+    with storage_errors():
+        for each in merge(source, storage, waiting=lambda line: console(stderr=True).print(f"waiting: {line}")):
+            merged.append(each)
+            if not json_ and each.outcome != "known":
+                name = each.source if each.name in (each.source, "") else f"{each.source} as {each.name}"
+                show(f"{name}: {each.outcome}")
     if json_:
         from tuner.report.result.inspection import ImportLine
 

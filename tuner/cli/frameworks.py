@@ -143,8 +143,8 @@ def _write(result: FrameworksResult, folder: Path) -> None:
     """Write the document, its table and its chart into a folder."""
     from tuner.report.frameworks import as_csv, chart
 
-    (folder / "frameworks.json").write_text(json_text(result))
-    (folder / "table.csv").write_text(as_csv(result))
+    (folder / "frameworks.json").write_text(json_text(result), encoding="utf-8")
+    (folder / "table.csv").write_text(as_csv(result), encoding="utf-8")
     drawn = chart(result)
     if drawn is not None:
-        (folder / "chart.svg").write_text(drawn)
+        (folder / "chart.svg").write_text(drawn, encoding="utf-8")

@@ -139,7 +139,7 @@ def check(
         typer.Option(
             "--trial-timeout",
             metavar="TIME",
-            help="Time limit for a process to become ready or to run one slice (default: the study's own).",
+            help="Time limit for a process to write the model, become ready, or run one slice (default: the study's).",
             rich_help_panel=MEASUREMENT,
         ),
     ] = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS, STUDIES
-from tuner.errors import BadInputError
+from tuner.errors import BadInputError, TunerError
 from tuner.paths import DEFAULT_STORAGE, check_writable, storage_url
 
 MARGIN_PERCENT = 2.0
@@ -23,10 +23,14 @@ def examples(*commands: str) -> str:
 
 def complete_study(incomplete: str) -> list[str]:
     """Return the studies of the default storage that begin so."""
-    from tuner.study.storage import all_records, open_storage
+    from tuner.study.storage import all_records, open_storage, storage_errors
 
-    storage = open_storage(DEFAULT_STORAGE, create=False)
-    study_names = [] if storage is None else [record.name for record in all_records(storage)]
+    try:
+        with storage_errors():
+            storage = open_storage(DEFAULT_STORAGE, create=False)
+            study_names = [] if storage is None else [record.name for record in all_records(storage)]
+    except TunerError:  # a shell that completes words has no place for it
+        study_names = []
     return [name for name in ["last", *study_names] if name.startswith(incomplete)]
 
 
@@ -182,7 +186,7 @@ TimeoutOption = Annotated[
     typer.Option(
         "--trial-timeout",
         metavar="TIME",
-        help="Time limit for a process to become ready or to run one slice.",
+        help="Time limit for a process to write the model, become ready, or run one slice.",
         rich_help_panel=MEASUREMENT,
     ),
 ]

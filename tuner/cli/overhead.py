@@ -100,8 +100,8 @@ def _write(result: OverheadResult, folder: Path) -> None:
     """Write the document, its table and its chart into a folder."""
     from tuner.report.overhead import as_csv, chart
 
-    (folder / "overhead.json").write_text(json_text(result))
-    (folder / "overhead.csv").write_text(as_csv(result))
+    (folder / "overhead.json").write_text(json_text(result), encoding="utf-8")
+    (folder / "overhead.csv").write_text(as_csv(result), encoding="utf-8")
     drawn = chart(result)
     if drawn is not None:
-        (folder / "chart.svg").write_text(drawn)
+        (folder / "chart.svg").write_text(drawn, encoding="utf-8")

@@ -143,8 +143,8 @@ def _write(result: PredictionResult, folder: Path) -> None:
     """Write the document, the settings, and the picture where there is one, into a folder."""
     from tuner.report.prediction import as_csv, chart
 
-    (folder / "prediction.json").write_text(json_text(result))
-    (folder / "settings.csv").write_text(as_csv(result))
+    (folder / "prediction.json").write_text(json_text(result), encoding="utf-8")
+    (folder / "settings.csv").write_text(as_csv(result), encoding="utf-8")
     drawn = chart(result)
     if drawn is not None:
-        (folder / "knobs.svg").write_text(drawn)
+        (folder / "knobs.svg").write_text(drawn, encoding="utf-8")

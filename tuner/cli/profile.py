@@ -82,6 +82,6 @@ def _write(result: ProfileResult, folder: Path) -> None:
     """Write the document, its operators and its roofline into a folder."""
     from tuner.report.profile import as_csv, roofline
 
-    (folder / "profile.json").write_text(json_text(result))
-    (folder / "operators.csv").write_text(as_csv(result))
-    (folder / "roofline.svg").write_text(roofline(result))
+    (folder / "profile.json").write_text(json_text(result), encoding="utf-8")
+    (folder / "operators.csv").write_text(as_csv(result), encoding="utf-8")
+    (folder / "roofline.svg").write_text(roofline(result), encoding="utf-8")

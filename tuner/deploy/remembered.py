@@ -29,7 +29,7 @@ class Remembered:
     def deployment(self) -> Deployment | None:
         """Return what was remembered for this state; None where there is nothing, or nothing that can be read."""
         try:
-            data = json.loads(self.file.read_text())
+            data = json.loads(self.file.read_text(encoding="utf-8"))
             return Deployment.from_dict(data["deployment"]) if data["state"] == self.state else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -40,7 +40,7 @@ class Remembered:
         own = self.file.with_suffix(f".{os.getpid()}")
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            own.write_text(text)
+            own.write_text(text, encoding="utf-8")
             own.replace(self.file)
 
 

@@ -19,8 +19,8 @@ FEEDS = (HOST, DEVICE)
 class Device(ABC):
     """A device. `name` is how it is asked for; `child` the file of its own part in the target interpreter.
 
-    That file is a `tuner.child.device.Device`: how a slice waits for what was handed to the device, how much memory a
-    process holds there, and what shows the device's drift. The CPU's own part serves whatever computes on it.
+    That file is a `tuner.child.device.Device`: how a slice waits for what was handed to the device, and how much
+    memory a process holds there. The CPU's own part serves whatever computes on it.
     """
 
     name: str

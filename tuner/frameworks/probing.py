@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -46,7 +47,8 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
             env=dict(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_LOCATE_TIMEOUT_S,
             check=False,
         )
@@ -62,7 +64,8 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
     if place.get("origin") is None:
         raise BadInputError(
             f"{python} has no {subject.title}",
-            f"install it: {python} -m pip install {subject.install}, or choose another interpreter with --python",
+            f"install it: {shlex.quote(str(python))} -m pip install {subject.install}, or choose another interpreter "
+            "with --python",
         )
     return place
 
@@ -82,7 +85,7 @@ def run_probe(
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
                 errors="replace",
                 timeout=_PROBE_TIMEOUT_S,
                 check=False,
@@ -90,10 +93,10 @@ def run_probe(
         except subprocess.TimeoutExpired as error:
             raise TunerError(
                 f"{subject.title} of {python} did not answer within {_PROBE_TIMEOUT_S:.0f} s",
-                f"try: {python} -c 'import {subject.package}'",
+                f"try: {shlex.quote(str(python))} -c 'import {subject.package}'",
             ) from error
         try:
-            facts: dict[str, Any] = json.loads(out.read_text())
+            facts: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             last = (done.stderr.strip().splitlines() or ["no output"])[-1]
             facts = {"error": f"the interpreter ended with exit code {done.returncode}: {last}"}
@@ -138,7 +141,7 @@ class ProbeCache:
     def load(self) -> dict[str, Any] | None:
         """Return what was kept; None if there is nothing, or nothing that can be read."""
         try:
-            cached = json.loads(self._file.read_text())
+            cached = json.loads(self._file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         return cached if isinstance(cached, dict) else None
@@ -153,10 +156,10 @@ class ProbeCache:
 
 def sources(*folders: Path) -> list[str]:
     """Return the code that looks, of our own part and of these folders: another look may see something else."""
-    return [path.read_text() for folder in (CHILD, *folders) for path in sorted(folder.glob("*.py"))]
+    return [path.read_text(encoding="utf-8") for folder in (CHILD, *folders) for path in sorted(folder.glob("*.py"))]
 
 
 def cpu_flags() -> list[str]:
     """Return the instruction sets of the CPU, as the kernel names them."""
-    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line for line in lines if line.startswith(("flags", "Features"))), "").split()

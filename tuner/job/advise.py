@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,7 +161,8 @@ def advise(job: Job, rules: RuleSet, place: Path, *, batch: bool) -> tuple[Setti
     if features is None or not features.heavy_operators:
         what = "is not known" if features is None else "has no heavy operator"
         raise BadInputError(
-            f"cannot apply rules to {job.workload.name}: its graph {what}", f"run: tftune search {job.workload.name}"
+            f"cannot apply rules to {job.workload.name}: its graph {what}",
+            f"run: tftune search {shlex.quote(job.workload.name)}",
         )
     situation = situation_of(job, features)
     assert situation is not None  # it is a TensorFlow build

@@ -68,10 +68,11 @@ def calibrate(
         job = prepare(checked)
         job.device.check_idle()
         events.prepared(job)
+        job.tell_notes(events.notice)
         setting = job.space.reference
         default = (setting, job.space.deployment(setting))
         began_s = time.monotonic()
-        launcher = job.launcher(deadline_s=checked.deadline_s)
+        launcher = job.launcher(notify=events.notice)
         watch = job.device.watch(job.machine)
         longest_s = 0.0
         while len(pairs) < MOST_PAIRS:

@@ -16,7 +16,7 @@ from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.graph import Features
 from tuner.model.profile import Profile, Traced, profile
-from tuner.paths import cache_dir, write_whole
+from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
 _FOLDER = "profiles"
@@ -110,9 +110,7 @@ def write_capture(capture: Capture, path: Path) -> None:
     write_whole(path, msgspec.json.encode(capture))
 
 
-def captured(
-    job: Job, batch_sizes: Sequence[int], *, deadline_s: float, wait: bool, new: bool, events: ProfileEvents
-) -> Capture:
+def captured(job: Job, batch_sizes: Sequence[int], *, wait: bool, new: bool, events: ProfileEvents) -> Capture:
     """Return the capture of a job: the one of the cache, or a new one.
 
     Raises BadInputError for a workload that has no operators to look at.
@@ -120,7 +118,7 @@ def captured(
     if not new and (capture := cached_capture(job, batch_sizes, notify=events.notice)) is not None:
         return capture
     with machine_lock(wait=wait, on_wait=events.waiting):
-        return new_capture(job, batch_sizes, deadline_s=deadline_s, events=events)
+        return new_capture(job, batch_sizes, events=events)
 
 
 def cached_capture(job: Job, batch_sizes: Sequence[int], *, notify: Callable[[str], None]) -> Capture | None:
@@ -139,7 +137,6 @@ def new_capture(
     job: Job,
     batch_sizes: Sequence[int],
     *,
-    deadline_s: float,
     limit_s: float | None = None,
     events: ProfileEvents,
 ) -> Capture:
@@ -150,12 +147,12 @@ def new_capture(
     operators to look at.
     """
     try:
-        traced = trace(job, batch_sizes, deadline_s=deadline_s, limit_s=limit_s, events=events)
+        traced = trace(job, batch_sizes, limit_s=limit_s, events=events)
     except BadInputError as error:
         if len(batch_sizes) == 1:
             raise
         events.notice(f"{error.message}: profiling at batch size {max(batch_sizes)} alone")
-        traced = trace(job, [max(batch_sizes)], deadline_s=deadline_s, limit_s=limit_s, events=events)
+        traced = trace(job, [max(batch_sizes)], limit_s=limit_s, events=events)
     subject = job.subject
     capture = Capture(
         machine=subject.machine,
@@ -171,4 +168,4 @@ def new_capture(
 def _path(job: Job, batch_sizes: Sequence[int]) -> Path:
     subject = job.subject
     key = [_FORMAT, subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment]
-    return cache_dir() / _FOLDER / f"{job.workload.name}-{digest([*key, *batch_sizes])}.json"
+    return cache_dir() / _FOLDER / f"{file_stem(job.workload.name)}-{digest([*key, *batch_sizes])}.json"

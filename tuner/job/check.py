@@ -34,7 +34,7 @@ from tuner.stats.pooling import PooledVerdict
 from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import Attributes
 from tuner.study.record import now
-from tuner.study.storage import check_storage, find, open_storage, storage_errors
+from tuner.study.storage import check_storage, find, no_study, open_storage, storage_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,7 @@ class StudyCheck:
         return None if word is VerdictCode.UNDECIDED else False
 
 
+@storage_errors()
 def check_study(
     study: str,
     *,
@@ -96,7 +97,7 @@ def check_study(
         check_margin(margin)
     storage = open_storage(storage_url, create=False)
     if storage is None:
-        raise BadInputError(f"no study '{study}': {storage_url} does not exist", "begin with: tftune search resnet50")
+        raise no_study(study, storage_url)
     check_storage(storage_url)  # what is measured is to be kept there
     record = find(storage, study)
     stored, described = record.attributes(), describe_study(record)

@@ -86,6 +86,7 @@ def compare(
     check_margin(margin)
     with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
+        job.tell_notes(events.notice)
         compared = parse_compared(a, job, storage_url), parse_compared(b, job, storage_url)
         return measure(job, *compared, checked, margin=margin, events=events)
 
@@ -113,9 +114,9 @@ def measure(
     contenders = _contenders(a, b)
     began, began_s, budget_s = now(), time.monotonic(), checked.budget.time_s
     watch = job.device.watch(job.machine)
-    with Servers(job, deadline_s=checked.deadline_s, notify=events.notice) as servers:
+    with Servers(job, notify=events.notice) as servers:
         servers.search_launcher()  # it comes up while the model is exported
-        launcher = job.launcher(deadline_s=checked.deadline_s)
+        launcher = job.launcher(notify=events.notice)
         replicas = servers.finals_launchers(contenders)
         sequential_test = SequentialTest(
             contenders=contenders,

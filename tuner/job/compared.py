@@ -15,7 +15,7 @@ from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.space.values import Cpus, Value, Words
-from tuner.study.storage import find, open_storage
+from tuner.study.storage import LAST, find, no_study, open_storage, storage_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +115,11 @@ def _holds_commas(name: str, catalogue: Catalogue) -> bool:
     return isinstance(values, Words | Cpus) and values.holds_commas
 
 
+@storage_errors()
 def _recommended(text: str, job: Job, storage_url: str) -> Setting:
     storage = open_storage(storage_url, create=False)
+    if storage is None and text == LAST:
+        raise no_study(text, storage_url)
     if storage is None:
         raise unknown_name("setting", text, job.space.baselines)  # nor can it be a study
     try:

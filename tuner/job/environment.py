@@ -92,7 +92,13 @@ def _candidates() -> Iterator[str]:
 def _version(python: str) -> str | None:
     try:
         done = subprocess.run(
-            [python, "-c", _VERSION], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+            [python, "-c", _VERSION],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=30,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -102,7 +108,13 @@ def _version(python: str) -> str | None:
 def _run(command: list[str], problem: str) -> None:
     """Run a command; raises TunerError with the end of what it said."""
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
     )
     if done.returncode:
         last = (done.stdout.strip().splitlines() or ["no output"])[-1]

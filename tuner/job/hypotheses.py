@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def simulated_rules(
 def _studies(name: str, capture: Capture, machines: Mapping[str, Machine]) -> list[tuple[str, StudyEvidence]]:
     """Return a simulated study of a capture on each machine; raises BadInputError for one that cannot be simulated."""
     if capture.features is None:
-        again = f"profile it again: tftune predict {capture.workload.name} --new"
+        again = f"profile it again: tftune predict {shlex.quote(capture.workload.name)} --new"
         raise BadInputError(f"{name} is of an earlier version, and does not tell of its graph", again)
     try:
         build = convert(capture.runtime, TensorFlowBuild)

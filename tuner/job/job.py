@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,6 +58,12 @@ class Job:
     limits: Limits
     libraries: Mapping[str, str]
     """The paths of what can be preloaded here, by the value that asks for it."""
+    notes: tuple[str, ...] = ()
+    """What of the request is not taken as it was typed."""
+    deadline_s: float = 120.0
+    """The most time (s) that becoming ready, or a slice, may take."""
+    export_deadline_s: float = 600.0
+    """The most time (s) that writing the model may take."""
     feed: str | None = None
     """Where the inputs of a step are; None on the CPU."""
     seen_devices: tuple[str, ...] = ()
@@ -121,21 +127,27 @@ class Job:
             device=self.device.kind,
         )
 
-    def launcher(self, *, deadline_s: float) -> FreshLauncher | CommandLauncher:
+    def tell_notes(self, notify: Callable[[str], None]) -> None:
+        """Call `notify` with each of the notes."""
+        for note in self.notes:
+            notify(note)
+
+    def launcher(self, *, notify: Callable[[str], None] = lambda _: None) -> FreshLauncher | CommandLauncher:
         """Make the workload ready to be run, and return what starts new processes of it.
 
-        A model is exported, unless that was done before; a command is run once. Raises BadInputError where that fails.
+        A model is exported, unless that was done before; a command is run once. `notify` is called with a line before
+        what may take long. Raises BadInputError where that fails.
         """
         if self.workload.command is None:
-            self.export()
+            self.export(notify=notify)
             for model in self.models:
                 self._check_batch(model)
-            return FreshLauncher(target=self.target(deadline_s=deadline_s))
+            return FreshLauncher(target=self.target())
         command_launcher = CommandLauncher(
             command=self.workload.command,
             base_env=self.env,
             folder=self.workload.path,
-            deadline_s=deadline_s,
+            deadline_s=self.deadline_s,
             energy_j=self.energy_j,
         )
         command_launcher.run_once(self.space.reference, self.space.deployment(self.space.reference))
@@ -146,13 +158,16 @@ class Job:
         """Return the workload, or the members of an ensemble."""
         return self.workload.members or (self.workload,)
 
-    def export(self) -> list[Path]:
+    def export(self, *, notify: Callable[[str], None] = lambda _: None) -> list[Path]:
         """Write each model, unless that was done before, and return their folders; raises BadInputError.
 
-        That is done on the CPU: what is written names no device, and serves all of them.
+        That is done on the CPU: what is written names no device, and serves all of them. `notify` is called with a line
+        before each that is written.
         """
-        env = self.env | HOST_ONLY
-        return [export(model, self.framework, self.build, python=self.python, env=env) for model in self.models]
+        write = functools.partial(
+            export, python=self.python, env=self.env | HOST_ONLY, deadline_s=self.export_deadline_s, notify=notify
+        )
+        return [write(model, self.framework, self.build) for model in self.models]
 
     def _check_batch(self, model: Workload) -> None:
         """Raise BadInputError where no input leaves its batch open, and another batch size is asked for."""
@@ -184,7 +199,7 @@ class Job:
         of_graph = of_graphs.pop() if len(of_graphs) == 1 else None
         return self.framework.precision(facts.effective, of_graph, has_tf32=self.device.has_tf32())
 
-    def target(self, *, deadline_s: float = 120.0) -> Target:
+    def target(self) -> Target:
         """Return what the processes of this job have in common; its model has to be exported before one is ready."""
         assert self.framework.child is not None  # a command has no such processes
         target = Target(
@@ -196,7 +211,7 @@ class Job:
             base_env=self.env,
             workload=self.workload,
             folder=self._folder(self.workload),
-            deadline_s=deadline_s,
+            deadline_s=self.deadline_s,
             audit_failure=self.audit_failure,
             is_early=self.space.catalogue.is_early,
         )
@@ -264,13 +279,29 @@ def prepare(checked: ParsedRequest) -> Job:
         objective=checked.objective,
         limits=checked.limits,
         libraries=libraries,
+        deadline_s=checked.deadline_s,
+        export_deadline_s=checked.export_deadline_s,
         feed=checked.feed,
         seen_devices=seen_devices,
     )
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
     if checked.workload.command is not None:
         _check_placeholders(checked.workload.command, job.space)
-    return job
+    return replace(job, notes=(*_respelt(checked, job.space), *_literal(checked.workload.command, job.space)))
+
+
+def _respelt(checked: ParsedRequest, space: Space) -> Iterator[str]:
+    """Yield what stands for a pin that is the same on this machine in other words."""
+    for name, text in checked.pins.items():
+        value = space.pins.get(name)
+        if value is not None and checked.catalogue.knob(name).parse(text, checked.machine) != value:
+            yield f"--set {name}={text}: {value} is the same on this machine, and stands for it"
+
+
+def _literal(command: Command | None, space: Space) -> Iterator[str]:
+    """Yield which names in braces a command is handed as they stand."""
+    for name in sorted(set() if command is None else command.placeholders - set(space.catalogue.knobs)):
+        yield f"{{{name}}} in the command is no knob, and is passed on as it stands"
 
 
 def elsewhere(checked: ParsedRequest, job: Job) -> Job:
@@ -338,7 +369,9 @@ def _check_preload(env: Mapping[str, str]) -> None:
     """Raise BadInputError for an inherited preload that does not load: the loader only warns, and goes on without."""
     if PRELOAD not in env:
         return
-    loader_output = subprocess.run(["/bin/true"], env=dict(env), capture_output=True, text=True, check=False).stderr
+    loader_output = subprocess.run(
+        ["/bin/true"], env=dict(env), capture_output=True, encoding="utf-8", errors="replace", check=False
+    ).stderr
     failed = re.search(r"object '([^']*)' from LD_PRELOAD cannot be preloaded \(([^)]*)\)", loader_output)
     if failed:
         raise BadInputError(

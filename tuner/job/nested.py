@@ -41,13 +41,14 @@ def run_search(arguments: Sequence[str], *, enter: Callable[[], None] | None = N
     def end_with_parent() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
-    with tempfile.TemporaryFile("w+", errors="replace") as stderr_file:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr_file:
         child = subprocess.Popen(
             _command(arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr_file,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             start_new_session=True,  # Ctrl-C reaches the parent alone, which hands it on once
             preexec_fn=enter or end_with_parent,  # there is one thread
         )

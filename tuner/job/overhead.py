@@ -28,7 +28,7 @@ from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.model.graph import Features
 from tuner.model.overhead import Overhead, Row, overhead_of
 from tuner.model.timeline import call_ns, parts_of, timelines
-from tuner.paths import cache_dir, write_whole
+from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.report.overhead import describe_overhead
 from tuner.report.result.overhead import OverheadResult, OverheadRow
 from tuner.space.batches import parse_sizes
@@ -78,7 +78,6 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
     The result is kept in the cache, for searches of the same workload to tell of.
     """
     sizes = parse_sizes(request.batches)
-    deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
     budget_s = parse_duration(request.time_budget)
     jobs = _jobs(request, sizes, events)
     rows: list[Row] = []
@@ -86,7 +85,7 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
     with machine_lock(wait=request.wait, on_wait=events.waiting), ExitStack() as processes:
         jobs = _exported(jobs, events, named=bool(request.executions))
         ends_s = time.monotonic() + budget_s
-        live = {execution: _Live(job, deadline_s=deadline_s, processes=processes) for execution, job in jobs.items()}
+        live = {execution: _Live(job, processes=processes) for execution, job in jobs.items()}
         try:
             for batch_size in sizes:
                 for row in _measure(live, batch_size, ends_s, events, reference=next(iter(jobs)), owes=not rows):
@@ -129,7 +128,7 @@ def _kept(job: Job) -> OverheadResult | None:
     """Return what the cache has of a job."""
     try:
         return msgspec.json.decode(_path(job).read_bytes(), type=OverheadResult)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
@@ -156,7 +155,7 @@ def _path(job: Job) -> Path:
     subject = job.subject
     where = [*job.device.identity(), job.feed]
     key = [subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment, *where]
-    return cache_dir() / _FOLDER / f"{job.workload.name}-{digest(key)}.json"
+    return cache_dir() / _FOLDER / f"{file_stem(job.workload.name)}-{digest(key)}.json"
 
 
 def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents) -> dict[Execution, Job]:
@@ -191,7 +190,7 @@ def _exported(jobs: dict[Execution, Job], events: OverheadEvents, *, named: bool
     refusal: BadInputError | None = None
     for execution, job in jobs.items():
         try:
-            job.export()
+            job.export(notify=events.notice)
         except BadInputError as error:
             if named:
                 raise
@@ -232,14 +231,14 @@ def _check(checked: ParsedRequest) -> None:
 class _Live:
     """An execution that may be measured, and its process, which starts when it is its turn."""
 
-    def __init__(self, job: Job, *, deadline_s: float, processes: ExitStack) -> None:
+    def __init__(self, job: Job, *, processes: ExitStack) -> None:
         """Take a job; `processes` closes what is started."""
         self.batch_size: int | None = None
         """What the process is warm at; None before it is ready."""
         self.step_s = 0.0
         self.on_gpu = job.device.kind != CPU
         self._job = job
-        launcher = job.launcher(deadline_s=deadline_s)
+        launcher = job.launcher()
         assert isinstance(launcher, FreshLauncher)  # it is no command
         self._launcher = launcher
         self._processes = processes
@@ -290,7 +289,9 @@ def _measure(
     """
     for execution, own in list(live.items()):
         left_s = ends_s - time.monotonic()
-        if not owes and _WARM_UP_S + _STEPS_A_ROW * own.expected_s(batch_size) >= left_s:
+        expected_s = _WARM_UP_S + _STEPS_A_ROW * own.expected_s(batch_size)
+        # Those that are owed are measured although they take more time than is left, but not once it is over.
+        if (0 if owes else expected_s) >= left_s and not (owes and execution is reference):
             live.pop(execution).close()
             events.notice(f"{execution}: stopped before batch size {batch_size}, which takes more time than is left")
             continue

@@ -26,7 +26,6 @@ from tuner.report.prediction import describe_prediction
 from tuner.report.result.prediction import IdealResult, PredictionResult
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting
-from tuner.study.budget import parse_duration
 
 _TIMES = 8  # smaller is the other batch size that is profiled
 
@@ -138,11 +137,10 @@ def _capture(request: PredictRequest, here: Job, events: ProfileEvents) -> Captu
         capture = read_capture(request.profile)
         capture.check(here, is_elsewhere=request.machine is not None)
         return capture
-    deadline_s = parse_duration(request.search.trial_timeout, option="--trial-timeout")
     with machine_lock(wait=request.wait, on_wait=events.waiting):
-        here.launcher(deadline_s=deadline_s)  # it may turn out that it has one batch size only
+        here.launcher(notify=events.notice)  # it may turn out that it has one batch size only
     sizes = profiled_sizes(here)
-    return captured(here, sizes, deadline_s=deadline_s, wait=request.wait, new=request.new, events=events)
+    return captured(here, sizes, wait=request.wait, new=request.new, events=events)
 
 
 def _ideal(predictor: Predictor, predicted: Predicted, machine: Machine, hardware: Hardware) -> IdealResult:

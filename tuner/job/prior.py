@@ -120,4 +120,4 @@ def _capture(job: Job, checked: ParsedRequest, events: PriorEvents) -> Capture:
     budget_s = checked.budget.time_s
     limit_s = None if checked.predict or budget_s is None else SHARE * budget_s
     shown = _ProfileShown(events)
-    return new_capture(job, batch_sizes, deadline_s=checked.deadline_s, limit_s=limit_s, events=shown)
+    return new_capture(job, batch_sizes, limit_s=limit_s, events=shown)

@@ -22,7 +22,6 @@ from tuner.measure.objective import Objective
 from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.model.profile import Profile, Roof, Traced, is_worth_more, profile
 from tuner.report.layout import plural
-from tuner.study.budget import parse_duration
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
@@ -65,17 +64,15 @@ def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Jo
     )
     job = prepare(parse_request(search, stores=False))
     check_profiled(job)
-    deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
     batch_size = job.space.reference.batch_size
     with machine_lock(wait=request.wait, on_wait=events.waiting):
-        return job, profile(trace(job, [batch_size], deadline_s=deadline_s, events=events)[batch_size])
+        return job, profile(trace(job, [batch_size], events=events)[batch_size])
 
 
 def trace(
     job: Job,
     batch_sizes: Sequence[int],
     *,
-    deadline_s: float,
     limit_s: float | None = None,
     events: ProfileEvents,
 ) -> dict[int, list[Traced]]:
@@ -88,7 +85,7 @@ def trace(
     """
     traced: dict[int, list[Traced]] = {batch_size: [] for batch_size in sorted(batch_sizes)}
     largest = traced[max(traced)]
-    launcher = job.launcher(deadline_s=deadline_s)
+    launcher = job.launcher(notify=events.notice)
     assert isinstance(launcher, FreshLauncher)  # it is no command
     began_s = time.monotonic()
     with ExitStack() as live:

@@ -84,7 +84,7 @@ def prove(job: Job, *, notify: Callable[[str], None]) -> list[KnobProof]:
     proofs = []
     with machine_lock():
         job.device.check_idle()
-        job.export()
+        job.export(notify=notify)
         # What does not take effect is to be seen here, not refused.
         launcher = FreshLauncher(target=replace(job.target(), audit_failure=lambda *_: None))
         for number, (name, low, high) in enumerate(contrasts, start=1):

@@ -38,6 +38,7 @@ KEEP, MAY_CHANGE = "keep", "may-change"
 NUMERICS = (KEEP, MAY_CHANGE)
 """Whether a search may compute in another precision."""
 
+_EXPORT_S = 600.0
 TRIAL_TIMEOUT = "2m"
 
 
@@ -88,6 +89,7 @@ class ParsedRequest:
     limits: Limits
     budget: Budget
     deadline_s: float
+    export_deadline_s: float
     storage_url: str
     feed: str | None
     """Where the inputs of a step are; None on the CPU."""
@@ -123,6 +125,8 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
     return ParsedRequest(
         budget=make_budget(request.trials, request.time_budget),
         deadline_s=deadline_s,
+        # Where nothing is said of it, writing a model has more time than a trial: it is done once.
+        export_deadline_s=_EXPORT_S if request.trial_timeout == TRIAL_TIMEOUT else deadline_s,
         objective=_objective(request.objective, workload, device),
         limits=_limits(request, workload, device),
         machine=machine,

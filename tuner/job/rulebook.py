@@ -19,7 +19,7 @@ from tuner.rules.evidence import by_reason, read
 from tuner.rules.learn import LearnPlan
 from tuner.rules.rule import Provenance, RuleSet
 from tuner.stats.equivalence import MARGIN
-from tuner.study.storage import open_storage, records
+from tuner.study.storage import open_storage, records, storage_errors
 
 LOCAL_RULES = Path("results/tftune-rules.json")
 """Where a team's rules lie, beside its studies, below the folder that tftune is run in; those of a CPU."""
@@ -33,6 +33,7 @@ def local_rules(device: str) -> Path:
     return LOCAL_RULES if device == devices.DEFAULT else LOCAL_RULES.with_stem(f"{LOCAL_RULES.stem}-{device}")
 
 
+@storage_errors()
 def make(
     storage_url: str,
     selection: Selection,

@@ -53,15 +53,16 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             job = prepare(checked)
             job.device.check_idle()
             events.prepared(job)
+            job.tell_notes(events.notice)
             prior = None
             if is_asked(job, checked):
-                job.launcher(deadline_s=checked.deadline_s)  # which exports the model
+                job.launcher(notify=events.notice)  # which exports the model
                 prior = prior_of(job, checked, events)  # before anything else runs: it is timed
             servers = None
             if request.launcher == "fork":
-                servers = cleanup.enter_context(Servers(job, deadline_s=checked.deadline_s, notify=events.notice))
+                servers = cleanup.enter_context(Servers(job, notify=events.notice))
             forks = None if servers is None else servers.search_launcher()  # it comes up while the model is exported
-            fresh = job.launcher(deadline_s=checked.deadline_s)
+            fresh = job.launcher(notify=events.notice)
             launcher: Launcher = forks or fresh
             overheads = known_overheads(job)
             overhead = known_overhead(job, overheads)
@@ -111,6 +112,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                             calibration_s=max(EvaluatorPlan().calibration_s, _ENERGY_BLOCKS * 4 * job.energy_slice_s),
                             calibration_blocks=EvaluatorPlan().calibration_blocks if of_model else 2,
                             n_live=EvaluatorPlan().n_live if of_model else 0,
+                            warm_up_steps=EvaluatorPlan().warm_up_steps if of_model else 0,
                             # Of a command nothing is resident between two slices.
                             free_memory_bytes=lambda: free_memory_bytes(job) if of_model else None,
                         ),

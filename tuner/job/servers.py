@@ -27,10 +27,9 @@ class Servers:
     with each server. Leaving the context ends them.
     """
 
-    def __init__(self, job: Job, *, deadline_s: float, notify: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, *, notify: Callable[[str], None]) -> None:
         """`notify` is called with one line when something has to be said: why there are none, a restart."""
         self._job = job
-        self._deadline_s = deadline_s
         self._notify = notify
         self._launchers: list[ForkLauncher] = []
         self._has_said_why = False
@@ -67,7 +66,7 @@ class Servers:
         return refused is None
 
     def _add(self) -> None:
-        launcher = ForkLauncher(self._job.target(deadline_s=self._deadline_s), notify=self._notify)
+        launcher = ForkLauncher(self._job.target(), notify=self._notify)
         self._launchers.append(launcher)
         launcher.start_server()
 

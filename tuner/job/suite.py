@@ -33,7 +33,7 @@ from tuner.space.spacefile import SpaceFile
 from tuner.study.attributes import Attributes
 from tuner.study.budget import parse_duration
 from tuner.study.record import Record
-from tuner.study.storage import all_records, check_storage, open_storage
+from tuner.study.storage import all_records, check_storage, open_storage, storage_errors
 from tuner.study.subject import Subject
 from tuner.workload import workload as workloads
 from tuner.workload.spec import WorkloadSpec
@@ -109,6 +109,7 @@ class FinishedCase:
     interrupted: bool = False
 
 
+@storage_errors()
 def plan(request: SuiteRequest) -> Suite:
     """Understand a suite and find what is done of it; raises BadInputError, and runs nothing but the probe."""
     machine = detect()

@@ -206,6 +206,6 @@ def _mhz(root: Path, mask: frozenset[int]) -> float | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

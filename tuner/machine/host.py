@@ -105,7 +105,7 @@ def _affinity(root: Path, topology: Topology) -> frozenset[int]:
     if root == Path("/"):
         return frozenset(os.sched_getaffinity(0)) & topology.cpus or topology.cpus
     try:
-        status = (root / "proc/self/status").read_text()
+        status = (root / "proc/self/status").read_text(encoding="utf-8")
     except OSError:
         return topology.cpus
     for line in status.splitlines():
@@ -116,7 +116,7 @@ def _affinity(root: Path, topology: Topology) -> frozenset[int]:
 
 def _memory_bytes(root: Path) -> int:
     try:
-        text = (root / "proc/meminfo").read_text()
+        text = (root / "proc/meminfo").read_text(encoding="utf-8")
     except OSError:
         return 0
     for line in text.splitlines():

@@ -33,7 +33,9 @@ def intel_openmp() -> Path | None:
 def _installed(stem: str) -> Path | None:
     """Return the library that the loader would take for a name, by its full path."""
     try:
-        cache_listing = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+        cache_listing = subprocess.run(
+            ["/sbin/ldconfig", "-p"], capture_output=True, encoding="utf-8", errors="replace", check=False
+        ).stdout
     except OSError:
         cache_listing = ""
     # Only libraries of this machine's own word size can be preloaded: they come first in the loader's list.

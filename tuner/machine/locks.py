@@ -41,7 +41,7 @@ def machine_lock(
 @contextmanager
 def import_lock(into: str, *, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """Hold the right to import into a storage, by its URL; waits for another import of this machine to end."""
-    name = hashlib.sha256(into.encode()).hexdigest()[:16]
+    name = hashlib.sha256(os.fsencode(into)).hexdigest()[:16]
     with _locked(f"\0tftune-importing-{name}", f"importing into {into}", wait=True, waiting=waiting):
         yield
 

@@ -62,7 +62,7 @@ def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, cpus:
             env=neutral | dict(env) | {"KMP_WARNINGS": "true"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=_TIMEOUT_S,
             check=False,

@@ -19,7 +19,12 @@ def files_of(python: Path, folders: Iterable[Path]) -> list[Path]:
     code = "import os, sys; print(*filter(os.path.isdir, sys.path[1:]), sep='\\n')"
     try:
         ended = subprocess.run(
-            [str(python), "-c", code], capture_output=True, text=True, timeout=_LOCATE_TIMEOUT_S, check=True
+            [str(python), "-c", code],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_LOCATE_TIMEOUT_S,
+            check=True,
         )
         packages = [Path(line) for line in ended.stdout.splitlines() if line]
     except (OSError, subprocess.SubprocessError):

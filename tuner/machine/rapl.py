@@ -33,9 +33,9 @@ class Rapl:
         zones = self._zones()
         for zone in zones:
             try:
-                now_uj = int((zone / "energy_uj").read_text())
+                now_uj = int((zone / "energy_uj").read_text(encoding="utf-8"))
                 if now_uj < self._last_uj.get(zone, 0):
-                    span_uj = int((zone / "max_energy_range_uj").read_text())
+                    span_uj = int((zone / "max_energy_range_uj").read_text(encoding="utf-8"))
                     self._begun_again_uj[zone] = self._begun_again_uj.get(zone, 0) + span_uj
             except (OSError, ValueError):
                 return None
@@ -59,4 +59,4 @@ class Rapl:
 
 
 def _is_package(zone: Path) -> bool:
-    return (zone / "name").read_text().startswith(_PACKAGE)
+    return (zone / "name").read_text(encoding="utf-8").startswith(_PACKAGE)

@@ -190,6 +190,6 @@ def _bytes(text: str) -> int | None:
 def _text(path: Path) -> str:
     """Return a file's text, or nothing: what a kernel does not tell is not there."""
     try:
-        return path.read_text(errors="replace").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""

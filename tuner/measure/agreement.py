@@ -22,10 +22,10 @@ def deviation(reference: Sample | None, candidate: Sample | None) -> float | Non
     """Return how far a sample of outputs lies from the reference's, relative to the largest of these.
 
     A sample is what a process tells of the first item of its batch: a digest of its inputs, and some values of each
-    output, shape (k,). None where the two cannot be compared: one gave no sample, or computed on other inputs; 1 where
-    they do not even have the same shape.
+    output, shape (k,). None where the two cannot be compared: one gave no sample, or no numbers, or computed on other
+    inputs; 1 where they do not even have the same shape.
     """
-    if not reference or not candidate or reference["inputs"] != candidate["inputs"]:
+    if not reference or not candidate or reference["inputs"] != candidate["inputs"] or not reference["outputs"]:
         return None
     worst = 0.0
     for name, values in reference["outputs"].items():

@@ -27,7 +27,7 @@ from tuner.space.setting import Setting
 from tuner.stats.estimate import Array
 from tuner.stats.noise import PRIOR_NOISE, Noise, components
 from tuner.trial.launcher import Launcher, Process, start_all
-from tuner.trial.outcome import Slice, TrialFailure
+from tuner.trial.outcome import Slice, Status, TrialFailure
 
 INCUMBENT = "incumbent"
 SIMPLER = "simpler"
@@ -88,11 +88,18 @@ class Round:
     """Why slices were measured again."""
     fresh: bool = True
     """Whether its processes were fresh interpreters, and not forks."""
+    one_at_a_time: bool = False
+    """Whether memory did not hold them together."""
 
     @property
     def is_contradicted(self) -> bool:
         """Return whether it does not count because forked processes differ from fresh interpreters."""
         return any(each.kind is Kind.FORKS_DIFFER for each in self.interruptions)
+
+    @property
+    def lacked_memory(self) -> bool:
+        """Return whether a process found no memory."""
+        return any(text.partition(":")[0] == Status.OOM for text in self.failures.values())
 
     @property
     def timed_s(self) -> float:
@@ -134,9 +141,22 @@ def run_round(
 ) -> Round:
     """Start, time and end one process for each contender; a failure is kept with its reason.
 
-    `fresh` tells whether the launcher starts fresh interpreters. Where memory does not hold them all,
-    they come in groups, in a random order like everything else.
+    `fresh` tells whether the launcher starts fresh interpreters. Where memory does not hold them all, they come in
+    groups, in a random order like everything else; where it turns out not to, one at a time.
     """
+    result = _held(contenders, launcher, plan, rng, fresh=fresh)
+    if plan.max_resident > 1 and result.lacked_memory and len(contenders) > 1:
+        # Memory may hold them one at a time.
+        apart = _held(contenders, launcher, replace(plan, max_resident=1), rng, fresh=fresh)
+        if not apart.lacked_memory:  # else one of them is too large in any case
+            return replace(apart, one_at_a_time=True)
+    return result
+
+
+def _held(
+    contenders: Sequence[Contender], launcher: Launcher, plan: FinalsPlan, rng: np.random.Generator, *, fresh: bool
+) -> Round:
+    """Hold a round in groups of as many as the plan has live at once."""
     result = Round(fresh=fresh)
     slept_s = suspended_s()
     order = [contenders[i] for i in rng.permutation(len(contenders))]

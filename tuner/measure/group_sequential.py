@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -231,6 +231,8 @@ class SequentialTest:
     def run_round(self, contenders: Sequence[Contender]) -> None:
         began_s = self.launcher.now()
         self.rounds.append(self._run(contenders))
+        if self.rounds[-1].one_at_a_time:
+            self.plan = replace(self.plan, max_resident=1)
         lasted_s = self.launcher.now() - began_s
         if len(self.rounds) > 1 and self.rounds[-1].fresh != self.rounds[-2].fresh:
             self._round_s.clear()  # fresh interpreters take longer to start than forked ones

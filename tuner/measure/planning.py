@@ -62,7 +62,7 @@ class FinalsPlan:
 
     def round_s(self, costs: Sequence[Cost]) -> float:
         """Return about how long a round lasts."""
-        starts = sum(cost.start_s for cost in costs) / min(self.n_parallel_starts, len(costs))
+        starts = sum(cost.start_s for cost in costs) / min(self.n_parallel_starts, self.max_resident, len(costs))
         return starts + self.slices_per_round * sum(self.slice_for(cost.step_s) for cost in costs)
 
     def slice_for(self, step_s: float) -> float:

@@ -56,7 +56,7 @@ ADVICE = {
     Code.FORKS: "the finals continued with fresh interpreters, so fewer rounds count: give a longer --time-budget",
     Code.FEW_SAMPLES: "give a longer --time-budget",
     Code.FEW_ROUNDS: "give a longer --time-budget",
-    Code.ALONE: "memory held one process at a time, so that each block took two starts: free some memory, or give a "
+    Code.ALONE: "there was no room for two processes, so that each block took two starts: free some memory, or give a "
     "longer --time-budget",
     Code.OVERLOAD: "its responses are only those of the first seconds, later ones take longer: give a lower --rate",
     Code.NOISY: "smaller differences will mostly stay undecided: use a quieter machine, or give a longer --time-budget",

@@ -170,7 +170,7 @@ class Features:
 
 def read(path: Path) -> Graph | None:
     """Return the graph of an export, None where it could not be understood."""
-    data = json.loads(path.read_text())
+    data = json.loads(path.read_text(encoding="utf-8"))
     return None if data is None else Graph.from_dict(data)
 
 

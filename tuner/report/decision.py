@@ -131,7 +131,7 @@ def _reason(
         return f"no setting meets the limits; {source} is recommended although it breaks one"
     if source == default:
         if against is None or against.speedup is None:
-            return f"keep {default}: the finals did not run, or gave no result"
+            return f"keep {default}: the finals gave no result"
         return f"keep {default}: no setting was shown to be faster by more than the margin"
     if source == default + SAME_BATCH:
         return "the gain comes from the batch size: the default threads are as fast as the incumbent's"

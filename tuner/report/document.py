@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -125,7 +126,7 @@ def no_groups(study: StudyResult) -> BadInputError:
     reasons = {"they break a limit" if trial.over_limit else trial.message or "there was no time" for trial in tried}
     return BadInputError(
         f"study {study.study} has no answer on several processes: {'; '.join(sorted(reasons))}",
-        f"`tftune show {study.study} --details` lists them",
+        f"`tftune show {shlex.quote(study.study)} --details` lists them",
     )
 
 

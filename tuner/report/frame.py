@@ -109,5 +109,5 @@ def write(frame: pd.DataFrame, format_: str, path: Path | None) -> str | None:
     text = frame.to_csv(index=False) if format_ == "csv" else frame.to_json(orient="records", indent=1) + "\n"
     if path is None:
         return str(text)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     return None

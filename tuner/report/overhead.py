@@ -110,7 +110,7 @@ def search_line(row: OverheadRow, others: Sequence[OverheadRow]) -> str:
         helps.append(f"batch size {larger.batch_size} brings it below {percent(HIDDEN, 0)}")
     beside = [each for each in others if each.batch_size == row.batch_size and each.exposed_overhead is not None]
     fastest = max(beside, key=_speed, default=row)
-    if _speed(fastest) > _NOTABLE * _speed(row):
+    if _speed(fastest) > _NOTABLE * _speed(row) and _is_faster(fastest, row):
         faster = f"--execution {fastest.execution} is {_speed(fastest) / _speed(row):.2g} times as fast"
         helps.append(f"{faster} at batch size {row.batch_size}")
     return f"{line}, which more threads do not reduce; {' and '.join(helps) or 'a larger batch may'}"
@@ -123,6 +123,13 @@ def _is_hidden(row: OverheadRow) -> bool:
 def _speed(row: OverheadRow) -> float:
     """Return the rate over the reference's."""
     return 1.0 if row.ratio is None else row.ratio.speedup
+
+
+def _is_faster(one: OverheadRow, other: OverheadRow) -> bool:
+    """Return whether the intervals of two rates over the reference's are apart."""
+    low = 1.0 if one.ratio is None else one.ratio.low
+    high = 1.0 if other.ratio is None else other.ratio.high
+    return low is not None and high is not None and low > high
 
 
 def answer_lines(result: OverheadResult) -> list[str]:
@@ -153,13 +160,21 @@ def help_lines(result: OverheadResult) -> list[str]:
     smallest = min(row.batch_size for row in rows)
     beside = sorted((row for row in rows if row.batch_size == smallest), key=_speed, reverse=True)
     lines = []
-    if len(beside) > 1:
-        times = [f"{_speed(beside[0]) / _speed(row):.2g} times as fast as {row.execution}" for row in beside[1:]]
+    slower = [row for row in beside[1:] if _is_faster(beside[0], row)]
+    if slower:
+        times = [f"{_speed(beside[0]) / _speed(row):.2g} times as fast as {row.execution}" for row in slower]
         lines.append(f"  at batch size {smallest}, {beside[0].execution} is {' and '.join(times)}")
     largest_part = max(_BESIDE, key=lambda part: beside[0].parts.get(part, 0.0))
     if (beside[0].exposed_overhead or 0.0) > HIDDEN:
-        lines.append(f"  of {beside[0].execution} most is {_WORDS[largest_part]}: {_HELPS[largest_part]}")
+        is_most = beside[0].parts.get(largest_part, 0.0) > (beside[0].exposed_overhead or 0.0) / 2
+        share = "most" if is_most else "the largest part"
+        lines.append(f"  of {beside[0].execution} {share} is {_WORDS[largest_part]}: {_HELPS[largest_part]}")
     return lines
+
+
+def _span_text(values: Sequence[float]) -> str:
+    """Return the smallest and the largest value, once where they look alike."""
+    return " to ".join(dict.fromkeys(f"{each:.2f}" for each in (min(values), max(values))))
 
 
 def _hidden(hiding: HidingResult, largest: int) -> str:
@@ -228,7 +243,7 @@ def _notes(result: OverheadResult) -> list[str]:
     off = [f"The parts of a step miss what a clock says by up to {percent(error, 0)}."] if error > _OFF else []
     return [
         "Exposed: of a step, and in ms. Steps and speeds (×) are without the profiler. Shares are of steps with it, "
-        f"which took {min(costs):.2f} to {max(costs):.2f} times as long. Brackets: intervals of 95 %, over blocks of "
+        f"which took {_span_text(costs)} times as long. Brackets: intervals of 95 %, over blocks of "
         "steps of one process.",
         "Executor: TensorFlow schedules. Waiting: the caller waits for its graph, and no thread runs any of it. "
         "Python: the program that calls TensorFlow. Op/gap: median operator over median gap between two launches; near "

@@ -348,7 +348,7 @@ def deciding_budget_s(
 def _next_steps(study: StudyResult, handle: str, stored: str) -> Iterator[tuple[str, str]]:
     """Yield the commands that come next; those for several processes where these have an answer of their own."""
     advice, several = study.recommended, study.groups
-    of_study = f"{handle}{stored}"
+    of_study = f"{shlex.quote(handle)}{stored}"
     deployment = Deployment() if advice is None else advice.deployment
     is_ensemble = bool(deployment.members)
     is_something = bool(deployment) and (not is_ensemble or advice is None or advice.source != study.default)

@@ -120,7 +120,7 @@ def cores_text(machine: Machine) -> str:
 
 def knobs(subject: Subject) -> RenderableType:
     """Return the knobs with their values, or the reason why they are off."""
-    active = table("knob", "set by", "values", title=f"search space '{subject.space}': {subject.points:,} settings")
+    active = table("knob", "!set by", "values", title=f"search space '{subject.space}': {subject.points:,} settings")
     off: dict[str, list[str]] = {}
     fixed = fixed_knobs(subject)
     for name, knob in subject.knobs.items():
@@ -145,7 +145,7 @@ def space_notes(subject: Subject) -> list[Text]:
 
 def baselines(subject: Subject) -> RenderableType:
     """Return the baselines as resolved here, each distinct setting once."""
-    rendered = table("baseline", "setting", "same as", title="baselines")
+    rendered = table("baseline", "!setting", "same as", title="baselines")
     shown_names: set[str] = set()
     for name, baseline in subject.baselines.items():
         if name not in shown_names:
@@ -167,7 +167,7 @@ def trials(study: StudyResult) -> RenderableType:
     title = f"trials of {study.study}"
     is_metered = any(trial.energy_j is not None for trial in study.history)
     energy = [">energy an item"] if is_metered else []
-    rendered = table(">#", "setting", ">ratio to reference", ">timed", "", ">first step", *energy, title=title)
+    rendered = table(">#", "!setting", ">ratio to reference", ">timed", "", ">first step", *energy, title=title)
     best, fixed = study.incumbent, fixed_knobs(study)
     for trial in study.history:
         is_best = best is not None and trial.setting == best.setting
@@ -235,7 +235,7 @@ def noise_text(noise: NoiseResult) -> str:
     block_sd, process = percent(noise.block_sd), f"{process_sd_text(noise.process_sd)} between processes"
     if noise.process_sd == 0:
         process = "that of processes included"
-    assumed = f" (mostly assumed: only {noise.n_blocks} blocks measured)" if noise.assumed else ""
+    assumed = f" (mostly assumed: only {plural(noise.n_blocks, 'block')} measured)" if noise.assumed else ""
     return f"noise: {block_sd} per block, {process}; noise floor of the finals {percent(noise.floor)}{assumed}"
 
 

@@ -46,10 +46,9 @@ class Expression:
             )
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
-        except SyntaxError as error:
-            raise BadInputError(
-                f"cannot read '{text}': {error.msg}", "expected e.g. inter_op <= physical_cores"
-            ) from None
+        except (SyntaxError, ValueError) as error:  # the second of characters that no encoding has
+            reason = error.msg if isinstance(error, SyntaxError) else "it is no text"
+            raise BadInputError(f"cannot read {text!a}: {reason}", "expected e.g. inter_op <= physical_cores") from None
         self.names = frozenset(
             node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name) and node.id not in _CALLS
         )

@@ -62,7 +62,7 @@ def read(name: str, machine: Machine, *, catalogue: Catalogue, folder: Path, def
         space_names = ", ".join(names(folder))
         raise BadInputError(f"no search space file {name}", f"give the path of a TOML file, or one of: {space_names}")
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise BadInputError(f"{path} is not UTF-8 text: {error.reason}", "save it as UTF-8") from None

@@ -109,13 +109,17 @@ def components(x: Sequence[Array], common: Sequence[float]) -> Noise:
 def of_new_processes(x: Array, common: Array) -> Noise:
     """Return the noise that log-ratios of one setting to itself show, shape (n,), each of two new processes.
 
-    What processes differ by is in σ_w then, and σ_p is 0. As the true ratio is known to be 1, σ_w² = Σ x²/n, without a
-    prior, which is of blocks of two processes that live on. `common` as for `components`. Raises ValueError for none.
+    What processes differ by is in σ_w then, and σ_p is 0. As the true ratio is 1, σ_w² = Σ x²/n; where these values
+    are fewer than the prior's degrees of freedom, it makes up for those that are missing, with σ_w² + 2σ_p² of its
+    own. `common` as for `components`. Raises ValueError where there is no block.
     """
     if not len(x):
         raise ValueError("no block to estimate the noise from")
+    missing = max(0.0, PRIOR_DF - len(x))
+    prior_variance = PRIOR_BLOCK_SD**2 + 2 * PRIOR_PROCESS_SD**2
+    variance = (missing * prior_variance + float((x**2).sum())) / (missing + len(x))
     return Noise(
-        block_sd=max(math.sqrt(float((x**2).mean())), PRIOR_BLOCK_SD / 10),
+        block_sd=max(math.sqrt(variance), PRIOR_BLOCK_SD / 10),
         process_sd=0.0,
         drift=float(np.std(common, ddof=1)) if len(common) > 1 else 0.0,
         n_pairs=1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -41,6 +42,12 @@ class Countdown:
         """Return whether less than `needed_s` is left."""
         left = self.left_s()
         return left is not None and left < needed_s
+
+
+def duration_option(seconds: float) -> str:
+    """Return a duration as it is typed, rounded up to half a minute: 30s, 3m30s, 12m."""
+    minutes, half = divmod(math.ceil(seconds / 30), 2)
+    return f"{minutes}m30s" if minutes and half else f"{minutes}m" if minutes else "30s"
 
 
 def make_budget(trials: int | None, time: str | None) -> Budget:

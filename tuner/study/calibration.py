@@ -18,7 +18,7 @@ from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.study.plan import EvaluatorPlan
 from tuner.study.pool import LiveProcess
 from tuner.study.processes import Processes
-from tuner.trial.launcher import Process
+from tuner.trial.launcher import Process, StartResult
 from tuner.trial.outcome import Status, TrialFailure
 
 _ROOMY_BYTES = 4 << 30  # with this much free memory, the first processes start together, whatever their size
@@ -49,10 +49,10 @@ def calibrate(
     others = [each for each in started if each is not first]
     try:
         processes.set_reference(first)
-        if not roomy and processes.fits():
+        if not others and processes.fits():
             others = processes.launch([default])
-        second_fits = roomy or bool(others)
-        if not second_fits or any(each.failure is not None and each.failure.status is Status.OOM for each in others):
+        is_scarce = free is not None and not processes.fits()
+        if not others or any(_lacks_memory(each, is_scarce=is_scarce) for each in others):
             sample = None if first.facts is None else first.facts.sample
             return _calibrate_alone(processes, default, plan, is_time_short, sample=sample)
         second = next((each for each in others if each.facts is not None), None)
@@ -73,6 +73,12 @@ def calibrate(
         begun=(processes.launch_new(second.setting, second.process, second.facts), pair),
         random=first.facts is not None and outputs_differ(first.facts.sample, second.facts.sample),
     )
+
+
+def _lacks_memory(start: StartResult, *, is_scarce: bool) -> bool:
+    """Return whether a process failed for lack of memory: where that is scarce, some allocators just end it."""
+    failed_as = None if start.failure is None else start.failure.status
+    return failed_as is Status.OOM or (failed_as is Status.CRASHED and is_scarce)
 
 
 def _calibrate_alone(

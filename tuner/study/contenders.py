@@ -39,7 +39,7 @@ def choose_contenders(
     settings = [trial.setting for trial in tied(trials, process_sd=noise.process_sd, posterior=posterior)]
     simpler = min(settings, key=lambda setting: simplicity(setting, space.reference, space.catalogue), default=None)
     first, second, *rivals = contenders(best, space, without=void, simpler=simpler)
-    se = noise.finals_se(rounds=TYPICAL_ROUNDS, slices=plan.slices_per_round)
+    se = noise.finals_se(rounds=TYPICAL_ROUNDS, slices=plan.independent_slices)
 
     def urgency(rival: Contender) -> tuple[bool, float]:
         gain = posterior.get(rival.setting)

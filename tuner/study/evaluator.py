@@ -28,7 +28,6 @@ from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 
 _USUAL_BLOCKS = 2  # of a trial, for what it is expected to cost
-_WARM_UP_STEPS = 3
 
 
 class Evaluator:
@@ -53,15 +52,15 @@ class Evaluator:
         self.processes = Processes(space, launcher, plan)
         self.noise = PRIOR_NOISE
 
-    def cost_s(self, setting: Setting) -> float:
+    def cost_s(self, setting: Setting, *, n_blocks: int = _USUAL_BLOCKS) -> float:
         """Return about how long (s) a trial of a setting will take, with its start unless a process is there."""
         reference_step_s, slice_s = self.processes.step_s, self._plan.pair.slice_s
         step_s = reference_step_s * setting.batch_size / self._space.reference.batch_size
         own_s, reference_s = (max(slice_s, step) for step in (step_s, reference_step_s))
         start_s = 0.0 if setting in self.processes else self.processes.start_s / self._plan.n_parallel_starts
         if self.processes.are_alone:  # a process of each a block
-            start_s = 2 * _USUAL_BLOCKS * (self.processes.start_s + slice_s)
-        return start_s + _WARM_UP_STEPS * step_s + _USUAL_BLOCKS * 2 * (own_s + reference_s)
+            start_s = 2 * n_blocks * (self.processes.start_s + slice_s)
+        return start_s + self._plan.warm_up_steps * step_s + n_blocks * 2 * (own_s + reference_s)
 
     def calibrate(self, finished: Sequence[Trial]) -> tuple[Noise, list[Pair]]:
         """Calibrate: measure the default against itself, and return the noise and the pairs behind it.
@@ -178,11 +177,13 @@ class Evaluator:
             try:
                 done = self._measure(trial, live, reference, finished, earlier_pair)
             except ReferenceLost as lost:
-                alone = self.processes.are_alone
-                self.processes.lose_reference()
+                if self.processes.are_alone:
+                    reference.process.close()  # its next turn is that of another process anyway
+                else:
+                    self.processes.lose_reference()
                 live.process.pause()
                 earlier_pair = None
-                if attempt == 2 or alone:
+                if attempt == 2:
                     raise TunerError(
                         f"the reference process failed beside {trial.setting}: {lost}",
                         "the machine may be out of memory; end of its log:\n" + lost.failure.log[-2000:],
@@ -269,7 +270,9 @@ class Evaluator:
 
     def _block_sd(self, finished: Sequence[Trial]) -> float:
         """Return the standard deviation of a block in this study so far."""
-        groups = [self._log_ratios(other, other.pair) for other in finished if other.pair]
+        # Blocks of new processes scatter in another way than those of two that live on.
+        alike = [other for other in finished if other.alone == self.processes.are_alone]
+        groups = [self._log_ratios(other, other.pair) for other in alike if other.pair]
         return pooled_sd(groups, prior_sd=self.noise.block_sd, prior_df=PRIOR_DF)
 
     def _log_ratios(self, trial: Trial, pair: Pair) -> Sequence[float]:

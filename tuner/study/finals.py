@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -12,7 +12,7 @@ from tuner.errors import TunerError
 from tuner.measure import interruption
 from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
-from tuner.measure.planning import PRIMARY_TIME, Cost, choose_passes, required_time_s
+from tuner.measure.planning import PRIMARY_TIME, Cost, FinalsPlan, choose_passes, required_time_s
 from tuner.space.groups import INSTANCES
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -62,12 +62,22 @@ class Finals:
         costs = self._costs(self._contenders()[:2])
         if len(costs) < 2:
             return 0.0
-        needed = 2 * required_time_s(self.plan.finals, self.history.noise(), costs, gain=_TARGET_GAIN)
+        needed = 2 * required_time_s(self._plan(), self.history.noise(), costs, gain=_TARGET_GAIN)
         if self.plan.n_groups and self.space.groups:
             needed, share = 2 * needed, _SHARE_WITH_GROUPS
         else:
             share = _SHARE
         return needed if self.time.total_s is None else min(needed, share * self.time.total_s)
+
+    def _plan(self) -> FinalsPlan:
+        """Return the plan as the processes live: together, or one at a time."""
+        return replace(self.plan.finals, max_resident=1) if self.processes.are_alone else self.plan.finals
+
+    def least_s(self) -> float:
+        """Return how long (s) the fewest rounds that have an interval take, of two settings in the shortest way."""
+        plan = replace(self._plan(), passes=1)
+        costs = self._costs(self._contenders()[:2])
+        return MIN_ROUNDS * plan.round_s(costs) if len(costs) > 1 else 0.0
 
     def hold(self) -> None:
         """Hold rounds until every comparison is decided or the time is used up."""
@@ -136,7 +146,7 @@ class Finals:
             return True
         own_s = _GROUP_SHARE * min(left_s, _SHARE_WITH_GROUPS * self.time.total_s)
         costs = self._costs(group_contenders(group, None, self.space))
-        return own_s >= _MIN_GROUP_ROUNDS * self.plan.finals.round_s(costs)
+        return own_s >= _MIN_GROUP_ROUNDS * self._plan().round_s(costs)
 
     def _run(
         self,
@@ -211,13 +221,15 @@ class Finals:
             self.history.trials,
             self.space,
             self.history.noise(),
-            self.plan.finals,
+            self._plan(),
             margin=self.plan.margin,
             posterior=self.history.posterior_means(),
         )
 
     def _resident(self) -> int | None:
         """Return how many processes fit into the memory, as the trials' peaks tell; None if they do not."""
+        if self.processes.are_alone:
+            return 1
         peaks = [t.peak_memory_bytes for t in [*self.history.trials, *self.history.groups] if t.peak_memory_bytes]
         free = self.plan.evaluation.free_memory_bytes()
         return None if not peaks or free is None else int(free / (_MEMORY_MARGIN * max(peaks)))

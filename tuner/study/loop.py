@@ -17,9 +17,10 @@ from msgspec import to_builtins
 from tuner.errors import BaselineError
 from tuner.measure.planning import noise_floor
 from tuner.space.groups import INSTANCES, is_group
+from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
 from tuner.study.attributes import EndReason, Run, stored_noise
-from tuner.study.budget import Budget, Countdown
+from tuner.study.budget import Budget, Countdown, duration_option
 from tuner.study.evaluator import Evaluator
 from tuner.study.events import Events
 from tuner.study.finals import Finals, Replicas
@@ -31,6 +32,7 @@ from tuner.study.sampler import LatticeSampler
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import Status
 
+_OVERRUN, _OVERRUN_S = 0.25, 45.0  # of the time budget, and seconds: what the recommended settings may take beyond it
 _MIN_SUGGESTIONS = 13  # minimum number of proposals before the search may stop because the model expects no gain
 
 
@@ -119,6 +121,33 @@ class Search:
         plan = self._plan.finals
         plan = replace(plan, max_resident=1) if self._evaluator.processes.are_alone else plan
         self._events.calibrated(noise, noise_floor(noise, plan))
+        self._forecast()
+
+    def _forecast(self) -> None:
+        """Say what the least sensible time budget is, where the recommended settings do not fit into this one."""
+        # The calibration goes on as the default's own trial.
+        measured = {trial.setting for trial in self._history.trials} | {self._space.reference}
+        owed = [each for each in distinct(self._space.baselines.values()) if each not in measured]
+        if not owed or self._budget.time_s is None:
+            return
+        needed_s = sum(map(self._least_s, owed)) + self._finals.least_s()
+        if self._overruns(needed_s):
+            least = duration_option(self._time.elapsed_s() + needed_s)
+            start_s, step_s = self._evaluator.processes.start_s, self._evaluator.processes.step_s
+            what = f"a step takes {step_s:.1f} s" if 4 * step_s > start_s else f"a process starts in {start_s:.0f} s"
+            self._events.stage(
+                f"{what}: some of the recommended settings are left out; "
+                f"there is time for all with --time-budget {least}"
+            )
+
+    def _least_s(self, setting: Setting) -> float:
+        """Return about how long (s) the shortest trial of a setting takes."""
+        return self._evaluator.cost_s(setting, n_blocks=self._evaluator.processes.pair_plan.min_blocks)
+
+    def _overruns(self, needed_s: float) -> bool:
+        """Return whether what takes so long (s) would overrun the time budget by more than it may."""
+        total_s = self._budget.time_s
+        return total_s is not None and self._time.is_short_of(needed_s - max(_OVERRUN * total_s, _OVERRUN_S))
 
     def _next_trials(self) -> list[tuple[optuna.Trial, Trial]]:
         """Return the trials that come next, none if the search is over.
@@ -240,15 +269,21 @@ class Search:
     def _is_over(self, n_asked: int) -> bool:
         """Return whether the search has to end before one more trial, `n_asked` being asked for already.
 
-        The baselines are measured whatever the budget.
+        The baselines are measured even where they overrun the budget a little; beyond that, the default is.
         """
         proposal = self._sampler.propose(self._record.study, cost_s=self._evaluator.cost_s)
         if proposal is None:
             self._end = EndReason.SPACE, "every setting of the search space was tried"
             return True
-        if proposal.setting in self._space.baselines.values():
-            return False
         trials = self._history.trials
+        if proposal.setting in self._space.baselines.values():
+            cost_s = (n_asked + 1) * self._least_s(proposal.setting)
+            # Where the default may not be chosen, another has to be measured that may.
+            is_enough = self._history.incumbent() is not None
+            if is_enough and self._overruns(cost_s + self._finals.least_s()):
+                self._end = EndReason.TIME, "the remaining time is needed for the finals of two settings"
+                return True
+            return False
         if self._budget.trials is not None and len(trials) + n_asked >= self._budget.trials:
             self._end = EndReason.TRIALS, f"the study has {len(trials)} trials"
             return True

@@ -22,8 +22,9 @@ class EvaluatorPlan:
     trials, because all trials paired with one reference share its process effect. The noise is taken from a pair of
     `calibration_blocks` blocks; from fewer where it would take longer than `calibration_s` seconds. The processes of
     `n_live` thread settings are kept for other batch sizes of these; none where each batch size is to have a process of
-    its own. A setting that breaks one of the `limits` is measured like any other, and never the incumbent.
-    `free_memory_bytes` tells how much memory is left for processes, None if that is not known.
+    its own. A process is warm after about `warm_up_steps`. A setting that breaks one of the `limits` is measured like
+    any other, and never the incumbent. `free_memory_bytes` tells how much memory is left for processes, None if that is
+    not known.
     """
 
     objective: Objective = Objective.THROUGHPUT
@@ -36,6 +37,7 @@ class EvaluatorPlan:
     calibration_blocks: int = 4
     calibration_s: float = 12.0
     n_live: int = 3
+    warm_up_steps: int = 3
     free_memory_bytes: Callable[[], int | None] = lambda: None
 
 

@@ -31,6 +31,7 @@ class Processes:
         self._launcher = launcher
         self._plan = plan
         self._pool = ProcessPool(plan.n_live if plan.limits.memory_bytes is None else 0)
+        self._are_alone = False
         self._n_references = 0
         self._n_processes = 0
         self._memory_bytes = 0
@@ -44,7 +45,7 @@ class Processes:
     @property
     def are_alone(self) -> bool:
         """Return whether processes live one at a time, for lack of memory."""
-        return self.reference is not None and self.reference.alone
+        return self._are_alone
 
     @property
     def pair_plan(self) -> PairPlan:
@@ -202,7 +203,7 @@ class Processes:
         default = self._space.reference
         self.reference = replace(self.reference, process=self._restarting(default), alone=True)
         self._pool.close()
-        self._pool = ProcessPool(0)
+        self._pool, self._are_alone = ProcessPool(0), True
         return self._restarting(default)
 
     def lose_reference(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tuner.paths import FILE_URL, check_writable
 from tuner.study.attributes import Attributes
 from tuner.study.record import SCHEMA, Record, name_value
 
+LAST = "last"
+"""The name of the newest study."""
 _MOST_NAMES = 10  # of studies in a message
 IMPORTED = "imported"
 """Is in the attributes of a copy of another storage's study from its first moment, with the host that copied it."""
@@ -23,8 +26,10 @@ IMPORTED = "imported"
 def check_storage(url: str, *, create: bool = True) -> str:
     """Return a storage URL that can be opened, or raise BadInputError; writes nothing.
 
-    With `create`, a folder that does not exist is fine as long as it can be made; without, nothing need be writable.
+    With `create`, the file's folder need not exist, but the one that it lies in; without, nothing need be writable.
     """
+    if not url.isprintable():
+        raise BadInputError(f"storage {url!r} holds a character that cannot be shown", "give --storage another name")
     if "://" not in url:
         raise BadInputError(f"storage '{url}' is not a URL", f"write {FILE_URL}{url} for a file, or a database's URL")
     file = sqlite_file(url)
@@ -58,6 +63,9 @@ def _check_file(url: str, path: Path, *, create: bool) -> None:
         if create and not os.access(path, os.W_OK):
             raise BadInputError(f"{path} cannot be written", "choose a file that you can write to with --storage")
     if create:
+        folder = path.absolute().parent
+        if not folder.parent.is_dir():
+            raise BadInputError(f"storage {url}: there is no folder {folder.parent}", "create it, or check the path")
         check_writable(path.parent, "run tftune elsewhere, or give --storage another file")
 
 
@@ -73,7 +81,27 @@ def _connect(url: str) -> None:
 
 def _cannot_open(url: str, error: Exception) -> BadInputError:
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return BadInputError(f"storage {url} cannot be opened: {first}", "check the URL and the database's driver")
+    hint = "check the URL and the database's driver"
+    if _sqlite_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        hint = "restore a backup, or give --storage another file"
+    return BadInputError(f"storage {url} cannot be opened: {first}", hint)
+
+
+def _sqlite_code(error: BaseException | None) -> int | None:
+    """Return the code of SQLite's that is behind an error of SQLAlchemy or Optuna, None where it is another."""
+    while error is not None:
+        code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+        if code is not None:
+            return int(code) & 0xFF  # without its details
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def no_study(name: str, url: str) -> BadInputError:
+    """Return the error for a study of a storage that holds none, or is not there."""
+    file = sqlite_file(url)
+    what = f"{url} does not exist" if file is not None and not file.exists() else f"{url} holds no studies"
+    return BadInputError(f"no study '{name}': {what}", "begin with: tftune search resnet50")
 
 
 def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | None:
@@ -82,6 +110,8 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     file = sqlite_file(url)
     if file is not None and create:
+        if _is_foreign(url, file):
+            raise BadInputError(f"{file} is a database of another program", "give --storage another file")
         file.parent.mkdir(parents=True, exist_ok=True)
     if not create and not _holds_studies(url, file):
         return None
@@ -98,7 +128,27 @@ def storage_errors() -> Iterator[None]:
         yield
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         first = str(error.__cause__ or error).strip().splitlines()[0]
-        raise TunerError(f"storage error: {first}", "fix it, then run the same command again to continue") from error
+        hints = {
+            sqlite3.SQLITE_FULL: "free some space on its disk",
+            sqlite3.SQLITE_CORRUPT: "restore a backup",
+            sqlite3.SQLITE_NOTADB: "restore a backup",
+        }
+        hint = hints.get(_sqlite_code(error) or 0, "fix it")
+        raise TunerError(f"storage error: {first}", f"{hint}, then run the same command again to continue") from error
+
+
+def _is_foreign(url: str, file: Path) -> bool:
+    """Return whether a file is a database of another program, which has tables and none of Optuna's."""
+    if not file.exists():
+        return False
+    engine = sqlalchemy.create_engine(url)
+    try:
+        tables = sqlalchemy.inspect(engine).get_table_names()
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise _cannot_open(url, error) from error
+    finally:
+        engine.dispose()
+    return bool(tables) and "version_info" not in tables
 
 
 def _holds_studies(url: str, file: Path | None) -> bool:
@@ -107,23 +157,29 @@ def _holds_studies(url: str, file: Path | None) -> bool:
         return False
     try:
         engine = sqlalchemy.create_engine(url)
-        has_studies = sqlalchemy.inspect(engine).has_table("studies")
+        tables = sqlalchemy.inspect(engine)
+        # Others keep studies too.
+        is_optunas = tables.has_table("version_info") and tables.has_table("studies")
+        columns = {str(column["name"]) for column in tables.get_columns("studies")} if is_optunas else set()
         engine.dispose()
     except Exception as error:  # SQLAlchemy and each driver raise their own
         raise _cannot_open(url, error) from error
-    return has_studies
+    return {"study_id", "study_name"} <= columns
 
 
 def find(storage: optuna.storages.BaseStorage, study_name: str) -> Record:
     """Return the study of that name, or the only one that begins with it; `last` is the newest."""
     attributes_by_name = _tftune_studies(storage)
-    if study_name == "last" and attributes_by_name:
+    if study_name == LAST and attributes_by_name:
         return _read(storage, max(attributes_by_name, key=lambda name: (_updated(attributes_by_name[name]), name)))
     matches = (
         [study_name]
         if study_name in attributes_by_name
         else [name for name in attributes_by_name if name.startswith(study_name)]
     )
+    if not attributes_by_name:
+        message = f"no study '{study_name}': the storage holds none of tftune's"
+        raise UnknownNameError(message, "check --storage, or begin with: tftune search resnet50")
     if not matches:
         raise unknown_name("study", study_name, attributes_by_name)
     if len(matches) > 1:

@@ -3,43 +3,61 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
 import shutil
 import tempfile
 import time
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
-from tuner.paths import cache_dir
+from tuner.paths import cache_dir, file_stem, shipped_folder
 from tuner.trial.fresh import interpreter
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
+from tuner.workload import pyfile
 from tuner.workload.workload import Workload
 
-_FORMAT = 4  # raise it when the worker writes something else
-_EXPORT_TIMEOUT_S = 600.0
+_FORMAT = 5  # raise it when the worker writes something else
+_ABANDONED_S = 2 * 3600.0  # old is a part that no process writes any more
+_OUT_OF_TIME = "give it more time, once, as it is kept: --trial-timeout 10m"
 _OUT_OF_MEMORY = "exporting takes several times the memory of the weights; free some, or use a smaller model"
+_FULL_BYTES = 64 << 20  # free on a disk that may be full: who ran into its end may have removed what filled it
+_BLOCK_BYTES = 1 << 20
 _LOG_CHARS = 1000  # of what a process printed that ended without a word of its own
 _MANIFEST = "tftune.json"
 _PART = ".part-"
+_WHOLE: set[tuple[object, ...]] = set()
+"""The exports that this process has found whole, with the times of their files: a search asks more than once."""
 _INPUTS, GRAPH, _MODEL = "inputs.json", "graph.json", "model"  # as the child names them
 
 
 def cached_folder(workload: Workload, framework: Framework, build: Build) -> Path:
     """Return where the export of a workload by a build of a framework lies, whether it is there or not."""
     key = digest([_FORMAT, workload.fingerprint, framework.name, *framework.export_key(workload, build)])
-    # TensorFlow takes the path for a pattern: no character of one may be in it.
-    name = re.sub(r"[^\w.-]", "_", workload.name)
-    return cache_dir() / "exports" / f"{name}-{workload.mode}-{key}"
+    return cache_dir() / "exports" / f"{file_stem(workload.name)}-{workload.mode}-{key}"
 
 
-def export(workload: Workload, framework: Framework, build: Build, *, python: Path, env: dict[str, str]) -> Path:
+def export(
+    workload: Workload,
+    framework: Framework,
+    build: Build,
+    *,
+    python: Path,
+    env: dict[str, str],
+    deadline_s: float,
+    notify: Callable[[str], None] = lambda _: None,
+) -> Path:
     """Return the folder of the exported workload, making it if need be, and first what it is made from.
+
+    Making it may take `deadline_s`, and `notify` is called with a line before.
 
     The export appears under its name all at once, so that two processes may make it at the same time. Raises
     BadInputError where the cache cannot be written or the workload's own code fails, in its own words.
@@ -47,6 +65,8 @@ def export(workload: Workload, framework: Framework, build: Build, *, python: Pa
     folder = cached_folder(workload, framework, build)
     if is_complete(folder):
         return folder
+    if folder.exists():
+        notify(f"{folder.name} of the cache is not as it was written: it is made anew")
     source = framework.export_source(workload)
     made_from = None
     if source is not None:
@@ -55,7 +75,7 @@ def export(workload: Workload, framework: Framework, build: Build, *, python: Pa
         except BadInputError as error:
             reason = f"{framework.title} runs what {source.title} exports of {workload.name}: {error.message}"
             raise BadInputError(reason, error.hint) from error
-        made_from = export(workload, source, source_build, python=python, env=env)
+        made_from = export(workload, source, source_build, python=python, env=env, deadline_s=deadline_s, notify=notify)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _sweep(folder.parent)
@@ -66,10 +86,18 @@ def export(workload: Workload, framework: Framework, build: Build, *, python: Pa
             "set TFTUNE_CACHE to a folder that can be written",
         ) from error
     try:
-        _write(workload, framework, part, made_from, python=python, env=env)
-        (part / _MANIFEST).write_text(json.dumps(sizes_of(part)))
+        notify(f"writing {workload.name} for {framework.title}, once for all that comes after")
+        _write(workload, framework, part, made_from, python=python, env=env, deadline_s=deadline_s)
+        (part / _MANIFEST).write_text(json.dumps(contents_of(part)))
         os.chmod(part, 0o755)  # noqa: PTH101  # mkdtemp's 0700 would hide it from a shared cache
         publish(part, folder)
+    except (OSError, BadInputError) as error:
+        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if is_full or (free_bytes := shutil.disk_usage(folder.parent).free) < _FULL_BYTES:
+            how = "full" if is_full else f"all but full, {free_bytes / 2**20:.0f} MiB are free"
+            message = f"cannot write the cache {cache_dir()}: its disk is {how}"
+            raise BadInputError(message, "free some space, or set TFTUNE_CACHE to a folder on another disk") from error
+        raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return folder
@@ -94,24 +122,50 @@ def publish(part: Path, folder: Path) -> None:
                 raise
 
 
-def sizes_of(folder: Path) -> dict[str, int]:
-    """Return the size in bytes of each file of an export, by its path in it."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != _MANIFEST]
-    return {str(path.relative_to(folder)): path.stat().st_size for path in files}
+def contents_of(folder: Path) -> dict[str, list[int]]:
+    """Return the size in bytes and the checksum of each file of an export, by its path in it."""
+    return {name: [path.stat().st_size, _checksum(path)] for name, path in _files(folder)}
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether an export is there as it was made: a cache may be cleaned in parts."""
+    """Return whether an export is there as it was made: a cache may be cleaned in parts, and a disk may fail."""
     try:
-        return bool(json.loads((folder / _MANIFEST).read_text()) == sizes_of(folder))
-    except (OSError, ValueError):
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        stats = {name: path.stat() for name, path in _files(folder)}
+        if {name: each.st_size for name, each in stats.items()} != {name: size for name, (size, _) in manifest.items()}:
+            return False
+        if not all(path.exists() for path in folder.iterdir()):  # a SavedModel is linked to
+            return False
+        state = (folder, tuple(sorted((name, each.st_size, each.st_mtime_ns) for name, each in stats.items())))
+        if state not in _WHOLE:
+            if contents_of(folder) != manifest:
+                return False
+            _WHOLE.add(state)
+        return True
+    except (OSError, ValueError, AttributeError, TypeError):
         return False
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files of an export with their paths in it."""
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name != _MANIFEST:
+            yield str(path.relative_to(folder)), path
+
+
+def _checksum(path: Path) -> int:
+    """Return the CRC-32 of a file: a gigabyte takes about a second."""
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 def _sweep(parent: Path) -> None:
     """Remove what killed exports left behind."""
     for part in parent.glob(f"{_PART}*"):
-        if time.time() - part.stat().st_mtime > 2 * _EXPORT_TIMEOUT_S:
+        if time.time() - part.stat().st_mtime > _ABANDONED_S:
             shutil.rmtree(part, ignore_errors=True)
 
 
@@ -123,26 +177,42 @@ def _write(
     *,
     python: Path,
     env: dict[str, str],
+    deadline_s: float,
 ) -> None:
     request = {"do": "export", "framework": str(framework.child), "folder": str(folder)}
     spec = request | ({} if made_from is None else {"from": str(made_from)}) | workload.child_spec()
-    process = ChildProcess(interpreter(python, env, spec), _EXPORT_TIMEOUT_S)
+    process = ChildProcess(interpreter(python, env, spec), deadline_s)
     try:
         process.report("exported")
     except TrialFailure as failure:
         exported = re.escape(str(folder / _MODEL)) + r"(\.onnx)?"
         reason = re.sub(exported, lambda _: str(workload.path), failure.message)
-        silent = failure.status in (Status.CRASHED, Status.TIMEOUT, Status.OOM)  # it had no word of its own
+        silent = failure.status in (Status.CRASHED, Status.OOM)  # it had no word of its own
+        if failure.status is Status.TIMEOUT:
+            reason = f"the model was not made within {deadline_s:g} s"
+        hints = {
+            Status.OOM: _OUT_OF_MEMORY,
+            Status.TIMEOUT: _OUT_OF_TIME,
+        }
         raise BadInputError(
             f"cannot use workload '{workload.name}': {reason}",
-            failure.hint or (_OUT_OF_MEMORY if failure.status is Status.OOM else f"fix {workload.path}"),
+            failure.hint or hints.get(failure.status, _fix(workload)),
             log=failure.log[-_LOG_CHARS:] if silent else failure.frames,
         ) from failure
     finally:
         process.close()
 
 
+def _fix(workload: Workload) -> str:
+    """Return what may be wrong with a workload: of a shipped one only what it was told."""
+    if shipped_folder("workloads") not in workload.path.parents:
+        return f"fix {workload.path}"
+    usual = pyfile.read(workload.path).params
+    typed = [f"{name}={value}" for name, value in workload.params.items() if usual.get(name) != value]
+    return f"check --param: {', '.join(typed)}" if typed else "it is shipped with tftune: please report it"
+
+
 def described_inputs(folder: Path) -> list[dict[str, Any]]:
     """Return name, dtype and shape of each input of an export; None in a shape is the batch size."""
-    inputs: list[dict[str, Any]] = json.loads((folder / _INPUTS).read_text())
+    inputs: list[dict[str, Any]] = json.loads((folder / _INPUTS).read_text(encoding="utf-8"))
     return inputs

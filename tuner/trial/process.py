@@ -326,7 +326,7 @@ class ChildProcess:
 def _oom_kills() -> int:
     """Return how often the kernel has killed for memory since boot; 0 where it does not tell."""
     try:
-        for line in Path("/proc/vmstat").read_text().splitlines():
+        for line in Path("/proc/vmstat").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(" ")
             if name == "oom_kill":
                 return int(value)

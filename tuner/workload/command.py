@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tuner.errors import BadInputError
 
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")  # not of a shell
 _LARGEST_SCRIPT = 16 << 20
 
 

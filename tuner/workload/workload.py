@@ -24,6 +24,7 @@ from tuner.workload.spec import WorkloadSpec
 
 _MODEL = "saved_model.pb"
 _JOINED = "+"
+_LONGEST_NAME = 200  # characters
 MAX_MEMBERS = 8
 MAX_RATE = 100_000.0
 """Requests a second: more than one process can draw and answer."""
@@ -153,6 +154,17 @@ def find(spec: WorkloadSpec, suffixes: Mapping[str, str] = MappingProxyType({}))
     return workload if spec.rate is None else replace(workload, rate=_rate(spec))
 
 
+def _named(spec: WorkloadSpec, usual: str) -> str:
+    """Return the name of a workload: as it was given, or the usual one; raises BadInputError for one that cannot be."""
+    name = usual if spec.name is None else spec.name
+    if not name.strip() or not name.isprintable() or name.startswith("-") or len(name) > _LONGEST_NAME:
+        what = f"--name is {name[:_LONGEST_NAME]!r}" if spec.name is not None else f"the name {name!r} cannot be shown"
+        raise BadInputError(
+            what, f"expected at most {_LONGEST_NAME} printable characters, the first no hyphen, e.g. --name resnet50-v2"
+        )
+    return name
+
+
 def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]) -> Workload:
     """Return the workload of several models that answer together, `a+b`; its batch size is the smallest of theirs."""
     text = spec.words[0]
@@ -165,7 +177,7 @@ def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, s
     members = tuple(_model(replace(spec, words=(part,), name=None), execution, suffixes) for part in members_as_typed)
     check_members([member.name for member in members])
     return Workload(
-        name=spec.name or _JOINED.join(member.name for member in members),
+        name=_named(spec, _JOINED.join(member.name for member in members)),
         kind=Kind.ENSEMBLE,
         path=Path.cwd(),
         description=f"an ensemble of {len(members)} models",
@@ -226,7 +238,7 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
     )
     params = options.parameters(spec.params, file.params)
     return Workload(
-        name=spec.name or path.stem,
+        name=_named(spec, path.stem),
         kind=Kind.PYTHON,
         path=file.path,
         description=file.description,
@@ -270,7 +282,7 @@ def _model_workload(
         )
     shapes, ranges = options.shapes(spec.input_shapes), options.ranges(spec.input_ranges)
     return Workload(
-        name=spec.name or path.resolve().name.removesuffix(path.suffix),
+        name=_named(spec, path.resolve().name.removesuffix(path.suffix)),
         kind=kind,
         path=path.resolve(),
         description=description,
@@ -304,7 +316,7 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
     scripts = parsed.scripts()
     named = [word for word in parsed.words if word.endswith((".py", ".sh")) and not word.startswith("-")]
     return Workload(
-        name=spec.name or Path((named or parsed.words)[0]).stem,
+        name=_named(spec, Path((named or parsed.words)[0]).stem),
         kind=Kind.COMMAND,
         path=Path.cwd(),
         description=str(parsed),
@@ -326,5 +338,5 @@ def _contents(files: Iterable[Path], folder: Path) -> str:
                 mark.update(hashlib.file_digest(content, "sha256").digest())
         except OSError as error:
             raise BadInputError(f"{file} cannot be read: {error.strerror}", "check its permissions") from error
-        mark.update(os.path.relpath(file, folder).encode())
+        mark.update(os.fsencode(os.path.relpath(file, folder)))
     return mark.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -155,11 +156,12 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     # oneDNN's choices depend on the instruction sets, and on the CPUs that it may use.
     cpus, flags = sorted(os.sched_getaffinity(0)), probing.cpu_flags()
     plan = experiment.plan(experiments, cpus)
-    looks = [plan, Path(__file__).read_text(), probing.sources(CHILD)]
+    looks = [plan, Path(__file__).read_text(encoding="utf-8"), probing.sources(CHILD)]
     memory = probing.ProbeCache([place, switches, flags, cpus, looks])
     cached = memory.load()
-    if cached is not None:
-        return TensorFlowBuild(**cached)
+    with contextlib.suppress(TypeError):  # a file that was damaged has other names
+        if cached is not None:
+            return TensorFlowBuild(**cached)
     facts, verbose_output = probing.run_probe(
         python, {**env, "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}, SUBJECT, plan
     )

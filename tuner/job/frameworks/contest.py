@@ -75,7 +75,6 @@ class Contest:
     batch_size: int
     batches: Sequence[int]
     budget_s: float
-    deadline_s: float
     store: Store
     watch: Watch
     began_s: float = field(default_factory=time.monotonic)
@@ -131,7 +130,6 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
     """Return a contest of which nothing is measured yet; raises BadInputError."""
     batches = parse_sizes(request.batches)
     budget_s = parse_duration(request.time_budget)
-    deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
     check_margin(request.margin)
     check_storage(request.storage, create=request.measures)
     if request.new and not request.measures:
@@ -173,7 +171,6 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
         batch_size=batch_size,
         batches=batches,
         budget_s=budget_s,
-        deadline_s=deadline_s,
         watch=participants[0].job.device.watch(participants[0].job.machine),
         store=Store.open(
             request.storage,

@@ -25,7 +25,7 @@ def make_ready(contest: Contest) -> None:
     for each in contest.participants:
         contest.say(f"{each.name}: preparing the model")
         try:
-            launcher = each.job.launcher(deadline_s=contest.deadline_s)
+            launcher = each.job.launcher()
         except BadInputError as error:
             if each is contest.reference:
                 raise

@@ -65,7 +65,7 @@ def affinities(n_threads: int) -> str:
     """
     cores: Dict[str, List[str]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
-        with open("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % cpu) as siblings:
+        with open("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % cpu, encoding="utf-8") as siblings:
             cores.setdefault(siblings.read(), []).append(str(cpu + 1))
     groups = [",".join(cpus) for cpus in cores.values()]
     return ";".join(groups[thread % len(groups)] for thread in range(1, n_threads))

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import json
 import os
+import zipfile
 from typing import Any, Callable
 
 from ....child.inputs import INPUTS, TRAINING, Report, WorkloadError, batch_of, called, described_inputs, load_module
@@ -18,10 +19,9 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
 
     It returns a dictionary of tensors; `owner` holds what it needs besides variables.
     """
-    import tensorflow as tf
 
     if spec["kind"] == "keras":
-        model = tf.keras.models.load_model(spec["workload"], compile=False)
+        model = keras_model(spec["workload"])
         model_inputs = described_inputs([found_input(keras_spec(each)) for each in model.inputs], spec)
         # The names that Keras gives need not be fit for arguments.
         return [dict(each, name="input_%d" % i) for i, each in enumerate(model_inputs)], forward(model), model
@@ -41,6 +41,26 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     check_outputs(model, inputs, targets)
     optimizer = getattr(module, "OPTIMIZER", "sgd")
     return described, gradient_step(model, module.LOSS, optimizer, len(inputs)), model
+
+
+def keras_model(path: str) -> Any:
+    """Return the model of a file of Keras; raises WorkloadError where that does not hold all of it."""
+    import tensorflow as tf
+
+    try:
+        return tf.keras.models.load_model(path, compile=False)
+    except (MemoryError, tf.errors.ResourceExhaustedError):
+        raise
+    except Exception as error:
+        if path.endswith(".keras") and not zipfile.is_zipfile(path):
+            raise WorkloadError("it is not a file of Keras 3", "save it with model.save('model.keras')") from error
+        if isinstance(error, (OSError, zipfile.BadZipFile)):
+            raise WorkloadError("it cannot be read: %s" % error, "save the model again") from error
+        raise WorkloadError(
+            "Keras cannot load it: %s" % " ".join(str(error).split())[:300],
+            "a layer of your own, or a Lambda, is not in the file: give what model.export('FOLDER') writes, or a "
+            "Python file that builds the model",
+        ) from error
 
 
 def check_outputs(model: Any, inputs: Any, targets: Any) -> None:
@@ -199,7 +219,7 @@ def traced(folder: str, spec: Report) -> tuple[Any, list[str]]:
     import tensorflow as tf
 
     function = exported(dict(spec, folder=folder))
-    with open(os.path.join(folder, INPUTS)) as file:
+    with open(os.path.join(folder, INPUTS), encoding="utf-8") as file:
         described = json.load(file)
     names = [each["name"] for each in described]
     signature = [tf.TensorSpec(each["shape"], each["dtype"], name=each["name"]) for each in described]
