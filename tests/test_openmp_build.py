@@ -242,3 +242,11 @@ def test_the_audit_proves_the_knobs(tmp_path: Path) -> None:
     if N_CPUS > 1:
         assert rows["omp_num_threads"]["measured"]["verdict"] == "better"
         assert rows["kmp_affinity"]["measured"]["verdict"] == "worse"  # all threads on one CPU
+
+
+def test_what_its_profiler_does_not_tell_of_is_no_overhead(tmp_path: Path) -> None:
+    """TensorFlow 2.14 tells of no operator of a program that XLA compiled: that is not 100 % overhead."""
+    words = ["overhead", "mlp", "--batch", "64", "--execution", "xla", "--python", str(PYTHON), "--time-budget", "20s"]
+    ended = tftune(*words, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "tells of no operator of a program that XLA compiled; look at --execution graph,eager" in ended.stderr

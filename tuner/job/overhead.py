@@ -337,6 +337,10 @@ def _row(execution: Execution, batch_size: int, own: _Live, reference: _Live | N
     told = own.process.timeline(n_steps, 1 if own.step_s > _LONG_STEP_S else _ROUNDS)
     own.process.pause()
     overhead = overhead_told(told, on_gpu=own.on_gpu)
+    if execution is Execution.XLA and not overhead.operators:
+        # As in TensorFlow 2.14: what cannot be seen is no overhead.
+        unseen = "the profiler of this TensorFlow tells of no operator of a program that XLA compiled"
+        raise TrialFailure(Status.FAILED, unseen, hint="look at --execution graph,eager")
     return Row(execution=execution, batch_size=batch_size, step_s=own.step_s, over=over, overhead=overhead)
 
 
