@@ -117,7 +117,7 @@ def _pair(
     """Return the pair of the reference and another process of its setting; raises TrialFailure, or ReferenceLost."""
     reference = processes.reference
     assert reference is not None
-    limit_s = plan.calibration_s * (processes.max_pair_s / plan.max_pair_s)
+    limit_s = processes.stretch * plan.calibration_s
 
     def enough(pair: Pair) -> bool:
         return is_time_short() or pair.n_blocks >= plan.calibration_blocks or pair.is_long(limit_s)

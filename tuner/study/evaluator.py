@@ -210,7 +210,7 @@ class Evaluator:
             finished, self._space.choices(), process_sd=self.noise.process_sd, additive=self._space.additive()
         )
         plan, sd, best = self._plan, self._block_sd(finished), incumbent(finished, posterior)
-        pair_plan, longest_s = self.processes.pair_plan, self.processes.max_pair_s
+        pair_plan, longest_s = self.processes.pair_plan, self.processes.stretch * plan.max_pair_s
 
         def estimate(pair: Pair) -> Estimate:
             return reference.estimate(pair, plan.objective, batch_size=trial.setting.batch_size, sd=sd)

@@ -62,20 +62,20 @@ class Finals:
         costs = self._costs(self._contenders()[:2])
         if len(costs) < 2:
             return 0.0
-        needed = 2 * required_time_s(self._plan(), self.history.noise(), costs, gain=_TARGET_GAIN)
+        needed = 2 * required_time_s(self.lived_plan(), self.history.noise(), costs, gain=_TARGET_GAIN)
         if self.plan.n_groups and self.space.groups:
             needed, share = 2 * needed, _SHARE_WITH_GROUPS
         else:
             share = _SHARE
         return needed if self.time.total_s is None else min(needed, share * self.time.total_s)
 
-    def _plan(self) -> FinalsPlan:
+    def lived_plan(self) -> FinalsPlan:
         """Return the plan as the processes live: together, or one at a time."""
         return replace(self.plan.finals, max_resident=1) if self.processes.are_alone else self.plan.finals
 
     def least_s(self) -> float:
         """Return how long (s) the fewest rounds that have an interval take, of two settings in the shortest way."""
-        plan = replace(self._plan(), passes=1)
+        plan = replace(self.lived_plan(), passes=1)
         costs = self._costs(self._contenders()[:2])
         return MIN_ROUNDS * plan.round_s(costs) if len(costs) > 1 else 0.0
 
@@ -146,7 +146,7 @@ class Finals:
             return True
         own_s = _GROUP_SHARE * min(left_s, _SHARE_WITH_GROUPS * self.time.total_s)
         costs = self._costs(group_contenders(group, None, self.space))
-        return own_s >= _MIN_GROUP_ROUNDS * self._plan().round_s(costs)
+        return own_s >= _MIN_GROUP_ROUNDS * self.lived_plan().round_s(costs)
 
     def _run(
         self,
@@ -221,7 +221,7 @@ class Finals:
             self.history.trials,
             self.space,
             self.history.noise(),
-            self._plan(),
+            self.lived_plan(),
             margin=self.plan.margin,
             posterior=self.history.posterior_means(),
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import optuna
 from msgspec import to_builtins
@@ -118,9 +117,7 @@ class Search:
         if noise.n_pairs:
             self._record.put("noise", stored_noise(noise))
         self._record.add("noise_pairs", *(pair.to_dict() for pair in pairs))
-        plan = self._plan.finals
-        plan = replace(plan, max_resident=1) if self._evaluator.processes.are_alone else plan
-        self._events.calibrated(noise, noise_floor(noise, plan))
+        self._events.calibrated(noise, noise_floor(noise, self._finals.lived_plan()))
         self._forecast()
 
     def _forecast(self) -> None:

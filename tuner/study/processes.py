@@ -54,13 +54,13 @@ class Processes:
         if not self.are_alone:
             return plan
         min_blocks = max(plan.min_blocks, _MIN_BLOCKS_ALONE)
-        slice_s = _LONGER_ALONE * plan.slice_s
+        slice_s = self.stretch * plan.slice_s
         return replace(plan, slice_s=slice_s, min_blocks=min_blocks, one_at_a_time=True)
 
     @property
-    def max_pair_s(self) -> float:
-        """Return how long (s) the slices of a pair may last at most."""
-        return self._plan.max_pair_s * (_LONGER_ALONE if self.are_alone else 1.0)
+    def stretch(self) -> float:
+        """Return how many times as long as planned slices last, and pairs may."""
+        return _LONGER_ALONE if self.are_alone else 1.0
 
     def __contains__(self, setting: Setting) -> bool:
         """Return whether a trial of a setting needs no start."""

@@ -141,13 +141,8 @@ def _is_foreign(url: str, file: Path) -> bool:
     """Return whether a file is a database of another program, which has tables and none of Optuna's."""
     if not file.exists():
         return False
-    engine = sqlalchemy.create_engine(url)
-    try:
-        tables = sqlalchemy.inspect(engine).get_table_names()
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        raise _cannot_open(url, error) from error
-    finally:
-        engine.dispose()
+    with _inspector(url) as inspector:
+        tables = inspector.get_table_names()
     return bool(tables) and "version_info" not in tables
 
 
@@ -155,16 +150,24 @@ def _holds_studies(url: str, file: Path | None) -> bool:
     """Return whether Optuna's tables are there; opening them otherwise would make them."""
     if file is not None and not file.exists():
         return False
+    with _inspector(url) as inspector:
+        # Others keep studies too.
+        is_optunas = inspector.has_table("version_info") and inspector.has_table("studies")
+        columns = {str(column["name"]) for column in inspector.get_columns("studies")} if is_optunas else set()
+    return {"study_id", "study_name"} <= columns
+
+
+@contextlib.contextmanager
+def _inspector(url: str) -> Iterator[sqlalchemy.Inspector]:
+    """Yield what tells of a database's tables; raises BadInputError where it cannot be opened."""
     try:
         engine = sqlalchemy.create_engine(url)
-        tables = sqlalchemy.inspect(engine)
-        # Others keep studies too.
-        is_optunas = tables.has_table("version_info") and tables.has_table("studies")
-        columns = {str(column["name"]) for column in tables.get_columns("studies")} if is_optunas else set()
-        engine.dispose()
+        try:
+            yield sqlalchemy.inspect(engine)
+        finally:
+            engine.dispose()
     except Exception as error:  # SQLAlchemy and each driver raise their own
         raise _cannot_open(url, error) from error
-    return {"study_id", "study_name"} <= columns
 
 
 def find(storage: optuna.storages.BaseStorage, study_name: str) -> Record:
