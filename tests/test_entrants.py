@@ -33,7 +33,6 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
-from tuner.stats.estimate import half_widths
 from tuner.trial.outcome import ReadyReport, Slice, Status
 
 CPU = devices.find("cpu")
@@ -255,18 +254,6 @@ def test_nobody_is_told_to_stay_without_evidence(lineup: Lineup) -> None:
     few[0].slices["openvino/default"] = [replace(noisy, elapsed_s=noisy.elapsed_s * 1.5)] * 4
     undecided = frameworks_card(describe(replace(lineup, rounds=few, sides=sides))).answers[0]
     assert (undecided.code, "openvino is not faster is not shown" in undecided.text) == (VerdictCode.UNDECIDED, True)
-
-
-def test_half_widths_of_a_small_variance_are_those_of_all() -> None:
-    rng = np.random.default_rng(1)
-    x = np.column_stack([np.zeros(8), rng.normal(0, 0.04, 8), rng.normal(0, 0.04, 8), rng.normal(0, 0.001, 8)])
-    x[4:, 3] = math.nan
-    own = x[:, 1:3].std(axis=0, ddof=1) / math.sqrt(8) * 2.3646  # Student's t of 7 degrees of freedom
-    widths = half_widths(x)
-    assert (widths[1:3] >= own * (1 - 1e-4)).all()
-    pooled = math.sqrt((7 * x[:, 1:3].var(axis=0, ddof=1).sum() + 3 * x[:4, 3].var(ddof=1)) / 17)
-    assert widths[3] == pytest.approx(3.1824 * pooled / 2, rel=1e-3)  # of 3 degrees of freedom, four rounds
-    assert half_widths(np.array([[0.0, 0.1]]))[1] == math.inf
 
 
 def test_the_table_is_csv_and_the_chart_svg(lineup: Lineup) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tuner.stats.estimate import Estimate, estimate, p_of_equal_means, paired, unpaired
-from tuner.stats.moderation import moderated_estimate, pooled_sd
+from tuner.stats.moderation import half_widths, moderated_estimate, pooled_sd
 
 SAMPLES = st.lists(st.floats(-1, 1), min_size=3, max_size=20).filter(lambda x: np.std(x) > 1e-6)
 
@@ -46,6 +46,25 @@ def test_equal_means_are_asked_of_as_by_student(a: list[float], b: list[float]) 
 @given(SAMPLES)
 def test_moderation_without_a_prior_is_the_textbook(x: list[float]) -> None:
     assert moderated_estimate(x, prior_sd=1.0, prior_df=0.0).se == pytest.approx(estimate(x).se)
+
+
+def test_a_variance_that_is_small_by_chance_ends_no_series() -> None:
+    rng = np.random.default_rng(1)
+    x = np.column_stack([np.zeros(8), rng.normal(0, 0.04, (8, 4))])
+    x[:, 4] = np.tile([0.01, -0.01], 4)
+    own = stats.t.ppf(0.975, 7) * x.std(axis=0, ddof=1) / math.sqrt(8)
+    widths = half_widths(x)
+    assert widths[0] == 0  # the first, to itself
+    assert (widths[1:] >= own[1:] * (1 - 1e-9)).all()
+    assert widths[4] > 1.3 * own[4]
+    assert half_widths(np.array([[0.0, 0.1]]))[1] == math.inf
+
+
+def test_one_that_scatters_does_not_keep_the_others_in_the_finals() -> None:
+    rng = np.random.default_rng(2)
+    x = np.column_stack([np.zeros(8), rng.normal(0, [0.01, 0.01, 0.01, 0.1], (8, 4))])
+    own = stats.t.ppf(0.975, 7) * x.std(axis=0, ddof=1) / math.sqrt(8)
+    assert half_widths(x)[1:4] == pytest.approx(own[1:4], rel=0.5)
 
 
 def test_moderation_keeps_two_values_from_being_sure() -> None:

@@ -98,19 +98,3 @@ def paired(y: Array, a: int, b: int) -> Estimate:
     """
     x = y[:, b] - y[:, a]
     return estimate(x[~np.isnan(x)])
-
-
-def half_widths(x: Array) -> Array:
-    """Return the half width of the 95 % interval of each column's mean, shape (c,); `x` (r, c) has NaN for none.
-
-    A variance that is small by chance would end a series too early, and leave an interval that covers too seldom. So
-    that of a column counts as no smaller than that of all others together.
-    """
-    n = (~np.isnan(x)).sum(axis=0)
-    sums = np.nansum((x - np.nanmean(x, axis=0)) ** 2, axis=0)
-    others = (np.arange(x.shape[1]) > 0) & (n > 1)
-    pooled = sums[others].sum() / max(1, (n[others] - 1).sum())
-    with np.errstate(divide="ignore", invalid="ignore"):
-        variance = np.maximum(sums / (n - 1), pooled)
-        widths = -stdtrit(np.maximum(1, n - 1), 0.025) * np.sqrt(variance / n)
-    return np.where(n > 1, widths, np.inf)

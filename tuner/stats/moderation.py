@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import scipy  # scipy.optimize is loaded where a root is first looked for, which many commands do not
-from scipy.special import digamma, polygamma
+from scipy.special import digamma, polygamma, stdtrit
 
 from tuner.stats.estimate import Array, Estimate
 
@@ -57,6 +57,24 @@ def moderated_variances(sums: Array, df: Array) -> Array:
     half_prior = float(scipy.optimize.brentq(lambda h: polygamma(1, h) - excess_variance, _LEAST_DF / 2, _MOST_DF / 2))
     prior_variance = math.exp(float(e.mean()) + float(digamma(half_prior)) - math.log(half_prior))
     return np.asarray((2 * half_prior * prior_variance + sums) / (2 * half_prior + df))
+
+
+def half_widths(x: Array) -> Array:
+    """Return the half width of the 95 % interval of each column's mean, shape (c,); `x` (r, c) has NaN for none.
+
+    A variance that is small by chance would end a series too early, and leave an interval that covers too seldom. So a
+    column's counts as no smaller than its moderated one. A column that does not scatter, as the first does not where
+    all are differences to it, says nothing of the others, and is known.
+    """
+    df = (~np.isnan(x)).sum(axis=0) - 1
+    sums = np.nansum((x - np.nanmean(x, axis=0)) ** 2, axis=0)
+    scatters = (df > 0) & (sums > 0)
+    widths = np.where(df > 0, 0.0, np.inf)
+    if scatters.any():
+        d = df[scatters]
+        variances = np.maximum(sums[scatters] / d, moderated_variances(sums[scatters], d))
+        widths[scatters] = -stdtrit(d, 0.025) * np.sqrt(variances / (d + 1))
+    return np.asarray(widths)
 
 
 def pooled_sd(groups: Sequence[Sequence[float]], *, prior_sd: float, prior_df: float) -> float:

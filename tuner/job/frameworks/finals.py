@@ -25,7 +25,7 @@ from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, balance_passes
 from tuner.report.layout import plural
-from tuner.stats.estimate import half_widths
+from tuner.stats.moderation import half_widths
 
 _SHARE = 0.55  # of the time that is left
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
