@@ -49,7 +49,7 @@ def test_a_process_allocates_with_it(allocator: str) -> None:
 def test_it_is_compared_and_its_snippet_names_the_file(allocator: str, tmp_path: Path) -> None:
     ended = tftune(
         "compare", "lenet5", "--space", "extended", "--a", "tf-default", "--b", f"malloc={allocator}",
-        "--time-budget", "15s", "--json", cwd=tmp_path,
+        "--time-budget", "8s", "--json", cwd=tmp_path,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)

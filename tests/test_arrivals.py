@@ -242,7 +242,7 @@ def test_a_real_model_answers_requests() -> None:
 @pytest.mark.tensorflow
 def test_two_settings_are_compared_under_requests(call: Call) -> None:
     code, out, _ = call(
-        "compare", "lenet5", "--rate", "40", "--a", "tf-default", "--b", "inter_op=1", "--time-budget", "25s", "--json"
+        "compare", "lenet5", "--rate", "40", "--a", "tf-default", "--b", "inter_op=1", "--time-budget", "12s", "--json"
     )
     assert code == 0
     assert "ms to respond" in out

@@ -330,7 +330,7 @@ def test_a_workload_computes_the_same_whatever_computes_it() -> None:
 def test_a_device_of_another_package_is_measured_on(tmp_path: Path) -> None:
     """Its environment, its memory and its identity are in the study."""
     env = dict(os.environ, PYTHONPATH=str(PACKAGES))
-    command = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--time-budget", "10s", "--json"]
+    command = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--time-budget", "6s", "--json"]
     documents = []
     for device in ("cpu", "counted"):
         ended = tftune(*command, "--device", device, cwd=tmp_path, env=env)
@@ -381,7 +381,7 @@ def test_a_broken_package_stops_nothing_but_itself(text: str, reason: str, tmp_p
 def test_a_framework_of_another_package_searches(tmp_path: Path) -> None:
     """From outside of the package: NumPy, as docs/architecture.md shows it."""
     env = dict(os.environ, PYTHONPATH=str(PACKAGES))
-    command = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--time-budget", "20s", "--json"]
+    command = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--time-budget", "8s", "--json"]
     ended = tftune(*command, cwd=tmp_path, env=env)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)

@@ -607,12 +607,11 @@ def test_energy_needs_a_meter(card: Card, tmp_path: Path) -> None:
     assert (ended.returncode, "which other MIG slices share" in " ".join(ended.stderr.split())) == (2, True)
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_search_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
     """Its environment, its memory, its energy and its identity; a model of arrays computes in the place of a card."""
     env = card(watts=300, process_mib=700, throttle=4)
-    words = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--time-budget", "15s", "--json"]
+    words = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--time-budget", "10s", "--json"]
     ended = tftune(*words, "--device", "gpu", cwd=tmp_path, env=env)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
@@ -637,11 +636,10 @@ def test_a_search_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
     assert checked.returncode in (0, 1), checked.stderr
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_search_for_less_energy_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
     words = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--device", "gpu", "--objective", "energy"]
-    ended = tftune(*words, "--time-budget", "25s", "--json", cwd=tmp_path, env=card(watts=200))
+    ended = tftune(*words, "--time-budget", "15s", "--json", cwd=tmp_path, env=card(watts=200))
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert (document["objective"], document["finals"]["unit"]) == ("energy", "J/item")

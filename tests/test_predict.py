@@ -81,6 +81,36 @@ def test_what_was_profiled_is_predicted_as_it_was(predictor: Predictor) -> None:
             assert rate == pytest.approx(batch_size / told.step_s, rel=1e-6)
 
 
+def test_slots_that_nothing_needs_change_nothing(predictor: Predictor) -> None:
+    """So they are not simulated, whatever was asked before."""
+    server = on(parse_spec("cores=16").machine())
+    rates = {
+        slots: predictor.items_per_s(
+            configuration_of(
+                Setting.of({"batch_size": 8, "inter_op": slots, "intra_op": 4}), MADE_MACHINE, has_teams=False
+            ),
+            server,
+        )
+        for slots in (16, 5, 4, 3, 1, 8)
+    }
+    for slots, rate in rates.items():
+        alone = predictor_of(PROFILES, hardware_of(HERE, BYTES_S, is_here=True), has_teams=False)
+        own = configuration_of(
+            Setting.of({"batch_size": 8, "inter_op": slots, "intra_op": 4}), MADE_MACHINE, has_teams=False
+        )
+        assert rate == alone.items_per_s(own, server)
+    assert rates[16] == rates[8] == rates[5] == rates[4]  # there are four towers
+    assert rates[4] > rates[3] > rates[1]
+
+
+def test_what_is_between_operators_is_known_by_the_profiler_where_that_was_asked() -> None:
+    own = hardware_of(HERE, BYTES_S, is_here=True)
+    one, *more = PROFILES[1].traced
+    asked = {1: profile([replace(one, exposed=0.06), *more]), 8: PROFILES[8]}
+    dispatch_s = predictor_of(asked, own, has_teams=False).dispatch_s
+    assert dispatch_s == pytest.approx(0.06 * one.step_s / len(one.nodes))
+
+
 def test_a_wide_graph_gains_by_slots_where_there_are_cores(predictor: Predictor) -> None:
     def rate(machine: Machine, **values: int) -> float:
         setting = Setting.of({"batch_size": 8, **values})
@@ -274,7 +304,6 @@ def test_bad_input_is_one_line(call: Call, words: list[str], message: str) -> No
 # ---- for real -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.alone
 @pytest.mark.tensorflow
 def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     words = ["predict", "lenet5", "--json"]
@@ -288,6 +317,12 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     assert (document["trust"]["code"] != "within what was profiled") == is_extended
     assert len({row["setting"]["batch_size"] for row in document["predicted"]}) > 2
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"prediction.json", "settings.csv", "capture.json"}
+    own = document["baselines"]["tf-default"]["setting"]["batch_size"]
+    assert document["batch_sizes"] == [own // 8, own, 2 * own]
+    capture = read_capture(tmp_path / "out" / "capture.json")
+    exposed = {(b, each.threads): each.exposed for b, told in capture.traced.items() for each in told}
+    assert 0 < (exposed.pop((own // 8, 1)) or 0) < 1
+    assert set(exposed.values()) == {None}
     again = tftune(*words, cwd=tmp_path)
     assert again.stderr == ""  # the profile is that of the cache
     assert json.loads(again.stdout)["predicted"] == document["predicted"]

@@ -144,6 +144,14 @@ def test_parts_and_what_is_between_are_the_step(measured: Profile) -> None:
     assert parts_s + measured.between_shares[0] * one.plain_s == pytest.approx(one.plain_s, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("exposed", "share"), [(None, (1 / 45 + 2 / 46) / 2), (0.03, 0.03), (0.5, 2 / 46), (0.0, 1 / 45)]
+)
+def test_the_exposed_overhead_is_what_is_between_operators(exposed: float | None, share: float) -> None:
+    one = replace(traced(1, 1.0), exposed=exposed)
+    assert profile([one]).between_s == pytest.approx(one.step_s * share)
+
+
 def test_threads_are_doubled_while_some_operator_gains() -> None:
     assert is_worth_more([])
     assert is_worth_more([traced(1, 1.0)])

@@ -859,7 +859,7 @@ def test_a_setting_in_seconds_without_a_trial(tmp_path: Path) -> None:
     assert any("usable cores" in text for text in recommendation["outside"])
     assert recommendation["expected"] is None
     assert not recommendation["machine_known"]
-    page = tftune(*words, "--verify", "--time-budget", "15s", cwd=tmp_path)
+    page = tftune(*words, "--verify", "--time-budget", "8s", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
     assert re.search(r"^ +usable cores: \d+, the studies cover", page.stdout, re.MULTILINE)
     assert re.search(r"the speed of TensorFlow's defaults, measured here$", page.stdout, re.MULTILINE)

@@ -31,7 +31,7 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.workload.workload import load
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.alone]
+pytestmark = pytest.mark.tensorflow
 
 ONE_THREAD = setting(inter_op=1, intra_op=1, batch_size=8)
 ALL_THREADS = setting(inter_op=1, intra_op=len(os.sched_getaffinity(0)), batch_size=8)
@@ -51,6 +51,7 @@ def resnet_launcher(python: Path, clean_env: dict[str, str], runtime: Build) -> 
     return FreshLauncher(target=target_of(workload, folder, python=python, env=clean_env))
 
 
+@pytest.mark.alone
 def test_the_probe_asks_onednn_itself(runtime: Build, python: Path, clean_env: dict[str, str]) -> None:
     assert runtime.tensorflow.startswith("2.")
     assert runtime.onednn_runtime in ("threadpool", "openmp", None)
@@ -133,6 +134,7 @@ def test_the_export_is_made_once_and_loaded_with_its_numbers(resnet_launcher: Fr
     assert (ended.peak_memory_bytes or 0) > 300 << 20
 
 
+@pytest.mark.alone
 def test_the_threads_act_and_the_pair_sees_it(resnet_launcher: FreshLauncher) -> None:
     """One thread against all of them: on two or more CPUs the difference is far beyond any noise."""
     if len(os.sched_getaffinity(0)) < 2:
@@ -238,6 +240,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     return cwd, json.loads(out)
 
 
+@pytest.mark.alone
 def test_a_real_search_keeps_the_contract(searched: tuple[Path, dict]) -> None:
     cwd, document = searched
     assert document["schema"] == 1
@@ -257,6 +260,7 @@ def test_a_real_search_keeps_the_contract(searched: tuple[Path, dict]) -> None:
     assert (cwd / "results/tftune.db").is_file()
 
 
+@pytest.mark.alone
 def test_the_other_verbs_read_what_the_search_kept(searched: tuple[Path, dict]) -> None:
     cwd, document = searched
     study = document["study"]
@@ -282,6 +286,7 @@ def of_one_process(history: Sequence[dict]) -> list[dict]:
     return [row for row in history if not row["group"]]
 
 
+@pytest.mark.alone
 def test_the_same_command_again_continues_and_holds_fresh_finals(searched: tuple[Path, dict]) -> None:
     cwd, document = searched
     words = ["--space", "quick", "--trials", "3", "--time-budget", "20s", "--no-instances", "--json"]
@@ -317,7 +322,7 @@ def test_kill_9_loses_no_finished_trial_leaves_no_process_and_the_next_run_conti
     process, children = begin(tmp_path, "lenet5")
     process.kill()
     process.communicate()
-    assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
+    assert wait_until(lambda: all(gone(pid) for pid in children), 20.0)  # how soon: test_launchers
     before = stored(tmp_path)
     assert [row["status"] for row in before["history"]] == ["ok"]
     again, _ = begin_again(tmp_path, "lenet5")
@@ -404,7 +409,7 @@ def test_kill_9_in_the_probe_leaves_no_process(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     assert children
-    assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
+    assert wait_until(lambda: all(gone(pid) for pid in children), 20.0)
 
 
 def test_a_real_quota_is_seen(tmp_path: Path) -> None:
@@ -424,6 +429,7 @@ def test_a_real_quota_is_seen(tmp_path: Path) -> None:
         group.rmdir()
 
 
+@pytest.mark.alone
 def test_settings_of_a_search_reach_the_process(searched: tuple[Path, dict]) -> None:
     """The thread counts that TensorFlow shows by name are those of the setting."""
     cwd, document = searched

@@ -87,9 +87,8 @@ def job_of(name: str) -> Job:
 def settings(job: Job, shape: str) -> list[Setting]:
     """Return the settings of a grid: three batch sizes, and the threads that CPUs of a shape leave to choose from."""
     reference = job.space.reference
-    own = reference.batch_size
     sizes = job.space.domains["batch_size"]
-    batch_sizes = sizes if len(sizes) == 3 else sorted({*profiled_sizes(job), 2 * own})
+    batch_sizes = sizes if len(sizes) == 3 else profiled_sizes(job)
     threads = [(a, b) for a in (1, 2) for b in (1, 2)] if shape == "all" else [(1, 1), (1, 2), (2, 1)]
     knobs = [{"inter_op": a, "intra_op": b} for a, b in threads]
     if "omp_num_threads" in reference.to_dict():

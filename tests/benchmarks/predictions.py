@@ -47,7 +47,7 @@ from tuner.stats.estimate import Array, Estimate
 FOLDER = Path(__file__).parents[2] / "results" / "predictions"
 FITTED = ("resnet50", "lenet5", "bert-tiny", "mobilenetv2", "ncf")
 HELD_OUT = ("wide-deep", "efficientnetb0", "dcgan-training")
-BUILDS = ("resnet50-openmp", "lenet5-openmp")
+BUILDS = ("lenet5-openmp", "mobilenetv2-openmp")
 """What was profiled and measured on an OpenMP build."""
 SHAPED = ("inceptionv3", "densenet201", "vgg19")
 """Workloads of which only the shape of their curves is looked at (tests/test_shapes.py)."""

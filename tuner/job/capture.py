@@ -20,7 +20,7 @@ from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
 _FOLDER = "profiles"
-_FORMAT = 3  # of what is measured, and how
+_FORMAT = 4  # of what is measured, and how
 
 
 class Capture(Document, frozen=True, kw_only=True):
@@ -142,8 +142,8 @@ def new_capture(
 ) -> Capture:
     """Profile a job, which takes about a minute on few CPUs, and keep what it tells in the cache.
 
-    Threads are doubled for no longer than `limit_s`, if that is given. Where the smaller batch sizes do not run, it is
-    of the largest alone. The lock of the machine has to be held. Raises BadInputError for a workload that has no
+    Threads are doubled for no longer than `limit_s`, if that is given. Where not all batch sizes run, it is of the
+    job's own alone. The lock of the machine has to be held. Raises BadInputError for a workload that has no
     operators to look at.
     """
     try:
@@ -151,8 +151,9 @@ def new_capture(
     except BadInputError as error:
         if len(batch_sizes) == 1:
             raise
-        events.notice(f"{error.message}: profiling at batch size {max(batch_sizes)} alone")
-        traced = trace(job, [max(batch_sizes)], limit_s=limit_s, events=events)
+        own = job.space.reference.batch_size
+        events.notice(f"{error.message}: profiling at batch size {own} alone")
+        traced = trace(job, [own], limit_s=limit_s, events=events)
     subject = job.subject
     capture = Capture(
         machine=subject.machine,

@@ -333,15 +333,23 @@ def _row(execution: Execution, batch_size: int, own: _Live, reference: _Live | N
         over = estimate(log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size)))
         own.step_s = reference.step_s * math.exp(-over.mean)  # as if both had been timed at once
         own.process.resume()
-    n_steps = min(_MOST_STEPS, max(1, round(_TRACED_S / own.step_s)))
-    told = own.process.timeline(n_steps, 1 if own.step_s > _LONG_STEP_S else _ROUNDS)
+    overhead = traced_overhead(own.process, own.step_s, on_gpu=own.on_gpu)
     own.process.pause()
-    overhead = overhead_told(told, on_gpu=own.on_gpu)
     if execution is Execution.XLA and not overhead.operators:
         # As in TensorFlow 2.14: what cannot be seen is no overhead.
         unseen = "the profiler of this TensorFlow tells of no operator of a program that XLA compiled"
         raise TrialFailure(Status.FAILED, unseen, hint="look at --execution graph,eager")
     return Row(execution=execution, batch_size=batch_size, step_s=own.step_s, over=over, overhead=overhead)
+
+
+def traced_overhead(process: ChildProcess, step_s: float, *, on_gpu: bool, n_rounds: int = _ROUNDS) -> Overhead:
+    """Return the overhead of steps of a process that is warm, which take about `step_s` each; raises TrialFailure.
+
+    Blocks with the profiler and without take turns, in `n_rounds`, and in one where steps are long. Raises
+    BadInputError where nothing of a GPU is in them.
+    """
+    n_steps = min(_MOST_STEPS, max(1, round(_TRACED_S / step_s)))
+    return overhead_told(process.timeline(n_steps, 1 if step_s > _LONG_STEP_S else n_rounds), on_gpu=on_gpu)
 
 
 def overhead_told(told: Mapping[str, Any], *, on_gpu: bool) -> Overhead:

@@ -27,7 +27,7 @@ from tuner.report.result.prediction import IdealResult, PredictionResult
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting
 
-_TIMES = 8  # smaller is the other batch size that is profiled
+_SMALLER, _LARGER = 8, 2  # times its own are the other batch sizes that a workload is profiled at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +93,18 @@ def model_of(capture: Capture) -> tuple[Predictor, Hardware]:
 
 
 def profiled_sizes(job: Job) -> list[int]:
-    """Return the batch sizes that a job is profiled at: its own, and a smaller one, or a larger where it is one.
+    """Return the batch sizes that a job is profiled at: its own, a smaller and a larger one; of one item, a larger.
 
-    One alone where the job has no other.
+    What does not fit into caches any more, and what large buffers cost, is only seen in the larger. It is one alone
+    where the job has no other.
     """
     own, sizes = job.space.reference.batch_size, job.space.domains["batch_size"]
     if len(sizes) == 1:
         return [own]
-    return sorted({own, max(1, own // _TIMES)}) if own > 1 else [own, min(_TIMES, max(map(int, sizes)))]
+    largest = max(map(int, sizes))
+    if own == 1:
+        return [own, min(_SMALLER, largest)]
+    return sorted({max(1, own // _SMALLER), own, max(own, min(_LARGER * own, largest))})
 
 
 def find_machine(text: str) -> tuple[Machine, float | None]:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from tuner.errors import BadInputError
 from tuner.frameworks.registry import DEFAULT
 from tuner.job.events import TaskEvents
 from tuner.job.job import Job, prepare
+from tuner.job.overhead import traced_overhead
 from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
 from tuner.machine.locks import machine_lock
 from tuner.measure.interruption import step_s
@@ -29,7 +30,7 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
 _SLICE_S = 1.0
-_TRACED_S, _LEAST_STEPS, _MOST_STEPS = 2.0, 3, 50
+_TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.5, 3, 50
 _MAX_BLOCKS, _MAX_PAIR_S = 3, 8.0
 
 
@@ -103,6 +104,8 @@ def trace(
                     resized = _Resized(process, min(traced))
                     steps_s = clock.steps_s if threads == 1 else clock.time(resized)
                     told = {size: _trace_steps(resized, threads, size, steps_s[size]) for size in reversed(traced)}
+                    if threads == 1:
+                        told[min(told)] = _with_exposed(told[min(told)], process)
             except (TrialFailure, ReferenceLost) as error:
                 why = error.failure if isinstance(error, ReferenceLost) else error
                 if not largest:
@@ -217,3 +220,15 @@ def _trace_steps(resized: _Resized, threads: int, batch_size: int, known_s: floa
         roof=Roof(**told["roof"]),
         nodes=told["nodes"],
     )
+
+
+def _with_exposed(traced: Traced, process: ChildProcess) -> Traced:
+    """Return what a process told with the exposed overhead of its steps at the same batch size.
+
+    The smallest batch size shows it best. Where the profiler keeps no whole step, it stays unknown.
+    """
+    try:
+        overhead = traced_overhead(process, traced.step_s, on_gpu=False, n_rounds=1)
+    except TrialFailure:
+        return traced
+    return replace(traced, exposed=overhead.exposed.estimate)

@@ -53,23 +53,31 @@ class Predictor:
     calibration: Calibration | None = None
     terms: Terms = TERMS
     _simulated: dict[tuple[Configuration, Hardware], Simulated] = field(default_factory=dict, init=False)
+    _never_full: dict[tuple[Configuration, Hardware], Simulated] = field(default_factory=dict, init=False)
+    """Those in which a slot was always free, by all but the number of slots: with more slots they are the same."""
 
     def step(self, configuration: Configuration, whole: Hardware) -> Simulated:
         """Return what a simulation of one of the processes comes to; equal ones are simulated once."""
         hardware = configuration.hardware(whole)
         # Processes that have the same share of a machine are the same simulation.
-        key = (replace(configuration, instances=1, cores=None), hardware)
-        if key not in self._simulated:
-            self._simulated[key] = simulate(
-                self.tasks,
-                functools.partial(self.alone, configuration, hardware),
-                configuration.pools,
-                hardware,
-                has_team=self.has_team(),
-                dispatch_s=self.dispatch_s,
-                terms=self.terms,
-            )
-        return self._simulated[key]
+        own, slots = replace(configuration, instances=1, cores=None), configuration.pools.inter_op
+        any_slots = (replace(own, pools=replace(own.pools, inter_op=0)), hardware)
+        known = self._simulated.get((own, hardware)) or self._never_full.get(any_slots)
+        if known is not None and slots >= known.most_running:
+            return known
+        simulated = simulate(
+            self.tasks,
+            functools.partial(self.alone, configuration, hardware),
+            configuration.pools,
+            hardware,
+            has_team=self.has_team(),
+            dispatch_s=self.dispatch_s,
+            terms=self.terms,
+        )
+        self._simulated[own, hardware] = simulated
+        if simulated.most_running < slots:
+            self._never_full[any_slots] = simulated
+        return simulated
 
     def has_team(self) -> list[bool]:
         """Return whether a task has operators that run on teams, of each task."""
@@ -114,9 +122,9 @@ def predictor_of(
     costs = costs_of(profiles, hardware, terms)
     largest = profiles[max(profiles)]
     operators = largest.operators
-    n_runs = sum(each.runs for each in operators if each.times_s[1] > 0)
-    # The one share is too little and the other too much.
-    between_s = sum(largest.between_shares) / 2 * largest.traced[0].step_s
+    # What lies between operators is known best where the profiler was asked.
+    asked = next((each for each in profiles.values() if each.traced[0].exposed is not None), largest)
+    n_runs = sum(each.runs for each in asked.operators if each.times_s[1] > 0)
     predictor = Predictor(
         costs=costs,
         tasks=tasks_of(
@@ -124,7 +132,7 @@ def predictor_of(
             [operator.times_s[1] for operator in operators],
             runs=[operator.runs for operator in operators],
         ),
-        dispatch_s=between_s / max(1, n_runs),
+        dispatch_s=asked.between_s / max(1, n_runs),
         has_teams=has_teams,
         terms=terms,
     )

@@ -54,7 +54,8 @@ class Traced:
     """What a process with so many threads told.
 
     A step (s) as a trial times it, one in a session without statistics and one with them, the part of the last in which
-    operators ran, the roof, and the nodes.
+    operators ran, the roof, and the nodes. `exposed` is the share of a step in which no operator runs, by TensorFlow's
+    profiler; None where it was not asked.
     """
 
     threads: int
@@ -65,6 +66,7 @@ class Traced:
     roof: Roof
     nodes: Sequence[Sequence[Any]]
     """As `tuner.frameworks.tensorflow.child.operators` describes them."""
+    exposed: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,17 @@ class Profile:
         """
         one = self.traced[0]
         return max(0.0, 1 - one.busy_s / one.plain_s), max(0.0, 1 - one.busy_s / one.traced_s)
+
+    @property
+    def between_s(self) -> float:
+        """Return for how long no operator runs in a step with one thread (s).
+
+        It is the exposed overhead (`tuner.model.overhead`), as far as it lies between those shares: operators that the
+        profiler is not told of count as such. Where it was not measured, halfway between them.
+        """
+        one = self.traced[0]
+        low, high = self.between_shares
+        return one.step_s * ((low + high) / 2 if one.exposed is None else min(max(one.exposed, low), max(low, high)))
 
 
 def plain(op: str) -> str:

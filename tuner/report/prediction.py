@@ -166,10 +166,10 @@ def _baselines(result: PredictionResult) -> RenderableType:
 
 def _trust(result: PredictionResult) -> list[str]:
     trust = result.trust
-    sizes = " and ".join(map(str, result.batch_sizes))
+    sizes = ", ".join(map(str, result.batch_sizes))
     where = "this machine" if trust.is_here else "another machine"
     measured = f"operators were measured on {where}, with up to {plural(trust.profiled_threads, 'thread')}"
-    lines = [f"{measured}, at batch size {sizes}"]
+    lines = [f"{measured}, at batch sizes {sizes}"]
     beyond = f"{plural(trust.cores, 'core')} and batches of up to {trust.largest_batch_size} are"
     if trust.code is Trust.NEAR:
         lines.append(f"{beyond} beyond that: take it as a first guess")

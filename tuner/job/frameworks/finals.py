@@ -27,23 +27,24 @@ from tuner.measure.planning import Cost, FinalsPlan, balance_passes
 from tuner.report.layout import plural
 from tuner.stats.moderation import half_widths
 
-_SHARE = 0.55  # of the time that is left
+_SHARE, _LATEST_SHARE = 0.55, 0.7  # of the time that is left; the latter where a ratio is not known well enough by then
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
 _SOME_ROUNDS = 4  # where their share of the time is up: the rest is for loading and other batch sizes
 _LEAST_ROUNDS = 2  # whatever the time
 _MAX_FAILURES = 2  # of a setting that never ran
-_HALF_WIDTH = 0.02  # of the interval of a ratio (log), at which it is known well: narrower than the 3 % that are wanted
+_HALF_WIDTH, _WANTED = 0.02, 0.029  # of the interval of a ratio (log): known well, and well enough, which is 3 %
 
 
 def hold_finals(contest: Contest) -> None:
     """Hold rounds until each ratio to the reference is known well, or their share of the time is up.
 
-    A setting whose ratio is known well leaves, so that the time goes to the others.
+    A setting whose ratio is known well leaves, so that the time goes to the others. Where that time is up, those that
+    are not known well enough have somewhat more.
     """
     entries = contest.entries()
     contenders = [entry.contender(contest.batch_size) for entry in entries]
     rounds = contest.store.rounds(entries)
-    ends_s = time.monotonic() + _SHARE * contest.left_s()
+    ends_s, latest_s = (time.monotonic() + share * contest.left_s() for share in (_SHARE, _LATEST_SHARE))
     plan = FinalsPlan(
         n_parallel_starts=parallel_starts(contest.reference.job.machine),
         max_resident=_max_resident(contest, FinalsPlan().max_resident),
@@ -51,10 +52,12 @@ def hold_finals(contest: Contest) -> None:
     rng = np.random.default_rng()
     assert contest.reference.launcher is not None  # the models are ready
     longest_s = 0.0
-    while (unknown := _unknown(rounds, contenders)) and len(rounds) < _MAX_ROUNDS:
+    while len(rounds) < _MAX_ROUNDS:
         began_s = time.monotonic()
+        would_end_s = began_s + longest_s
+        unknown = _unknown(rounds, contenders, half_width=_HALF_WIDTH if would_end_s <= ends_s else _WANTED)
         least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
-        if len(rounds) >= least and began_s + longest_s > ends_s:
+        if not unknown or (len(rounds) >= least and would_end_s > latest_s):
             break
         contest.say(f"finals, round {len(rounds) + 1}: {plural(1 + len(unknown), 'setting')}")
         running = [contenders[0], *unknown]
@@ -71,8 +74,8 @@ def hold_finals(contest: Contest) -> None:
         contest.events.ended(name, reason)
 
 
-def _unknown(rounds: Sequence[Round], contenders: Sequence[Contender]) -> list[Contender]:
-    """Return those whose ratio to the first is not known well yet; one that does not run will not be known."""
+def _unknown(rounds: Sequence[Round], contenders: Sequence[Contender], *, half_width: float) -> list[Contender]:
+    """Return those whose ratio to the first is not known so well yet; one that does not run will not be known."""
     reference, *others = contenders
     failed = {name: sum(name in each.failures for each in rounds) for name in failures(rounds)}
     names, y = log_rates(rounds, contenders, Objective.THROUGHPUT)
@@ -82,7 +85,7 @@ def _unknown(rounds: Sequence[Round], contenders: Sequence[Contender]) -> list[C
     if reference.names[0] not in names:
         return []
     widths = half_widths(y - y[:, [names.index(reference.names[0])]])
-    known = {name for name, width in zip(names, widths, strict=True) if width <= _HALF_WIDTH}
+    known = {name for name, width in zip(names, widths, strict=True) if width <= half_width}
     return [each for each in others if each.names[0] not in known]
 
 

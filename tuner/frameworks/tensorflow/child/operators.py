@@ -175,10 +175,11 @@ def attributes(definition: Any) -> Report:
     return told
 
 
+@functools.lru_cache(maxsize=1)
 def roof() -> Report:
     """Return what TensorFlow reaches here with the threads that it has: FLOP/s of a product, bytes/s of a sum.
 
-    Both are in single precision, and the best of a few runs: a roof is what nothing disturbs.
+    Both are in single precision, and the best of a few runs: a roof is what nothing disturbs. They are measured once.
     """
     import tensorflow as tf
 
