@@ -216,7 +216,7 @@ def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> No
 
 def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
     done = tftune(
-        "search", "mobilenetv2", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "20s",
+        "search", "mobilenetv2", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "60s",
         "--no-instances", "--json", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

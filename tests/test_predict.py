@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -14,9 +16,10 @@ import pytest
 
 from tests.command_line import tftune
 from tests.conftest import Call
-from tests.frameworks import MADE_MACHINE, read_space, resolve
+from tests.frameworks import MADE_MACHINE, read_space, resolve, subject
 from tests.towers import BYTES_S, TOWERS, traced
 from tuner.errors import BadInputError
+from tuner.job import capture as capture_module
 from tuner.job.capture import Capture, read_capture, write_capture
 from tuner.job.predict import find_machine
 from tuner.machine.host import Machine, detect
@@ -26,7 +29,7 @@ from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.ideal import ideal_makespan_s
 from tuner.model.prediction import influential_knobs, predict, reasons
 from tuner.model.predictor import Predictor, predictor_of
-from tuner.model.profile import Profile, profile
+from tuner.model.profile import Profile, Traced, profile
 from tuner.report.prediction import as_csv, chart, describe_prediction, rendered
 from tuner.report.result.prediction import PredictionResult, Trust
 from tuner.space.setting import Setting
@@ -266,6 +269,39 @@ def test_a_capture_that_tells_too_little_is_refused(
         read_capture(tmp_path / "capture.json")
 
 
+@pytest.mark.parametrize(
+    ("largest", "tried"), [(128, [[8, 64, 128]]), (64, [[8, 64, 128], [8, 64]]), (8, [[8, 64, 128], [8, 64], [64]])]
+)
+def test_batch_sizes_that_do_not_run_are_left_out(
+    largest: int, tried: list[list[int]], space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Sequence[int]] = []
+
+    def trace(_: object, sizes: Sequence[int], **__: object) -> dict[int, list[Traced]]:
+        asked.append(list(sizes))
+        if max(sizes) > largest:
+            raise BadInputError("a step cannot be profiled: out of memory", "")
+        return {size: [traced(1, size)] for size in sizes}
+
+    monkeypatch.setattr(capture_module, "trace", trace)
+    monkeypatch.setattr(capture_module, "write_capture", lambda *_: None)
+    reference = space.reference.with_values(batch_size=64)
+    job = SimpleNamespace(
+        space=SimpleNamespace(reference=reference), machine=HERE, features=lambda: None, subject=subject(space)
+    )
+    job.environment, job.workload = "", SimpleNamespace(name="resnet50")
+    notices: list[str] = []
+    events = SimpleNamespace(notice=notices.append)
+    if largest < 64:
+        with pytest.raises(BadInputError, match="out of memory"):
+            capture_module.new_capture(job, [8, 64, 128], events=events)  # type: ignore[arg-type]
+    else:
+        told = capture_module.new_capture(job, [8, 64, 128], events=events)  # type: ignore[arg-type]
+        assert list(told.traced) == tried[-1]
+    assert asked == tried
+    assert len(notices) == len(tried) - 1
+
+
 def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Path) -> None:
     assert find_machine("cores=4")[0].physical_cores == 4
     assert find_machine("cores=4,bandwidth=128")[1] == 128e9
@@ -288,7 +324,7 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
     [
         (["--machine", "cores=0"], "--machine says cores=0; expected a whole number from 1 to 256"),
         (["--machine", "nowhere.json"], "cannot read the machine nowhere.json"),
-        (["--framework", "onnxruntime"], "ONNX Runtime does not tell what its operators take"),
+        (["--framework", "onnxruntime"], "ONNX Runtime tells nothing of its operators"),
         (["--profile", "nowhere.json"], "cannot read nowhere.json"),
         (["--setting", "inter_op=nine"], "inter_op=nine"),
         (["--setting", "inter_op=1", "--set", "intra_op=1"], "--set and --setting contradict each other"),
@@ -313,7 +349,10 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     assert document["measured"] is False
     assert document["trust"]["is_here"]
     # Batches beyond twice the profiled one are an extension, and called so.
-    is_extended = document["trust"]["largest_batch_size"] > 2 * max(document["batch_sizes"])
+    trust = document["trust"]
+    is_extended = trust["largest_batch_size"] > 2 * max(document["batch_sizes"]) or (
+        trust["cores"] > trust["profiled_threads"]
+    )
     assert (document["trust"]["code"] != "within what was profiled") == is_extended
     assert len({row["setting"]["batch_size"] for row in document["predicted"]}) > 2
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"prediction.json", "settings.csv", "capture.json"}

@@ -172,9 +172,9 @@ def test_a_profile_that_fails_ends_a_search_only_where_it_was_asked_for(
         (["lenet5", "--objective", "latency"], "--predict: what is predicted is throughput, and the objective is"),
         (["lenet5", "--rate", "20"], "--predict: "),
         (["lenet5", "--execution", "eager"], "--predict: "),
-        (["lenet5+mlp"], "--predict: an ensemble has several graphs"),
-        (["lenet5", "--framework", "onnxruntime"], "--predict: ONNX Runtime does not tell what its operators take"),
-        (["--metric-regex", "x=([0-9]+)", "--", "echo", "x=1"], "--predict: a command has no operators"),
+        (["lenet5+mlp"], "--predict: an ensemble has several models"),
+        (["lenet5", "--framework", "onnxruntime"], "--predict: ONNX Runtime tells nothing of its operators"),
+        (["--metric-regex", "x=([0-9]+)", "--", "echo", "x=1"], "--predict: a command has no inside"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_before_anything_runs(

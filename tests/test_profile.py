@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.text import Text
 
 from tests.command_line import tftune
 from tests.conftest import Call
@@ -20,7 +21,8 @@ from tuner.frameworks.tensorflow.child.operators import union
 from tuner.job.profile import thread_counts
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
-from tuner.report.profile import as_csv, describe_profile, roofline
+from tuner.report.profile import as_csv, describe_profile, rendered, roofline
+from tuner.report.result.profile import ProfileResult
 from tuner.space.space import Space
 
 ROOF = Roof(flops=1e11, bytes_s=1e10)
@@ -185,11 +187,21 @@ def test_threads_double_up_to_all_cpus(cpus: int, counts: list[int]) -> None:
     assert thread_counts(cpus) == counts
 
 
+def shown(result: ProfileResult) -> str:
+    """Return what the terminal shows of a profile."""
+    return "\n".join(part.plain for part in rendered(result, top=3) if isinstance(part, Text))
+
+
 def test_what_is_published_has_the_words_of_the_field(measured: Profile, space: Space) -> None:
     result = describe_profile(measured, subject(space), batch_size=8)
     assert [each.name for each in result.operators] == ["product", "sum"]
     assert sum(each.share for each in result.operators) == pytest.approx(1.0)
     assert result.threads[0].profiler_cost == pytest.approx(0.046 / 0.045)
+    assert result.exposed_overhead is None
+    assert "between operators: 2 % to 4 % of a step" in shown(result)
+    first, *more = measured.traced
+    asked = describe_profile(profile([replace(first, exposed=0.03), *more]), subject(space), batch_size=8)
+    assert "between operators: 2 % to 4 %, 3 % by TensorFlow's profiler, of a step" in shown(asked)
     rows = list(csv.DictReader(io.StringIO(as_csv(result))))
     assert [(row["type"], row["class"]) for row in rows] == [("_FusedMatMul", "compute"), ("AddV2", "memory")]
     assert float(rows[0]["time_s_2"]) == pytest.approx(0.04 / 1.9)
@@ -206,7 +218,7 @@ def test_what_overlaps_counts_once(spans: list[tuple[int, int]], total: int) -> 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--framework", "onnxruntime"], "ONNX Runtime does not tell what its operators take"),
+        (["--framework", "onnxruntime"], "ONNX Runtime tells nothing of its operators"),
         (["--execution", "eager"], "--execution eager has no graph of operators"),
         (["--batch-size", "0"], "--batch-size is '0'; expected whole numbers of at least 1"),
     ],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS
+from tuner.cli.help import MEASUREMENT, SETTINGS
 from tuner.cli.options import (
     MARGIN_PERCENT,
     BatchesOption,
@@ -20,6 +20,7 @@ from tuner.cli.options import (
     WaitOption,
     examples,
     make_out_folder,
+    out_folder_option,
 )
 from tuner.cli.output import console, json_text, show, show_json
 from tuner.cli.search import INTERRUPTED
@@ -90,15 +91,7 @@ def frameworks(
         bool, typer.Option("--stored", help="Show what is stored; measure nothing.", rich_help_panel=MEASUREMENT)
     ] = False,
     wait: WaitOption = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Also write the table (CSV), the chart (SVG) and the document (JSON) to a folder.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    out: Annotated[Path | None, out_folder_option("the table (CSV), the chart (SVG) and the document (JSON)")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Compare frameworks on one model: each one's default and its tuned setting, in turns with TensorFlow's default.

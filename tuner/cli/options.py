@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -71,6 +71,12 @@ def check_out(out: Path | None, option: str = "--out") -> None:
     if not out.parent.is_dir():
         raise BadInputError(f"{option}: folder {out.parent} does not exist", "create it first")
     check_writable(out.parent, f"give {option} a path that you can write to")
+
+
+def out_folder_option(written: str) -> Any:
+    """Return the option that names a folder for what a command also writes."""
+    help_text = f"Also write {written} to a folder."
+    return typer.Option("--out", metavar="FOLDER", help=help_text, rich_help_panel=OUTPUT)
 
 
 def make_out_folder(out: Path | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS
+from tuner.cli.help import MEASUREMENT, SETTINGS
 from tuner.cli.options import (
     BatchesOption,
     JsonOption,
@@ -16,6 +16,7 @@ from tuner.cli.options import (
     WaitOption,
     examples,
     make_out_folder,
+    out_folder_option,
 )
 from tuner.cli.output import console, json_text, show, show_json
 from tuner.cli.search import INTERRUPTED
@@ -54,15 +55,7 @@ def overhead(
     python: PythonOption = None,
     trial_timeout: TimeoutOption = "2m",
     wait: WaitOption = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Also write the table (CSV), the chart (SVG) and the document (JSON) to a folder.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    out: Annotated[Path | None, out_folder_option("the table (CSV), the chart (SVG) and the document (JSON)")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Show in how much of a step no operator runs: as a graph, operator by operator (eager) and compiled (XLA).

@@ -18,6 +18,7 @@ from tuner.cli.options import (
     WaitOption,
     examples,
     make_out_folder,
+    out_folder_option,
 )
 from tuner.cli.output import console, json_text, show, show_json
 from tuner.cli.workload_options import spec_or_default, takes_model
@@ -42,9 +43,9 @@ def predict(
         typer.Option(
             "--machine",
             metavar="WORDS|FILE",
-            help="Machine to predict for: words such as sockets=2,cores=28,smt=2 (cores of a socket, threads of a "
-            "core; also quota, memory in GiB, and l3 in MiB and bandwidth in GB/s of a socket), or what tftune inspect "
-            "--json printed there (default: this one).",
+            help="Machine to predict for (default: this one): words such as sockets=2,cores=28,smt=2 (cores per "
+            "socket, threads per core; also quota in CPUs, memory in GiB, l3 in MiB and bandwidth in GB/s per "
+            "socket), or a file with the output of tftune inspect --json on that machine.",
             rich_help_panel=WORKLOAD,
         ),
     ] = None,
@@ -53,8 +54,8 @@ def predict(
         typer.Option(
             "--setting",
             metavar="SETTING",
-            help="Predict this alone, beside the baselines: knob=value,… or a baseline; can be repeated (default: the "
-            "whole space).",
+            help="Predict this setting and the baselines only: knob=value,… or the name of a baseline; can be "
+            "repeated (default: the whole space).",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -74,7 +75,7 @@ def predict(
         typer.Option(
             "--profile",
             metavar="FILE",
-            help="Operators as they were measured before (capture.json of --out); nothing is measured.",
+            help="Profile to predict from: capture.json, as an earlier --out wrote it. Nothing is measured then.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -90,20 +91,16 @@ def predict(
     ] = 8,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Also write the settings (CSV), two knobs as a picture (SVG), the document (JSON) and what was "
-            "measured (capture.json) to a folder.",
-            rich_help_panel=OUTPUT,
+        out_folder_option(
+            "the settings (CSV), two knobs as a picture (SVG), the document (JSON) and what was measured (capture.json)"
         ),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Predict the throughput of a TensorFlow model's settings, on this machine or one that is not here.
+    """Predict the throughput of a TensorFlow model under different settings, on this machine or another one.
 
-    Its operators are measured for about a minute; what settings do is simulated from that. Nothing that is shown is
-    measured: confirm it with tftune search.
+    Measures the model's operators here, for about a minute on few CPUs, and simulates the settings from that. The
+    throughput shown is predicted, not measured: confirm it with tftune search.
     """
     from tuner.api.prediction import run_prediction
     from tuner.api.progress import ProfileShown

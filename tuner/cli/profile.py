@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.help import OUTPUT, SETTINGS
-from tuner.cli.options import JsonOption, PythonOption, TimeoutOption, WaitOption, examples, make_out_folder
+from tuner.cli.options import (
+    JsonOption,
+    PythonOption,
+    TimeoutOption,
+    WaitOption,
+    examples,
+    make_out_folder,
+    out_folder_option,
+)
 from tuner.cli.output import console, json_text, show, show_json
 from tuner.cli.workload_options import spec_or_default, takes_model
 from tuner.workload.spec import WorkloadSpec
@@ -42,13 +50,7 @@ def profile(
         int, typer.Option("--top", metavar="N", min=1, help="Operators to show.", rich_help_panel=OUTPUT)
     ] = 12,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Also write the operators (CSV), the roofline (SVG) and the document (JSON) to a folder.",
-            rich_help_panel=OUTPUT,
-        ),
+        Path | None, out_folder_option("the operators (CSV), the roofline (SVG) and the document (JSON)")
     ] = None,
     json_: JsonOption = False,
 ) -> None:

@@ -11,11 +11,11 @@ import msgspec
 from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.job.job import Job
-from tuner.job.profile import ProfileEvents, trace
+from tuner.job.profile import ProfileEvents, thread_counts, trace
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.model.graph import Features
-from tuner.model.profile import Profile, Traced, profile
+from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
@@ -142,18 +142,11 @@ def new_capture(
 ) -> Capture:
     """Profile a job, which takes about a minute on few CPUs, and keep what it tells in the cache.
 
-    Threads are doubled for no longer than `limit_s`, if that is given. Where not all batch sizes run, it is of the
-    job's own alone. The lock of the machine has to be held. Raises BadInputError for a workload that has no
-    operators to look at.
+    Threads are doubled for no longer than `limit_s`, if that is given; what that cuts short is not kept. Where not all
+    batch sizes run, those above the job's own are left out, and then all but that. The lock of the machine has to be
+    held. Raises BadInputError for a workload that has no operators to look at.
     """
-    try:
-        traced = trace(job, batch_sizes, limit_s=limit_s, events=events)
-    except BadInputError as error:
-        if len(batch_sizes) == 1:
-            raise
-        own = job.space.reference.batch_size
-        events.notice(f"{error.message}: profiling at batch size {own} alone")
-        traced = trace(job, [own], limit_s=limit_s, events=events)
+    traced = _trace(job, batch_sizes, limit_s=limit_s, events=events)
     subject = job.subject
     capture = Capture(
         machine=subject.machine,
@@ -162,8 +155,26 @@ def new_capture(
         traced=traced,
         features=job.features(),
     )
-    write_capture(capture, _path(job, batch_sizes))
+    largest = traced[max(traced)]
+    is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))
+    if limit_s is None or not is_cut:
+        write_capture(capture, _path(job, batch_sizes))
     return capture
+
+
+def _trace(
+    job: Job, batch_sizes: Sequence[int], *, limit_s: float | None, events: ProfileEvents
+) -> dict[int, list[Traced]]:
+    """Return what processes tell at as many of the batch sizes as run; raises BadInputError where none does."""
+    own = job.space.reference.batch_size
+    fewer = [size for size in batch_sizes if size <= own] if max(batch_sizes) > own else [own]
+    try:
+        return trace(job, batch_sizes, limit_s=limit_s, events=events)
+    except BadInputError as error:
+        if len(batch_sizes) == 1:
+            raise
+        events.notice(f"{error.message}: profiling at batch size {', '.join(map(str, fewer))} alone")
+    return _trace(job, fewer, limit_s=limit_s, events=events)
 
 
 def _path(job: Job, batch_sizes: Sequence[int]) -> Path:

@@ -16,11 +16,11 @@ import msgspec
 
 from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError, unknown_name
-from tuner.frameworks.registry import DEFAULT
 from tuner.identity import digest
 from tuner.job.events import TaskEvents
+from tuner.job.inside import advice, check_inside
 from tuner.job.job import Job, prepare
-from tuner.job.request import TRIAL_TIMEOUT, ParsedRequest, SearchRequest, parse_request
+from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
 from tuner.machine.locks import machine_lock
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
@@ -109,8 +109,7 @@ def _check_any(rows: Sequence[Row]) -> None:
     """Raise BadInputError where nothing could be measured, with the reason of the first row."""
     if all(row.overhead is None for row in rows):
         first = rows[0]
-        slow = "give it more time (--trial-timeout 10m), or smaller batches (--batch 1..8)"
-        hint = first.hint or (slow if first.status is Status.TIMEOUT else "see whether it runs at all: tftune search")
+        hint = advice(first.status, first.hint, smaller="smaller batches (--batch 1..8)")
         raise BadInputError(f"no step could be looked into: {first.message}", hint)
 
 
@@ -178,7 +177,7 @@ def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents
                 raise
             _leave_out(error, events)
             continue
-        _check(checked)
+        check_inside(checked.workload, checked.framework)
         jobs[execution] = prepare(checked)
     next(iter(jobs.values())).device.check_idle()
     return jobs
@@ -212,20 +211,6 @@ def _execution(name: str) -> Execution:
         return Execution(name)
     except ValueError:
         raise unknown_name("execution", name, list(Execution)) from None
-
-
-def _check(checked: ParsedRequest) -> None:
-    """Raise BadInputError for a workload whose steps TensorFlow's profiler cannot look into."""
-    if checked.workload.command is not None:
-        raise BadInputError("a command has no inside that could be looked at", "give a model")
-    if checked.framework.name != DEFAULT:
-        raise BadInputError(
-            f"TensorFlow's profiler sees nothing of {checked.framework.title}", "use --framework tensorflow"
-        )
-    if checked.workload.members:
-        raise BadInputError("an ensemble has several models", "give them one by one")
-    if checked.workload.rate is not None:
-        raise BadInputError("steps are looked into without requests", "leave the rate out")
 
 
 class _Live:

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError
-from tuner.frameworks.registry import DEFAULT
 from tuner.job.events import TaskEvents
+from tuner.job.inside import advice, check_inside
 from tuner.job.job import Job, prepare
 from tuner.job.overhead import traced_overhead
 from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
@@ -24,12 +24,12 @@ from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.model.profile import Profile, Roof, Traced, is_worth_more, profile
 from tuner.report.layout import plural
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.outcome import TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
-_SLICE_S = 1.0
+_SLICE_S, _N_SLICES = 0.5, 2  # of the process with one thread, before others are timed in turns with it
 _TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.5, 3, 50
 _MAX_BLOCKS, _MAX_PAIR_S = 3, 8.0
 
@@ -80,12 +80,14 @@ def trace(
     """Return what processes with one thread, two, four … tell at each batch size, the largest of these last.
 
     Their steps are timed in turns with those of a process with one thread, so that drift does not look like threads
-    that help or do not; their operators are asked for afterwards, as a process is slower once that was done. Raises
+    that help or do not; their operators are asked for afterwards, as a process is slower once that was done. How long
+    a step takes with one thread is from all of its slices, so that what disturbs one of them decides nothing. Raises
     BadInputError where not even one thread can be profiled. After `limit_s` no more threads are tried. The lock of the
     machine has to be held.
     """
     traced: dict[int, list[Traced]] = {batch_size: [] for batch_size in sorted(batch_sizes)}
     largest = traced[max(traced)]
+    times: list[dict[int, float]] = []  # as long as with one thread, for each number of threads, by batch size
     launcher = job.launcher(notify=events.notice)
     assert isinstance(launcher, FreshLauncher)  # it is no command
     began_s = time.monotonic()
@@ -102,8 +104,12 @@ def trace(
                     clock = _Clock(_Resized(alone, min(traced)), list(traced))
                 with closing(_launch(job, launcher, threads, min(traced))) as process:
                     resized = _Resized(process, min(traced))
-                    steps_s = clock.steps_s if threads == 1 else clock.time(resized)
-                    told = {size: _trace_steps(resized, threads, size, steps_s[size]) for size in reversed(traced)}
+                    times.append(dict.fromkeys(traced, 1.0) if threads == 1 else clock.time(resized))
+                    # Of one thread the smallest batch size comes last: it is looked at once more.
+                    told = {
+                        size: _trace_steps(resized, threads, size, clock.step_s(size) * times[-1][size])
+                        for size in (reversed(traced) if threads == 1 else traced)
+                    }
                     if threads == 1:
                         told[min(told)] = _with_exposed(told[min(told)], process)
             except (TrialFailure, ReferenceLost) as error:
@@ -114,6 +120,9 @@ def trace(
                 break
             for size, rows in traced.items():
                 rows.append(told[size])
+                rows[:] = [
+                    replace(each, step_s=clock.step_s(size) * own[size]) for each, own in zip(rows, times, strict=True)
+                ]
             events.ended(largest[-1])
     return traced
 
@@ -135,23 +144,27 @@ class _Resized:
 
 
 class _Clock:
-    """A process with one thread that others are timed in turns with; `steps_s` are its own, by batch size."""
+    """A process with one thread that others are timed in turns with."""
 
     def __init__(self, resized: _Resized, batch_sizes: Sequence[int]) -> None:
-        """Take a process; raises TrialFailure."""
+        """Take a process, and batch sizes that ascend; raises TrialFailure."""
         self._resized = resized
-        # As a trial would time them.
-        self.steps_s = {size: step_s(resized.at(size).slice(_SLICE_S)) for size in batch_sizes}
+        self._slices = {size: [resized.at(size).slice(_SLICE_S) for _ in range(_N_SLICES)] for size in batch_sizes}
         resized.process.pause()
 
-    def time(self, other: _Resized) -> dict[int, float]:
-        """Return how long a step of another takes (s) at each batch size, from their ratio in turns.
+    def step_s(self, batch_size: int) -> float:
+        """Return how long its own step takes (s) at a batch size: the median of all slices."""
+        return median(map(step_s, self._slices[batch_size]))
 
-        Raises TrialFailure, or ReferenceLost where this one failed.
+    def time(self, other: _Resized) -> dict[int, float]:
+        """Return how many times as long a step of another takes at each batch size, in turns with its own.
+
+        The largest is the first, as it was the last before: so a linear drift is alike in all. Raises TrialFailure, or
+        ReferenceLost where this one failed.
         """
         own = self._resized.process
-        steps_s: dict[int, float] = {}
-        for batch_size, own_s in self.steps_s.items():
+        times: dict[int, float] = {}
+        for batch_size in reversed(self._slices):
             other.at(batch_size).pause()
             try:
                 own.resume()
@@ -160,10 +173,11 @@ class _Clock:
                 raise ReferenceLost(failure) from failure
             plan = PairPlan(max_blocks=_MAX_BLOCKS)
             pair = measure_pair(own, other.process, plan, enough=lambda pair: pair.is_long(_MAX_PAIR_S))
+            self._slices[batch_size] += pair.reference
             ratios = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size))
-            steps_s[batch_size] = own_s * math.exp(-float(ratios.mean()))
+            times[batch_size] = math.exp(-float(ratios.mean()))
             other.process.resume()
-        return steps_s
+        return times
 
 
 def _launch(job: Job, launcher: FreshLauncher, threads: int, batch_size: int) -> ChildProcess:
@@ -182,27 +196,17 @@ def thread_counts(usable_cpus: int) -> list[int]:
 
 
 def _cannot(failure: TrialFailure) -> BadInputError:
-    slow = "give it more time (--trial-timeout 10m), or a smaller --batch-size"
-    hint = failure.hint or (slow if failure.status is Status.TIMEOUT else "see whether it runs at all: tftune search")
+    hint = advice(failure.status, failure.hint, smaller="a smaller --batch-size")
     return BadInputError(f"a step cannot be profiled: {failure.message}", hint, log=failure.log[-2000:])
 
 
 def check_profiled(job: Job) -> None:
     """Raise BadInputError for a job that has no operators to look at."""
-    if job.workload.command is not None:
-        raise BadInputError("a command has no operators that could be looked at", "give a model")
+    check_inside(job.workload, job.framework)
     if job.device.kind != CPU:
         raise BadInputError(f"operators are profiled on the CPU only, found --device {job.device.name}", "leave it out")
-    if job.framework.name != DEFAULT:
-        raise BadInputError(
-            f"{job.framework.title} does not tell what its operators take", "use --framework tensorflow"
-        )
     if job.workload.execution is not Execution.GRAPH:
         raise BadInputError(f"--execution {job.workload.execution} has no graph of operators", "use --execution graph")
-    if job.workload.members:
-        raise BadInputError("an ensemble has several graphs", "profile its models one by one")
-    if job.workload.rate is not None:
-        raise BadInputError("operators are profiled without requests", "leave the rate out")
 
 
 def _trace_steps(resized: _Resized, threads: int, batch_size: int, known_s: float) -> Traced:

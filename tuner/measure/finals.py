@@ -90,16 +90,13 @@ class Round:
     """Whether its processes were fresh interpreters, and not forks."""
     one_at_a_time: bool = False
     """Whether memory did not hold them together."""
+    without_memory: set[str] = field(default_factory=set, compare=False)
+    """The contenders whose processes found no memory; it is not stored."""
 
     @property
     def is_contradicted(self) -> bool:
         """Return whether it does not count because forked processes differ from fresh interpreters."""
         return any(each.kind is Kind.FORKS_DIFFER for each in self.interruptions)
-
-    @property
-    def lacked_memory(self) -> bool:
-        """Return whether a process found no memory."""
-        return any(text.partition(":")[0] == Status.OOM for text in self.failures.values())
 
     @property
     def timed_s(self) -> float:
@@ -145,10 +142,10 @@ def run_round(
     groups, in a random order like everything else; where it turns out not to, one at a time.
     """
     result = _held(contenders, launcher, plan, rng, fresh=fresh)
-    if plan.max_resident > 1 and result.lacked_memory and len(contenders) > 1:
+    if plan.max_resident > 1 and result.without_memory and len(contenders) > 1:
         # Memory may hold them one at a time.
         apart = _held(contenders, launcher, replace(plan, max_resident=1), rng, fresh=fresh)
-        if not apart.lacked_memory:  # else one of them is too large in any case
+        if not apart.without_memory:  # else one of them is too large in any case
             return replace(apart, one_at_a_time=True)
     return result
 
@@ -230,6 +227,8 @@ def _fail(name: str, failure: TrialFailure, live: dict[str, Process], result: Ro
     live.pop(name).close()
     result.slices.pop(name, None)
     result.failures[name] = f"{failure.status}: {failure.message}"
+    if failure.status is Status.OOM:
+        result.without_memory.add(name)
 
 
 def replicates(reference: Contender, n_others: int) -> list[Contender]:

@@ -109,7 +109,7 @@ def _proof(result: FrameworksResult) -> list[tuple[str, str]]:
     same = f"differences under {percent(result.margin, 0)} are treated as equal"
     deviations = [row.deviation for row in _compared(result) if row.deviation is not None]
     agree = f"; outputs agree within {max(deviations):.0e}" if deviations else ""
-    until = "one for each framework and setting until its ratio is known within 2 %"
+    until = "one for each framework and setting until its ratio is known within 2 %, or 3 % where time is short"
     return [("Proof", f"up to {rounds} of new processes, {until}{agree}; {same}")]
 
 

@@ -169,7 +169,7 @@ def _trust(result: PredictionResult) -> list[str]:
     sizes = ", ".join(map(str, result.batch_sizes))
     where = "this machine" if trust.is_here else "another machine"
     measured = f"operators were measured on {where}, with up to {plural(trust.profiled_threads, 'thread')}"
-    lines = [f"{measured}, at batch sizes {sizes}"]
+    lines = [f"{measured}, at {'batch size' if len(result.batch_sizes) == 1 else 'batch sizes'} {sizes}"]
     beyond = f"{plural(trust.cores, 'core')} and batches of up to {trust.largest_batch_size} are"
     if trust.code is Trust.NEAR:
         lines.append(f"{beyond} beyond that: take it as a first guess")

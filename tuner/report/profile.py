@@ -46,6 +46,7 @@ def describe_profile(profile: Profile, subject: Subject, *, batch_size: int) -> 
             for each in profile.traced
         ),
         between_share=profile.between_shares,
+        exposed_overhead=profile.traced[0].exposed,
         operators=tuple(
             OperatorResult(
                 name=each.name,
@@ -78,14 +79,21 @@ def _summary(result: ProfileResult) -> list[Text]:
     return [
         Text(f"{result.workload.name}, batch size {result.batch_size}: a step takes {steps} threads", style="bold"),
         Text(
-            f"between operators: {' to '.join(percent(share, 0) for share in result.between_share)} of a step with one "
-            f"thread; recording these times makes a step {first.profiler_cost:.2f} times as long"
+            f"between operators: {_between(result)} of a step with one thread; recording these times makes a step "
+            f"{first.profiler_cost:.2f} times as long"
         ),
         Text(
             f"one thread reaches {first.flops / 1e9:.0f} GFLOP/s and {first.bytes_s / 1e9:.0f} GB/s; "
             "shares are of all operators' time with one thread"
         ),
     ]
+
+
+def _between(result: ProfileResult) -> str:
+    """Return the share of a step between operators, between those that are too little and too much."""
+    ends = " to ".join(percent(share, 0) for share in result.between_share)
+    exposed = result.exposed_overhead
+    return ends if exposed is None else f"{ends}, {percent(exposed, 0)} by TensorFlow's profiler,"
 
 
 def _bounds(result: ProfileResult) -> RenderableType:

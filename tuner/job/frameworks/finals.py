@@ -55,8 +55,11 @@ def hold_finals(contest: Contest) -> None:
     while len(rounds) < _MAX_ROUNDS:
         began_s = time.monotonic()
         would_end_s = began_s + longest_s
-        unknown = _unknown(rounds, contenders, half_width=_HALF_WIDTH if would_end_s <= ends_s else _WANTED)
         least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
+        if would_end_s <= ends_s:
+            unknown = _unknown(rounds, contenders, at_least=_MIN_ROUNDS, half_width=_HALF_WIDTH)
+        else:
+            unknown = _unknown(rounds, contenders, at_least=least, half_width=_WANTED)
         if not unknown or (len(rounds) >= least and would_end_s > latest_s):
             break
         contest.say(f"finals, round {len(rounds) + 1}: {plural(1 + len(unknown), 'setting')}")
@@ -74,13 +77,18 @@ def hold_finals(contest: Contest) -> None:
         contest.events.ended(name, reason)
 
 
-def _unknown(rounds: Sequence[Round], contenders: Sequence[Contender], *, half_width: float) -> list[Contender]:
-    """Return those whose ratio to the first is not known so well yet; one that does not run will not be known."""
+def _unknown(
+    rounds: Sequence[Round], contenders: Sequence[Contender], *, at_least: int, half_width: float
+) -> list[Contender]:
+    """Return those whose ratio to the first is not known so well yet; one that does not run will not be known.
+
+    Of fewer than `at_least` rounds nothing is known.
+    """
     reference, *others = contenders
     failed = {name: sum(name in each.failures for each in rounds) for name in failures(rounds)}
     names, y = log_rates(rounds, contenders, Objective.THROUGHPUT)
     others = [each for each in others if each.names[0] in names or failed.get(each.names[0], 0) < _MAX_FAILURES]
-    if len(rounds) < _MIN_ROUNDS:
+    if len(rounds) < at_least:
         return others
     if reference.names[0] not in names:
         return []

@@ -60,4 +60,6 @@ class ProfileResult(Document, frozen=True, kw_only=True):
     threads: tuple[ThreadsResult, ...]
     between_share: tuple[float, float]
     """Between what shares of a step with one thread no operator runs: too little, and too much."""
+    exposed_overhead: float | None
+    """That share as TensorFlow's profiler tells it, as `tftune overhead` does; null where it keeps no whole step."""
     operators: tuple[OperatorResult, ...]
