@@ -389,7 +389,7 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     searched = [row["setting"] for row in server["predicted"]]
     recommended = [each["setting"] for each in server["baselines"].values()]
     assert {each["intra_op"] for each in searched if each not in recommended} >= {1, 28, 56, 112}
-    assert server["ideal"]["over_best"] > 0.9
+    assert server["ideal"]["over_best"] >= 1
     assert np.isfinite([row["items_per_s"] for row in server["predicted"]]).all()
     other = tftune("predict", "mlp", "--profile", "out/capture.json", cwd=tmp_path)
     assert other.returncode == 2

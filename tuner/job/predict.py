@@ -156,8 +156,9 @@ def _ideal(predictor: Predictor, predicted: Predicted, machine: Machine, hardwar
         return configuration.pools.streams * batch_size / predictor.step(configuration, hardware).makespan_s
 
     own = [each for each in predicted.settings if each.batch_size == batch_size and not is_group(each)]
-    ideal = batch_size / ideal_makespan_s(predictor, batch_size, hardware)
     best = max(map(simulated, own))
+    # It may run a whole step with one setting, too.
+    ideal = max(best, batch_size / ideal_makespan_s(predictor, batch_size, hardware))
     return IdealResult(
         batch_size=batch_size,
         over_best=ideal / best,

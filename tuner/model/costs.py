@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from tuner.model.hardware import TERMS, Hardware, Terms
-from tuner.model.profile import Operator, Profile, plain
+from tuner.model.profile import Profile, plain
 from tuner.stats.estimate import Array
 
 _LIBRARY = "_Mkl"  # what the names of oneDNN's operators begin with
@@ -147,10 +147,13 @@ def missed(n_bytes: Array, hardware: Hardware) -> Array:
     return np.maximum(0.0, 1 - hardware.cache_bytes / np.maximum(n_bytes, 1.0))
 
 
-def costs_of(profiles: Mapping[int, Profile], hardware: Hardware, terms: Terms = TERMS) -> Costs:
+def costs_of(
+    profiles: Mapping[int, Profile], hardware: Hardware, terms: Terms = TERMS, *, dispatch_s: float = 0.0
+) -> Costs:
     """Return the coefficients that fit profiles on a machine, by batch size; operators are those of the largest.
 
-    Raises ValueError where there is none.
+    `dispatch_s` is what the executor takes for each (s), which is none of theirs. Raises ValueError where there is no
+    profile.
     """
     if not profiles:
         raise ValueError("expected a profile at one batch size at least")
@@ -160,9 +163,10 @@ def costs_of(profiles: Mapping[int, Profile], hardware: Hardware, terms: Terms =
     shape = (len(sizes), len(operators))
     one_s, n_bytes = np.full(shape, np.nan), np.full(shape, np.nan)
     for row, size in enumerate(sizes):
+        scale = own_scale(profiles[size], 1, dispatch_s)
         for operator in profiles[size].operators:
             if (column := index.get(operator.name)) is not None:
-                one_s[row, column] = own_s(profiles[size], operator, 1) / operator.runs
+                one_s[row, column] = operator.times_s[1] * scale / operator.runs
                 n_bytes[row, column] = operator.n_bytes / operator.runs
     b = np.array(sizes, dtype=float)
     fixed_bytes, bytes_per_item = lines(b, n_bytes)
@@ -184,17 +188,22 @@ def costs_of(profiles: Mapping[int, Profile], hardware: Hardware, terms: Terms =
         terms=terms,
     )
     types = _numbers([plain(operator.op) for operator in operators])
-    return _with_threads(costs, types, _residuals(costs, profiles, hardware))
+    return _with_threads(costs, types, _residuals(costs, profiles, hardware, dispatch_s))
 
 
-def own_s(profile: Profile, operator: Operator, threads: int) -> float:
-    """Return what an operator takes (s) with so many threads, 0 where that was not measured.
+def own_scale(profile: Profile, threads: int, dispatch_s: float) -> float:
+    """Return what the times of operators with so many threads are to be multiplied by; 0 where there are none.
 
-    Its time was measured in steps of a session. It is scaled as these have to be to last as long as those that were
-    timed in turns with one thread: what had drifted meanwhile is taken out.
+    They were measured in steps with statistics, of which a part is their cost. Multiplied, all operators and what the
+    executor takes for them, one after the other, are the step that was timed in turns with one thread, as far as the
+    shares of a step between operators allow.
     """
     traced = next((each for each in profile.traced if each.threads == threads), None)
-    return 0.0 if traced is None else operator.times_s.get(threads, 0.0) * traced.step_s / traced.plain_s
+    if traced is None:
+        return 0.0
+    least, most = traced.busy_s / max(traced.plain_s, traced.traced_s), traced.busy_s / traced.plain_s
+    share = min(max(1 - dispatch_s * profile.n_runs / traced.step_s, least), most)
+    return traced.step_s * share / traced.busy_s
 
 
 def lines(x: Array, y: Array, *, scale: Array | None = None) -> tuple[Array, Array]:
@@ -240,7 +249,7 @@ class _Residuals:
     forks: Array
 
 
-def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware) -> _Residuals:
+def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware, dispatch_s: float) -> _Residuals:
     """Return what the times with several threads leave to be explained."""
     largest = profiles[max(profiles)]
     index = {operator.name: i for i, operator in enumerate(largest.operators)}
@@ -252,11 +261,11 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
             # What second threads of cores and a quota do is not the operator's: it is simulated.
             if hardware.capacity(n, 0.0) < n or (hardware.quota or n) < n:
                 continue
-            threads = costs.threads(n, size, hardware)
+            threads, scale = costs.threads(n, size, hardware), own_scale(each, n, dispatch_s)
             divided_s = costs.time_s(n, size, hardware).time_s
             for operator in each.operators:
                 i = index.get(operator.name)
-                time_s = own_s(each, operator, n)
+                time_s = operator.times_s.get(n, 0.0) * scale
                 if i is None or time_s <= 0 or threads[i] <= 1:
                     continue
                 operators.append(i)

@@ -25,6 +25,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tuner.model.costs import Operating
 from tuner.model.hardware import TERMS, Hardware, Terms
 from tuner.model.tasks import Tasks
@@ -195,21 +197,15 @@ class _Rows:
     """What tasks take with the shares of the pool that occur, as lists: an event looks at few of them."""
 
     def __init__(self, alone: Alone, tasks: Tasks, dispatch_s: float) -> None:
-        self._alone, self._dispatch_s, self._n_operators = alone, dispatch_s, tasks.n_operators
+        self._alone, self._dispatched_s = alone, dispatch_s * np.array(tasks.n_operators, dtype=float)
         self._known: dict[float, tuple[list[float], list[float], list[float], list[float]]] = {}
 
     def at(self, n: float) -> tuple[list[float], list[float], list[float], list[float]]:
         """Return (time (s), busy threads, share of time that moves data, bytes/s) of each task."""
         if n not in self._known:
             alone = self._alone(n)
-            dispatched = [self._dispatch_s * count for count in self._n_operators]
-            rows = zip(alone.time_s, alone.busy_s, alone.memory_s, alone.moved, dispatched, strict=True)
-            time_s, threads, memory_share, bytes_s = [], [], [], []
-            for operating_s, busy_s, memory_s, moved, dispatch_s in rows:
-                total_s = max(_TINY, float(operating_s) + dispatch_s)
-                time_s.append(total_s)
-                threads.append((float(busy_s) + dispatch_s) / total_s if operating_s > 0 else 1.0)
-                memory_share.append(float(memory_s) / total_s)
-                bytes_s.append(float(moved) / total_s)
-            self._known[n] = (time_s, threads, memory_share, bytes_s)
+            time_s = np.maximum(_TINY, alone.time_s + self._dispatched_s)
+            threads = np.where(alone.time_s > 0, (alone.busy_s + self._dispatched_s) / time_s, 1.0)
+            rows = (time_s, threads, alone.memory_s / time_s, alone.moved / time_s)
+            self._known[n] = tuple(each.tolist() for each in rows)
         return self._known[n]

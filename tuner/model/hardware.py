@@ -45,7 +45,7 @@ class Terms:
     results/predictions."""
     openmp_switch: float = 0.3
     """The same of teams, which wait for their last thread: a guess."""
-    throttle: float = 0.3
+    throttle: float = 0.175
     """What steps lose where twice as many threads run as the quota has time for: fitted to results/predictions."""
     remote: float = 1.6
     """So much slower is the memory of another socket: in the range of published figures."""

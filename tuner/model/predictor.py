@@ -119,12 +119,12 @@ def predictor_of(
 
     `has_teams` tells whether oneDNN's threads are teams of OpenMP's. Raises ValueError where there is no profile.
     """
-    costs = costs_of(profiles, hardware, terms)
     largest = profiles[max(profiles)]
     operators = largest.operators
     # What lies between operators is known best where the profiler was asked.
     asked = next((each for each in profiles.values() if each.traced[0].exposed is not None), largest)
-    n_runs = sum(each.runs for each in asked.operators if each.times_s[1] > 0)
+    dispatch_s = asked.between_s / max(1, asked.n_runs)
+    costs = costs_of(profiles, hardware, terms, dispatch_s=dispatch_s)
     predictor = Predictor(
         costs=costs,
         tasks=tasks_of(
@@ -132,7 +132,7 @@ def predictor_of(
             [operator.times_s[1] for operator in operators],
             runs=[operator.runs for operator in operators],
         ),
-        dispatch_s=asked.between_s / max(1, n_runs),
+        dispatch_s=dispatch_s,
         has_teams=has_teams,
         terms=terms,
     )

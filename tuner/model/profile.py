@@ -104,6 +104,11 @@ class Profile:
         return max(0.0, 1 - one.busy_s / one.plain_s), max(0.0, 1 - one.busy_s / one.traced_s)
 
     @property
+    def n_runs(self) -> int:
+        """Return how many operators run in a step, those of a loop as often as they run."""
+        return sum(each.runs for each in self.operators if each.times_s[1] > 0)
+
+    @property
     def between_s(self) -> float:
         """Return for how long no operator runs in a step with one thread (s).
 

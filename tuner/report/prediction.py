@@ -28,6 +28,7 @@ from tuner.space.values import Value
 from tuner.study.subject import BuildFacts, WorkloadFacts
 
 NOT_MEASURED = "predicted, not measured"
+_NOTHING = 1.005  # what is shown as 1.00×
 _NEAR = 4.0  # times what was profiled
 _LARGER = 2.0  # times the largest batch that was profiled, a line is still trusted
 _NARROW = 1.3  # operators at once, on average, that are hardly more than one
@@ -128,10 +129,12 @@ def rendered(result: PredictionResult, *, top: int = _TOP) -> list[RenderableTyp
         *(Text(f"• {each.sentence}") for each in result.reasons),
     ]
     if result.ideal is not None:
+        over, batch_size = result.ideal.over_best, result.ideal.batch_size
+        reach = f"reach {over:.2f}×" if over > _NOTHING else "not be faster than"
         lines.append(
             Text(
-                f"• a scheduler that gives each operator its own number of threads would reach "
-                f"{result.ideal.over_best:.2f}× the best setting of one process at batch size {result.ideal.batch_size}"
+                f"• a scheduler that gives each operator its own number of threads would {reach} the best setting of "
+                f"one process at batch size {batch_size}"
             )
         )
     return [*lines, Text(), Text("How far to trust it", style="bold"), *(Text(f"• {line}") for line in _trust(result))]
