@@ -293,7 +293,9 @@ def chart(result: OverheadResult) -> str | None:
         axes.set_xlabel("batch size")
     left.set_ylim(0, 100)
     left.set_ylabel("exposed overhead, % of a step")
-    right.set_yscale("log")
+    right.set_yscale("log", subs=(2, 3, 5))
+    for set_formatter in (right.yaxis.set_major_formatter, right.yaxis.set_minor_formatter):
+        set_formatter("{x:g}")
     right.set_ylabel("ms an item")
     left.legend(frameon=False)
     return svg_of(figure)
