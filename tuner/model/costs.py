@@ -201,9 +201,8 @@ def own_scale(profile: Profile, threads: int, dispatch_s: float) -> float:
     traced = next((each for each in profile.traced if each.threads == threads), None)
     if traced is None:
         return 0.0
-    least, most = traced.busy_s / max(traced.plain_s, traced.traced_s), traced.busy_s / traced.plain_s
-    share = min(max(1 - dispatch_s * profile.n_runs / traced.step_s, least), most)
-    return traced.step_s * share / traced.busy_s
+    between = traced.bounded(dispatch_s * profile.n_runs / traced.step_s)
+    return traced.step_s * (1 - between) / traced.busy_s
 
 
 def lines(x: Array, y: Array, *, scale: Array | None = None) -> tuple[Array, Array]:

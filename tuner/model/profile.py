@@ -68,6 +68,20 @@ class Traced:
     """As `tuner.frameworks.tensorflow.child.operators` describes them."""
     exposed: float | None = None
 
+    @property
+    def between_shares(self) -> tuple[float, float]:
+        """Return between what shares of a step no operator runs.
+
+        The cost of statistics lies partly in operators and partly between them. The one is what is left of a step
+        without statistics, which is too little, the other of a step with them, which is too much.
+        """
+        return max(0.0, 1 - self.busy_s / self.plain_s), max(0.0, 1 - self.busy_s / self.traced_s)
+
+    def bounded(self, share: float) -> float:
+        """Return a share of a step in which no operator runs, as far as it lies between those shares."""
+        low, high = self.between_shares
+        return min(max(share, low), max(low, high))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
@@ -95,13 +109,8 @@ class Profile:
 
     @property
     def between_shares(self) -> tuple[float, float]:
-        """Return between what shares of a step with one thread no operator runs.
-
-        The cost of statistics lies partly in operators and partly between them. The one is what is left of a step
-        without statistics, which is too little, the other of a step with them, which is too much.
-        """
-        one = self.traced[0]
-        return max(0.0, 1 - one.busy_s / one.plain_s), max(0.0, 1 - one.busy_s / one.traced_s)
+        """Return between what shares of a step with one thread no operator runs: too little, and too much."""
+        return self.traced[0].between_shares
 
     @property
     def n_runs(self) -> int:
@@ -116,8 +125,7 @@ class Profile:
         profiler is not told of count as such. Where it was not measured, halfway between them.
         """
         one = self.traced[0]
-        low, high = self.between_shares
-        return one.step_s * ((low + high) / 2 if one.exposed is None else min(max(one.exposed, low), max(low, high)))
+        return one.step_s * (sum(self.between_shares) / 2 if one.exposed is None else one.bounded(one.exposed))
 
 
 def plain(op: str) -> str:
