@@ -18,12 +18,13 @@ from tests.command_line import tftune
 from tests.conftest import Call
 from tests.frameworks import subject
 from tuner.frameworks.tensorflow.child.operators import union
-from tuner.job.profile import thread_counts
+from tuner.job.profile import thread_counts, trace_sizes
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
 from tuner.report.profile import as_csv, describe_profile, rendered, roofline
 from tuner.report.result.profile import ProfileResult
 from tuner.space.space import Space
+from tuner.trial.outcome import Status, TrialFailure
 
 ROOF = Roof(flops=1e11, bytes_s=1e10)
 N = 1024
@@ -152,6 +153,34 @@ def test_parts_and_what_is_between_are_the_step(measured: Profile) -> None:
 def test_the_exposed_overhead_is_what_is_between_operators(exposed: float | None, share: float) -> None:
     one = replace(traced(1, 1.0), exposed=exposed)
     assert profile([one]).between_s == pytest.approx(one.step_s * share)
+
+
+def test_a_step_with_statistics_that_noise_shortens_leaves_one_share() -> None:
+    one = replace(traced(1, 1.0), traced_s=0.0445)
+    assert one.between_shares == (pytest.approx(1 / 45), pytest.approx(1 / 45))
+    assert one.bounded(0.5) == pytest.approx(1 / 45)
+
+
+def test_a_profiler_that_fails_takes_nothing_from_the_profile() -> None:
+    """A process ends with its first failure, so that its profiler is the last to be asked."""
+    asked: list[str] = []
+
+    class Ending:
+        def operators(self, n_steps: int, batch_size: int) -> dict[str, Any]:
+            asked.append(f"operators at {batch_size}")
+            own = traced(1, 1.0)
+            return {
+                "plain_s": [own.plain_s] * n_steps, "steps_s": [own.traced_s] * n_steps, "busy_s": [own.busy_s],
+                "roof": {"flops": ROOF.flops, "bytes_s": ROOF.bytes_s}, "nodes": own.nodes,
+            }  # fmt: skip
+
+        def timeline(self, *_: int) -> dict[str, Any]:
+            asked.append("timeline")
+            raise TrialFailure(Status.FAILED, "the profiler kept no step")
+
+    row = trace_sizes(Ending(), 1, {1: 0.045, 8: 0.045})  # type: ignore[arg-type]
+    assert asked == ["operators at 1", "operators at 8", "timeline"]
+    assert {size: each.exposed for size, each in row.items()} == {1: None, 8: None}
 
 
 def test_threads_are_doubled_while_some_operator_gains() -> None:

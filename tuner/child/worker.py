@@ -10,7 +10,7 @@ and stderr belong to the framework and are kept by the parent as evidence.
         {"slice_s": s}       runs whole steps for at least s seconds, or answers requests, reports "timed" at their end
                              and "slice" when their outputs have been looked at
         {"batch_size": n}    makes inputs of that batch, warms up again, reports "batch"
-        {"operators": n}     runs n steps, reports "operators" with what each operator took
+        {"operators": [n, b]}  runs n steps of batches of b, reports "operators" with what each operator took
         {"timeline": [n, k]} runs 4nk steps, reports "timeline" with when what ran in half of them
     any failure              reports "failure" with its kind: failed, oom or invalid
 """
@@ -299,6 +299,7 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
     """Load, then obey until the parent closes the command pipe."""
     worker_device = device.load_device(spec["device"])
     workload = LoadedWorkload(spec, adapter.load_adapter(spec["framework"]), worker_device)
+    model: Any = workload.model  # not every one can tell of its operators or its timeline
     together, first, check = workload.prepare(spec["batch_size"])
     timed_by = arrivals.of_spec(together, spec)
     facts = dict(workload.facts, **first, effective=workload.state())
@@ -313,9 +314,11 @@ def serve(spec: Report, commands: Iterable[str], send: Callable[[Report], None])
             together, facts, check = workload.prepare(batch_size)
             timed_by = arrivals.of_spec(together, spec)
             send(dict(facts, report="batch"))
-        elif (kind := next(iter(command))) in ("operators", "timeline"):
-            look = getattr(workload.model, kind)  # not every model has it
-            send(dict(look(workload.model.arguments(batch_size), command[kind]), report=kind))
+        elif "operators" in command:
+            n_steps, n_items = command["operators"]
+            send(dict(model.operators(model.arguments(n_items), n_steps), report="operators"))
+        elif "timeline" in command:
+            send(dict(model.timeline(model.arguments(batch_size), command["timeline"]), report="timeline"))
         else:
             timed = timed_by.slices(command["slice_s"])
             send({"report": "timed"})

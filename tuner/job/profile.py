@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from statistics import median
@@ -30,8 +30,8 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
 _SLICE_S, _N_SLICES = 0.5, 2  # of the process with one thread, before others are timed in turns with it
-_TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.5, 3, 50
-_MAX_BLOCKS, _MAX_PAIR_S = 3, 8.0
+_TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
+_MAX_BLOCKS, _MAX_PAIR_S = 2, 8.0
 
 
 class ProfileEvents(TaskEvents, Protocol):
@@ -85,46 +85,48 @@ def trace(
     BadInputError where not even one thread can be profiled. After `limit_s` no more threads are tried. The lock of the
     machine has to be held.
     """
-    traced: dict[int, list[Traced]] = {batch_size: [] for batch_size in sorted(batch_sizes)}
-    largest = traced[max(traced)]
-    times: list[dict[int, float]] = []  # as long as with one thread, for each number of threads, by batch size
+    sizes = sorted(batch_sizes)
+    smallest, largest = sizes[0], sizes[-1]
+    rows: list[dict[int, Traced]] = []  # by batch size, for each number of threads
+    times: list[dict[int, float]] = []  # as long as with one thread
     launcher = job.launcher(notify=events.notice)
     assert isinstance(launcher, FreshLauncher)  # it is no command
     began_s = time.monotonic()
     with ExitStack() as live:
+        # To begin takes a process seconds and one CPU: this one does so together with the first of the others.
+        alone = live.enter_context(closing(_launch(job, launcher, 1, largest)))
         clock: _Clock | None = None
         for threads in thread_counts(job.machine.usable_cpus):
             is_late = limit_s is not None and time.monotonic() - began_s > limit_s
-            if not is_worth_more(largest) or (largest and is_late):
+            if not is_worth_more([row[largest] for row in rows]) or (rows and is_late):
                 break
             events.began(threads)
             try:
-                if clock is None:
-                    alone = live.enter_context(closing(_launch(job, launcher, 1, min(traced))))
-                    clock = _Clock(_Resized(alone, min(traced)), list(traced))
-                with closing(_launch(job, launcher, threads, min(traced))) as process:
-                    resized = _Resized(process, min(traced))
-                    times.append(dict.fromkeys(traced, 1.0) if threads == 1 else clock.time(resized))
-                    # Of one thread the smallest batch size comes last: it is looked at once more.
-                    told = {
-                        size: _trace_steps(resized, threads, size, clock.step_s(size) * times[-1][size])
-                        for size in (reversed(traced) if threads == 1 else traced)
-                    }
-                    if threads == 1:
-                        told[min(told)] = _with_exposed(told[min(told)], process)
+                with closing(_launch(job, launcher, threads, smallest)) as process:
+                    resized = _Resized(process, smallest)
+                    if clock is None:
+                        process.pause()
+                        clock = _Clock(_Resized(alone, largest), sizes)
+                        process.resume()
+                    longer = dict.fromkeys(sizes, 1.0) if threads == 1 else clock.time(resized)
+                    row = trace_sizes(process, threads, {size: clock.step_s(size) * longer[size] for size in sizes})
             except (TrialFailure, ReferenceLost) as error:
                 why = error.failure if isinstance(error, ReferenceLost) else error
-                if not largest:
+                if not rows:
                     raise _cannot(why) from error
-                events.notice(f"no more than {plural(largest[-1].threads, 'thread')}: {why.message}")
+                events.notice(f"no more than {plural(rows[-1][largest].threads, 'thread')}: {why.message}")
                 break
-            for size, rows in traced.items():
-                rows.append(told[size])
-                rows[:] = [
-                    replace(each, step_s=clock.step_s(size) * own[size]) for each, own in zip(rows, times, strict=True)
-                ]
-            events.ended(largest[-1])
-    return traced
+            rows.append(row)
+            times.append(longer)
+            events.ended(row[largest])
+    assert clock is not None  # or there would have been an error
+    return {
+        size: [
+            replace(row[size], step_s=clock.step_s(size) * longer[size])
+            for row, longer in zip(rows, times, strict=True)
+        ]
+        for size in sizes
+    }
 
 
 class _Resized:
@@ -147,9 +149,10 @@ class _Clock:
     """A process with one thread that others are timed in turns with."""
 
     def __init__(self, resized: _Resized, batch_sizes: Sequence[int]) -> None:
-        """Take a process, and batch sizes that ascend; raises TrialFailure."""
+        """Take a process at the largest of some batch sizes, which ascend; raises TrialFailure."""
         self._resized = resized
-        self._slices = {size: [resized.at(size).slice(_SLICE_S) for _ in range(_N_SLICES)] for size in batch_sizes}
+        first = {size: [resized.at(size).slice(_SLICE_S) for _ in range(_N_SLICES)] for size in reversed(batch_sizes)}
+        self._slices = dict(reversed(first.items()))
         resized.process.pause()
 
     def step_s(self, batch_size: int) -> float:
@@ -159,12 +162,11 @@ class _Clock:
     def time(self, other: _Resized) -> dict[int, float]:
         """Return how many times as long a step of another takes at each batch size, in turns with its own.
 
-        The largest is the first, as it was the last before: so a linear drift is alike in all. Raises TrialFailure, or
-        ReferenceLost where this one failed.
+        Raises TrialFailure, or ReferenceLost where this one failed.
         """
         own = self._resized.process
         times: dict[int, float] = {}
-        for batch_size in reversed(self._slices):
+        for batch_size in self._slices:
             other.at(batch_size).pause()
             try:
                 own.resume()
@@ -209,12 +211,25 @@ def check_profiled(job: Job) -> None:
         raise BadInputError(f"--execution {job.workload.execution} has no graph of operators", "use --execution graph")
 
 
-def _trace_steps(resized: _Resized, threads: int, batch_size: int, known_s: float) -> Traced:
+def trace_sizes(process: ChildProcess, threads: int, steps_s: Mapping[int, float]) -> dict[int, Traced]:
+    """Return what a process tells of its operators at each batch size, ascending, by how long a step takes there (s).
+
+    With one thread it has the smallest. Raises TrialFailure.
+    """
+    row = {size: _trace_steps(process, threads, size, known_s) for size, known_s in steps_s.items()}
+    if threads == 1:  # at last, as a process whose profiler fails has ended
+        smallest = next(iter(row))
+        row[smallest] = _with_exposed(row[smallest], process)
+    return row
+
+
+def _trace_steps(process: ChildProcess, threads: int, batch_size: int, known_s: float) -> Traced:
     """Return what a process tells of its operators at a batch size, where a step takes `known_s` (s).
 
     Raises TrialFailure.
     """
-    told = resized.at(batch_size).operators(min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / known_s))))
+    n_steps = min(_MOST_STEPS, max(_LEAST_STEPS, round(_TRACED_S / known_s)))
+    told = process.operators(n_steps, batch_size)
     return Traced(
         threads=threads,
         step_s=known_s,

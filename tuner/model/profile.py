@@ -73,14 +73,16 @@ class Traced:
         """Return between what shares of a step no operator runs.
 
         The cost of statistics lies partly in operators and partly between them. The one is what is left of a step
-        without statistics, which is too little, the other of a step with them, which is too much.
+        without statistics, which is too little, the other of a step with them, which is too much. Where statistics cost
+        less than noise, the second may come out smaller; it is then the first.
         """
-        return max(0.0, 1 - self.busy_s / self.plain_s), max(0.0, 1 - self.busy_s / self.traced_s)
+        low = max(0.0, 1 - self.busy_s / self.plain_s)
+        return low, max(low, 1 - self.busy_s / self.traced_s)
 
     def bounded(self, share: float) -> float:
         """Return a share of a step in which no operator runs, as far as it lies between those shares."""
         low, high = self.between_shares
-        return min(max(share, low), max(low, high))
+        return min(max(share, low), high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

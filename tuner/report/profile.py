@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.model.profile import Bound, Profile
-from tuner.report.layout import ms_text, percent, table
+from tuner.report.layout import ms_text, percent, plural, table
 from tuner.report.result.profile import OperatorResult, ProfileResult, ThreadsResult
 from tuner.study.subject import Subject
 
@@ -74,10 +74,12 @@ def rendered(result: ProfileResult, *, top: int) -> list[RenderableType]:
 
 
 def _summary(result: ProfileResult) -> list[Text]:
-    steps = ", ".join(f"{ms_text(1000 * each.step_s)} ms with {each.threads}" for each in result.threads)
+    steps = ", ".join(
+        f"{ms_text(1000 * each.step_s)} ms with {plural(each.threads, 'thread')}" for each in result.threads
+    )
     first = result.threads[0]
     return [
-        Text(f"{result.workload.name}, batch size {result.batch_size}: a step takes {steps} threads", style="bold"),
+        Text(f"{result.workload.name}, batch size {result.batch_size}: a step takes {steps}", style="bold"),
         Text(
             f"between operators: {_between(result)} of a step with one thread; recording these times makes a step "
             f"{first.profiler_cost:.2f} times as long"
@@ -91,7 +93,7 @@ def _summary(result: ProfileResult) -> list[Text]:
 
 def _between(result: ProfileResult) -> str:
     """Return the share of a step between operators, between those that are too little and too much."""
-    ends = " to ".join(percent(share, 0) for share in result.between_share)
+    ends = " to ".join(dict.fromkeys(percent(share, 0) for share in result.between_share))
     exposed = result.exposed_overhead
     return ends if exposed is None else f"{ends}, {percent(exposed, 0)} by TensorFlow's profiler,"
 

@@ -181,12 +181,13 @@ class ChildProcess:
         resumed, self._resumed = self._resumed, False
         return metered(Slice.from_report(report, resumed=resumed), self._energy_before_j, energy_after_j)
 
-    def operators(self, n_steps: int) -> dict[str, Any]:
+    def operators(self, n_steps: int, batch_size: int) -> dict[str, Any]:
         """Return what each operator of so many steps took, and what the framework reaches on large ones.
 
-        Only of a framework whose model tells (`tuner.child.adapter`).
+        Any batch size will do; slices go on with their own. Only of a framework whose model tells
+        (`tuner.child.adapter`).
         """
-        self._command({"operators": n_steps})
+        self._command({"operators": [n_steps, batch_size]})
         return self.report("operators")
 
     def timeline(self, n_steps: int, n_rounds: int) -> dict[str, Any]:

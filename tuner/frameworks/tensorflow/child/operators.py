@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ....child.callers import CLOCK
 
@@ -37,6 +37,7 @@ class Signature:
             fetches = [each.name for each in signature.outputs.values()]
             self.run = self._session.make_callable(fetches, list(self._names))
             self._run_told = self._session.make_callable(fetches, list(self._names), accept_options=True)
+        self._definitions: Optional[Report] = None
 
     def fed(self, arrays: Report) -> "List[Any]":
         """Return arrays by name in the order in which the callables take them."""
@@ -51,6 +52,14 @@ class Signature:
         metadata = v1.RunMetadata()
         self._run_told(*fed, options=options, run_metadata=metadata)
         return metadata
+
+    def definitions(self, fed: "List[Any]") -> Report:
+        """Return the nodes by name as they are run, fused and rewritten: the same ones for every batch size."""
+        if self._definitions is None:
+            graphs = self.run_told(fed, with_graphs=True).partition_graphs
+            self._definitions = {node.name: node for graph in graphs for node in graph.node}
+            self.run_told(fed)  # it is prepared anew
+        return self._definitions
 
 
 @functools.lru_cache(maxsize=1)
@@ -76,9 +85,7 @@ def traced(folder: str, signature_name: str, arrays: Report, n_steps: int) -> Re
     steps_s: List[float] = []
     steps: List[Tuple[Ran, float]] = []
     signature.run(*fed)
-    graphs = signature.run_told(fed, with_graphs=True).partition_graphs
-    definitions = {node.name: node for graph in graphs for node in graph.node}
-    signature.run_told(fed)  # it is prepared anew
+    definitions = signature.definitions(fed)
     for _ in range(n_steps):
         began = CLOCK()
         signature.run(*fed)
