@@ -16,8 +16,10 @@ from tuner.workload.spec import WorkloadSpec
 
 pytestmark = pytest.mark.tensorflow
 
+ALLOCATORS = ("jemalloc", "tcmalloc")
 
-@pytest.fixture(params=["jemalloc", "tcmalloc"])
+
+@pytest.fixture(params=ALLOCATORS)
 def allocator(request: pytest.FixtureRequest) -> str:
     """One that is installed."""
     name: str = request.param
@@ -46,7 +48,10 @@ def test_a_process_allocates_with_it(allocator: str) -> None:
     assert [allocator in path for path in facts.effective["malloc"]] == [True]
 
 
-def test_it_is_compared_and_its_snippet_names_the_file(allocator: str, tmp_path: Path) -> None:
+def test_it_is_compared_and_its_snippet_names_the_file(tmp_path: Path) -> None:
+    allocator = next((name for name in ALLOCATORS if find_library(name) is not None), None)
+    if allocator is None:
+        pytest.skip("no allocator is installed")
     ended = tftune(
         "compare", "lenet5", "--space", "extended", "--a", "tf-default", "--b", f"malloc={allocator}",
         "--time-budget", "8s", "--json", cwd=tmp_path,

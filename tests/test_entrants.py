@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,13 +21,15 @@ from tests.conftest import QUIET, Call
 from tests.frameworks import subject
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
+from tuner.job.frameworks.contest import FrameworksRequest, prepare_contest
 from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
+from tuner.job.frameworks.starts import check, make_ready
 from tuner.machine.pagecache import evict
 from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
 from tuner.measure.finals import Contender, Round
 from tuner.measure.pair import Pair
 from tuner.report.frameworks import as_csv, chart, frameworks_card
-from tuner.report.lineup import Lineup, Loading, Side, Tuned
+from tuner.report.lineup import Kind, Lineup, Loading, Side, Tuned
 from tuner.report.standings import describe
 from tuner.space.batches import parse_sizes
 from tuner.space.deployment import Deployment
@@ -34,6 +37,7 @@ from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
 from tuner.trial.outcome import ReadyReport, Slice, Status
+from tuner.workload.spec import WorkloadSpec
 
 CPU = devices.find("cpu")
 BATCH = 8
@@ -281,18 +285,34 @@ def test_a_file_is_put_out_of_the_page_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.tensorflow
-def test_a_small_model_in_all_frameworks(tmp_path: Path) -> None:
-    """Real processes: outputs agree, all are ranked, and the same command measures nothing twice."""
-    words = ["frameworks", "lenet5", "--batch", "1,8", "--batch-size", "8", "--time-budget", "60s", "--json"]
+def test_a_small_model_computes_the_same_in_all_frameworks(tmp_path: Path) -> None:
+    request = FrameworksRequest(
+        workload=WorkloadSpec.of_name("lenet5"), batch_size=8, storage=f"sqlite:///{tmp_path}/t.db"
+    )
+    events = SimpleNamespace(began=lambda *_: None, ended=lambda *_: None)
+    contest = prepare_contest(request, events)  # type: ignore[arg-type]
+    make_ready(contest)
+    check(contest)
+    assert [each.name for each in contest.running()] == ["tensorflow", "tensorflow-xla", "onnxruntime", "openvino"]
+    starts = [each.starts[Kind.DEFAULT] for each in contest.running()]
+    assert {start.status for start in starts} == {Status.OK}
+    assert {start.precision for start in starts} == {"f32"}
+    assert starts[0].deviation is None
+    assert max(start.deviation or 0.0 for start in starts) < SAME
+    assert all(start.deviation is not None for start in starts[1:])
+
+
+@pytest.mark.tensorflow
+def test_a_small_model_in_two_frameworks(tmp_path: Path) -> None:
+    """Real processes: both are searched and ranked, and the same command measures nothing twice."""
+    words = ["frameworks", "lenet5", "--batch", "1,8", "--batch-size", "8", "--frameworks", "tensorflow,openvino"]
+    words += ["--time-budget", "30s", "--json"]
     ended = tftune(*words, "--out", "out", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     at_8 = [row for row in document["rows"] if row["batch_size"] == 8]
-    assert {row["framework"] for row in at_8} == {"tensorflow", "tensorflow-xla", "onnxruntime", "openvino"}
+    assert {row["framework"] for row in at_8} == {"tensorflow", "openvino"}
     assert {row["status"] for row in at_8} == {"ok"}
-    assert {row["precision"] for row in at_8} == {"f32"}
-    assert max(row["deviation"] or 0.0 for row in at_8) < SAME
-    assert {row["deviation"] is not None for row in at_8 if row["framework"] != "tensorflow"} == {True}
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"frameworks.json", "table.csv"}
     again = tftune(*words, "--stored", cwd=tmp_path)
     assert again.returncode == 0, again.stderr

@@ -639,7 +639,7 @@ def test_a_search_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
 @pytest.mark.tensorflow
 def test_a_search_for_less_energy_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
     words = ["search", str(PACKAGES / "product.py"), "--framework", "numpy", "--device", "gpu", "--objective", "energy"]
-    ended = tftune(*words, "--time-budget", "15s", "--json", cwd=tmp_path, env=card(watts=200))
+    ended = tftune(*words, "--time-budget", "8s", "--json", cwd=tmp_path, env=card(watts=200))
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert (document["objective"], document["finals"]["unit"]) == ("energy", "J/item")

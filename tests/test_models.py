@@ -98,7 +98,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("name", "words"),
     [
         ("served", ["./served", "--input-shape", "ids=20", "--input-range", "ids=0:30000", "--batch-size", "2"]),
-        ("two", ["two.keras", "--input-shape", "ids=20", "--batch-size", "2"]),
         ("mine", ["mine.py", "--mode", "training", "--param", "width=32", "--batch-size", "4"]),
         ("mysvc", ["--name", "mysvc", "--metric-regex", r"steps/sec: (\S+)", "--batch-size", "2", "--set", "inter_op=1",
                    "--", sys.executable, "bench.py", "{batch_size}"]),
@@ -151,6 +150,7 @@ def test_what_is_found_is_made_inputs_for(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(folder)
     assert runs("more [1]", signature="product")
     assert runs("more [1]", signature="look")
+    assert runs("two.keras", input_shapes=("ids=20",))
     assert runs("two.keras", input_shapes=("ids=20",), execution="eager")
     assert runs("served", input_shapes=("ids=20",), input_ranges=("ids=0:30000",), execution="xla")
 

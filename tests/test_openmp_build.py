@@ -199,9 +199,12 @@ def test_an_affinity_that_the_library_refuses_ends_the_search_before_any_trial(t
 )
 def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> None:
     """That build has Keras 2: attention, loops, a step of one's own, many inputs."""
-    job = prepare(
-        parse_request(SearchRequest(workload=WorkloadSpec.of_name(name, mode=mode), python=str(PYTHON)), stores=False)
+    request = SearchRequest(
+        workload=WorkloadSpec.of_name(name, mode=mode),
+        batch_size="4",  # a step of dcgan's own size takes seconds
+        python=str(PYTHON),
     )
+    job = prepare(parse_request(request, stores=False))
     launcher = job.launcher()
     process = launcher.launch(job.space.reference, job.space.deployment(job.space.reference))
     assert process.ready().sample is not None
@@ -216,7 +219,7 @@ def test_workloads_are_the_same_under_an_older_keras(name: str, mode: str) -> No
 
 def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
     done = tftune(
-        "search", "mobilenetv2", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "60s",
+        "search", "mobilenetv2", "--python", str(PYTHON), "--space", "quick", "--trials", "6", "--time-budget", "40s",
         "--no-instances", "--json", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

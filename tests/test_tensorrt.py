@@ -119,7 +119,7 @@ def test_an_operator_that_it_lacks_is_named(trt: Card, tmp_path: Path) -> None:
 @pytest.mark.tensorflow
 def test_a_search_builds_each_engine_once(trt: Card, tmp_path: Path) -> None:
     env = trt()
-    words = ["search", "lenet5", "--framework", "tensorrt", "--device", "gpu", "--time-budget", "30s", "--json"]
+    words = ["search", "lenet5", "--framework", "tensorrt", "--device", "gpu", "--time-budget", "15s", "--json"]
     ended = tftune(*words, cwd=tmp_path, env=env)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)

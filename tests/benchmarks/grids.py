@@ -44,7 +44,7 @@ BATCH_SIZES = {"dcgan-training": (1, 4, 8)}
 """Of workloads whose own batch size takes seconds a step."""
 SEED = 20220
 TIMEOUT = "3m"
-GRID_PLAN, GRID_ROUNDS = FinalsPlan(passes=1, max_resident=32), 3
+GRID_PLAN, GRID_ROUNDS = FinalsPlan(passes=1, max_resident=32), 6
 FINAL_PLAN, FINAL_ROUNDS = FinalsPlan(passes=2), (4, 9)
 _N_FINALISTS, _NEAR = 3, 0.12  # this many at most, of those whose rate is so near the highest (log)
 _HALF_WIDTH = 0.025  # of how far the predicted best is below the best, at which the finals end
