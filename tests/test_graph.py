@@ -249,3 +249,12 @@ def test_a_loop_of_tensorflow_1_has_an_order_too() -> None:
     names = [op.name for op in ordered([merge, body, back, enter])]
     assert sorted(names) == ["Body", "Enter", "Merge", "NextIteration"]
     assert names.index("Enter") < names.index("Merge") < names.index("Body")
+
+
+def test_an_einstein_sum_of_unknown_rank_is_counted_by_what_is_known() -> None:
+    builder = Building()
+    unknown = Output(dtype="float32", shape=None)
+    x = builder.add("Placeholder", out=unknown)
+    builder.add("Einsum", x, builder.add("Const", out=tensor(8, 4)), out=unknown, equation="...d,de->...e")
+    graph = builder.done(2)
+    assert flops(graph, graph.nodes[2]) == 2 * 8 * 4

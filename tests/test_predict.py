@@ -75,6 +75,16 @@ def test_a_setting_becomes_pools_on_what_it_may_use() -> None:
     assert configuration_of(spread, machine, has_teams=True).cores is None
 
 
+def test_a_thread_moves_no_more_than_its_share_of_a_socket() -> None:
+    four, many = (parse_spec(words).machine() for words in ("cores=4", "cores=28"))
+
+    def with_50_gb_s(machine: Machine) -> Hardware:
+        return hardware_of(machine, {1: 12e9}, is_here=False, socket_bytes_s=50e9)
+
+    assert (with_50_gb_s(four).one_bytes_s, with_50_gb_s(four).most_bytes_s) == (12e9, 48e9)
+    assert (with_50_gb_s(many).one_bytes_s, with_50_gb_s(many).most_bytes_s) == (6.25e9, 50e9)
+
+
 def test_what_was_profiled_is_predicted_as_it_was(predictor: Predictor) -> None:
     own = hardware_of(HERE, BYTES_S, is_here=True)
     for batch_size, each in PROFILES.items():
@@ -159,6 +169,9 @@ def test_reasons_are_shares_and_the_width_of_the_graph(predictor: Predictor) -> 
     assert 0 <= why.memory <= 1
     assert 0 < why.dispatch < 0.2
     assert 0 < why.efficiency < 0.3  # a fifth is serial, and there are 56 cores
+    # What a quota leaves is all that could be used.
+    quota = reasons(predictor, 8, on(parse_spec("cores=2,quota=1.1").machine()))
+    assert quota.efficiency > 0.7
 
 
 def test_no_scheduler_is_slower_than_its_own_settings(predictor: Predictor) -> None:
@@ -245,6 +258,33 @@ def test_a_capture_is_read_as_it_was_written(tmp_path: Path, space: Space, stock
     assert [path.name for path in tmp_path.iterdir()] == ["capture.json"]
 
 
+def test_a_capture_of_something_else_is_refused_by_what_differs(space: Space, stock: object, resnet50: object) -> None:
+    own = capture(space, stock, resnet50)
+
+    def refused(changed: Capture, environment: dict[str, str] | None = None, *, is_elsewhere: bool = False) -> str:
+        job = SimpleNamespace(subject=own, environment=environment or {})
+        with pytest.raises(BadInputError) as caught:
+            changed.check(job, is_elsewhere=is_elsewhere)  # type: ignore[arg-type]
+        return caught.value.message
+
+    changed = msgspec.structs.replace
+    training = changed(own.workload, mode="training", fingerprint="other")
+    assert refused(changed(own, workload=training)) == (
+        "the profile is of another workload: mode is training there, and inference here"
+    )
+    edited = changed(own.workload, fingerprint="other")
+    assert refused(changed(own, workload=edited)).endswith("workload: its code or its model is another")
+    smaller = replace(HERE, id="other", cpu_quota=1.5)
+    assert refused(changed(own, machine=smaller)) == (
+        "the profile is of another machine: cpu_quota is 1.5 there, and None here"
+    )
+    changed(own, machine=smaller).check(SimpleNamespace(subject=own, environment={}), is_elsewhere=True)  # type: ignore[arg-type]
+    jit = {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}
+    assert refused(changed(own, environment={}), jit, is_elsewhere=True) == (
+        "the profile was made with other variables: TF_XLA_FLAGS is not set there, and --tf_xla_auto_jit=2 here"
+    )
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": 9}', "\x00"])
 def test_what_is_no_capture_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "capture.json").write_text(text)
@@ -289,7 +329,7 @@ def test_batch_sizes_that_do_not_run_are_left_out(
     job = SimpleNamespace(
         space=SimpleNamespace(reference=reference), machine=HERE, features=lambda: None, subject=subject(space)
     )
-    job.environment, job.workload = "", SimpleNamespace(name="resnet50")
+    job.environment, job.workload = {}, SimpleNamespace(name="resnet50")
     notices: list[str] = []
     events = SimpleNamespace(notice=notices.append)
     if largest < 64:
@@ -311,6 +351,16 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
     document.write_text(json.dumps({"machine": msgspec.to_builtins(replace(HERE, physical_cores=0))}))
     with pytest.raises(BadInputError, match="a machine that cannot be"):
         find_machine(str(document))
+    for changes, contradiction in (
+        ({"sockets": 3}, "sockets is 3, and physical_cores 2"),
+        ({"cpu_quota": 0.0}, "cpu_quota is 0"),
+        ({"physical_cores": 56, "logical_cpus": 112}, "cores lists 2, and physical_cores is 56"),
+        ({"affinity": "0-7"}, "affinity lists 8 CPUs, and logical_cpus is 2"),
+        ({"affinity": "all"}, "affinity is 'all'"),
+    ):
+        document.write_text(json.dumps({"machine": msgspec.to_builtins(HERE) | changes}))
+        with pytest.raises(BadInputError, match=f"a machine that cannot be: {contradiction}"):
+            find_machine(str(document))
     for text, message in (("{}", "describes no machine"), ("[]", "describes no machine"), ("no", "is no JSON")):
         document.write_text(text)
         with pytest.raises(BadInputError, match=message):
@@ -328,6 +378,7 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
         (["--profile", "nowhere.json"], "cannot read nowhere.json"),
         (["--setting", "inter_op=nine"], "inter_op=nine"),
         (["--setting", "inter_op=1", "--set", "intra_op=1"], "--set and --setting contradict each other"),
+        (["--profile", "capture.json", "--new"], "--new and --profile contradict each other"),
         (["--machine", "cores=56", "--set", "intra_op=5600"], "intra_op=5600"),
     ],
 )
@@ -390,10 +441,15 @@ def test_a_real_model_is_predicted_here_and_elsewhere(tmp_path: Path) -> None:
     recommended = [each["setting"] for each in server["baselines"].values()]
     assert {each["intra_op"] for each in searched if each not in recommended} >= {1, 28, 56, 112}
     assert server["ideal"]["over_best"] >= 1
+    one = tftune(
+        *words, "--profile", "out/capture.json", "--machine", "sockets=2,cores=28,smt=2", "--ideal",
+        "--setting", "inter_op=1,batch_size=8", cwd=tmp_path,
+    )  # fmt: skip
+    assert json.loads(one.stdout)["ideal"] == server["ideal"]  # beside the whole space, whatever is asked for
     assert np.isfinite([row["items_per_s"] for row in server["predicted"]]).all()
     other = tftune("predict", "mlp", "--profile", "out/capture.json", cwd=tmp_path)
     assert other.returncode == 2
-    assert "the profile is of another workload: lenet5" in other.stderr
+    assert "the profile is of another workload: name is lenet5 there, and mlp here" in other.stderr
     fixed = tftune(
         *words, "--profile", "out/capture.json", "--machine", "cores=56", "--set", "intra_op=56", cwd=tmp_path
     )

@@ -21,7 +21,7 @@ from tuner.model.profile import Profile, Roof, Traced, profile
 from tuner.model.tasks import tasks_of
 
 MS = 1e-3
-PLAIN = Terms(fork_s=0.0, asleep_s=0.0, wake_s=0.0, grain_s=1e-9, eigen_switch=0.0, openmp_switch=0.0)
+PLAIN = Terms(fork_s=0.0, asleep_s=0.0, wake_s=0.0, hand_s=0.0, grain_s=1e-9, eigen_switch=0.0, openmp_switch=0.0)
 """Nothing but division of work."""
 MANY = Hardware(cores=24, smt=1, sockets=1, quota=None, one_bytes_s=1e10, most_bytes_s=1e11, cache_bytes=32 * 2**20)
 
@@ -113,6 +113,17 @@ def test_another_slot_sleeps_until_something_is_handed_to_it() -> None:
     # With one slot nobody is woken.
     alone = Pools(inter_op=1, intra_op=1)
     assert run(inputs, own, alone, terms=replace(PLAIN, wake_s=0.5 * MS)).makespan_s == pytest.approx(6 * MS)
+
+
+def test_a_slot_that_hands_a_task_over_begins_later_itself() -> None:
+    inputs: list[list[int]] = [[], [0], [0], [1, 2]]
+    own, two = costs([MS] * 4), Pools(inter_op=2, intra_op=1)
+    assert run(inputs, own, two, terms=replace(PLAIN, hand_s=0.3 * MS)).makespan_s == pytest.approx(3.3 * MS)
+    both = replace(PLAIN, hand_s=0.3 * MS, wake_s=0.5 * MS)
+    assert run(inputs, own, two, terms=both).makespan_s == pytest.approx(3.5 * MS)
+    # There is nobody to hand it to.
+    alone = Pools(inter_op=1, intra_op=1)
+    assert run(inputs, own, alone, terms=replace(PLAIN, hand_s=0.3 * MS)).makespan_s == pytest.approx(4 * MS)
 
 
 def test_a_slot_that_ends_takes_what_waits_without_waking() -> None:

@@ -54,8 +54,8 @@ def predict(
         typer.Option(
             "--setting",
             metavar="SETTING",
-            help="Predict this setting and the baselines only: knob=value,… or the name of a baseline; can be "
-            "repeated (default: the whole space).",
+            help="Predict this setting and the baselines only: knob=value,… or the name of a baseline (of one "
+            "with several processes, add --space serving); can be repeated (default: the whole space).",
             rich_help_panel=SETTINGS,
         ),
     ] = None,

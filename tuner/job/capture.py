@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,9 @@ from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
 _FOLDER = "profiles"
-_FORMAT = 4  # of what is measured, and how
+_FORMAT = 5  # of what is measured, and how
+_WORKLOAD_FACTS = ("name", "mode", "execution", "params", "members")
+_MACHINE_FACTS = ("cpu_model", "affinity", "cpu_quota", "memory_bytes", "caches", "numa_nodes")
 
 
 class Capture(Document, frozen=True, kw_only=True):
@@ -32,6 +35,8 @@ class Capture(Document, frozen=True, kw_only=True):
     traced: dict[int, list[Traced]]
     features: Features | None = None
     """What is known of the graph; None in captures that earlier versions made."""
+    environment: dict[str, str] | None = None
+    """The inherited variables that change timings; None in captures that earlier versions made."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no prediction can be made from."""
@@ -63,22 +68,34 @@ class Capture(Document, frozen=True, kw_only=True):
         own = job.subject
         again = "profile it again: leave --profile out"
         if self.workload.fingerprint != own.workload.fingerprint:
-            raise BadInputError(
-                f"the profile is of another workload: {self.workload.name}, {self.workload.mode}", again
-            )
+            there, here = (_facts(each, _WORKLOAD_FACTS) for each in (self.workload, own.workload))
+            differs = _difference(there, here, otherwise="its code or its model is another")
+            raise BadInputError(f"the profile is of another workload: {differs}", again)
         if self.runtime["id"] != own.runtime["id"]:
-            raise BadInputError(f"the profile is of another build: {_difference(self.runtime, own.runtime)}", again)
+            differs = _difference(self.runtime, own.runtime, otherwise="its facts differ")
+            raise BadInputError(f"the profile is of another build: {differs}", again)
+        if self.environment is not None and self.environment != job.environment:
+            differs = _difference(self.environment, job.environment, otherwise="they differ")
+            raise BadInputError(f"the profile was made with other variables: {differs}", again)
         if self.machine.id != own.machine.id and not is_elsewhere:
+            there, here = (_facts(each, _MACHINE_FACTS) for each in (self.machine, own.machine))
+            differs = _difference(there, here, otherwise="its topology differs")
             raise BadInputError(
-                f"the profile is of another machine: {self.machine.cpu_model}, {self.machine.affinity}",
+                f"the profile is of another machine: {differs}",
                 f"{again}, or say which machine you ask about (--machine)",
             )
 
 
-def _difference(captured: BuildFacts, here: BuildFacts) -> str:
-    """Return the first fact in which two builds differ."""
-    names = [name for name in captured if name != "id" and captured[name] != here.get(name)]
-    return f"{names[0]} is {captured[names[0]]} there, and {here.get(names[0])} here" if names else "its facts differ"
+def _facts(of: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
+
+
+def _difference(captured: Mapping[str, Any], here: Mapping[str, Any], *, otherwise: str) -> str:
+    """Return the first fact, besides the `id`, in which two things differ."""
+    for name in dict.fromkeys([*captured, *here]):
+        if name != "id" and captured.get(name) != here.get(name):
+            return f"{name} is {captured.get(name, 'not set')} there, and {here.get(name, 'not set')} here"
+    return otherwise
 
 
 def read_capture(path: Path) -> Capture:
@@ -154,6 +171,7 @@ def new_capture(
         workload=subject.workload,
         traced=traced,
         features=job.features(),
+        environment=job.environment,
     )
     largest = traced[max(traced)]
     is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))

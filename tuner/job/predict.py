@@ -14,18 +14,21 @@ from tuner.job.compared import parse_compared
 from tuner.job.job import Job, elsewhere, prepare
 from tuner.job.profile import ProfileEvents, check_profiled
 from tuner.job.request import SearchRequest, parse_request
+from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.machine.spec import EXAMPLE, parse_spec
 from tuner.model.configuration import configuration_of
 from tuner.model.hardware import Hardware, hardware_of
 from tuner.model.ideal import ideal_makespan_s
-from tuner.model.prediction import Predicted, predict, reasons
+from tuner.model.prediction import predict, reasons, sampled
 from tuner.model.predictor import Predictor, predictor_of
 from tuner.report.prediction import describe_prediction
 from tuner.report.result.prediction import IdealResult, PredictionResult
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting
+from tuner.space.space import Space
+from tuner.workload.workload import Kind
 
 _SMALLER, _LARGER = 8, 2  # times its own are the other batch sizes that a workload is profiled at
 
@@ -52,6 +55,8 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
     """
     if request.settings and request.search.pins:
         raise BadInputError("--set and --setting contradict each other", "put all of it into --setting")
+    if request.new and request.profile is not None:
+        raise BadInputError("--new and --profile contradict each other", "give one of them")
     machine, socket_bytes_s = (None, None) if request.machine is None else find_machine(request.machine)
     # What is profiled here is the model alone: knobs and values are those of the machine that is asked about.
     profiled_search = request.search if machine is None else replace(request.search, space=None, pins=[])
@@ -78,7 +83,7 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
         batch_sizes=sorted(capture.traced),
         profiled_threads=max(capture.bytes_s),
         fork_s=predictor.costs.fork_s,
-        ideal=_ideal(predictor, predicted, job.machine, hardware) if request.ideal else None,
+        ideal=_ideal(predictor, job.space, job.machine, hardware) if request.ideal else None,
     )
     return result, capture
 
@@ -129,10 +134,29 @@ def find_machine(text: str) -> tuple[Machine, float | None]:
         machine = msgspec.convert(document["machine"], Machine)
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise BadInputError(f"{text} describes no machine", "give what tftune inspect --json prints") from error
-    counts = (machine.physical_cores, machine.logical_cpus - machine.physical_cores + 1, machine.sockets)
-    if min(counts) < 1 or (machine.cpu_quota is not None and machine.cpu_quota <= 0):
-        raise BadInputError(f"{text} describes a machine that cannot be", "check its cores, CPUs, sockets and quota")
+    if (contradiction := _contradiction(machine)) is not None:
+        raise BadInputError(
+            f"{text} describes a machine that cannot be: {contradiction}", "give what tftune inspect --json prints"
+        )
     return machine, None
+
+
+def _contradiction(machine: Machine) -> str | None:
+    """Return which facts of a machine cannot be, or not together; None where all can."""
+    cores, cpus = machine.physical_cores, machine.logical_cpus
+    if cores < 1 or cpus < cores:
+        return f"physical_cores is {cores}, and logical_cpus {cpus}"
+    if not 1 <= machine.sockets <= cores:
+        return f"sockets is {machine.sockets}, and physical_cores {cores}"
+    if machine.cpu_quota is not None and machine.cpu_quota <= 0:
+        return f"cpu_quota is {machine.cpu_quota:g}"
+    if machine.cores and len(machine.cores) != cores:
+        return f"cores lists {len(machine.cores)}, and physical_cores is {cores}"
+    try:
+        n_allowed = len(parse_list(machine.affinity))
+    except ValueError:
+        return f"affinity is {machine.affinity!r}"
+    return None if n_allowed == cpus else f"affinity lists {n_allowed} CPUs, and logical_cpus is {cpus}"
 
 
 def _capture(request: PredictRequest, here: Job, events: ProfileEvents) -> Capture:
@@ -140,27 +164,38 @@ def _capture(request: PredictRequest, here: Job, events: ProfileEvents) -> Captu
     if request.profile is not None:
         capture = read_capture(request.profile)
         capture.check(here, is_elsewhere=request.machine is not None)
+        if here.workload.kind != Kind.PYTHON:
+            _check_batches(request, here, events)
         return capture
-    with machine_lock(wait=request.wait, on_wait=events.waiting):
-        here.launcher(notify=events.notice)  # it may turn out that it has one batch size only
+    _check_batches(request, here, events)
     sizes = profiled_sizes(here)
     return captured(here, sizes, wait=request.wait, new=request.new, events=events)
 
 
-def _ideal(predictor: Predictor, predicted: Predicted, machine: Machine, hardware: Hardware) -> IdealResult:
-    """Return what an ideal scheduler would gain at the default's batch size, over one process with one setting."""
-    batch_size = predicted.reference.batch_size
+def _check_batches(request: PredictRequest, here: Job, events: ProfileEvents) -> None:
+    """Raise BadInputError for a model whose inputs have another batch size than is asked for: its export tells."""
+    with machine_lock(wait=request.wait, on_wait=events.waiting):
+        here.launcher(notify=events.notice)
+
+
+def _ideal(predictor: Predictor, space: Space, machine: Machine, hardware: Hardware) -> IdealResult:
+    """Return what an ideal scheduler would gain at the default's batch size, over one process with one setting.
+
+    The setting is the best one of the whole space, whatever is predicted beside it.
+    """
+    reference = space.reference
+    batch_size = reference.batch_size
 
     def simulated(setting: Setting) -> float:
         configuration = configuration_of(setting, machine, has_teams=predictor.has_teams)
         return configuration.pools.streams * batch_size / predictor.step(configuration, hardware).makespan_s
 
-    own = [each for each in predicted.settings if each.batch_size == batch_size and not is_group(each)]
-    best = max(map(simulated, own))
+    points = [each for each in sampled(space.points)[0] if each.batch_size == batch_size and not is_group(each)]
+    best = max(map(simulated, [reference, *space.baselines.values(), *points]))
     # It may run a whole step with one setting, too.
     ideal = max(best, batch_size / ideal_makespan_s(predictor, batch_size, hardware))
     return IdealResult(
         batch_size=batch_size,
         over_best=ideal / best,
-        over_reference=ideal / simulated(predicted.reference),
+        over_reference=ideal / simulated(reference),
     )

@@ -3,7 +3,7 @@
 State between two events: k tasks run, at most one in each of the executor's slots (`inter_op`); the others that are
 ready wait in a queue. A task that ends makes others ready: its slot runs the cheap ones of them, one after the other,
 else goes on with the first; the rest join the queue. A slot that has nothing to do sleeps, and takes a while until it
-begins with what is handed to it.
+begins with what is handed to it; so does the slot that hands it over, for each that it wakes.
 
     n_E   = max(1, intra_op / k)     threads of an operator on the pool that all share (Eigen's)
     n_O                              threads of a team of OpenMP's, one team for each slot
@@ -89,7 +89,7 @@ def simulate(
             afterwards[ready[-1]] = cheap
         ready.extend(first + i for i in sources if not tasks.is_cheap[i])
     left: dict[int, float] = {}  # of each running task, the share that is not done
-    waking_s: dict[int, float] = {}  # until its thread begins, of each that an idle slot has taken
+    waking_s: dict[int, float] = {}  # until its thread begins, of each whose slot wakes, or wakes others first
     idle_since: deque[float] = deque()  # when slots became idle whose teams may still spin
     now_s = busy = 0.0
     most = 0
@@ -172,10 +172,14 @@ def simulate(
                 if here:
                     afterwards[task] = here
                 ready.extend(others)
+                if others and (n_handed := min(len(others), slots - len(left))):
+                    waking_s[task] = n_handed * terms.hand_s
                 continue
             if others:
                 left[others[0]] = 1.0
                 ready.extend(others[1:])
+                if n_handed := min(len(others) - 1, slots - len(left)):
+                    waking_s[others[0]] = n_handed * terms.hand_s
                 continue
             awake += 1
             if pools.blocktime_s > 0 and (has_team is None or has_team[task % n_tasks]):

@@ -276,7 +276,9 @@ def _labels(equation: str, inputs: Sequence[Output]) -> dict[str, int]:
     """Return the size of each label of an Einstein sum; an ellipsis is one label."""
     sizes: dict[str, int] = {}
     for term, tensor in zip(equation.partition("->")[0].split(","), inputs, strict=True):
-        for label, n in _dimensions(term, tensor.shape or ()):
+        if tensor.shape is None:
+            continue
+        for label, n in _dimensions(term, tensor.shape):
             sizes[label] = max(sizes.get(label, 1), n)
     return sizes
 

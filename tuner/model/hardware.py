@@ -38,6 +38,9 @@ class Terms:
     wake_s: float = 35e-6
     """Until a slot of the executor whose thread sleeps begins with what is handed to it: as TensorFlow's trace shows it
     on the virtual machine of results/predictions (34 to 42 µs)."""
+    hand_s: float = 8e-6
+    """What it takes a slot to hand a task to one whose thread sleeps: as `notify_one` of a condition variable takes on
+    that machine where the thread that waits has a CPU of its own (7 to 10 µs in the median)."""
     asleep_s: float = 20e-6
     """What it costs more (s) where the threads of a team had gone to sleep: a guess."""
     eigen_switch: float = 0.1
@@ -127,14 +130,14 @@ def hardware_of(
 
     `bytes_s` is W(n) as measured, by threads, with one among them. A machine that is not here moves
     `terms.socket_bandwidth` times the bytes of one thread on each socket, or `socket_bytes_s` where that is known; then
-    a thread moves no more than such a part of them.
+    a thread moves no more than such a part of them, or than its share where a socket has fewer cores.
     """
     sockets = max(1, machine.sockets)
     cores = machine.physical_cores
     one_bytes_s = bytes_s[1]
     most_bytes_s = one_bytes_s * min(cores, terms.socket_bandwidth * sockets)
     if socket_bytes_s is not None:
-        one_bytes_s = min(one_bytes_s, socket_bytes_s / terms.socket_bandwidth)
+        one_bytes_s = min(one_bytes_s, socket_bytes_s / min(terms.socket_bandwidth, max(1.0, cores / sockets)))
         most_bytes_s = min(cores * one_bytes_s, sockets * socket_bytes_s)
     elif is_here:
         # Threads that were measured may not have been enough to fill it.

@@ -64,10 +64,7 @@ def predict(
 
     Of more than `most` points a sample of that size is taken, the same each time.
     """
-    points = list(settings) or [*space.points, *space.groups]
-    left_out = max(0, len(points) - most)
-    if left_out:
-        points = random.Random(_SEED).sample(points, most)
+    points, left_out = sampled(settings or [*space.points, *space.groups], most)
     baselines = dict(space.baselines) | {name: each for each, names in space.groups.items() for name in names}
     recommended = [] if settings else [each for each in space.baselines.values() if space.satisfies_pins(each)]
     chosen = distinct([*points, *recommended])
@@ -84,6 +81,12 @@ def predict(
         left_out=left_out,
         ignored=tuple(sorted(set(space.choices()) - MODELLED)),
     )
+
+
+def sampled(points: Sequence[Setting], most: int = MOST_SETTINGS) -> tuple[Sequence[Setting], int]:
+    """Return a sample of at most so many points, the same each time, and how many it leaves out."""
+    left_out = max(0, len(points) - most)
+    return (random.Random(_SEED).sample(points, most) if left_out else points), left_out
 
 
 def best_of(rates: Mapping[Setting, float], reference: Setting) -> Setting:
@@ -104,15 +107,17 @@ def reasons(predictor: Predictor, batch_size: int, hardware: Hardware) -> Reason
     dispatch_s = predictor.dispatch_s * sum(predictor.tasks.n_operators)
     endless = replace(hardware, cores=max(_MANY, hardware.cores), most_bytes_s=math.inf, quota=None)
     wide = replace(one, pools=replace(one.pools, inter_op=_MANY))
-    threads = hardware.cores if hardware.quota is None else max(1, min(hardware.cores, math.ceil(hardware.quota)))
+    unhindered = replace(predictor, terms=replace(predictor.terms, wake_s=0.0, hand_s=0.0))
+    cores = min(hardware.cores, hardware.quota or math.inf)
+    threads = max(1, math.ceil(cores))
     full = profiled(threads, batch_size, predictor)
     alone = predictor.alone(full, hardware, float(threads))
     full_s = predictor.step(full, hardware).makespan_s
     return Reasons(
-        width=predictor.step(wide, endless).mean_running,
+        width=unhindered.step(wide, endless).mean_running,
         dispatch=dispatch_s / one_s,
         memory=float(alone.memory_s.sum() / max(1e-12, alone.time_s.sum())),
-        efficiency=one_s / (threads * full_s),
+        efficiency=one_s / (max(1.0, cores) * full_s),
     )
 
 

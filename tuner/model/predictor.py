@@ -122,7 +122,8 @@ def predictor_of(
     largest = profiles[max(profiles)]
     operators = largest.operators
     # What lies between operators is known best where the profiler was asked.
-    asked = next((each for each in profiles.values() if each.traced[0].exposed is not None), largest)
+    smallest = profiles[min(profiles)]
+    asked = next((each for each in profiles.values() if each.traced[0].exposed is not None), smallest)
     dispatch_s = asked.between_s / max(1, asked.n_runs)
     costs = costs_of(profiles, hardware, terms, dispatch_s=dispatch_s)
     predictor = Predictor(

@@ -99,7 +99,9 @@ def _reasons(why: Reasons, machine: Machine) -> list[ReasonResult]:
     dispatch += ": a larger batch helps more than threads" if why.dispatch > _LARGE else ""
     memory = f"moving data is {percent(why.memory, 0)} of the operators' time on {plural(cores, 'core')}"
     memory += ": more threads do not make memory faster" if why.memory > _LARGE else ""
-    efficiency = f"one process that runs one operator at a time uses {percent(why.efficiency, 0)} of {cores} cores"
+    quota = machine.cpu_quota
+    whole = plural(cores, "core") if quota is None or quota > cores else f"a quota of {quota:g} CPUs"
+    efficiency = f"one process that runs one operator at a time uses {percent(why.efficiency, 0)} of {whole}"
     efficiency += (
         ": several processes, or a larger batch, use more" if why.efficiency < 1 - _LARGE and cores > 1 else ""
     )
@@ -173,11 +175,13 @@ def _trust(result: PredictionResult) -> list[str]:
     where = "this machine" if trust.is_here else "another machine"
     measured = f"operators were measured on {where}, with up to {plural(trust.profiled_threads, 'thread')}"
     lines = [f"{measured}, at {'batch size' if len(result.batch_sizes) == 1 else 'batch sizes'} {sizes}"]
-    beyond = f"{plural(trust.cores, 'core')} and batches of up to {trust.largest_batch_size} are"
-    if trust.code is Trust.NEAR:
-        lines.append(f"{beyond} beyond that: take it as a first guess")
-    elif trust.code is Trust.FAR:
-        lines.append(f"{beyond} far beyond that: trust the order of settings that are far apart, not the figures")
+    beyond = [plural(trust.cores, "core")] if trust.cores > trust.profiled_threads else []
+    if trust.largest_batch_size > _LARGER * max(result.batch_sizes):
+        beyond.append(f"batches of up to {trust.largest_batch_size}")
+    how_far = "far beyond that: trust the order of settings that are far apart, not the figures"
+    if beyond:
+        how_far = how_far if trust.code is Trust.FAR else "beyond that: take it as a first guess"
+        lines.append(f"{' and '.join(beyond)} are {how_far}")
     if not trust.is_here:
         lines.append(
             "each core is taken to be as fast as one there, and to wake a thread to take as long: "
