@@ -23,7 +23,10 @@ from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.frameworks.contest import FrameworksRequest, prepare_contest
 from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
+from tuner.job.frameworks.participant import Entry
 from tuner.job.frameworks.starts import check, make_ready
+from tuner.job.frameworks.store import Store
+from tuner.job.request import MAY_CHANGE
 from tuner.machine.pagecache import evict
 from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
 from tuner.measure.finals import Contender, Round
@@ -91,6 +94,7 @@ def test_an_interpreter_is_for_one_framework_or_for_all() -> None:
         (["--frameworks", "openvino-bf16"], "openvino-bf16 computes in another precision; allow it with --numerics"),
         (["--stored"], "no comparison of frameworks on lenet5 at batch size 64 is stored in"),
         (["--stored", "--new"], "--stored and --new contradict each other"),
+        (["--framework", "onnxruntime"], "--framework onnxruntime names one"),
         (["--numerics", "may_change"], "unknown word for --numerics 'may_change'; did you mean may-change"),
         (["--execution", "eager"], "--execution eager is one of several that are compared; leave it out"),
         (["--frameworks", ","], "--frameworks is empty"),
@@ -284,17 +288,45 @@ def test_a_file_is_put_out_of_the_page_cache(tmp_path: Path) -> None:
     assert (before, after) == (4 << 20, 0)
 
 
+def test_rounds_are_stored_by_who_took_part() -> None:
+    record = SimpleNamespace(study=SimpleNamespace(user_attrs={}), put=lambda *_: None)
+    tf, ort, ov = (
+        Entry(
+            participant=SimpleNamespace(name=name, key=f"{name}/1", settings=lambda: {Kind.DEFAULT: Setting.of({})}),  # type: ignore[arg-type]
+            kind=Kind.DEFAULT,
+        )
+        for name in ("tensorflow", "onnxruntime", "openvino")
+    )
+    store = Store(record, tf.participant)  # type: ignore[arg-type]
+    store.add_round([tf, ort], Round(slices={each.name: [slice_of(50)] for each in (tf, ort)}))
+    assert store.rounds([tf, ov]) == []
+    [held] = store.rounds([tf, ort])
+    assert held.slices.keys() == {"tensorflow/default", "onnxruntime/default"}
+    failed = Round(slices={tf.name: [slice_of(50)]}, failures={ov.name: "oom: no memory"})
+    store.add_round([tf, ort, ov], failed)
+    assert [each.failures.keys() for each in store.rounds([tf, ov])] == [{"openvino/default"}]
+    assert len(store.rounds([tf, ort, ov])) == 2
+    assert len(store.rounds([tf, ort])) == 1
+
+
 @pytest.mark.tensorflow
 def test_a_small_model_computes_the_same_in_all_frameworks(tmp_path: Path) -> None:
+    """And in bfloat16, where OpenVINO has it, it is a row of its own that does compute in it."""
     request = FrameworksRequest(
-        workload=WorkloadSpec.of_name("lenet5"), batch_size=8, storage=f"sqlite:///{tmp_path}/t.db"
+        workload=WorkloadSpec.of_name("lenet5"),
+        batch_size=8,
+        storage=f"sqlite:///{tmp_path}/t.db",
+        numerics=MAY_CHANGE,
     )
     events = SimpleNamespace(began=lambda *_: None, ended=lambda *_: None)
     contest = prepare_contest(request, events)  # type: ignore[arg-type]
     make_ready(contest)
     check(contest)
-    assert [each.name for each in contest.running()] == ["tensorflow", "tensorflow-xla", "onnxruntime", "openvino"]
+    names = [each.name for each in contest.running()]
+    assert names[:4] == ["tensorflow", "tensorflow-xla", "onnxruntime", "openvino"]
     starts = [each.starts[Kind.DEFAULT] for each in contest.running()]
+    if "openvino-bf16" in names:
+        assert starts.pop(names.index("openvino-bf16")).precision == "bf16"
     assert {start.status for start in starts} == {Status.OK}
     assert {start.precision for start in starts} == {"f32"}
     assert starts[0].deviation is None

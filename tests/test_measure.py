@@ -511,7 +511,7 @@ def test_agreement_is_relative_to_the_largest_value() -> None:
     assert deviation(a, {"inputs": "x", "outputs": {"output_0": [1.5, 100.0]}}) == pytest.approx(0.005)
     assert deviation(a, {"inputs": "x", "outputs": {"output_0": [1.0, 50.0]}}) == pytest.approx(0.5)
     zero = {"inputs": "x", "outputs": {"output_0": [0.0, 0.0]}}
-    assert deviation(zero, a) == 0.0  # nothing to compare with
+    assert deviation(zero, a) is None  # nothing to compare with
 
 
 def test_what_cannot_be_compared_is_not_judged() -> None:

@@ -15,7 +15,9 @@ from results.marks import filled, machine
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "README.md"
 MODELS = ("resnet50", "vgg19", "densenet201", "efficientnetb0", "resnet50+densenet201+vgg19")
-TOLD_APART = 1.02  # what measurements at batch sizes beside that of the verdicts tell apart
+READ_OFF = 0.1  # how right the paper's figures are that were read off bars
+Rate = tuple[float, float, float]
+"""Items a second: the lower end of an interval, the figure, the upper end."""
 FRAMEWORKS = {"tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 # Read off the bars of the paper's figure for its machine A, CPU only: predictions a second by batch size. It has a
 # logarithmic axis, so that these are right to about a tenth. It has no OpenVINO for EfficientNet-B0.
@@ -95,36 +97,48 @@ def shapes(every: Mapping[str, Mapping[str, Any]]) -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     for model, document in every.items():
-        ours = {name: defaults(document, name) for name in FRAMEWORKS}
-        for title, curves in (("paper", PAPER[model]), ("here", ours)):
+        theirs = {
+            name: {b: ((1 - READ_OFF / 2) * x, x, (1 + READ_OFF / 2) * x) for b, x in curve.items()}
+            for name, curve in PAPER[model].items()
+        }
+        ours = {name: curve for name in FRAMEWORKS if (curve := defaults(document, name))}
+        for title, curves in (("paper", theirs), ("here", ours)):
             peaks = ", ".join(
-                f"{FRAMEWORKS[name]} {max(curve, key=curve.__getitem__)}"
+                f"{FRAMEWORKS[name]} {max(curve, key=lambda size: curve[size][1])}"
                 + (f" (of up to {max(curve)})" if title == "here" else "")
                 for name, curve in curves.items()
                 if len(curve) > 2
             )
             peaks = peaks or "not measured"
-            largest = max(set.intersection(*(set(curve) for curve in curves.values())))
-            last = f"{largest}: {order(curves, largest)}"
+            common = set.intersection(*(set(curve) for curve in curves.values())) if curves else set()
+            last = f"{max(common)}: {order(curves, max(common))}" if common else "not measured"
             lines.append(f"| {model if title == 'paper' else ''} | {title} | {peaks} | {order(curves, 1)} | {last} |")
     return "\n".join(lines)
 
 
-def defaults(document: Mapping[str, Any], framework: str) -> dict[int, float]:
-    """Return the rates of a framework's default by batch size."""
+def defaults(document: Mapping[str, Any], framework: str) -> dict[int, Rate]:
+    """Return the rates of a framework's default by batch size; the interval is that of the ratio to TensorFlow's."""
     rows = [row for row in document["rows"] if (row["framework"], row["kind"]) == (framework, "default")]
-    return {row["batch_size"]: row["items_per_s"] for row in rows if row["items_per_s"] is not None}
+    rates: dict[int, Rate] = {}
+    for row in rows:
+        rate, ratio = row["items_per_s"], row["ratio"]
+        if rate is not None:
+            low, high = (1.0, 1.0) if ratio is None else (ratio[end] / ratio["speedup"] for end in ("low", "high"))
+            rates[row["batch_size"]] = (low * rate, rate, high * rate)
+    return rates
 
 
-def order(curves: Mapping[str, Mapping[int, float]], batch_size: int) -> str:
-    """Return the frameworks by their rates at a batch size, the fastest first."""
+def order(curves: Mapping[str, Mapping[int, Rate]], batch_size: int) -> str:
+    """Return the frameworks by their rates at a batch size, the fastest first; ≈ where intervals overlap."""
     if not all(batch_size in curve for curve in curves.values()):
         return "not measured"
-    rates = [curve[batch_size] for curve in curves.values()]
-    if max(rates) < TOLD_APART * min(rates):
-        return f"not told apart ({number(min(rates))} to {number(max(rates))})"
-    names = sorted(curves, key=lambda name: -curves[name][batch_size])
-    return " > ".join(f"{FRAMEWORKS[name]} {number(curves[name][batch_size])}" for name in names)
+    names = sorted(curves, key=lambda name: -curves[name][batch_size][1])
+    text = ""
+    for before, name in zip((None, *names), names, strict=False):
+        _, rate, high = curves[name][batch_size]
+        sign = "" if before is None else " ≈ " if high >= curves[before][batch_size][0] else " > "
+        text += f"{sign}{FRAMEWORKS[name]} {number(rate)}"
+    return text
 
 
 def all_tables() -> dict[str, str]:

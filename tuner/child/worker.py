@@ -41,12 +41,13 @@ STEADY = 0.05
 WARM_UP_CAP_S = 2.5
 ONE_STEP_S = 1e-9  # of a slice of one step
 
-# What CUDA and its libraries call it, in exceptions that have no name for it.
+# What CUDA and its libraries, and C++, call it, in exceptions that have no name for it.
 OUT_OF_MEMORY_CODES = (
     "CUDA_ERROR_OUT_OF_MEMORY",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
     "RESOURCE_EXHAUSTED",
+    "std::bad_alloc",
 )
 
 Report = Dict[str, Any]

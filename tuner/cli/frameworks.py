@@ -139,5 +139,7 @@ def _write(result: FrameworksResult, folder: Path) -> None:
     (folder / "frameworks.json").write_text(json_text(result), encoding="utf-8")
     (folder / "table.csv").write_text(as_csv(result), encoding="utf-8")
     drawn = chart(result)
-    if drawn is not None:
+    if drawn is None:
+        (folder / "chart.svg").unlink(missing_ok=True)  # of an earlier run, with more batch sizes
+    else:
         (folder / "chart.svg").write_text(drawn, encoding="utf-8")

@@ -36,7 +36,10 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Framework:
-    """Return the framework of that name; raises BadInputError with the nearest names."""
+    """Return the framework of that name; raises BadInputError with the nearest names.
+
+    Raises TunerError for one of another package that cannot be loaded.
+    """
     return _FRAMEWORKS.find(name)
 
 

@@ -23,18 +23,18 @@ def deviation(reference: Sample | None, candidate: Sample | None) -> float | Non
 
     A sample is what a process tells of the first item of its batch: a digest of its inputs, and some values of each
     output, shape (k,). None where the two cannot be compared: one gave no sample, or no numbers, or computed on other
-    inputs; 1 where they do not even have the same shape.
+    inputs, or the reference computed zeros only; 1 where they do not even have the same shape.
     """
     if not reference or not candidate or reference["inputs"] != candidate["inputs"] or not reference["outputs"]:
         return None
-    worst = 0.0
+    worst: float | None = None
     for name, values in reference["outputs"].items():
         a, b = np.asarray(values, dtype=float), np.asarray(candidate["outputs"].get(name, []), dtype=float)
         if a.shape != b.shape:
             return 1.0
         scale = float(np.abs(a).max(initial=0.0))
         if scale > 0.0:
-            worst = max(worst, float(np.abs(a - b).max()) / scale)
+            worst = max(worst or 0.0, float(np.abs(a - b).max()) / scale)
     return worst
 
 

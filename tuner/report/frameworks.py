@@ -41,9 +41,8 @@ def frameworks_card(result: FrameworksResult) -> Card:
     rows += [("Not tuned", f"{name}: {search.failure}") for name, search in result.searches.items() if search.failure]
     unseen = [row.framework for row in _compared(result) if row.deviation is None and row.kind == Kind.DEFAULT]
     if unseen:
-        rows.append(
-            ("Unchecked", f"{', '.join(unseen)}: outputs could not be compared, as they differ from run to run")
-        )
+        why = "they differ from run to run, or are no numbers other than zero"
+        rows.append(("Unchecked", f"{', '.join(unseen)}: outputs could not be compared: {why}"))
     if result.ended != COMPLETE:
         rows.append(("Ended", f"{result.ended}; the same command (without --new) goes on where it stopped"))
     return Card(answers=(_answer(result),), rows=(*rows, *notes(result.warnings)))

@@ -109,7 +109,10 @@ class Absent:
     framework: str
     reason: str
     hint: str
-    status: str = "not installed"
+    status: str = "refused"
+    """Of what came of its first start, or that it was refused before, or that nothing was measured yet."""
+    deviation: float | None = None
+    """How far its outputs lie from the reference's, where they were compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,9 +70,7 @@ class OpenVino(ConvertedFramework):
         return [each for each in dict.fromkeys(settings) if each in points and each not in baseline_settings]
 
     def session_code(self, deployment: Deployment) -> list[str]:
-        """Return the lines of Python that compile a model with its properties; nothing where there are none to set."""
-        if not deployment.options and deployment.streams == 1:
-            return []
+        """Return the lines of Python that compile a model with its properties; the precision is among them always."""
         values = compiling.properties(deployment.options, deployment.streams)
         return ["import openvino", "", f'model = openvino.Core().compile_model("model.xml", "CPU", {values!r})']
 

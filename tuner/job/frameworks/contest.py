@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from tuner.errors import BadInputError, unknown_name
+from tuner.errors import BadInputError, TunerError, unknown_name
+from tuner.frameworks import registry
 from tuner.job.events import FrameworksEvents
-from tuner.job.frameworks.entrant import REFERENCE, Entrant, chosen, entrants, interpreters
+from tuner.job.frameworks.entrant import REFERENCE, Entrant, broken, chosen, entrants, interpreters
 from tuner.job.frameworks.participant import Entry, Participant, entries
 from tuner.job.frameworks.store import Store
 from tuner.job.job import prepare
@@ -144,25 +146,30 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
     if request.workload.framework is not None:
         named = f"--framework {request.workload.framework} names one"
         raise BadInputError(named, "name those to compare with --frameworks")
+    reader = registry.reader_of(Path(request.workload.words[0])) if request.workload.words else None
+    if reader is not None and reader.name != REFERENCE:
+        named = f"frameworks are compared with TensorFlow, which does not read {request.workload.words[0]}"
+        raise BadInputError(named, "give the SavedModel, the .keras file or the Python file that it was made from")
     framework, workload = find_workload(replace(request.workload, framework=REFERENCE))
     if workload.command is not None:
         raise BadInputError("a command is not a model that other frameworks could run", "give a model")
     device = find_device(request.workload, framework)
-    device.check_idle()
+    if request.measures:
+        device.check_idle()
     batch_size = workload.batch_size if request.batch_size is None else request.batch_size
     if batch_size < 1:
         raise BadInputError(f"--batch-size is {batch_size}", "expected at least 1")
     everyone = entrants(device, interpreters(request.pythons), may_change_numerics=request.numerics == MAY_CHANGE)
     wanted, are_named = chosen(request.frameworks, everyone, device)
     participants: list[Participant] = []
-    absent: list[Absent] = []
+    absent = [] if are_named else [_absent(name, error) for name, error in broken().items()]
     for entrant in wanted:
         try:
             participants.append(_participant(entrant, request, batch_size))
-        except BadInputError as error:
+        except TunerError as error:
             if are_named or entrant.name == REFERENCE:
                 raise
-            absent.append(Absent(framework=entrant.name, reason=error.message, hint=error.hint or ""))
+            absent.append(_absent(entrant.name, error))
     contest = Contest(
         request=request,
         events=events,
@@ -182,7 +189,14 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
         ),
     )
     recall(contest)
+    if not request.measures:
+        contest.ended = contest.store.ended or contest.ended
+        contest.batches = sorted({*batches, *contest.store.batch_sizes})
     return contest
+
+
+def _absent(name: str, error: TunerError) -> Absent:
+    return Absent(framework=name, reason=error.message, hint=error.hint or "")
 
 
 def recall(contest: Contest) -> None:
@@ -220,11 +234,22 @@ def lineup_of(contest: Contest) -> Lineup:
     """Return all that has been measured in a contest."""
     job, store = contest.reference.job, contest.store
     dropped_out = [
-        Absent(framework=each.name, reason=each.message, hint=each.hint, status=each.status.value)
+        Absent(
+            framework=each.name,
+            reason=each.message,
+            hint=each.hint,
+            status=each.status.value,
+            deviation=each.starts[Kind.DEFAULT].deviation if Kind.DEFAULT in each.starts else None,
+        )
         for each in contest.participants
         if each.status is not Status.OK
     ]
-    all_entries = contest.entries()
+    not_yet = [each for each in contest.running() if each is not contest.reference and not each.starts]
+    dropped_out += [
+        Absent(framework=each.name, reason="nothing of it was measured", hint="", status="not measured")
+        for each in not_yet
+    ]
+    all_entries = [entry for entry in contest.entries() if entry.participant not in not_yet]
     return Lineup(
         name=store.name,
         subject=job.subject,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.devices.device import Device
-from tuner.errors import BadInputError, unknown_name
+from tuner.errors import BadInputError, TunerError, unknown_name
 from tuner.frameworks import registry
 from tuner.frameworks.framework import F32, Framework
 from tuner.job.request import interpreter
@@ -50,7 +50,10 @@ def entrants(device: Device, pythons: Mapping[str, Path], *, may_change_numerics
     """
     named: dict[str, Entrant] = {}
     for name in registry.names():
-        framework = registry.find(name)
+        try:
+            framework = registry.find(name)
+        except TunerError:
+            continue  # one that another package brings, and that cannot be loaded
         if framework.child is None or device.kind not in framework.devices:
             continue
         plain = Entrant(name=name, framework=framework, python=pythons.get(name) or interpreter(None))
@@ -62,6 +65,17 @@ def entrants(device: Device, pythons: Mapping[str, Path], *, may_change_numerics
             other = f"{name}-{suffix}"
             named[other] = replace(plain, name=other, pins=(pin,))
     return named
+
+
+def broken() -> dict[str, TunerError]:
+    """Return why frameworks that other packages bring cannot be loaded, by name."""
+    errors: dict[str, TunerError] = {}
+    for name in registry.names():
+        try:
+            registry.find(name)
+        except TunerError as error:
+            errors[name] = error
+    return errors
 
 
 def _precisions(framework: Framework, device: Device) -> list[tuple[str, str]]:

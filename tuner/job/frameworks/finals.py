@@ -70,7 +70,7 @@ def hold_finals(contest: Contest) -> None:
         if held.one_at_a_time:
             plan = replace(plan, max_resident=1)
         rounds.append(merged(held, contenders[0], more))
-        contest.store.put_rounds(entries, rounds)
+        contest.store.add_round(entries, rounds[-1])
         longest_s = max(longest_s, time.monotonic() - began_s)
         contest.events.looked(lineup_of(contest))
     for name, reason in failures(rounds).items():
@@ -82,7 +82,7 @@ def _unknown(
 ) -> list[Contender]:
     """Return those whose ratio to the first is not known so well yet; one that does not run will not be known.
 
-    Of fewer than `at_least` rounds nothing is known.
+    Of who took part in fewer than `at_least` rounds nothing is known.
     """
     reference, *others = contenders
     failed = {name: sum(name in each.failures for each in rounds) for name in failures(rounds)}
@@ -90,10 +90,13 @@ def _unknown(
     others = [each for each in others if each.names[0] in names or failed.get(each.names[0], 0) < _MAX_FAILURES]
     if len(rounds) < at_least:
         return others
+    n_rounds = {name: sum(name in each.slices for each in rounds) for name in names}
     if reference.names[0] not in names:
         return []
     widths = half_widths(y - y[:, [names.index(reference.names[0])]])
-    known = {name for name, width in zip(names, widths, strict=True) if width <= half_width}
+    known = {
+        name for name, width in zip(names, widths, strict=True) if width <= half_width and n_rounds[name] >= at_least
+    }
     return [each for each in others if each.names[0] not in known]
 
 

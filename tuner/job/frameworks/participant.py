@@ -42,6 +42,7 @@ class Participant:
         """Return a name that changes with whatever of it may change timings."""
         parts: list[object] = [self.job.build.id, self.job.space.fingerprint, self.entrant.pins]
         parts += [each for each in (self.job.environment, self.job.feed) if each]
+        parts += [self.default.to_dict()] if self.entrant.pins else []
         return f"{self.name}/{digest(parts)}"
 
     @property
@@ -65,12 +66,27 @@ class Participant:
                 self.tuned, setting=None, failure=f"its best setting is {start.status}: {start.message}"
             )
 
+    @property
+    def default(self) -> Setting:
+        """Return its default: the framework's own, in the precision that the entrant is for."""
+        space = self.job.space
+        pinned = {pin.partition("=")[0] for pin in self.entrant.pins}
+        return space.reference.with_values(**{name: space.pins[name] for name in pinned})
+
     def settings(self) -> dict[Kind, Setting]:
-        """Return its settings; the tuned one only where it is another than the default."""
-        reference = self.job.space.reference
-        if self.tuned is None or self.tuned.setting is None or Setting.of(self.tuned.setting) == reference:
-            return {Kind.DEFAULT: reference}
-        return {Kind.DEFAULT: reference, Kind.TUNED: Setting.of(self.tuned.setting)}
+        """Return its settings; the tuned one only where it is another than the default.
+
+        A search that keeps the default names the framework's own, whatever the precision.
+        """
+        default, framework_default = self.default, self.job.space.reference
+        if self.tuned is None or self.tuned.setting is None:
+            return {Kind.DEFAULT: default}
+        tuned = Setting.of(self.tuned.setting)
+        return (
+            {Kind.DEFAULT: default}
+            if tuned in (default, framework_default)
+            else {Kind.DEFAULT: default, Kind.TUNED: tuned}
+        )
 
     def contender(self, kind: Kind, batch_size: int) -> Contender:
         """Return one of its settings as a contender, at a batch size."""

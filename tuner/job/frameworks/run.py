@@ -25,6 +25,8 @@ def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> 
                 _measure(contest)
         except KeyboardInterrupt:
             contest.ended = INTERRUPTED
+        if request.measures:
+            contest.store.put_ended(contest.ended)
         return lineup_of(contest)
 
 

@@ -13,7 +13,7 @@ from tuner.job.frameworks.store import CheckedStart
 from tuner.machine.pagecache import evict, files_of
 from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
 from tuner.measure.finals import Contender
-from tuner.report.lineup import Kind, Loading
+from tuner.report.lineup import OUT_OF_TIME, Kind, Loading
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 
@@ -119,8 +119,11 @@ def start_once(contender: Contender) -> tuple[ReadyReport, int | None]:
 def time_loading(contest: Contest) -> None:
     """Start each framework's default with its files in the page cache and without, at batch size 1."""
     for each in contest.running():
-        if contest.store.loading(each) is not None or contest.left_s() <= 0:
+        if contest.store.loading(each) is not None:
             continue
+        if contest.left_s() <= 0:
+            contest.ended = OUT_OF_TIME
+            return
         contest.say(f"{each.name}: loading, cold and warm")
         contender = each.contender(Kind.DEFAULT, 1)
         files = files_of(each.entrant.python, each.job.export())

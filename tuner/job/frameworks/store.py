@@ -6,7 +6,7 @@ reference, as all figures are relative to that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,12 +103,27 @@ class Store:
         self._put(tuned.to_dict(), "tuned", participant.key)
 
     def rounds(self, of: Sequence[Entry]) -> list[Round]:
-        """Return the finals of these, and of no others."""
-        return [Round.from_dict(each) for each in self._get("rounds", self._key_of(of)) or ()]
+        """Return the rounds of finals in which any of these but the reference took part, with what it told of these."""
+        names = {self._key_of([entry]): entry.name for entry in of}
+        told = [_renamed(each, names) for each in self._get("rounds", self._reference.key) or ()]
+        reference = of[0].name
+        return [Round.from_dict(each) for each in told if {*each["slices"], *each["failures"]} - {reference}]
 
-    def put_rounds(self, of: Sequence[Entry], rounds: Sequence[Round]) -> None:
-        """Store the finals of these."""
-        self._put([each.to_dict() for each in rounds], "rounds", self._key_of(of))
+    def add_round(self, of: Sequence[Entry], held: Round) -> None:
+        """Store a round of the finals, in which some of these took part."""
+        keys = {entry.name: self._key_of([entry]) for entry in of}
+        before = self._get("rounds", self._reference.key) or []
+        self._put([*before, _renamed(held.to_dict(), keys)], "rounds", self._reference.key)
+
+    @property
+    def ended(self) -> str | None:
+        """Return how the last run ended; None where that is not known."""
+        ended: str | None = self._get("ended")
+        return ended
+
+    def put_ended(self, ended: str) -> None:
+        """Store how a run ended."""
+        self._put(ended, "ended")
 
     def loading(self, participant: Participant) -> Loading | None:
         """Return how long starts of a participant took."""
@@ -123,6 +138,11 @@ class Store:
         """Return what was measured of a setting at a batch size."""
         stored = self._get("cell", self._key_of([entry]), batch_size)
         return None if stored is None else Cell.from_dict(stored)
+
+    @property
+    def batch_sizes(self) -> set[int]:
+        """Return the batch sizes at which anything was measured."""
+        return {int(name.rpartition("/")[2]) for name in self._attributes if name.startswith("cell/")}
 
     def put_cell(self, entry: Entry, cell: Cell) -> None:
         """Store what was measured of a setting at the cell's batch size."""
@@ -143,3 +163,12 @@ class Store:
         name = "/".join(map(str, key))
         self._record.put(name, value)
         self._attributes[name] = value
+
+
+def _renamed(round_: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a round as plain data with other names of its contenders; those that have none are left out."""
+    by_name = {
+        part: {names[name]: each for name, each in round_[part].items() if name in names}
+        for part in ("slices", "failures", "memory")
+    }
+    return {**round_, **by_name}

@@ -19,7 +19,8 @@ def tune(contest: Contest) -> None:
     """Search in each framework, unless that was done; raises KeyboardInterrupt where a search was interrupted."""
     share_s = _SHARE * contest.left_s()
     waiting = [each for each in contest.running() if _is_short(each, share_s / len(contest.running()))]
-    search_s = max(_LEAST_SEARCH_S, share_s / max(1, len(waiting)))
+    # Whoever searches alone, as it came later, has no more time than the others had.
+    search_s = max(_LEAST_SEARCH_S, share_s / len(contest.running()))
     for each in waiting:
         contest.say(f"{each.name}: searching for {search_s:.0f} s")
         ended = run_search(search_arguments(contest, each, search_s))

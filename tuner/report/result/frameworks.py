@@ -78,6 +78,7 @@ class AbsentResult(Struct, frozen=True, kw_only=True):
     status: str
     reason: str
     hint: str
+    deviation: float | None = None
 
 
 class TunedResult(Struct, frozen=True, kw_only=True):
