@@ -19,6 +19,7 @@ from tests.frameworks import deployed
 from tuner.job.job import Job, prepare
 from tuner.job.request import SearchRequest, parse_request
 from tuner.measure.objective import Objective
+from tuner.measure.pair import PairPlan
 from tuner.study.evaluator import Evaluator
 from tuner.study.plan import EvaluatorPlan
 from tuner.study.record import Trial
@@ -218,7 +219,7 @@ def test_with_memory_for_one_process_they_live_one_at_a_time(job: Job) -> None:
     bench = Evaluator(
         job.space,
         FreshLauncher(target=job.target()),
-        EvaluatorPlan(free_memory_bytes=lambda: 1 << 20, calibration_blocks=2),
+        EvaluatorPlan(free_memory_bytes=lambda: 1 << 20, calibration_blocks=2, pair=PairPlan(max_blocks=3)),
     )
     noise, pairs = bench.calibrate([])
     assert bench.processes.are_alone

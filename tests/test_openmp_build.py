@@ -235,7 +235,7 @@ def test_a_search_tunes_omp_and_kmp_knobs(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_the_audit_proves_the_knobs(tmp_path: Path) -> None:
-    done = tftune("inspect", "mobilenetv2", "--audit", "--python", str(PYTHON), "--json", cwd=tmp_path)
+    done = tftune("inspect", "matmul", "--audit", "--python", str(PYTHON), "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = {row["knob"]: row for row in json.loads(done.stdout)["audit"]}
     assert rows["omp_num_threads"]["reaches"] is True
