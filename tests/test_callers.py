@@ -9,7 +9,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from tuner.child import callers, worker
+from tuner.child import callers, outputs
 from tuner.child.callers import Callers
 from tuner.trial.outcome import Slice, combined
 
@@ -97,9 +97,9 @@ def test_threads_end() -> None:
 
 def test_outputs_agree_but_for_rounding() -> None:
     ones = {"y": np.ones((4, 2), np.float32)}
-    assert worker.agree(ones, {"y": ones["y"] * (1 + 1e-5)})
-    assert not worker.agree(ones, {"y": ones["y"] * 1.1})
-    assert worker.agree({}, {})
+    assert outputs.agree(ones, {"y": ones["y"] * (1 + 1e-5)})
+    assert not outputs.agree(ones, {"y": ones["y"] * 1.1})
+    assert outputs.agree({}, {})
 
 
 def a_slice(start_s: float, *step_s: float, resumed: bool = False) -> Slice:
@@ -135,3 +135,24 @@ def test_the_first_step_after_a_pause_counts_for_no_process() -> None:
     # A caller has left its first step out itself.
     plain = a_slice(0.0, *[0.1] * 10).to_dict()
     assert Slice.from_report({"callers": [plain, plain]}, resumed=True).n_steps == 20
+
+
+def test_a_sample_tells_of_every_item_of_a_batch() -> None:
+    x, y = np.arange(16, dtype=np.float32).reshape(8, 2), np.arange(80, dtype=np.float32).reshape(8, 10)
+    first = outputs.sample([x], {"y": y}, {"y": y}, learns=False)
+    assert first is not None
+    assert len(first["batch"]["outputs"]["y"]) == 8 * outputs.ITEM_VALUES
+    sixth = y.copy()
+    sixth[5] += 1
+    other = outputs.sample([x], {"y": sixth}, {"y": sixth}, learns=False)
+    assert other is not None
+    assert other["outputs"] == first["outputs"]  # of the first item
+    assert other["batch"]["inputs"] == first["batch"]["inputs"]
+    assert other["batch"]["outputs"] != first["batch"]["outputs"]
+    # Where two runs differ, where inputs are text, and of what learns, nothing is said of the batch.
+    assert "batch" not in (outputs.sample([x], {"y": y}, {"y": sixth}, learns=False) or {})
+    text = np.array([b"a"] * 8, dtype=object)
+    assert "batch" not in (outputs.sample([text], {"y": y}, {"y": y}, learns=False) or {})
+    assert "batch" not in (outputs.sample([x], {"loss": np.float32(1.0)}, {"loss": np.float32(1.0)}, learns=True) or {})
+    large = np.zeros((1, outputs.MOST_HASHED // 4 + 1), np.float32)
+    assert outputs.sample_of_batch([large], {"y": y}, {"y": y}) is None

@@ -514,6 +514,14 @@ def test_agreement_is_relative_to_the_largest_value() -> None:
     assert deviation(zero, a) is None  # nothing to compare with
 
 
+def test_of_the_same_batch_every_item_counts() -> None:
+    a = {"inputs": "x", "outputs": {"y": [1.0]}, "batch": {"inputs": "b", "outputs": {"y": [1.0, 2.0]}}}
+    second = a | {"batch": {"inputs": "b", "outputs": {"y": [1.0, 1.0]}}}
+    assert deviation(a, second) == pytest.approx(0.5)
+    assert deviation(a, second | {"batch": {"inputs": "another", "outputs": {"y": [1.0, 1.0]}}}) == 0.0
+    assert deviation(a, {"inputs": "x", "outputs": {"y": [1.0]}}) == 0.0
+
+
 def test_what_cannot_be_compared_is_not_judged() -> None:
     a = {"inputs": "x", "outputs": {"output_0": [1.0]}}
     assert deviation(None, a) is None

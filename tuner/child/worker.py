@@ -17,7 +17,6 @@ and stderr belong to the framework and are kept by the parent as evidence.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -30,10 +29,9 @@ from . import adapter, arrivals, callers, device, effective, inputs
 from .adapter import Adapter
 from .callers import CLOCK, Callers
 from .device import Device
+from .outputs import InvalidOutputError, agree, check_finite, check_learns, sample
 
-FINITE_CHUNK = 1 << 18  # values checked at once, to limit the memory needed for the check
 MAX_FRAMES = 3  # of the user's own, that are told of an error
-SAMPLE_SIZE = 32  # values of each output
 # The warm-up: the first step, which traces and compiles, then windows of at least so long until two in a row differ
 # by at most so much, but no new window once it has taken this long in all.
 WINDOW_S = 0.25
@@ -53,10 +51,6 @@ OUT_OF_MEMORY_CODES = (
 Report = Dict[str, Any]
 Arrays = Dict[str, Any]
 Check = Callable[[Any], None]
-
-
-class InvalidOutputError(Exception):
-    """The model computed something that is not a number."""
 
 
 class LoadedWorkload:
@@ -151,22 +145,6 @@ class LoadedWorkload:
                     )
 
 
-def agree(outputs: Arrays, others: Arrays) -> bool:
-    """Return whether two calls computed the same, but for rounding."""
-    import numpy as np
-
-    return all(
-        np.allclose(array, others[name], rtol=1e-3, atol=1e-3 * np.abs(array).max(initial=0.0))
-        for name, array in outputs.items()
-    )
-
-
-def check_learns(first: Any, later: Any) -> None:
-    """Raise InvalidOutputError where no loss has moved: a step that trains nothing is not the work that was meant."""
-    if not any((later[name] != loss).any() for name, loss in first.items()):
-        raise InvalidOutputError("the loss did not change after the first step: the model is not being trained")
-
-
 def warm_up(together: Callers, spent_s: float, least_s: float = 0.0) -> tuple[list[list[Report]], list[Any]]:
     """Run windows until the steps are steady or the cap is reached; return them, and the last outputs of each caller.
 
@@ -193,63 +171,6 @@ def settled(windows: list[list[Report]]) -> bool | None:
         return None
     before, last = (callers.step_time(window) for window in windows[-2:])
     return abs(math.log(last / before)) <= STEADY
-
-
-def check_finite(outputs: Arrays) -> None:
-    """Raise InvalidOutputError if a floating-point output holds a NaN or an infinity."""
-    import numpy as np
-
-    for name, array in outputs.items():
-        values = np.ravel(array)
-        n_bad = sum(
-            np.count_nonzero(~np.isfinite(widened(values[at : at + FINITE_CHUNK])))
-            for at in range(0, values.size, FINITE_CHUNK)
-        )
-        if n_bad:
-            raise InvalidOutputError("%s holds %d values that are not finite" % (name, n_bad))
-
-
-def widened(values: Any) -> Any:
-    """Return numbers in a type that NumPy knows: it has none of the narrow ones, such as bfloat16."""
-    return values if values.dtype.kind in "fc" else values.astype("float32")
-
-
-def first_item(array: Any) -> bytes:
-    """Return the contents of the first item; an array of strings holds but their places in memory."""
-    import numpy as np
-
-    first = np.atleast_1d(array)[:1]
-    if first.dtype.kind != "O":
-        return first.tobytes()
-    return b"\0".join(each if isinstance(each, bytes) else str(each).encode() for each in first.ravel())
-
-
-def sample(arrays: Iterable[Any], outputs: Arrays, again: Arrays, *, learns: bool) -> Optional[Report]:
-    """Return some values of what was computed for the first item, and a digest of what it was computed from.
-
-    None where two runs in this process (`outputs`, `again`) do not agree: such a model computes at random. Of a model
-    that `learns` the first loss is told: no later one is meant to be the same.
-    """
-    import numpy as np
-
-    def values(output: Any) -> Any:
-        # JSON knows no complex number, and NumPy no bfloat16.
-        array = np.ravel(output[:1] if output.ndim else output)
-        parts = [array.real, array.imag] if array.dtype.kind == "c" else [array]
-        first = np.concatenate(parts).astype("float64")
-        return first[:: max(1, -(-len(first) // SAMPLE_SIZE))]
-
-    samples = {}
-    for name, array in outputs.items():
-        if not (array.ndim or learns):
-            continue
-        samples[name] = values(array)
-        if not learns and not np.allclose(
-            samples[name], values(again[name]), rtol=1e-3, atol=1e-3 * np.abs(samples[name]).max(initial=0.0)
-        ):
-            return None
-    digest = hashlib.sha256(b"".join(first_item(array) for array in arrays)).hexdigest()
-    return {"inputs": digest[:16], "outputs": {name: sampled.tolist() for name, sampled in samples.items()}}
 
 
 def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = ()) -> Report:

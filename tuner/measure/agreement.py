@@ -6,7 +6,7 @@ setting that is fast because it computes something else has not won anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,24 @@ def deviation(reference: Sample | None, candidate: Sample | None) -> float | Non
     """Return how far a sample of outputs lies from the reference's, relative to the largest of these.
 
     A sample is what a process tells of the first item of its batch: a digest of its inputs, and some values of each
-    output, shape (k,). None where the two cannot be compared: one gave no sample, or no numbers, or computed on other
-    inputs, or the reference computed zeros only; 1 where they do not even have the same shape.
+    output, shape (k,). Where both tell of the same whole batch, a few values of each of its items count as well. None
+    where the two cannot be compared: one gave no sample, or no numbers, or computed on other inputs, or the reference
+    computed zeros only; 1 where they do not even have the same shape.
     """
     if not reference or not candidate or reference["inputs"] != candidate["inputs"] or not reference["outputs"]:
         return None
+    parts = [_deviation(reference["outputs"], candidate["outputs"])]
+    batch, other = reference.get("batch"), candidate.get("batch")
+    if batch and other and batch["inputs"] == other["inputs"]:
+        parts.append(_deviation(batch["outputs"], other["outputs"]))
+    return max((part for part in parts if part is not None), default=None)
+
+
+def _deviation(reference: Mapping[str, Sequence[float]], candidate: Mapping[str, Sequence[float]]) -> float | None:
+    """Return the largest deviation of some outputs, None where the reference has zeros only."""
     worst: float | None = None
-    for name, values in reference["outputs"].items():
-        a, b = np.asarray(values, dtype=float), np.asarray(candidate["outputs"].get(name, []), dtype=float)
+    for name, values in reference.items():
+        a, b = np.asarray(values, dtype=float), np.asarray(candidate.get(name, []), dtype=float)
         if a.shape != b.shape:
             return 1.0
         scale = float(np.abs(a).max(initial=0.0))

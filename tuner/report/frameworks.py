@@ -25,9 +25,9 @@ _GIB = 1024**3
 def rendered(result: FrameworksResult) -> list[RenderableType]:
     """Return the answer: the fastest, the table of its batch size, the batch scan, and who takes no part."""
     parts: list[RenderableType] = [*rendered_card(frameworks_card(result))]
-    if result.rows:
+    if _measured(result):
         parts += [Text(), _table(result)]
-    if len({row.batch_size for row in result.rows}) > 1:
+    if len({row.batch_size for row in _measured(result)}) > 1:
         parts += [Text(), _scan(result)]
     return parts
 
@@ -57,7 +57,7 @@ def _answer(result: FrameworksResult) -> Answer:
     at = f"at batch size {result.batch_size}"
     if first.framework == result.reference:
         return _answer_for_reference(result, f"{reference}, {at}")
-    best = next(row for row in result.rows if _is(row, first.framework, first.kind, result.batch_size))
+    best = next(row for row in _measured(result) if _is(row, first.framework, first.kind, result.batch_size))
     name = f"{first.framework}, {first.kind}"
     verdict = first.over.get(result.reference)
     if verdict is None or verdict.code is VerdictCode.UNDECIDED:
@@ -112,9 +112,15 @@ def _proof(result: FrameworksResult) -> list[tuple[str, str]]:
     return [("Proof", f"up to {rounds} of new processes, {until}{agree}; {same}")]
 
 
+def _measured(result: FrameworksResult) -> list[RowResult]:
+    """Return the rows without those of frameworks that are left out, of which a line of its own tells."""
+    left_out = {each.framework for each in result.absent}
+    return [row for row in result.rows if row.framework not in left_out]
+
+
 def _compared(result: FrameworksResult) -> list[RowResult]:
     """Return the rows of the verdicts whose outputs were held against the reference's, in its precision."""
-    rows = [row for row in result.rows if row.batch_size == result.batch_size and row.status == "ok"]
+    rows = [row for row in _measured(result) if row.batch_size == result.batch_size and row.status == "ok"]
     own = next((row.precision for row in rows if row.framework == result.reference), None)
     return [row for row in rows if row.framework != result.reference and row.precision == own]
 
@@ -125,7 +131,7 @@ def _is(row: RowResult, framework: str, kind: str, batch_size: int) -> bool:
 
 def _table(result: FrameworksResult) -> RenderableType:
     """Return the rows at the batch size of the verdicts."""
-    rows = [row for row in result.rows if row.batch_size == result.batch_size]
+    rows = [row for row in _measured(result) if row.batch_size == result.batch_size]
     is_metered = any(row.energy_j_per_item is not None for row in rows)
     energy = [">energy an item"] if is_metered else []
     drawn = table(
@@ -155,12 +161,12 @@ def _table(result: FrameworksResult) -> RenderableType:
 
 def _scan(result: FrameworksResult) -> RenderableType:
     """Return the rates over batch sizes, a column for each framework and kind."""
-    columns = list(dict.fromkeys((row.framework, row.kind) for row in result.rows if not _repeats(row)))
+    columns = list(dict.fromkeys((row.framework, row.kind) for row in _measured(result) if not _repeats(row)))
     drawn = table(">batch", *(f">{framework} {kind}" for framework, kind in columns), title="items/s by batch size")
-    for batch_size in sorted({row.batch_size for row in result.rows}):
-        cells = {(row.framework, row.kind): row for row in result.rows if row.batch_size == batch_size}
+    for batch_size in sorted({row.batch_size for row in _measured(result)}):
+        cells = {(row.framework, row.kind): row for row in _measured(result) if row.batch_size == batch_size}
         drawn.add_row(str(batch_size), *(_rate(cells[key]) if key in cells else "" for key in columns))
-    latency = [row for row in result.rows if row.batch_size == 1 and not _repeats(row)]
+    latency = [row for row in _measured(result) if row.batch_size == 1 and not _repeats(row)]
     if not latency:
         return drawn
     steps = table("", ">p50", ">p95", ">p99", title="one item at a time (ms)")
@@ -219,21 +225,23 @@ def chart(result: FrameworksResult) -> str | None:
     """Return rates over batch sizes as SVG, dashed lines for defaults; None where there is one size."""
     from tuner.report.chart import PALETTE, empty_figure, svg_of
 
-    if len({row.batch_size for row in result.rows}) < 2:
+    if len({row.batch_size for row in _measured(result)}) < 2:
         return None
     figure, axes = empty_figure(8, 4)
-    colours = dict(zip(dict.fromkeys(row.framework for row in result.rows), itertools.cycle(PALETTE), strict=False))
-    for framework, kind in dict.fromkeys((row.framework, row.kind) for row in result.rows if not _repeats(row)):
+    colours = dict(
+        zip(dict.fromkeys(row.framework for row in _measured(result)), itertools.cycle(PALETTE), strict=False)
+    )
+    for framework, kind in dict.fromkeys((row.framework, row.kind) for row in _measured(result) if not _repeats(row)):
         points = [
             (row.batch_size, row.items_per_s)
-            for row in result.rows
+            for row in _measured(result)
             if (row.framework, row.kind) == (framework, kind) and row.items_per_s is not None
         ]
         style = "--" if kind == Kind.DEFAULT else "-"
         x, y = [batch for batch, _ in points], [rate for _, rate in points]
         axes.plot(x, y, style, color=colours[framework], marker="o", markersize=3, label=f"{framework}, {kind}")
     axes.set_xscale("log", base=2)
-    sizes = sorted({row.batch_size for row in result.rows})
+    sizes = sorted({row.batch_size for row in _measured(result)})
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_ylim(bottom=0)
     axes.set_xlabel("batch size")

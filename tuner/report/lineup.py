@@ -113,6 +113,8 @@ class Absent:
     """Of what came of its first start, or that it was refused before, or that nothing was measured yet."""
     deviation: float | None = None
     """How far its outputs lie from the reference's, where they were compared."""
+    precision: str | None = None
+    """What it computed in, where it ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

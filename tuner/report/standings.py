@@ -62,7 +62,7 @@ def describe(lineup: Lineup) -> FrameworksResult:
         batch_size=lineup.batch_size,
         margin=lineup.margin,
         builds={side.framework: dict(side.build) for side in lineup.sides},
-        rows=tuple(rows_of(lineup)),
+        rows=(*rows_of(lineup), *_dropped(lineup)),
         fastest=_fastest(lineup),
         searches={name: TunedResult(**tuned.to_dict()) for name, tuned in lineup.tuned.items()},
         absent=tuple(AbsentResult(**asdict(each)) for each in lineup.absent),
@@ -92,6 +92,21 @@ def rows_of(lineup: Lineup) -> list[RowResult]:
                 of_batch.append(_cell_row(lineup, side, cell, reference_rate, noise))
         rows += _with_kept_defaults(lineup, of_batch)
     return rows
+
+
+def _dropped(lineup: Lineup) -> list[RowResult]:
+    """Return a row without figures for each framework that was tried and left out."""
+    return [
+        RowResult(
+            framework=each.framework, kind=Kind.DEFAULT.value, batch_size=lineup.batch_size, setting={},
+            is_default=True, status=Status(each.status), message=each.reason, items_per_s=None, ratio=None,
+            verdict=None, batch_ratio=None, source=None, n=0, precision=each.precision, deviation=each.deviation,
+            p50_ms=None, p95_ms=None, p99_ms=None, load_s=None, first_batch_s=None, cold_load_s=None,
+            cold_first_batch_s=None, peak_memory_bytes=None, energy_j_per_item=None,
+        )
+        for each in lineup.absent
+        if each.status in set(Status)
+    ]  # fmt: skip
 
 
 def _with_kept_defaults(lineup: Lineup, rows: Sequence[RowResult]) -> list[RowResult]:

@@ -11,9 +11,9 @@ time, and ends when the slowest has answered. So do the members of an ensemble, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tuner.child.callers import MAX_STEP_TIMES
 from tuner.space.deployment import Deployment
@@ -191,15 +191,15 @@ class Ensemble(InStep):
 
     def _facts(self, facts: Sequence[ReadyReport]) -> ReadyReport:
         """Return the facts of all, and the outputs of all members."""
-        samples = [each.sample for each in facts]
-        outputs = {
-            f"{name}/{output}": values
-            for name, sample in zip(self._names, samples, strict=True)
-            if sample is not None
-            for output, values in sample["outputs"].items()
-        }
-        inputs = " ".join(sample["inputs"] for sample in samples if sample is not None)
-        return replace(
-            super()._facts(facts),
-            sample={"inputs": inputs, "outputs": outputs} if outputs else None,
-        )
+        samples = {name: each.sample for name, each in zip(self._names, facts, strict=True) if each.sample is not None}
+        batches = {name: sample["batch"] for name, sample in samples.items() if "batch" in sample}
+        sample = _joined(samples)
+        if sample["outputs"] and len(batches) == len(samples):
+            sample["batch"] = _joined(batches)
+        return replace(super()._facts(facts), sample=sample if sample["outputs"] else None)
+
+
+def _joined(samples: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the samples of members as one, in which the outputs of each have its name before theirs."""
+    outputs = {f"{name}/{each}": values for name, own in samples.items() for each, values in own["outputs"].items()}
+    return {"inputs": " ".join(own["inputs"] for own in samples.values()), "outputs": outputs}

@@ -240,6 +240,7 @@ def lineup_of(contest: Contest) -> Lineup:
             hint=each.hint,
             status=each.status.value,
             deviation=each.starts[Kind.DEFAULT].deviation if Kind.DEFAULT in each.starts else None,
+            precision=each.precision,
         )
         for each in contest.participants
         if each.status is not Status.OK

@@ -29,7 +29,8 @@ class RowResult(Struct, frozen=True, kw_only=True):
     of new processes of all at once, or pair, one process in turns with one of the reference. `load_s` is from the
     start of a process until its first answer, `first_batch_s` the part of it that the first batch takes; with its files
     in the page cache, and `cold_` without. `deviation`
-    is that of the outputs from TensorFlow's. `status` is that of a trial: ok, or why there are no figures.
+    is that of the outputs from TensorFlow's. `status` is that of a trial: ok, or why there are no figures, as of a
+    framework that is left out because it computes something else or cannot run the model.
     """
 
     framework: str
@@ -79,6 +80,7 @@ class AbsentResult(Struct, frozen=True, kw_only=True):
     reason: str
     hint: str
     deviation: float | None = None
+    precision: str | None = None
 
 
 class TunedResult(Struct, frozen=True, kw_only=True):
