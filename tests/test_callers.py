@@ -149,10 +149,15 @@ def test_a_sample_tells_of_every_item_of_a_batch() -> None:
     assert other["outputs"] == first["outputs"]  # of the first item
     assert other["batch"]["inputs"] == first["batch"]["inputs"]
     assert other["batch"]["outputs"] != first["batch"]["outputs"]
-    # Where two runs differ, where inputs are text, and of what learns, nothing is said of the batch.
-    assert "batch" not in (outputs.sample([x], {"y": y}, {"y": sixth}, learns=False) or {})
+    # Where two runs differ, where inputs are text or large, and of what learns, nothing is said of the batch.
     text = np.array([b"a"] * 8, dtype=object)
-    assert "batch" not in (outputs.sample([text], {"y": y}, {"y": y}, learns=False) or {})
-    assert "batch" not in (outputs.sample([x], {"loss": np.float32(1.0)}, {"loss": np.float32(1.0)}, learns=True) or {})
+    loss = {"loss": np.float32(1.0)}
+    for told in (
+        outputs.sample([x], {"y": y}, {"y": sixth}, learns=False),
+        outputs.sample([text], {"y": y}, {"y": y}, learns=False),
+        outputs.sample([x], loss, loss, learns=True),
+    ):
+        assert told is not None
+        assert "batch" not in told
     large = np.zeros((1, outputs.MOST_HASHED // 4 + 1), np.float32)
     assert outputs.sample_of_batch([large], {"y": y}, {"y": y}) is None

@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.frameworks.contest import FrameworksRequest, prepare_contest
 from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
+from tuner.job.frameworks.finals import not_known
 from tuner.job.frameworks.participant import Entry
 from tuner.job.frameworks.starts import check, make_ready
 from tuner.job.frameworks.store import Store
@@ -307,6 +309,23 @@ def test_rounds_are_stored_by_who_took_part() -> None:
     assert [each.failures.keys() for each in store.rounds([tf, ov])] == [{"openvino/default"}]
     assert len(store.rounds([tf, ort, ov])) == 2
     assert len(store.rounds([tf, ort])) == 1
+
+
+def test_whoever_comes_later_meets_all_others_in_the_finals(lineup: Lineup) -> None:
+    contenders = [side.contender for side in lineup.sides]
+
+    def names(rounds: Sequence[Round]) -> list[str]:
+        return [each.names[0] for each in not_known(rounds, contenders, at_least=6, half_width=0.02)]
+
+    assert names(lineup.rounds) == []
+    late = "openvino/tuned"
+    before = [replace(r, slices={n: each for n, each in r.slices.items() if n != late}) for r in lineup.rounds]
+    assert names(before) == ["onnxruntime/default", "openvino/default", late]
+    assert names([*before, *lineup.rounds[:3]]) == ["onnxruntime/default", "openvino/default", late]
+    assert late not in names([*before, *lineup.rounds])
+    # Two failures are enough to know that it will not run.
+    failed = [replace(r, failures={late: "oom: no memory"}) for r in before[:2]]
+    assert names([*failed, *before[2:]]) == []
 
 
 @pytest.mark.tensorflow

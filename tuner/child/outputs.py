@@ -102,14 +102,16 @@ def sample_of_batch(arrays: list[Any], outputs: Arrays, again: Arrays) -> Option
     """
     import numpy as np
 
+    arrays = [np.asarray(array) for array in arrays]  # a workload may give tensors
     if any(array.dtype.kind == "O" for array in arrays) or sum(array.nbytes for array in arrays) > MOST_HASHED:
         return None
 
     def values(output: Any) -> Any:
-        items = output[np.unique(np.linspace(0, len(output) - 1, MOST_ITEMS).astype(int))]
-        flat = items.reshape(len(items), -1)
-        flat = np.concatenate([flat.real, flat.imag], axis=1) if flat.dtype.kind == "c" else flat
-        return flat[:, :: max(1, -(-flat.shape[1] // ITEM_VALUES))].astype("float64")
+        flat = output.reshape(len(output), -1)
+        items = np.unique(np.linspace(0, len(output) - 1, MOST_ITEMS).astype(int))
+        few = flat[:, :: max(1, -(-flat.shape[1] // ITEM_VALUES))][items]  # nothing large is copied
+        few = np.concatenate([few.real, few.imag], axis=1) if few.dtype.kind == "c" else few
+        return few.astype("float64")
 
     rows = {name: values(array) for name, array in outputs.items() if array.ndim and array.size}
     for name, row in rows.items():

@@ -190,8 +190,8 @@ def _ideal(predictor: Predictor, space: Space, machine: Machine, hardware: Hardw
         configuration = configuration_of(setting, machine, has_teams=predictor.has_teams)
         return configuration.pools.streams * batch_size / predictor.step(configuration, hardware).makespan_s
 
-    points = [each for each in sampled(space.points)[0] if each.batch_size == batch_size and not is_group(each)]
-    best = max(map(simulated, [reference, *space.baselines.values(), *points]))
+    own = [each for each in space.points if each.batch_size == batch_size and not is_group(each)]
+    best = max(map(simulated, [reference, *space.baselines.values(), *sampled(own)[0]]))
     # It may run a whole step with one setting, too.
     ideal = max(best, batch_size / ideal_makespan_s(predictor, batch_size, hardware))
     return IdealResult(

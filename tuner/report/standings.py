@@ -38,7 +38,7 @@ from tuner.report.result.frameworks import (
     TunedResult,
 )
 from tuner.report.result.study import VerdictResult, WarningResult
-from tuner.stats.equivalence import verdict_on
+from tuner.stats.equivalence import UNMEASURED, verdict_on
 from tuner.stats.estimate import Estimate
 from tuner.stats.noise import PRIOR_NOISE, Noise
 from tuner.stats.tail import samples_needed
@@ -302,9 +302,11 @@ def _fastest(lineup: Lineup) -> FastestResult | None:
     level = 1 - _ALPHA / math.comb(len(best), 2)
     over = {}
     for other in best.values():
-        own = None if other is first else lineup.log_ratio(first.name, other.name)
-        if own is not None:
-            over[other.framework] = VerdictResult.of(verdict_on(own, level=level, margin=lineup.margin))
+        if other is first:
+            continue
+        own = lineup.log_ratio(first.name, other.name)  # None where they had no round in common yet
+        verdict = UNMEASURED if own is None else verdict_on(own, level=level, margin=lineup.margin)
+        over[other.framework] = VerdictResult.of(verdict)
     return FastestResult(framework=first.framework, kind=first.kind, over=over)
 
 

@@ -52,15 +52,16 @@ def hold_finals(contest: Contest) -> None:
     rng = np.random.default_rng()
     assert contest.reference.launcher is not None  # the models are ready
     longest_s = 0.0
-    while len(rounds) < _MAX_ROUNDS:
+    while True:
         began_s = time.monotonic()
         would_end_s = began_s + longest_s
         least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
         if would_end_s <= ends_s:
-            unknown = _unknown(rounds, contenders, at_least=_MIN_ROUNDS, half_width=_HALF_WIDTH)
+            unknown = not_known(rounds, contenders, at_least=_MIN_ROUNDS, half_width=_HALF_WIDTH)
         else:
-            unknown = _unknown(rounds, contenders, at_least=least, half_width=_WANTED)
-        if not unknown or (len(rounds) >= least and would_end_s > latest_s):
+            unknown = not_known(rounds, contenders, at_least=least, half_width=_WANTED)
+        n_rounds = min((_n_rounds(rounds, each) for each in unknown), default=_MAX_ROUNDS)
+        if n_rounds >= _MAX_ROUNDS or (n_rounds >= least and would_end_s > latest_s):
             break
         contest.say(f"finals, round {len(rounds) + 1}: {plural(1 + len(unknown), 'setting')}")
         running = [contenders[0], *unknown]
@@ -77,26 +78,30 @@ def hold_finals(contest: Contest) -> None:
         contest.events.ended(name, reason)
 
 
-def _unknown(
+def _n_rounds(rounds: Sequence[Round], contender: Contender) -> int:
+    """Return how many rounds a contender was part of, whether it ran in them or failed."""
+    name = contender.names[0]
+    return sum(name in each.slices or name in each.failures for each in rounds)
+
+
+def not_known(
     rounds: Sequence[Round], contenders: Sequence[Contender], *, at_least: int, half_width: float
 ) -> list[Contender]:
     """Return those whose ratio to the first is not known so well yet; one that does not run will not be known.
 
-    Of who took part in fewer than `at_least` rounds nothing is known.
+    While anyone took part in fewer than `at_least` rounds, all run: so each has rounds in common with each other one,
+    those that come later too.
     """
     reference, *others = contenders
     failed = {name: sum(name in each.failures for each in rounds) for name in failures(rounds)}
     names, y = log_rates(rounds, contenders, Objective.THROUGHPUT)
     others = [each for each in others if each.names[0] in names or failed.get(each.names[0], 0) < _MAX_FAILURES]
-    if len(rounds) < at_least:
+    if any(_n_rounds(rounds, each) < at_least for each in others):
         return others
-    n_rounds = {name: sum(name in each.slices for each in rounds) for name in names}
     if reference.names[0] not in names:
         return []
     widths = half_widths(y - y[:, [names.index(reference.names[0])]])
-    known = {
-        name for name, width in zip(names, widths, strict=True) if width <= half_width and n_rounds[name] >= at_least
-    }
+    known = {name for name, width in zip(names, widths, strict=True) if width <= half_width}
     return [each for each in others if each.names[0] not in known]
 
 

@@ -21,7 +21,7 @@ from tuner.report.lineup import Kind, Loading, Tuned
 from tuner.study.record import Record, now
 from tuner.study.storage import create_or_continue, open_storage
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
