@@ -18,14 +18,16 @@ class InvalidOutputError(Exception):
     """The model computed something that is not a number."""
 
 
-def agree(outputs: Arrays, others: Arrays) -> bool:
-    """Return whether two calls computed the same, but for rounding."""
+def close(values: Any, others: Any) -> bool:
+    """Return whether two arrays are the same, but for rounding."""
     import numpy as np
 
-    return all(
-        np.allclose(array, others[name], rtol=1e-3, atol=1e-3 * np.abs(array).max(initial=0.0))
-        for name, array in outputs.items()
-    )
+    return bool(np.allclose(values, others, rtol=1e-3, atol=1e-3 * np.abs(values).max(initial=0.0)))
+
+
+def agree(outputs: Arrays, others: Arrays) -> bool:
+    """Return whether two calls computed the same, but for rounding."""
+    return all(close(array, others[name]) for name, array in outputs.items())
 
 
 def check_learns(first: Any, later: Any) -> None:
@@ -84,9 +86,7 @@ def sample(arrays: Iterable[Any], outputs: Arrays, again: Arrays, *, learns: boo
         if not (array.ndim or learns):
             continue
         samples[name] = values(array)
-        if not learns and not np.allclose(
-            samples[name], values(again[name]), rtol=1e-3, atol=1e-3 * np.abs(samples[name]).max(initial=0.0)
-        ):
+        if not learns and not close(samples[name], values(again[name])):
             return None
     arrays = list(arrays)
     digest = hashlib.sha256(b"".join(first_item(array) for array in arrays)).hexdigest()
@@ -114,9 +114,8 @@ def sample_of_batch(arrays: list[Any], outputs: Arrays, again: Arrays) -> Option
         return few.astype("float64")
 
     rows = {name: values(array) for name, array in outputs.items() if array.ndim and array.size}
-    for name, row in rows.items():
-        if not np.allclose(row, values(again[name]), rtol=1e-3, atol=1e-3 * np.abs(row).max(initial=0.0)):
-            return None
+    if not all(close(row, values(again[name])) for name, row in rows.items()):
+        return None
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())

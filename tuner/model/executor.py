@@ -172,7 +172,7 @@ def simulate(
                 if here:
                     afterwards[task] = here
                 ready.extend(others)
-                if others and (n_handed := min(len(others), slots - len(left))):
+                if n_handed := min(len(others), slots - len(left)):
                     waking_s[task] = n_handed * terms.hand_s
                 continue
             if others:

@@ -161,12 +161,13 @@ def _table(result: FrameworksResult) -> RenderableType:
 
 def _scan(result: FrameworksResult) -> RenderableType:
     """Return the rates over batch sizes, a column for each framework and kind."""
-    columns = list(dict.fromkeys((row.framework, row.kind) for row in _measured(result) if not _repeats(row)))
+    rows = _measured(result)
+    columns = list(dict.fromkeys((row.framework, row.kind) for row in rows if not _repeats(row)))
     drawn = table(">batch", *(f">{framework} {kind}" for framework, kind in columns), title="items/s by batch size")
-    for batch_size in sorted({row.batch_size for row in _measured(result)}):
-        cells = {(row.framework, row.kind): row for row in _measured(result) if row.batch_size == batch_size}
+    for batch_size in sorted({row.batch_size for row in rows}):
+        cells = {(row.framework, row.kind): row for row in rows if row.batch_size == batch_size}
         drawn.add_row(str(batch_size), *(_rate(cells[key]) if key in cells else "" for key in columns))
-    latency = [row for row in _measured(result) if row.batch_size == 1 and not _repeats(row)]
+    latency = [row for row in rows if row.batch_size == 1 and not _repeats(row)]
     if not latency:
         return drawn
     steps = table("", ">p50", ">p95", ">p99", title="one item at a time (ms)")
@@ -225,23 +226,22 @@ def chart(result: FrameworksResult) -> str | None:
     """Return rates over batch sizes as SVG, dashed lines for defaults; None where there is one size."""
     from tuner.report.chart import PALETTE, empty_figure, svg_of
 
-    if len({row.batch_size for row in _measured(result)}) < 2:
+    rows = _measured(result)
+    if len({row.batch_size for row in rows}) < 2:
         return None
     figure, axes = empty_figure(8, 4)
-    colours = dict(
-        zip(dict.fromkeys(row.framework for row in _measured(result)), itertools.cycle(PALETTE), strict=False)
-    )
-    for framework, kind in dict.fromkeys((row.framework, row.kind) for row in _measured(result) if not _repeats(row)):
+    colours = dict(zip(dict.fromkeys(row.framework for row in rows), itertools.cycle(PALETTE), strict=False))
+    for framework, kind in dict.fromkeys((row.framework, row.kind) for row in rows if not _repeats(row)):
         points = [
             (row.batch_size, row.items_per_s)
-            for row in _measured(result)
+            for row in rows
             if (row.framework, row.kind) == (framework, kind) and row.items_per_s is not None
         ]
         style = "--" if kind == Kind.DEFAULT else "-"
         x, y = [batch for batch, _ in points], [rate for _, rate in points]
         axes.plot(x, y, style, color=colours[framework], marker="o", markersize=3, label=f"{framework}, {kind}")
     axes.set_xscale("log", base=2)
-    sizes = sorted({row.batch_size for row in _measured(result)})
+    sizes = sorted({row.batch_size for row in rows})
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_ylim(bottom=0)
     axes.set_xlabel("batch size")

@@ -49,11 +49,11 @@ def entrants(device: Device, pythons: Mapping[str, Path], *, may_change_numerics
     `pythons` are the interpreters of frameworks, by name; all others are in this one.
     """
     named: dict[str, Entrant] = {}
+    unusable = broken()
     for name in registry.names():
-        try:
-            framework = registry.find(name)
-        except TunerError:
-            continue  # one that another package brings, and that cannot be loaded
+        if name in unusable:
+            continue
+        framework = registry.find(name)
         if framework.child is None or device.kind not in framework.devices:
             continue
         plain = Entrant(name=name, framework=framework, python=pythons.get(name) or interpreter(None))
