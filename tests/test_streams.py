@@ -75,13 +75,15 @@ def test_calls_run_at_the_same_time(framework: str) -> None:
         process.pause()
         process.resume()
         process.set_batch_size(512)  # so few steps that all their times are reported, not every k-th
-        ran = process.slice(0.5)
+        ran = process.slice(1.5)
         process.set_batch_size(4)
         small = process.slice(0.1)
     assert facts.settled is not None
     assert ran.n_steps - len(ran.step_s) <= 2  # but for the first of each caller
-    # Little's law: calls at once = rate x time of a call.
-    assert sum(ran.step_s) / len(ran.step_s) * ran.n_steps / ran.elapsed_s == pytest.approx(2, rel=0.2)
+    # Little's law: calls at once = rate x time of a call. The rate is that of the time in which both callers are at
+    # work; at each end of it a step of either may reach beyond, which is much where a busy machine makes one long.
+    at_once = sum(ran.step_s) / len(ran.step_s) * ran.n_steps / ran.elapsed_s
+    assert at_once == pytest.approx(2, abs=0.2 + 2 * max(ran.step_s) / ran.elapsed_s)
     assert small.n_steps > 0
 
 
