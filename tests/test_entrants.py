@@ -26,6 +26,7 @@ from tuner.job.frameworks.contest import FrameworksRequest, prepare_contest
 from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
 from tuner.job.frameworks.finals import not_known
 from tuner.job.frameworks.participant import Entry
+from tuner.job.frameworks.schedule import MAX_TAIL_S, Schedule
 from tuner.job.frameworks.starts import check, make_ready
 from tuner.job.frameworks.store import Store
 from tuner.job.request import MAY_CHANGE
@@ -326,6 +327,34 @@ def test_whoever_comes_later_meets_all_others_in_the_finals(lineup: Lineup) -> N
     # Two failures are enough to know that it will not run.
     failed = [replace(r, failures={late: "oom: no memory"}) for r in before[:2]]
     assert names([*failed, *before[2:]]) == []
+
+
+def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
+    """Items take 0.1 s: a cell of 256 has a start, two steps of 25.6 s to get warm, and one of either in turns."""
+    names = ("tensorflow/default", "openvino/default")
+    first, second = (SimpleNamespace(name=name, participant=SimpleNamespace(start_s=5.0)) for name in names)
+    cells: dict[tuple[str, int], Cell] = {}
+    contest = SimpleNamespace(
+        entries=lambda: [first, second], reference_entry=first, batch_size=BATCH, batches=[1, 16, 256, 1024],
+        cell=lambda entry, batch_size: cells.get((entry.name, batch_size)), left_s=lambda: left_s,
+    )  # fmt: skip
+    rounds = [Round(slices={name: [slice_of(10.0)] * 4 for name in names})]
+    schedule = Schedule(contest, rounds)  # type: ignore[arg-type]
+    assert schedule.cell_s(first, 256) == pytest.approx(5 + 4 * 25.6)  # type: ignore[arg-type]
+    assert schedule.cell_s(first, 16, 10.0) == pytest.approx(5 + 2 * 1.6 + 10)  # type: ignore[arg-type]
+    assert schedule.cell_s(first, 1) == pytest.approx(5 + 2 * 0.1 + MAX_TAIL_S)  # type: ignore[arg-type]
+    left_s, needed_s = 1e4, schedule.scan_s()
+    assert schedule.pair_s() == 20
+    left_s = needed_s + 10  # half of what two cells of 16 items would have more
+    assert schedule.pair_s() == pytest.approx(15)
+    left_s = 0.0
+    assert schedule.pair_s() == 10
+    # Where memory ended, nothing waits; where the reference's did, nothing of the others.
+    cells["openvino/default", 256] = Cell(contender="openvino/default", batch_size=256, status=Status.OOM)
+    assert schedule.waiting(1024) == [first]
+    cells["tensorflow/default", 256] = replace(cells["openvino/default", 256], contender="tensorflow/default")
+    assert schedule.waiting(1024) == []
+    assert schedule.waiting(16) == [first, second]
 
 
 @pytest.mark.tensorflow

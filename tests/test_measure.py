@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import setting
 from tests.frameworks import CATALOGUE
+from tuner.measure import cell
 from tuner.measure.agreement import deviation
 from tuner.measure.cell import CellPlan, is_enough
 from tuner.measure.finals import (
@@ -53,6 +54,23 @@ def test_a_pair_has_two_slices_of_each_per_block_in_the_order_abba_and_back() ->
     order = sorted([(s.start_s, "A") for s in pair.reference] + [(s.start_s, "B") for s in pair.candidate])
     assert "".join(name for _, name in order) == "ABBABAABABBA"
     assert pair.n_blocks == 3
+
+
+def test_a_block_of_long_steps_is_a_turn_of_each() -> None:
+    plan = CellPlan(pair=PairPlan(max_blocks=3), max_pair_s=20.0)
+    assert plan.pair_of((4.0, 6.0)) == plan.pair
+    pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), plan.pair_of((4.0, 6.1)))
+    order = sorted([(s.start_s, "A") for s in pair.reference] + [(s.start_s, "B") for s in pair.candidate])
+    assert "".join(name for _, name in order) == "ABBAAB"
+    assert pair.n_blocks == 3
+    assert log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)) == pytest.approx([math.log(22 / 20)] * 3)
+    assert Pair.from_dict(pair.to_dict()).n_blocks == 3
+    # One slice of either scatters more than the mean of two: what is believed of a block follows.
+    one = replace(pair, reference=pair.reference[:1], candidate=pair.candidate[:1])
+    two = replace(pair, reference=pair.reference[:2], candidate=pair.candidate[:2], slices_per_block=2)
+    prior_only = replace(PRIOR_NOISE, process_sd=0.0)
+    widths = [cell.estimate(each, batch_sizes=(8, 8), noise=prior_only).se for each in (one, two)]
+    assert widths[0] == pytest.approx(math.sqrt(2) * widths[1])
 
 
 def test_without_noise_a_pair_gives_the_ratio_exactly() -> None:

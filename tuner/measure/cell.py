@@ -7,7 +7,9 @@ before anything is timed.
 Notation
     x (n,)    log-ratios of the contender's rate to the reference's, one a block
     σ_w, σ_p  standard deviations of a block within a pair, and between processes (`tuner.stats.noise`)
-    estimate  x̄,   se² = s̃²/n + 2σ_p²,   where s̃² is the moderated variance of the blocks (`tuner.stats.moderation`)
+    m         slices of either in a block
+    estimate  x̄,   se² = s̃²/n + 2σ_p²,   where s̃² is the moderated variance of the blocks (`tuner.stats.moderation`),
+              believed to be 2σ_w²/m
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from tuner.stats.moderation import moderated_estimate
 from tuner.stats.noise import PRIOR_DF, PRIOR_NOISE, Noise
 from tuner.trial.launcher import Launcher, Process
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
+
+MAX_PAIR_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +95,21 @@ class Cell:
 class CellPlan:
     """How a cell is measured: in such a pair, which ends once the interval is narrow, or after `max_pair_s` (s).
 
-    `half_width` is that of the interval (log). Where a quantile of the contender's steps is wanted, which so many
-    steps tell, the pair goes on to these, unless they would take more than `max_tail_s` (s).
+    Where a block ABBA would last longer than that, it is AB. `half_width` is that of the interval (log). Where a
+    quantile of the contender's steps is wanted, which so many steps tell, the pair goes on to these, unless they would
+    take more than `max_tail_s` (s).
     """
 
     pair: PairPlan
-    max_pair_s: float = 20.0
+    max_pair_s: float = MAX_PAIR_S
     half_width: float = 0.03
     tail_steps: int = 0
     max_tail_s: float = 0.0
+
+    def pair_of(self, step_s: tuple[float, float]) -> PairPlan:
+        """Return how two are paired whose steps last so long (s)."""
+        is_long = 2 * sum(step_s) > self.max_pair_s
+        return replace(self.pair, slices_per_block=1) if is_long else self.pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +132,8 @@ class CheckedAgainst:
 def estimate(pair: Pair, *, batch_sizes: tuple[int, int], noise: Noise = PRIOR_NOISE) -> Estimate:
     """Return the log-ratio of a pair's candidate to its reference; `batch_sizes` in that order."""
     x = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=batch_sizes)
-    moderated = moderated_estimate(x, prior_sd=noise.block_sd, prior_df=PRIOR_DF)
+    block_sd = noise.block_sd * math.sqrt(2 / pair.slices_per_block)
+    moderated = moderated_estimate(x, prior_sd=block_sd, prior_df=PRIOR_DF)
     return moderated.widened(math.sqrt(2) * noise.process_sd)
 
 
@@ -143,11 +154,12 @@ def measure_cell(
         cell = check(facts)
         if cell.status is not Status.OK:
             return cell
+        step_s = (reference.facts.step_s, facts.step_s)
         pair = measure_pair(
             reference.process,
             process,
-            plan.pair,
-            step_s=(reference.facts.step_s, facts.step_s),
+            plan.pair_of(step_s),
+            step_s=step_s,
             enough=lambda pair: is_enough(pair, (batch_size, reference.batch_size), plan),
         )
     except TrialFailure as failure:

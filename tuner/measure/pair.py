@@ -3,7 +3,8 @@
 The order is ABBA (reference, candidate, candidate, reference), which cancels a drift that is linear over a
 block, and BAAB in every other block, so that both resume equally often: the first slice after a turn of the other is
 a little slower than the second. The idle process is stopped, so that its spinning threads cannot interfere. One
-block gives one log-ratio.
+block gives one log-ratio. Where a step lasts so long that even one block of these takes too much time, a block is one
+turn of each, AB or BA: a drift is not cancelled within it, but a slice has averaged over more of it.
 
 Where memory holds one process only, the two live one at a time instead: each block is of a new process of both, AABB or
 BBAA in turns, so that what processes differ by and what the machine drifts by within a block are in the scatter of the
@@ -45,10 +46,12 @@ class ReferenceLost(Exception):  # noqa: N818  # as TrialFailure: a state of the
 class PairPlan:
     """How long a pair goes on: about `slice_s` a slice, and at least, at most so many blocks.
 
-    At most `max_repeated_blocks` blocks are measured again. With `one_at_a_time` the two never live at once.
+    A block has `slices_per_block` slices of each: two (ABBA), or one (AB). At most `max_repeated_blocks` blocks are
+    measured again. With `one_at_a_time` the two never live at once.
     """
 
     slice_s: float = SLICE_S
+    slices_per_block: int = 2
     min_blocks: int = 1
     max_blocks: int = 8
     max_repeated_blocks: int = 3
@@ -64,19 +67,20 @@ class PairPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The raw slices of a pair: 2 of the reference and 2 of the candidate a block, each in order of time.
+    """The raw slices of a pair, of the reference and of the candidate, each in order of time.
 
-    `interruptions` says why blocks were measured again.
+    A block has `slices_per_block` of either. `interruptions` says why blocks were measured again.
     """
 
     reference: list[Slice] = field(default_factory=list)
     candidate: list[Slice] = field(default_factory=list)
     interruptions: list[Interruption] = field(default_factory=list)
+    slices_per_block: int = 2
 
     @property
     def n_blocks(self) -> int:
         """Return the number of complete blocks."""
-        return len(self.reference) // 2
+        return len(self.reference) // self.slices_per_block
 
     @property
     def timed_s(self) -> float:
@@ -94,23 +98,25 @@ class Pair:
             reference=[Slice.from_dict(s) for s in data["reference"]],
             candidate=[Slice.from_dict(s) for s in data["candidate"]],
             interruptions=[Interruption.from_dict(each) for each in data.get("interruptions", [])],
+            slices_per_block=data.get("slices_per_block", 2),
         )
 
     def to_dict(self) -> dict[str, object]:
         """Return the pair as plain data."""
-        return {
+        data: dict[str, object] = {
             "reference": [s.to_dict() for s in self.reference],
             "candidate": [s.to_dict() for s in self.candidate],
             "interruptions": [each.to_dict() for each in self.interruptions],
         }
+        return data | ({} if self.slices_per_block == 2 else {"slices_per_block": self.slices_per_block})
 
 
 def log_ratios(pair: Pair, objective: Objective, *, batch_sizes: tuple[int, int]) -> Array:
     """Return the log-ratio candidate/reference of each block, shape (n_blocks,); `batch_sizes` in that order too."""
     candidate_batch, reference_batch = batch_sizes
-    a = np.array([objective.log_rate(s, reference_batch) for s in pair.reference]).reshape(-1, 2).mean(axis=1)
-    b = np.array([objective.log_rate(s, candidate_batch) for s in pair.candidate]).reshape(-1, 2).mean(axis=1)
-    return np.asarray(b - a, dtype=float)
+    a = np.array([objective.log_rate(s, reference_batch) for s in pair.reference])
+    b = np.array([objective.log_rate(s, candidate_batch) for s in pair.candidate])
+    return np.asarray((b - a).reshape(-1, pair.slices_per_block).mean(axis=1), dtype=float)
 
 
 def measure_pair(
@@ -129,11 +135,13 @@ def measure_pair(
     takes, if that is known; `slept` tells for how long the machine has slept. After `min_blocks` the pair ends as soon
     as `enough` says so. Raises TrialFailure for the candidate's failure, ReferenceLost for the reference's.
     """
-    pair = pair or Pair()
+    pair = pair or Pair(slices_per_block=plan.slices_per_block)
     while pair.n_blocks < plan.max_blocks:
         ask = _request_s(pair, plan, step_s)
         slept_s = slept()
         measure = _measure_apart if plan.one_at_a_time else _measure_block
+        if plan.slices_per_block == 1:
+            measure = _measure_turn
         block = measure(reference, candidate, ask, mirrored=pair.n_blocks % 2 == 1)
         why = _interruption(pair, block, slept() - slept_s, waits=plan.one_at_a_time)
         if why is not None and len(pair.interruptions) < (
@@ -171,6 +179,17 @@ def _measure_block(
     first = _reference_slices(reference, ask[0], 1)
     middle = _slices(candidate, ask[1], 2)
     return first + _reference_slices(reference, ask[0], 1), middle
+
+
+def _measure_turn(
+    reference: Process, candidate: Process, ask: tuple[float, float], *, mirrored: bool
+) -> tuple[list[Slice], list[Slice]]:
+    """Return a slice of the reference and one of the candidate: AB, or BA if mirrored."""
+    if mirrored:
+        first = _slices(candidate, ask[1], 1)
+        return _reference_slices(reference, ask[0], 1), first
+    before = _reference_slices(reference, ask[0], 1)
+    return before, _slices(candidate, ask[1], 1)
 
 
 def _measure_apart(

@@ -10,6 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.job.frameworks.contest import Contest, lineup_of
+from tuner.job.frameworks.schedule import Schedule
+from tuner.job.frameworks.starts import loading_s
 from tuner.job.servers import free_memory_bytes, parallel_starts
 from tuner.measure.finals import (
     Contender,
@@ -27,7 +29,9 @@ from tuner.measure.planning import Cost, FinalsPlan, balance_passes
 from tuner.report.layout import plural
 from tuner.stats.moderation import half_widths
 
-_SHARE, _LATEST_SHARE = 0.55, 0.7  # of the time that is left; the latter where a ratio is not known well enough by then
+# Of the time that is left: as much as loading and the batch scan do not need, but so much at least and at most; and
+# where a ratio is not known well enough by then.
+_LEAST_SHARE, _MOST_SHARE, _LATEST_SHARE = 0.25, 0.55, 0.7
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
 _SOME_ROUNDS = 4  # where their share of the time is up: the rest is for loading and other batch sizes
 _LEAST_ROUNDS = 2  # whatever the time
@@ -44,7 +48,8 @@ def hold_finals(contest: Contest) -> None:
     entries = contest.entries()
     contenders = [entry.contender(contest.batch_size) for entry in entries]
     rounds = contest.store.rounds(entries)
-    ends_s, latest_s = (time.monotonic() + share * contest.left_s() for share in (_SHARE, _LATEST_SHARE))
+    start_s, time_s = time.monotonic(), contest.left_s()
+    latest_s = start_s + _LATEST_SHARE * time_s
     plan = FinalsPlan(
         n_parallel_starts=parallel_starts(contest.reference.job.machine),
         max_resident=_max_resident(contest, FinalsPlan().max_resident),
@@ -55,6 +60,7 @@ def hold_finals(contest: Contest) -> None:
     while True:
         began_s = time.monotonic()
         would_end_s = began_s + longest_s
+        ends_s = start_s + _share(contest, rounds, time_s) * time_s
         least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
         if would_end_s <= ends_s:
             unknown = not_known(rounds, contenders, at_least=_MIN_ROUNDS, half_width=_HALF_WIDTH)
@@ -76,6 +82,12 @@ def hold_finals(contest: Contest) -> None:
         contest.events.looked(lineup_of(contest))
     for name, reason in failures(rounds).items():
         contest.events.ended(name, reason)
+
+
+def _share(contest: Contest, rounds: Sequence[Round], time_s: float) -> float:
+    """Return the share of the time (s) that the finals have, as far as the rest can do with less."""
+    needed_s = Schedule(contest, rounds).scan_s() + loading_s(contest)
+    return min(max(1 - needed_s / max(time_s, 1.0), _LEAST_SHARE), _MOST_SHARE)
 
 
 def _n_rounds(rounds: Sequence[Round], contender: Contender) -> int:

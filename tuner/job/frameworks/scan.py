@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Entry
+from tuner.job.frameworks.schedule import MAX_TAIL_S, Schedule
 from tuner.job.frameworks.starts import cell_of
 from tuner.measure.cell import Cell, CellPlan, Reference, is_enough, measure_cell
 from tuner.measure.pair import PairPlan, ReferenceLost, measure_pair
@@ -13,7 +14,7 @@ from tuner.report.lineup import OUT_OF_TIME
 from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 
-_MAX_TAIL_S, _MAX_BLOCKS_OF_ONE = 45.0, 60  # one item at a time, whose tail is told
+_MAX_BLOCKS_OF_ONE = 60  # one item at a time, whose tail is told
 
 
 def scan(contest: Contest) -> None:
@@ -21,32 +22,30 @@ def scan(contest: Contest) -> None:
 
     The batch size of the finals is known from these.
     """
-    in_finals = contest.batch_size if contest.store.rounds(contest.entries()) else None
+    rounds = contest.store.rounds(contest.entries())
+    schedule = Schedule(contest, rounds)
+    in_finals = contest.batch_size if rounds else None
     for batch_size in contest.batches:
-        if batch_size != in_finals and not _scan_batch(contest, batch_size):
+        if batch_size != in_finals and not _scan_batch(contest, schedule, batch_size):
             contest.ended = OUT_OF_TIME
             return
 
 
-def _scan_batch(contest: Contest, batch_size: int) -> bool:
+def _scan_batch(contest: Contest, schedule: Schedule, batch_size: int) -> bool:
     """Measure what is missing at a batch size; returns whether there was time for it."""
-    waiting = [
-        entry
-        for entry in contest.entries()
-        if contest.cell(entry, batch_size) is None and not _has_ended(contest, entry, batch_size)
-    ]
     reference: Reference | None = None
+    pair_s = schedule.pair_s()
     try:
-        for entry in waiting:
-            if contest.left_s() < _expected_s(contest, entry, batch_size):
+        for entry in schedule.waiting(batch_size):
+            if contest.left_s() < schedule.cell_s(entry, batch_size, pair_s=0.0):
                 return False
             contest.say(f"batch {batch_size}: {entry.text}")
             if reference is None:
                 reference = _live(contest, batch_size)
             if entry == contest.reference_entry:
-                cell = _reference_cell(contest, reference)
+                cell = _reference_cell(contest, reference, pair_s)
             else:
-                reference, cell = _measured(contest, entry, reference)
+                reference, cell = _measured(contest, entry, reference, pair_s)
             contest.put_cell(entry, cell)
             contest.events.measured(cell)
     except _ReferenceFailed as failed:
@@ -79,7 +78,7 @@ def _live(contest: Contest, batch_size: int) -> Reference:
     return Reference(process=process, facts=facts, batch_size=batch_size)
 
 
-def _reference_cell(contest: Contest, reference: Reference) -> Cell:
+def _reference_cell(contest: Contest, reference: Reference, pair_s: float) -> Cell:
     """Return the cell of the reference, in turns with itself at the batch size of the contest.
 
     So all batch sizes have something in common, and a curve over them shows no drift. Raises _ReferenceFailed.
@@ -90,14 +89,15 @@ def _reference_cell(contest: Contest, reference: Reference) -> Cell:
     if batch_size == contest.batch_size:
         return cell
     anchor = _live(contest, contest.batch_size)
-    plan = _plan(contest.reference_entry, batch_size, is_reference=True)
+    plan = _plan(contest.reference_entry, batch_size, pair_s, is_reference=True)
     # After a pause the first steps are slower: small batches run for as long as large ones, or they would seem slow.
-    plan = replace(plan, pair=replace(plan.pair, slice_s=max(plan.pair.slice_s, reference.facts.step_s)))
+    pair_plan = plan.pair_of((reference.facts.step_s, reference.facts.step_s))
+    pair_plan = replace(pair_plan, slice_s=max(pair_plan.slice_s, reference.facts.step_s))
     try:
         pair = measure_pair(
             anchor.process,
             reference.process,
-            plan.pair,
+            pair_plan,
             step_s=(anchor.facts.step_s, reference.facts.step_s),
             enough=lambda pair: is_enough(pair, (batch_size, contest.batch_size), plan),
         )
@@ -110,16 +110,16 @@ def _reference_cell(contest: Contest, reference: Reference) -> Cell:
     return replace(cell, pair=pair, paired_batch_size=contest.batch_size)
 
 
-def _plan(entry: Entry, batch_size: int, *, is_reference: bool = False) -> CellPlan:
+def _plan(entry: Entry, batch_size: int, pair_s: float, *, is_reference: bool = False) -> CellPlan:
     """Return how a cell is measured: of single items for so long, if it is not too long, that p99 is known."""
     slice_s = entry.participant.job.slice_s
     if batch_size == 1 and not is_reference:  # the reference runs beside all others
         most = PairPlan(slice_s=slice_s, max_blocks=_MAX_BLOCKS_OF_ONE)
-        return CellPlan(pair=most, tail_steps=samples_needed(0.99), max_tail_s=_MAX_TAIL_S)
-    return CellPlan(pair=PairPlan(slice_s=slice_s))
+        return CellPlan(pair=most, max_pair_s=pair_s, tail_steps=samples_needed(0.99), max_tail_s=MAX_TAIL_S)
+    return CellPlan(pair=PairPlan(slice_s=slice_s), max_pair_s=pair_s)
 
 
-def _measured(contest: Contest, entry: Entry, reference: Reference) -> tuple[Reference | None, Cell]:
+def _measured(contest: Contest, entry: Entry, reference: Reference, pair_s: float) -> tuple[Reference | None, Cell]:
     """Return the reference, None where it was lost, and the cell of a setting that was measured beside it."""
     batch_size = reference.batch_size
     contender = entry.contender(batch_size)
@@ -133,7 +133,7 @@ def _measured(contest: Contest, entry: Entry, reference: Reference) -> tuple[Ref
             contender,
             contender.launcher,
             reference,
-            _plan(entry, batch_size),
+            _plan(entry, batch_size, pair_s),
             check,
         )
     except ReferenceLost as lost:
@@ -141,29 +141,6 @@ def _measured(contest: Contest, entry: Entry, reference: Reference) -> tuple[Ref
         message = f"the reference failed beside it: {lost.failure.message}"
         return None, Cell(contender=entry.name, batch_size=batch_size, status=lost.failure.status, message=message)
     return reference, cell
-
-
-def _has_ended(contest: Contest, entry: Entry, batch_size: int) -> bool:
-    """Return whether memory or its time ran out at a smaller batch size already, of it or of the reference."""
-    smaller = [
-        contest.cell(each, size)
-        for each in (entry, contest.reference_entry)
-        for size in contest.batches
-        if size < batch_size
-    ]
-    return any(cell is not None and cell.status in (Status.OOM, Status.TIMEOUT) for cell in smaller)
-
-
-def _expected_s(contest: Contest, entry: Entry, batch_size: int) -> float:
-    """Return about how long (s) a cell takes, by the cells of smaller batches; two starts where there are none."""
-    start_s = entry.participant.start_s
-    smaller = [cell for cell in contest.cells() if cell.batch_size <= batch_size and cell.pair is not None]
-    if not smaller:
-        return 2 * start_s
-    last = max(smaller, key=lambda cell: (cell.contender == entry.name, cell.batch_size))
-    assert last.pair is not None  # those without were left out
-    per_block_s = last.pair.timed_s / max(1, last.pair.n_blocks)
-    return start_s + 2 * per_block_s * max(1.0, batch_size / last.batch_size)
 
 
 class _ReferenceFailed(Exception):  # noqa: N818  # a state of the contest, not an error of the tool

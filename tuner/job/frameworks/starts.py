@@ -140,6 +140,12 @@ def time_loading(contest: Contest) -> None:
         contest.store.put_loading(each, loading)
 
 
+def loading_s(contest: Contest) -> float:
+    """Return about how long (s) it takes to time the starts that were not timed yet."""
+    waiting = [each for each in contest.running() if contest.store.loading(each) is None]
+    return (1 + 2 * _N_LOADS) * sum(each.start_s for each in waiting)
+
+
 def _loading_s(contender: Contender) -> tuple[float, float]:
     """Return how long (s) a process takes until its model is there, and from then until its first answer."""
     facts, _ = start_once(contender)
