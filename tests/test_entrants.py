@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +25,9 @@ from tuner.devices import registry as devices
 from tuner.errors import BadInputError
 from tuner.job.frameworks.contest import FrameworksRequest, prepare_contest
 from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
-from tuner.job.frameworks.finals import not_known
+from tuner.job.frameworks.finals import finals_share, not_known
 from tuner.job.frameworks.participant import Entry
-from tuner.job.frameworks.schedule import MAX_TAIL_S, Schedule
+from tuner.job.frameworks.schedule import Schedule
 from tuner.job.frameworks.starts import check, make_ready
 from tuner.job.frameworks.store import Store
 from tuner.job.request import MAY_CHANGE
@@ -42,6 +43,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
+from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import ReadyReport, Slice, Status
 from tuner.workload.spec import WorkloadSpec
 
@@ -329,32 +331,98 @@ def test_whoever_comes_later_meets_all_others_in_the_finals(lineup: Lineup) -> N
     assert names([*failed, *before[2:]]) == []
 
 
+class FakeContest:
+    """A contest of TensorFlow's default and OpenVINO's, whose items take 0.1 s, in finals at batch size 8."""
+
+    def __init__(self) -> None:
+        participant = SimpleNamespace(start_s=5.0, job=SimpleNamespace(deadline_s=300.0), name="openvino")
+        self.all = [
+            SimpleNamespace(name=f"{name}/default", participant=participant) for name in ("tensorflow", "openvino")
+        ]
+        self.reference_entry = self.all[0]
+        self.batch_size, self.batches = BATCH, [1, 8, 16, 256, 1024]
+        self.cells: dict[tuple[str, int], Cell] = {}
+        self.time_s = 1e4
+        self.store = SimpleNamespace(loading=lambda _: None)
+
+    def entries(self) -> list[SimpleNamespace]:
+        return self.all
+
+    def running(self) -> list[SimpleNamespace]:
+        return [each.participant for each in self.all]
+
+    def cell(self, entry: SimpleNamespace, batch_size: int) -> Cell | None:
+        return self.cells.get((entry.name, batch_size))
+
+    def left_s(self) -> float:
+        return self.time_s
+
+    @property
+    def rounds(self) -> list[Round]:
+        return [Round(slices={each.name: [slice_of(10.0)] * 4 for each in self.all})]
+
+
+def test_a_cell_lasts_for_a_start_warm_steps_and_turns() -> None:
+    contest: Any = FakeContest()
+    schedule = Schedule(contest, contest.rounds)
+    reference, other = contest.all
+    # Beside the reference: long steps once each, shorter ones in blocks ABBA, the shortest for so long.
+    assert schedule.cell_s(other, 256) == pytest.approx(5 + 4 * 25.6)
+    assert schedule.cell_s(other, 16, 0.0) == pytest.approx(5 + 2 * 1.6 + 4 * 1.6)
+    assert schedule.cell_s(other, 16, 10.0) == pytest.approx(5 + 2 * 1.6 + 10)
+    # The reference's own has another process, of 8 items; so has its only cell, beside which none is compared.
+    assert schedule.cell_s(reference, 256) == pytest.approx(5 + 2 * 25.6 + 5 + 2 * 0.8 + 2 * 25.6)
+    # A tail of 662 pairs of steps is told only where it takes less than 45 s.
+    assert schedule.cell_s(other, 1, 10.0) == pytest.approx(5 + 2 * 0.1 + 10)
+    quick = Schedule(contest, [Round(slices={each.name: [slice_of(50.0)] * 4 for each in contest.all})])
+    assert quick.cell_s(other, 1, 10.0) == pytest.approx(5 + 2 * 0.02 + samples_needed(0.99) * 0.04)
+
+
 def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
-    """Items take 0.1 s: a cell of 256 has a start, two steps of 25.6 s to get warm, and one of either in turns."""
-    names = ("tensorflow/default", "openvino/default")
-    first, second = (SimpleNamespace(name=name, participant=SimpleNamespace(start_s=5.0)) for name in names)
-    cells: dict[tuple[str, int], Cell] = {}
-    contest = SimpleNamespace(
-        entries=lambda: [first, second], reference_entry=first, batch_size=BATCH, batches=[1, 16, 256, 1024],
-        cell=lambda entry, batch_size: cells.get((entry.name, batch_size)), left_s=lambda: left_s,
-    )  # fmt: skip
-    rounds = [Round(slices={name: [slice_of(10.0)] * 4 for name in names})]
-    schedule = Schedule(contest, rounds)  # type: ignore[arg-type]
-    assert schedule.cell_s(first, 256) == pytest.approx(5 + 4 * 25.6)  # type: ignore[arg-type]
-    assert schedule.cell_s(first, 16, 10.0) == pytest.approx(5 + 2 * 1.6 + 10)  # type: ignore[arg-type]
-    assert schedule.cell_s(first, 1) == pytest.approx(5 + 2 * 0.1 + MAX_TAIL_S)  # type: ignore[arg-type]
-    left_s, needed_s = 1e4, schedule.scan_s()
-    assert schedule.pair_s() == 20
-    left_s = needed_s + 10  # half of what two cells of 16 items would have more
-    assert schedule.pair_s() == pytest.approx(15)
-    left_s = 0.0
-    assert schedule.pair_s() == 10
+    contest: Any = FakeContest()
+    schedule = Schedule(contest, contest.rounds)
+    reference = contest.all[0]
+    assert schedule.batch_sizes == [1, 16, 256, 1024]
+    needed_s = sum(schedule.cell_s(each, size, 10.0) for each in contest.all for size in (1, 16, 256, 1024))
+    assert schedule.scan_s(1e4) == pytest.approx(needed_s)
+    # What there is no time for any more is not waited for.
+    small_s = sum(schedule.cell_s(each, size, 10.0) for each in contest.all for size in (1, 16))
+    assert schedule.scan_s(small_s + 1) == pytest.approx(small_s)
+    assert schedule.pair_s(1) == 20
+    contest.time_s = small_s + 20  # half of what four cells would have more
+    assert schedule.pair_s(1) == pytest.approx(15)
+    # Nor what cannot get warm in time: here 1024 items, two steps of 102 s.
+    reference.participant.job.deadline_s = 200.0
+    middle_s = sum(schedule.cell_s(each, size, 10.0) for each in contest.all for size in (1, 16, 256))
+    assert schedule.scan_s(1e4) == pytest.approx(middle_s)
+
+
+def test_the_finals_have_what_the_rest_does_not_need() -> None:
+    contest: Any = FakeContest()
+    loads_s = 2 * 5 * 5.0
+    needed_s = loads_s + Schedule(contest, contest.rounds).scan_s(1e4)
+    assert finals_share(contest, contest.rounds, 1e5) == pytest.approx(0.55)
+    assert finals_share(contest, contest.rounds, needed_s / 0.6) == pytest.approx(0.4)
+    assert finals_share(contest, contest.rounds, loads_s) == pytest.approx(0.25)
+
+
+def test_a_cell_of_the_reference_alone_is_not_begun() -> None:
+    contest: Any = FakeContest()
+    schedule = Schedule(contest, contest.rounds)
+    reference, other = contest.all
+    own_s, other_s = (schedule.cell_s(each, 256, 0.0) for each in (reference, other))
+    assert schedule.next_s(reference, [reference, other], 256, has_reference=False) == pytest.approx(own_s + other_s)
+    assert schedule.next_s(reference, [reference], 256, has_reference=False) == pytest.approx(own_s)
+    assert schedule.next_s(other, [other], 256, has_reference=True) == pytest.approx(other_s)
+    begun_s = other_s + schedule.warm_s(reference, 256)
+    assert schedule.next_s(other, [other], 256, has_reference=False) == pytest.approx(begun_s)
+    assert schedule.scan_s(1e4) > 0
     # Where memory ended, nothing waits; where the reference's did, nothing of the others.
-    cells["openvino/default", 256] = Cell(contender="openvino/default", batch_size=256, status=Status.OOM)
-    assert schedule.waiting(1024) == [first]
-    cells["tensorflow/default", 256] = replace(cells["openvino/default", 256], contender="tensorflow/default")
+    contest.cells["openvino/default", 256] = Cell(contender="openvino/default", batch_size=256, status=Status.OOM)
+    assert schedule.waiting(1024) == [reference]
+    contest.cells["tensorflow/default", 256] = replace(contest.cells["openvino/default", 256])
     assert schedule.waiting(1024) == []
-    assert schedule.waiting(16) == [first, second]
+    assert schedule.waiting(16) == [reference, other]
 
 
 @pytest.mark.tensorflow

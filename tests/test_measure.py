@@ -42,6 +42,7 @@ from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 A = setting(inter_op=2, intra_op=2, batch_size=8)
 B = setting(inter_op=1, intra_op=2, batch_size=8)
 RATES = {A: 20.0, B: 22.0}
+BATCH = 8
 
 
 def pair_on(launcher: ScriptedLauncher, plan: PairPlan) -> Pair:
@@ -57,8 +58,9 @@ def test_a_pair_has_two_slices_of_each_per_block_in_the_order_abba_and_back() ->
 
 
 def test_a_block_of_long_steps_is_a_turn_of_each() -> None:
-    plan = CellPlan(pair=PairPlan(max_blocks=3), max_pair_s=20.0)
+    plan = CellPlan(pair=PairPlan(max_blocks=3), max_pair_s=10.0)
     assert plan.pair_of((4.0, 6.0)) == plan.pair
+    assert replace(plan, pair=replace(plan.pair, slice_s=5.1)).pair_of((1.0, 1.0)).slices_per_block == 1
     pair = pair_on(ScriptedLauncher(rate=RATES.__getitem__), plan.pair_of((4.0, 6.1)))
     order = sorted([(s.start_s, "A") for s in pair.reference] + [(s.start_s, "B") for s in pair.candidate])
     assert "".join(name for _, name in order) == "ABBAAB"
@@ -140,6 +142,15 @@ class Stalling:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._process, name)
+
+
+def test_the_only_slice_of_a_process_is_held_against_its_warm_up() -> None:
+    launcher = ScriptedLauncher(rate=RATES.__getitem__)
+    stalling, plan = Stalling(launcher, at=1, slow=30.0), PairPlan(max_blocks=1, slices_per_block=1)
+    warm_s = (BATCH / RATES[A], BATCH / RATES[B])
+    pair = measure_pair(stalling, launcher.launch(B, Deployment()), plan, step_s=warm_s, enough=lambda _: True)
+    assert [each.kind for each in pair.interruptions] == [Kind.STALLED]
+    assert log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8)) == pytest.approx([math.log(22 / 20)])
 
 
 @pytest.mark.parametrize(

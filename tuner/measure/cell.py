@@ -30,6 +30,8 @@ from tuner.trial.launcher import Launcher, Process
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
 
 MAX_PAIR_S = 20.0
+MAX_BLOCK_S = 20.0
+"""Of ABBA (s)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +97,9 @@ class Cell:
 class CellPlan:
     """How a cell is measured: in such a pair, which ends once the interval is narrow, or after `max_pair_s` (s).
 
-    Where a block ABBA would last longer than that, it is AB. `half_width` is that of the interval (log). Where a
-    quantile of the contender's steps is wanted, which so many steps tell, the pair goes on to these, unless they would
-    take more than `max_tail_s` (s).
+    Where a block ABBA would last longer than `MAX_BLOCK_S`, it is AB. `half_width` is that of the interval (log).
+    Where a quantile of the contender's steps is wanted, which so many steps tell, the pair goes on to these, unless
+    they would take more than `max_tail_s` (s).
     """
 
     pair: PairPlan
@@ -108,7 +110,7 @@ class CellPlan:
 
     def pair_of(self, step_s: tuple[float, float]) -> PairPlan:
         """Return how two are paired whose steps last so long (s)."""
-        is_long = 2 * sum(step_s) > self.max_pair_s
+        is_long = 2 * sum(max(each, self.pair.slice_s) for each in step_s) > MAX_BLOCK_S
         return replace(self.pair, slices_per_block=1) if is_long else self.pair
 
 

@@ -21,7 +21,7 @@ def estimate_noise(pairs: Sequence[Pair], objective: Objective, *, batch_size: i
     measured_pairs = [pair for pair in pairs if pair.n_blocks]
     x = [log_ratios(pair, objective, batch_sizes=(batch_size, batch_size)) for pair in measured_pairs]
     sides = [
-        [side.reshape(-1, 2).mean(axis=1) for side in _log_rates(pair, objective, batch_size)]
+        [side.reshape(-1, pair.slices_per_block).mean(axis=1) for side in _log_rates(pair, objective, batch_size)]
         for pair in measured_pairs
     ]
     return noise.components(x, [float(rate) for a, b in sides for rate in (a + b) / 2])
@@ -33,7 +33,8 @@ def noise_alone(pair: Pair, objective: Objective, *, batch_size: int) -> noise.N
     Raises ValueError where it has no block.
     """
     x = log_ratios(pair, objective, batch_sizes=(batch_size, batch_size))
-    reference, candidate = (side.reshape(-1, 2).mean(axis=1) for side in _log_rates(pair, objective, batch_size))
+    sides = _log_rates(pair, objective, batch_size)
+    reference, candidate = (side.reshape(-1, pair.slices_per_block).mean(axis=1) for side in sides)
     return noise.of_new_processes(x, (reference + candidate) / 2)
 
 
@@ -51,7 +52,7 @@ def slice_sd(pairs: Sequence[Pair], objective: Objective, *, batch_size: int) ->
 
 
 def _log_rates(pair: Pair, objective: Objective, batch_size: int) -> tuple[Array, Array]:
-    """Return the log rates of the slices of the reference and of the candidate, shapes (2 n_blocks,)."""
+    """Return the log rates of the slices of the reference and of the candidate, shapes (slices,)."""
     reference, candidate = (
         np.array([objective.log_rate(s, batch_size) for s in side]) for side in (pair.reference, pair.candidate)
     )

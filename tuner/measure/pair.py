@@ -139,11 +139,11 @@ def measure_pair(
     while pair.n_blocks < plan.max_blocks:
         ask = _request_s(pair, plan, step_s)
         slept_s = slept()
-        measure = _measure_apart if plan.one_at_a_time else _measure_block
-        if plan.slices_per_block == 1:
-            measure = _measure_turn
+        measure = _measure_block if pair.slices_per_block == 2 else _measure_turn
+        if plan.one_at_a_time:
+            measure = _measure_apart
         block = measure(reference, candidate, ask, mirrored=pair.n_blocks % 2 == 1)
-        why = _interruption(pair, block, slept() - slept_s, waits=plan.one_at_a_time)
+        why = _interruption(pair, block, slept() - slept_s, step_s, waits=plan.one_at_a_time)
         if why is not None and len(pair.interruptions) < (
             plan.max_repeated_blocks if why.kind is Kind.STALLED else _MAX_SUSPENDED_BLOCKS
         ):
@@ -207,11 +207,21 @@ def _measure_apart(
 
 
 def _interruption(
-    pair: Pair, block: tuple[list[Slice], list[Slice]], slept_s: float, *, waits: bool
+    pair: Pair,
+    block: tuple[list[Slice], list[Slice]],
+    slept_s: float,
+    warm_step_s: tuple[float, float] | None,
+    *,
+    waits: bool,
 ) -> Interruption | None:
-    """Return why a block does not count, None if it does; `waits` tells that processes start within it."""
-    earlier_and_new = ((pair.reference, block[0]), (pair.candidate, block[1]))
-    stalls = (interruption.stalled([interruption.step_s(s) for s in earlier], new) for earlier, new in earlier_and_new)
+    """Return why a block does not count, None if it does; `waits` tells that processes start within it.
+
+    A slice is held against the others of its process; against its warm-up (s), where it is the only one.
+    """
+    usual_s = [[interruption.step_s(each) for each in side] for side in (pair.reference, pair.candidate)]
+    if pair.slices_per_block == 1 and pair.n_blocks == 0 and warm_step_s is not None:
+        usual_s = [[each] for each in warm_step_s]
+    stalls = (interruption.stalled(usual, new) for usual, new in zip(usual_s, block, strict=True))
     reasons = (
         interruption.suspended(slept_s),
         None if waits else interruption.idle(block[0] + block[1], "a block"),

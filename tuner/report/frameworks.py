@@ -62,8 +62,10 @@ def _answer(result: FrameworksResult) -> Answer:
     verdict = first.over.get(result.reference)
     if verdict is None or verdict.code is VerdictCode.UNDECIDED:
         known = verdict is not None and verdict.low is not None and verdict.high is not None
-        ratio = f"{interval(verdict)} the speed of" if known and verdict is not None else "not compared with"
-        text = f"the fastest was {name}: {ratio} {reference}, {at}"
+        if known and verdict is not None:
+            text = f"the fastest was {name}: {interval(verdict)} the speed of {reference}, {at}"
+        else:  # never in one round, or in too few
+            text = f"the fastest was {name}; how it compares with {reference}, {at}, is not known yet"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
     if verdict.code is VerdictCode.BETTER:
         rate = f"{rate_text(best.items_per_s or 0.0)} items/s"

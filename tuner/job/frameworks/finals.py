@@ -29,8 +29,8 @@ from tuner.measure.planning import Cost, FinalsPlan, balance_passes
 from tuner.report.layout import plural
 from tuner.stats.moderation import half_widths
 
-# Of the time that is left: as much as loading and the batch scan do not need, but so much at least and at most; and
-# where a ratio is not known well enough by then.
+# Of the time that is left: as much as loading and the batch scan do not need, but so much at least and at most. The
+# last one is for ratios that are not known well enough by then: verdicts are worth more than more batch sizes.
 _LEAST_SHARE, _MOST_SHARE, _LATEST_SHARE = 0.25, 0.55, 0.7
 _MIN_ROUNDS, _MAX_ROUNDS = 6, 60
 _SOME_ROUNDS = 4  # where their share of the time is up: the rest is for loading and other batch sizes
@@ -60,7 +60,7 @@ def hold_finals(contest: Contest) -> None:
     while True:
         began_s = time.monotonic()
         would_end_s = began_s + longest_s
-        ends_s = start_s + _share(contest, rounds, time_s) * time_s
+        ends_s = start_s + finals_share(contest, rounds, time_s) * time_s
         least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
         if would_end_s <= ends_s:
             unknown = not_known(rounds, contenders, at_least=_MIN_ROUNDS, half_width=_HALF_WIDTH)
@@ -84,9 +84,10 @@ def hold_finals(contest: Contest) -> None:
         contest.events.ended(name, reason)
 
 
-def _share(contest: Contest, rounds: Sequence[Round], time_s: float) -> float:
-    """Return the share of the time (s) that the finals have, as far as the rest can do with less."""
-    needed_s = Schedule(contest, rounds).scan_s() + loading_s(contest)
+def finals_share(contest: Contest, rounds: Sequence[Round], time_s: float) -> float:
+    """Return which share of the time (s) loading and the batch scan do not need, within its limits."""
+    loads_s = loading_s(contest)
+    needed_s = loads_s + Schedule(contest, rounds).scan_s((1 - _LEAST_SHARE) * time_s - loads_s)
     return min(max(1 - needed_s / max(time_s, 1.0), _LEAST_SHARE), _MOST_SHARE)
 
 

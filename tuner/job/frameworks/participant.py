@@ -31,6 +31,7 @@ class Participant:
     message: str = ""
     hint: str = ""
     tuned: Tuned | None = None
+    _key: str | None = field(default=None, init=False)
 
     @property
     def name(self) -> str:
@@ -40,10 +41,12 @@ class Participant:
     @property
     def key(self) -> str:
         """Return a name that changes with whatever of it may change timings."""
-        parts: list[object] = [self.job.build.id, self.job.space.fingerprint, self.entrant.pins]
-        parts += [each for each in (self.job.environment, self.job.feed) if each]
-        parts += [self.default.to_dict()] if self.entrant.pins else []
-        return f"{self.name}/{digest(parts)}"
+        if self._key is None:  # a space has many points, and the key is asked for often
+            parts: list[object] = [self.job.build.id, self.job.space.fingerprint, self.entrant.pins]
+            parts += [each for each in (self.job.environment, self.job.feed) if each]
+            parts += [self.default.to_dict()] if self.entrant.pins else []
+            self._key = f"{self.name}/{digest(parts)}"
+        return self._key
 
     @property
     def precision(self) -> str | None:

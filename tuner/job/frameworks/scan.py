@@ -22,23 +22,25 @@ def scan(contest: Contest) -> None:
 
     The batch size of the finals is known from these.
     """
-    rounds = contest.store.rounds(contest.entries())
-    schedule = Schedule(contest, rounds)
-    in_finals = contest.batch_size if rounds else None
-    for batch_size in contest.batches:
-        if batch_size != in_finals and not _scan_batch(contest, schedule, batch_size):
+    schedule = Schedule(contest, contest.store.rounds(contest.entries()))
+    for batch_size in schedule.batch_sizes:
+        if not _scan_batch(contest, schedule, batch_size):
             contest.ended = OUT_OF_TIME
-            return
 
 
 def _scan_batch(contest: Contest, schedule: Schedule, batch_size: int) -> bool:
-    """Measure what is missing at a batch size; returns whether there was time for it."""
+    """Measure what is missing at a batch size; returns whether there was time for all of it."""
     reference: Reference | None = None
-    pair_s = schedule.pair_s()
+    pair_s = schedule.pair_s(batch_size)
+    waiting = schedule.waiting(batch_size)
+    is_complete = True
     try:
-        for entry in schedule.waiting(batch_size):
-            if contest.left_s() < schedule.cell_s(entry, batch_size, pair_s=0.0):
-                return False
+        for entry in waiting:
+            if contest.left_s() < schedule.next_s(entry, waiting, batch_size, has_reference=reference is not None):
+                is_complete = False
+                if entry == contest.reference_entry:  # the others' rates are relative to it
+                    break
+                continue
             contest.say(f"batch {batch_size}: {entry.text}")
             if reference is None:
                 reference = _live(contest, batch_size)
@@ -58,7 +60,7 @@ def _scan_batch(contest: Contest, schedule: Schedule, batch_size: int) -> bool:
     finally:
         if reference is not None:
             reference.process.close()
-    return True
+    return is_complete
 
 
 def _live(contest: Contest, batch_size: int) -> Reference:
@@ -91,14 +93,14 @@ def _reference_cell(contest: Contest, reference: Reference, pair_s: float) -> Ce
     anchor = _live(contest, contest.batch_size)
     plan = _plan(contest.reference_entry, batch_size, pair_s, is_reference=True)
     # After a pause the first steps are slower: small batches run for as long as large ones, or they would seem slow.
-    pair_plan = plan.pair_of((reference.facts.step_s, reference.facts.step_s))
-    pair_plan = replace(pair_plan, slice_s=max(pair_plan.slice_s, reference.facts.step_s))
+    plan = replace(plan, pair=replace(plan.pair, slice_s=max(plan.pair.slice_s, reference.facts.step_s)))
+    step_s = (anchor.facts.step_s, reference.facts.step_s)
     try:
         pair = measure_pair(
             anchor.process,
             reference.process,
-            pair_plan,
-            step_s=(anchor.facts.step_s, reference.facts.step_s),
+            plan.pair_of(step_s),
+            step_s=step_s,
             enough=lambda pair: is_enough(pair, (batch_size, contest.batch_size), plan),
         )
     except ReferenceLost as lost:

@@ -1,4 +1,10 @@
-"""How the time of a contest is divided between the finals, at one batch size, and the scan of all batch sizes."""
+"""How the time of a contest is divided between the finals, at one batch size, and the scan of all batch sizes.
+
+Notation, of a setting at batch size b
+    s(b)    time (s) of a step: an item takes as long as at the nearest batch size that was measured
+    start   time (s) until a process is warm; 2 s(b) more where steps are long
+    turns   time (s) for which it takes turns with the reference
+"""
 
 from __future__ import annotations
 
@@ -7,14 +13,14 @@ from collections.abc import Sequence
 
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Entry
-from tuner.measure.cell import MAX_PAIR_S
+from tuner.measure.cell import MAX_BLOCK_S, MAX_PAIR_S
 from tuner.measure.finals import Round
 from tuner.measure.interruption import step_s
 from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import Status
 
 MAX_TAIL_S = 45.0  # of one item at a time, whose tail is told
-_MOST_PAIR_S, _LEAST_PAIR_S = MAX_PAIR_S, 10.0  # of a cell whose steps are short
+_LEAST_PAIR_S = 10.0  # of a cell whose steps are short
 _WARM_UP_STEPS = 2
 
 
@@ -23,7 +29,15 @@ class Schedule:
 
     def __init__(self, contest: Contest, rounds: Sequence[Round]) -> None:
         """`rounds` are those of the finals."""
-        self._contest, self._rounds = contest, rounds
+        self._contest, self._reference = contest, contest.reference_entry
+        self._steps_s = {
+            (entry.name, contest.batch_size): statistics.median(steps_s)
+            for entry in contest.entries()
+            if (steps_s := [step_s(each) for round_ in rounds for each in round_.slices.get(entry.name, ())])
+        }
+        """How long steps are (s), by setting and batch size."""
+        self.batch_sizes = [size for size in contest.batches if not (rounds and size == contest.batch_size)]
+        """Those of the scan: what the finals have measured is known."""
 
     def waiting(self, batch_size: int) -> list[Entry]:
         """Return the settings of which nothing is known at a batch size, and whose curve has not ended before."""
@@ -33,57 +47,98 @@ class Schedule:
             if self._contest.cell(entry, batch_size) is None and not self._has_ended(entry, batch_size)
         ]
 
-    def cell_s(self, entry: Entry, batch_size: int, pair_s: float = _MOST_PAIR_S) -> float:
-        """Return about how long (s) a cell takes: a start, and steps in turns with the reference.
+    def warm_s(self, entry: Entry, batch_size: int) -> float:
+        """Return about how long (s) it takes until a process is warm."""
+        return entry.participant.start_s + _WARM_UP_STEPS * self._step_s(entry, batch_size)
 
-        These last for `pair_s`, or for one step of either where it is longer; single items for as long as their tail
-        needs.
+    def cell_s(self, entry: Entry, batch_size: int, pair_s: float = MAX_PAIR_S) -> float:
+        """Return about how long (s) a cell takes beside a live reference, where steps are timed for `pair_s` (s).
+
+        The reference's own takes turns with another process, at the batch size of the contest. Single items go on for
+        as long as their tail needs, where that is within reach.
         """
-        own_s, reference_s = (self._step_s(each, batch_size) for each in (entry, self._contest.reference_entry))
-        in_turns_s = max(pair_s, own_s + reference_s)
-        if batch_size == 1:
-            in_turns_s = max(in_turns_s, min(MAX_TAIL_S, samples_needed(0.99) * (own_s + reference_s)))
-        return entry.participant.start_s + _WARM_UP_STEPS * own_s + in_turns_s
+        own_s, reference_s = self._step_s(entry, batch_size), self._step_s(self._reference, batch_size)
+        if entry == self._reference:
+            anchor_s = max(own_s, self._step_s(entry, self._contest.batch_size))
+            warm_s = self.warm_s(entry, batch_size) + self.warm_s(entry, self._contest.batch_size)
+            return warm_s + _turns_s(own_s + anchor_s, pair_s)
+        tail_s = samples_needed(0.99) * (own_s + reference_s) if batch_size == 1 else 0.0
+        least_s = tail_s if tail_s <= MAX_TAIL_S else 0.0
+        return self.warm_s(entry, batch_size) + max(least_s, _turns_s(own_s + reference_s, pair_s))
 
-    def scan_s(self, pair_s: float = _LEAST_PAIR_S) -> float:
-        """Return about how long (s) it takes to measure what the scan lacks."""
-        return sum(
-            self.cell_s(entry, batch_size, pair_s)
-            for batch_size in self._contest.batches
-            if batch_size != self._contest.batch_size
-            for entry in self.waiting(batch_size)
-        )
+    def next_s(self, entry: Entry, waiting: Sequence[Entry], batch_size: int, *, has_reference: bool) -> float:
+        """Return about how long (s) it takes at least until the next cell of those that wait is worth something.
 
-    def pair_s(self) -> float:
-        """Return for how long (s) a cell of short steps is timed: less where the time would not do for all cells."""
+        The reference's alone is not, where others wait that are to be compared with it.
+        """
+        needed_s = self.cell_s(entry, batch_size, 0.0)
+        if entry == self._reference:
+            others_s = (self.cell_s(each, batch_size, 0.0) for each in waiting if each != entry)
+            return needed_s + min(others_s, default=0.0)
+        return needed_s + (0.0 if has_reference else self.warm_s(self._reference, batch_size))
+
+    def scan_s(self, most_s: float) -> float:
+        """Return about how long (s) what the scan lacks takes at least.
+
+        Batch sizes for which there is no time any more, of `most_s` (s), do not count.
+        """
+        return sum(self._sizes_s(most_s, since=0).values())
+
+    def pair_s(self, batch_size: int) -> float:
+        """Return for how long (s) cells of short steps are timed from a batch size on: less where time is short."""
         left_s = self._contest.left_s()
-        longest_s, shortest_s = (self.scan_s(each) for each in (_MOST_PAIR_S, _LEAST_PAIR_S))
+        sizes_s = self._sizes_s(left_s, batch_size)
+        shortest_s, longest_s = sum(sizes_s.values()), sum(self._cells_s(size, MAX_PAIR_S) for size in sizes_s)
         if longest_s <= max(left_s, shortest_s):
-            return _MOST_PAIR_S
-        share = max(0.0, (left_s - shortest_s) / (longest_s - shortest_s))
-        return _LEAST_PAIR_S + share * (_MOST_PAIR_S - _LEAST_PAIR_S)
+            return MAX_PAIR_S
+        return _LEAST_PAIR_S + (MAX_PAIR_S - _LEAST_PAIR_S) * (left_s - shortest_s) / (longest_s - shortest_s)
+
+    def _sizes_s(self, most_s: float, since: int) -> dict[int, float]:
+        """Return how long (s) the cells take that are missing, by batch size from one on, as far as the time goes."""
+        sizes_s: dict[int, float] = {}
+        for batch_size in self.batch_sizes:
+            if batch_size >= since:
+                needed_s = self._cells_s(batch_size, _LEAST_PAIR_S)
+                if sum(sizes_s.values()) + needed_s > most_s:
+                    break
+                sizes_s[batch_size] = needed_s
+        return sizes_s
+
+    def _cells_s(self, batch_size: int, pair_s: float) -> float:
+        """Return how long (s) the cells take that are missing at a batch size, without those that cannot get warm."""
+        waiting = [
+            entry
+            for entry in self.waiting(batch_size)
+            if self.warm_s(entry, batch_size) <= entry.participant.job.deadline_s
+        ]
+        needs_reference = bool(waiting) and waiting[0] != self._reference
+        beside_s = self.warm_s(self._reference, batch_size) if needs_reference else 0.0
+        return beside_s + sum(self.cell_s(entry, batch_size, pair_s) for entry in waiting)
 
     def _step_s(self, entry: Entry, batch_size: int) -> float:
-        """Return about how long (s) a step takes: an item as long as in the batch nearest in size that was measured."""
-        steps_s = {
-            size: [step_s(each) for each in cell.slices]
-            for size in self._contest.batches
-            if (cell := self._contest.cell(entry, size)) is not None and cell.slices
-        }
-        in_finals = [step_s(each) for round_ in self._rounds for each in round_.slices.get(entry.name, ())]
-        if in_finals:
-            steps_s[self._contest.batch_size] = in_finals
-        if not steps_s:
+        """Return s(b) of a setting, 0 where nothing is known."""
+        for size in self._contest.batches:
+            if (entry.name, size) not in self._steps_s:
+                cell = self._contest.cell(entry, size)
+                if cell is not None and cell.slices:
+                    self._steps_s[entry.name, size] = statistics.median(map(step_s, cell.slices))
+        sizes = [size for name, size in self._steps_s if name == entry.name]
+        if not sizes:
             return 0.0
-        nearest = min(steps_s, key=lambda size: max(size / batch_size, batch_size / size))
-        return statistics.median(steps_s[nearest]) * batch_size / nearest
+        nearest = min(sizes, key=lambda size: max(size / batch_size, batch_size / size))
+        return self._steps_s[entry.name, nearest] * batch_size / nearest
 
     def _has_ended(self, entry: Entry, batch_size: int) -> bool:
         """Return whether memory or its time ran out at a smaller batch size already, of it or of the reference."""
         smaller = [
             self._contest.cell(each, size)
-            for each in (entry, self._contest.reference_entry)
+            for each in (entry, self._reference)
             for size in self._contest.batches
             if size < batch_size
         ]
         return any(cell is not None and cell.status in (Status.OOM, Status.TIMEOUT) for cell in smaller)
+
+
+def _turns_s(both_s: float, pair_s: float) -> float:
+    """Return for how long (s) two take turns whose steps last for `both_s` (s) together; see `CellPlan.pair_of`."""
+    return both_s if 2 * both_s > MAX_BLOCK_S else max(pair_s, 2 * both_s)
