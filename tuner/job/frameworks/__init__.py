@@ -9,6 +9,6 @@ Stages, in the order of what people want to know first:
     scan    a process for each setting and batch size, in turns with TensorFlow's default at that batch size
 
 An entrant is a framework that could take part (`entrant`), a participant one that does (`participant`). What the
-stages share is the contest (`contest`); whatever has been measured is stored at once (`store`), and not again. How the time
-is divided between finals and scan is in `schedule`.
+stages share is the contest (`contest`); whatever has been measured is stored at once (`store`), and not again. How the
+time is divided between finals and scan is in `schedule`.
 """
