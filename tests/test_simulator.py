@@ -77,11 +77,34 @@ def test_a_chain_is_one_task_and_a_fork_and_its_join_are_four() -> None:
     assert sorted(towers.n_operators) == [1, 1, 2, 2]
 
 
-def test_what_is_read_for_one_operator_is_part_of_its_task() -> None:
-    tasks = tasks_of([[], [], [0, 1], [2]], [1.0, 1e-6, 1.0, 1.0], runs=[1, 1, 1, 5])
+def test_what_is_made_for_one_operator_is_part_of_its_task() -> None:
+    tasks = tasks_of([[], [0], [0, 1], [2]], [1.0, 1e-6, 1.0, 1.0], runs=[1, 1, 1, 5])
     assert len(tasks) == 2
     assert sorted(tasks.n_operators) == [1, 7]
     assert tasks.part[1] == tasks.part[2] == tasks.part[3] != tasks.part[0]
+
+
+def test_cheap_operators_at_the_beginning_are_run_breadth_first_by_one_thread() -> None:
+    """Three reads of 2 us; the first product needs two of them, so that the third is read while it runs."""
+    us = 1e-6
+    inputs = [[], [0], [0], [1], [2, 3]]
+    times_s = [2 * us, 2 * us, 2 * us, MS, MS]
+    tasks = tasks_of(inputs, times_s)
+    first, rest = int(tasks.part[0]), int(tasks.part[2])
+    assert tasks.part[1] == first != rest
+    assert tasks.is_cheap[first]
+    assert tasks.is_cheap[rest]
+    assert set(tasks.next[first]) == {rest, int(tasks.part[3])}
+    one, two = (run(inputs, costs(times_s), Pools(inter_op=n, intra_op=1)).makespan_s for n in (1, 2))
+    assert one == pytest.approx(6 * us + 2 * MS)
+    assert two == pytest.approx(4 * us + 2 * MS)
+    # Where something else is there at once, all of them are run while that runs; a step of cheap ones is one task.
+    beside = tasks_of([[], [], [1], [0, 2]], [MS, us, us, MS])
+    assert beside.part[1] == beside.part[2] != beside.part[0]
+    assert len(tasks_of([[], [0], [0], [1, 2]], [us] * 4)) == 1
+    # What runs in a loop is not read once.
+    looped = tasks_of(inputs, times_s, runs=[1, 1, 9, 1, 1])
+    assert looped.part[2] == looped.part[4]
 
 
 def test_a_loop_is_entered_once() -> None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from tuner.model.hardware import Hardware
 from tuner.model.predictor import Predictor, profiled
+from tuner.model.tasks import Tasks
 from tuner.stats.estimate import Array
 
 _SLACKS = (0.05, 0.25, 0.75)  # h
@@ -35,7 +36,7 @@ def ideal_makespan_s(predictor: Predictor, batch_size: int, hardware: Hardware) 
     """Return how long a step of that scheduler lasts (s); uncalibrated, so that it compares with simulations."""
     alone = _Alone.of(predictor, batch_size, hardware)
     makespan_s = min(
-        _makespan_s(predictor, alone, hardware, slack=slack, shares=shares)
+        _makespan_s(predictor, predictor.tasks(batch_size), alone, hardware, slack=slack, shares=shares)
         for slack in _SLACKS
         for shares in (False, True)
     )
@@ -59,7 +60,7 @@ class _Alone:
         """Return what tasks take on up to all cores, arrays of shape (counts, tasks) and (tasks,)."""
         limit = hardware.cores if hardware.quota is None else min(hardware.cores, math.ceil(hardware.quota))
         counts = _counts(limit)
-        dispatched_s = predictor.dispatch_s * np.array(predictor.tasks.n_operators)
+        dispatched_s = predictor.dispatch_s * np.array(predictor.tasks(batch_size).n_operators)
         rows = []
         for n in counts:
             configuration = profiled(n, batch_size, predictor)
@@ -73,15 +74,11 @@ class _Alone:
         )
 
 
-def _makespan_s(predictor: Predictor, alone: _Alone, hardware: Hardware, *, slack: float, shares: bool) -> float:
+def _makespan_s(
+    predictor: Predictor, tasks: Tasks, alone: _Alone, hardware: Hardware, *, slack: float, shares: bool
+) -> float:
     """Return how long a step lasts (s) with a slack h; `shares` tells whether a task leaves idle cores to others."""
-    tasks, counts, times_s, memory_s, moved = (
-        predictor.tasks,
-        alone.counts,
-        alone.times_s,
-        alone.memory_s,
-        alone.moved,
-    )
+    counts, times_s, memory_s, moved = alone.counts, alone.times_s, alone.memory_s, alone.moved
     best = np.argmax(times_s <= (1 + slack) * times_s.min(axis=0), axis=0)  # the first that is hardly slower
     best_s = times_s[best, np.arange(len(tasks))]
     urgency = best_s.copy()  # the longest path to the end

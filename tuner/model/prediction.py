@@ -104,7 +104,7 @@ def reasons(predictor: Predictor, batch_size: int, hardware: Hardware) -> Reason
     """Return what bounds a step of so many items on a machine."""
     one = profiled(1, batch_size, predictor)
     one_s = predictor.step(one, hardware).makespan_s
-    dispatch_s = predictor.dispatch_s * sum(predictor.tasks.n_operators)
+    dispatch_s = predictor.dispatch_s * sum(predictor.tasks(batch_size).n_operators)
     endless = replace(hardware, cores=max(_MANY, hardware.cores), most_bytes_s=math.inf, quota=None)
     wide = replace(one, pools=replace(one.pools, inter_op=_MANY))
     unhindered = replace(predictor, terms=replace(predictor.terms, wake_s=0.0, hand_s=0.0))

@@ -47,14 +47,25 @@ class Predictor:
     """What is known of a workload, for simulations of it."""
 
     costs: Costs
-    tasks: Tasks
+    inputs: Sequence[Sequence[int]]
+    """The operators that each waits for, by their numbers."""
+    profiled_on: Hardware
     dispatch_s: float
     has_teams: bool
     calibration: Calibration | None = None
     terms: Terms = TERMS
+    _tasks: dict[int, Tasks] = field(default_factory=dict, init=False)
     _simulated: dict[tuple[Configuration, Hardware], Simulated] = field(default_factory=dict, init=False)
     _never_full: dict[tuple[Configuration, Hardware], Simulated] = field(default_factory=dict, init=False)
     """Those in which a slot was always free, by all but the number of slots: with more slots they are the same."""
+
+    def tasks(self, batch_size: int) -> Tasks:
+        """Return the tasks of a step: what is worth another thread in a large batch may not be in a small one."""
+        if batch_size not in self._tasks:
+            times_s = self.costs.time_s(1.0, batch_size, self.profiled_on).time_s
+            runs = self.costs.runs.astype(int)
+            self._tasks[batch_size] = tasks_of(self.inputs, times_s.tolist(), runs=runs.tolist())
+        return self._tasks[batch_size]
 
     def step(self, configuration: Configuration, whole: Hardware) -> Simulated:
         """Return what a simulation of one of the processes comes to; equal ones are simulated once."""
@@ -66,11 +77,11 @@ class Predictor:
         if known is not None and slots >= known.most_running:
             return known
         simulated = simulate(
-            self.tasks,
+            self.tasks(configuration.batch_size),
             functools.partial(self.alone, configuration, hardware),
             configuration.pools,
             hardware,
-            has_team=self.has_team(),
+            has_team=self.has_team(configuration.batch_size),
             dispatch_s=self.dispatch_s,
             terms=self.terms,
         )
@@ -79,9 +90,10 @@ class Predictor:
             self._never_full[any_slots] = simulated
         return simulated
 
-    def has_team(self) -> list[bool]:
+    def has_team(self, batch_size: int) -> list[bool]:
         """Return whether a task has operators that run on teams, of each task."""
-        return list(np.bincount(self.tasks.part, self.costs.library, len(self.tasks)) > 0)
+        tasks = self.tasks(batch_size)
+        return list(np.bincount(tasks.part, self.costs.library, len(tasks)) > 0)
 
     def alone(self, configuration: Configuration, hardware: Hardware, shared: float) -> Operating:
         """Return what tasks take alone, with `shared` threads of the shared pool each, shapes (tasks,)."""
@@ -89,7 +101,8 @@ class Predictor:
         pools = configuration.pools
         if pools.team is not None:
             operators = self._teams(pools, configuration.batch_size, hardware).where(self.costs.library, operators)
-        return operators.summed(self.tasks.part, len(self.tasks))
+        tasks = self.tasks(configuration.batch_size)
+        return operators.summed(tasks.part, len(tasks))
 
     def _teams(self, pools: Pools, batch_size: int, hardware: Hardware) -> Operating:
         """Return what operators take on a team: one that spins is busy all the time, one that slept has to wake."""
@@ -128,11 +141,8 @@ def predictor_of(
     costs = costs_of(profiles, hardware, terms, dispatch_s=dispatch_s)
     predictor = Predictor(
         costs=costs,
-        tasks=tasks_of(
-            [_inputs(operator, operators) for operator in operators],
-            [operator.times_s[1] for operator in operators],
-            runs=[operator.runs for operator in operators],
-        ),
+        inputs=[_inputs(operator, operators) for operator in operators],
+        profiled_on=hardware,
         dispatch_s=dispatch_s,
         has_teams=has_teams,
         terms=terms,

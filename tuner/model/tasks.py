@@ -3,6 +3,10 @@
 TensorFlow's executor goes on with an operator that it has made ready, and runs cheap ones where they are found. So a
 chain is one task, and so are an operator and what is cheap and made for it alone; as many tasks as there are forks and
 joins of some weight are left, which is what makes a simulation fast.
+
+A step begins with cheap operators that need nothing else, such as reads of variables: the prologue. One thread runs
+them breadth-first; what is worth another thread is handed to it as soon as the first such operator is ready, and the
+thread goes on with the rest. So the prologue is two tasks: what comes before that moment, and what comes after it.
 """
 
 from __future__ import annotations
@@ -50,9 +54,15 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs:
     for i in order:
         for j in taken[i]:
             users[j].append(i)
+    is_once = [True] * len(inputs) if runs is None else [n <= 1 for n in runs]
+    prologue = _prologue(taken, users, [s <= _INLINE_S and once for s, once in zip(times_s, is_once, strict=True)])
     head = list(range(len(inputs)))  # the first operator of the task that an operator is in
+    for begun in prologue:
+        for i in begun:
+            head[i] = begun[0]
+    in_prologue = {i for begun in prologue for i in begun}
     for i in order:
-        if len(taken[i]) == 1 and len(users[taken[i][0]]) == 1:
+        if len(taken[i]) == 1 and len(users[taken[i][0]]) == 1 and not {i, taken[i][0]} & in_prologue:
             head[i] = head[taken[i][0]]
     members: dict[int, list[int]] = {}
     for i in order:
@@ -60,6 +70,8 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs:
     # A cheap task with one user is run with that.
     joined: dict[int, int] = {}
     for first, own in members.items():
+        if first in in_prologue:
+            continue
         used_by = {head[user] for user in users[own[-1]]}
         if len(used_by) == 1 and sum(times_s[i] for i in own) <= _CHEAP_S:
             joined[first] = used_by.pop()
@@ -93,6 +105,31 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs:
         n_operators=tuple(n_operators),
         is_cheap=tuple(each <= _INLINE_S for each in dearest_s),
     )
+
+
+def _prologue(
+    taken: Sequence[Sequence[int]], users: Sequence[Sequence[int]], is_cheap: Sequence[bool]
+) -> tuple[list[int], list[int]]:
+    """Return the cheap operators that need no other ones, breadth-first: those run before any other operator is ready,
+    and those run after.
+    """
+    missing = [len(each) for each in taken]
+    sources = [i for i, n in enumerate(missing) if not n]
+    queue = deque(i for i in sources if is_cheap[i])
+    n_before = None if all(is_cheap[i] for i in sources) else 0
+    ran: list[int] = []
+    while queue:
+        i = queue.popleft()
+        ran.append(i)
+        for user in users[i]:
+            missing[user] -= 1
+            if missing[user]:
+                continue
+            if is_cheap[user]:
+                queue.append(user)
+            elif n_before is None:
+                n_before = len(ran)
+    return ran[:n_before], ran[n_before:] if n_before is not None else []
 
 
 def _acyclic(inputs: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
