@@ -7,6 +7,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,13 +19,17 @@ from tests.command_line import tftune
 from tests.conftest import Call
 from tests.frameworks import subject
 from tuner.frameworks.tensorflow.child.operators import union
-from tuner.job.profile import thread_counts, trace_sizes
+from tuner.job.job import prepare
+from tuner.job.profile import thread_counts, trace, trace_sizes
+from tuner.job.request import SearchRequest, parse_request
 from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_more, plain, profile
 from tuner.model.scaling import Scaling, fit
 from tuner.report.profile import as_csv, describe_profile, rendered, roofline
 from tuner.report.result.profile import ProfileResult
 from tuner.space.space import Space
-from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.outcome import ReadyReport, Status, TrialFailure
+from tuner.trial.process import ChildProcess
+from tuner.workload.spec import WorkloadSpec
 
 ROOF = Roof(flops=1e11, bytes_s=1e10)
 N = 1024
@@ -275,6 +280,40 @@ def inputs(batch_size):
     import numpy as np
     return (np.random.default_rng(0).random((batch_size, 2048), np.float32),)
 """
+
+
+@pytest.mark.tensorflow
+def test_where_memory_holds_two_processes_a_profile_has_no_three(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "chain.py").write_text(CHAIN)
+    spec = WorkloadSpec(words=(str(tmp_path / "chain.py"),))
+    job = prepare(parse_request(SearchRequest(workload=spec, batch_size="8"), stores=False))
+    live: set[int] = set()
+    most: list[int] = []
+    real_ready, real_close = ChildProcess.ready, ChildProcess.close
+
+    def ready(self: ChildProcess) -> ReadyReport:
+        live.add(self.pid)
+        most.append(len(live))
+        if len(live) > 2:
+            raise TrialFailure(Status.OOM, "the kernel killed the process because memory ran out")
+        return real_ready(self)
+
+    def close(self: ChildProcess) -> object:
+        live.discard(self.pid)
+        return real_close(self)
+
+    monkeypatch.setattr(ChildProcess, "ready", ready)
+    monkeypatch.setattr(ChildProcess, "close", close)
+    told: list[object] = []
+    events = SimpleNamespace(notice=told.append, began=told.append, ended=lambda traced: told.append(traced.threads))
+    rows = trace(job, [1, 8], events=events)  # type: ignore[arg-type]
+    counts = thread_counts(job.machine.usable_cpus)[: len(rows[8])]
+    assert [each.threads for each in rows[1]] == [each.threads for each in rows[8]] == counts
+    assert told == [n for n in counts for _ in ("began", "ended")]
+    assert max(most) == min(3, 1 + len(thread_counts(job.machine.usable_cpus)))
+    assert not live
 
 
 @pytest.mark.alone

@@ -85,7 +85,7 @@ def test_what_is_made_for_one_operator_is_part_of_its_task() -> None:
 
 
 def test_cheap_operators_at_the_beginning_are_run_breadth_first_by_one_thread() -> None:
-    """Three reads of 2 us; the first product needs two of them, so that the third is read while it runs."""
+    """Three operators of 2 us; the first product needs two of them, so that the third runs while it does."""
     us = 1e-6
     inputs = [[], [0], [0], [1], [2, 3]]
     times_s = [2 * us, 2 * us, 2 * us, MS, MS]
@@ -98,13 +98,25 @@ def test_cheap_operators_at_the_beginning_are_run_breadth_first_by_one_thread() 
     one, two = (run(inputs, costs(times_s), Pools(inter_op=n, intra_op=1)).makespan_s for n in (1, 2))
     assert one == pytest.approx(6 * us + 2 * MS)
     assert two == pytest.approx(4 * us + 2 * MS)
-    # Where something else is there at once, all of them are run while that runs; a step of cheap ones is one task.
-    beside = tasks_of([[], [], [1], [0, 2]], [MS, us, us, MS])
-    assert beside.part[1] == beside.part[2] != beside.part[0]
+    # Each costly operator begins when what it needs is there, and not when all is.
+    lookups = [[], [0], [0], [0], [1], [2], [3], [4, 5, 6]]
+    last = run(lookups, costs([us] * 4 + [MS] * 4), Pools(inter_op=4, intra_op=1)).makespan_s
+    assert last == pytest.approx(4 * us + 2 * MS)
+    # A costly operator that needs nothing runs beside the cheap ones; a step of cheap ones is one task.
+    beside = [[], [], [1], [0, 2]]
+    assert run(beside, costs([MS, us, us, MS]), Pools(inter_op=2, intra_op=1)).makespan_s == pytest.approx(2 * MS)
     assert len(tasks_of([[], [0], [0], [1, 2]], [us] * 4)) == 1
-    # What runs in a loop is not read once.
+    # What runs in a loop is none of them, and ends none of the pieces.
     looped = tasks_of(inputs, times_s, runs=[1, 1, 9, 1, 1])
     assert looped.part[2] == looped.part[4]
+
+
+def test_a_cheap_task_takes_no_threads_from_the_pool() -> None:
+    """While one thread reads, a product has the whole pool."""
+    us = 1e-6
+    reads = [[], *([0] for _ in range(500)), [0], [501, *range(1, 501)]]
+    times_s = [2 * us] * 501 + [8 * MS, us]
+    assert run(reads, costs(times_s), Pools(inter_op=2, intra_op=8)).makespan_s == pytest.approx(1 * MS, rel=0.02)
 
 
 def test_a_loop_is_entered_once() -> None:
@@ -115,14 +127,20 @@ def test_a_loop_is_entered_once() -> None:
     )
 
 
-@given(st.lists(st.lists(st.integers(0, 11), max_size=3), min_size=1, max_size=12))
-def test_whatever_the_graph_every_operator_runs_once(links: list[list[int]]) -> None:
-    inputs = [[j % len(links) for j in each] for each in links]
-    tasks = tasks_of(inputs, [1.0] * len(inputs))
-    assert sum(tasks.n_operators) == len(inputs)
-    assert run(inputs, costs([1.0] * len(inputs)), Pools(inter_op=1, intra_op=1)).makespan_s == pytest.approx(
-        len(inputs)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 11), max_size=3), st.sampled_from([1e-6, 1e-5, MS])), min_size=1, max_size=12
     )
+)
+def test_whatever_the_graph_every_operator_runs_once(links: list[tuple[list[int], float]]) -> None:
+    inputs = [[j % len(links) for j in each] for each, _ in links]
+    times_s = [seconds for _, seconds in links]
+    tasks = tasks_of(inputs, times_s)
+    assert sum(tasks.n_operators) == len(inputs)
+    assert all(following > task for task, each in enumerate(tasks.next) for following in each)
+    one, two = (run(inputs, costs(times_s), Pools(inter_op=n, intra_op=1)).makespan_s for n in (1, 2))
+    assert one == pytest.approx(sum(times_s))
+    assert one / 2 - 1e-12 <= two <= one + 1e-12
 
 
 def test_another_slot_sleeps_until_something_is_handed_to_it() -> None:

@@ -5,8 +5,8 @@
     python -m tests.benchmarks.predictions                          the figures, from what was measured
     python -m tests.benchmarks.predictions page                     writes scores and curves into results/predictions
 
-`tests.benchmarks.grids` says how a grid is measured; what was measured lies in results/predictions. The terms of the
-model were looked at beside the workloads that are not `HELD_OUT`.
+`tests.benchmarks.grids` says how a grid is measured; what was measured lies in results/predictions. The constants of
+the model were fitted to workloads that are not `HELD_OUT`.
 """
 
 from __future__ import annotations

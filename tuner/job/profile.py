@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Protocol
 
@@ -29,7 +30,8 @@ from tuner.trial.process import ChildProcess
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
-_SLICE_S, _N_SLICES = 0.5, 2  # of the process with one thread, before others are timed in turns with it
+_SLICE_S = 0.5  # of the process with one thread, before others are timed in turns with it
+_N_SLICES, _N_SLICES_ALONE = 1, 3  # at each batch size; the latter where no others are timed
 _TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
 _MAX_BLOCKS, _MAX_PAIR_S = 2, 8.0
 
@@ -81,9 +83,8 @@ def trace(
 
     Their steps are timed in turns with those of a process with one thread, so that drift does not look like threads
     that help or do not; their operators are asked for afterwards, as a process is slower once that was done. How long
-    a step takes with one thread is from all of its slices, so that what disturbs one of them decides nothing. Raises
-    BadInputError where not even one thread can be profiled. After `limit_s` no more threads are tried. The lock of the
-    machine has to be held.
+    a step takes with one thread is the median of all its slices. Raises BadInputError where not even one thread can be
+    profiled. After `limit_s` no more threads are tried. The lock of the machine has to be held.
     """
     sizes = sorted(batch_sizes)
     smallest, largest = sizes[0], sizes[-1]
@@ -92,30 +93,31 @@ def trace(
     launcher = job.launcher(notify=events.notice)
     assert isinstance(launcher, FreshLauncher)  # it is no command
     began_s = time.monotonic()
+    counts = thread_counts(job.machine.usable_cpus)
+    clock: _Clock | None = None
     with ExitStack() as live:
-        # To begin takes a process seconds and one CPU: this one does so together with the first of the others.
-        alone = live.enter_context(closing(_launch(job, launcher, 1, largest)))
-        clock: _Clock | None = None
-        for threads in thread_counts(job.machine.usable_cpus):
+        launch = partial(_launch, job, launcher, live)
+        events.began(counts[0])
+        alone, begun = _begun_together(launch, counts, smallest=smallest, largest=largest)
+        for threads in counts:
             is_late = limit_s is not None and time.monotonic() - began_s > limit_s
             if not is_worth_more([row[largest] for row in rows]) or (rows and is_late):
                 break
-            events.began(threads)
+            if rows:
+                events.began(threads)
             try:
-                with closing(_launch(job, launcher, threads, smallest)) as process:
-                    resized = _Resized(process, smallest)
-                    if clock is None:
-                        process.pause()
-                        clock = _Clock(_Resized(alone, largest), sizes)
-                        process.resume()
-                    longer = dict.fromkeys(sizes, 1.0) if threads == 1 else clock.time(resized)
-                    row = trace_sizes(process, threads, {size: clock.step_s(size) * longer[size] for size in sizes})
+                own = begun.get(threads) or _Resized(launch(threads, smallest), smallest)
+                clock = clock or _Clock(alone, sizes, n_slices=_N_SLICES if len(counts) > 1 else _N_SLICES_ALONE)
+                own.process.resume()
+                longer = dict.fromkeys(sizes, 1.0) if threads == 1 else clock.time(own)
+                row = trace_sizes(own.process, threads, {size: clock.step_s(size) * longer[size] for size in sizes})
             except (TrialFailure, ReferenceLost) as error:
                 why = error.failure if isinstance(error, ReferenceLost) else error
                 if not rows:
                     raise _cannot(why) from error
                 events.notice(f"no more than {plural(rows[-1][largest].threads, 'thread')}: {why.message}")
                 break
+            own.process.close()
             rows.append(row)
             times.append(longer)
             events.ended(row[largest])
@@ -145,13 +147,41 @@ class _Resized:
         return self.process
 
 
+def _begun_together(
+    launch: Callable[[int, int], ChildProcess], counts: Sequence[int], *, smallest: int, largest: int
+) -> tuple[_Resized, dict[int, _Resized]]:
+    """Return the process with one thread that others are timed with, and the first of the others, paused.
+
+    To begin takes a process seconds and one CPU, so they do so together: one with one thread, and where memory and the
+    time for it allow, one with two. Raises BadInputError where not even one thread can be profiled.
+    """
+    for n_others in range(min(2, len(counts)), 0, -1):
+        processes = [launch(1, largest), *(launch(threads, smallest) for threads in counts[:n_others])]
+        try:
+            alone, *others = (
+                _Resized(process, size)
+                for process, size in zip(processes, (largest, *[smallest] * n_others), strict=True)
+            )
+            for each in (alone, *others):
+                each.process.pause()
+        except TrialFailure as failure:
+            for process in processes:
+                process.close()
+            if n_others == 1:
+                raise _cannot(failure) from failure
+        else:
+            return alone, dict(zip(counts, others, strict=False))
+    raise AssertionError("there is one number of threads at least")
+
+
 class _Clock:
     """A process with one thread that others are timed in turns with."""
 
-    def __init__(self, resized: _Resized, batch_sizes: Sequence[int]) -> None:
-        """Take a process at the largest of some batch sizes, which ascend; raises TrialFailure."""
+    def __init__(self, resized: _Resized, batch_sizes: Sequence[int], *, n_slices: int) -> None:
+        """Take a paused process at the largest of some batch sizes, which ascend; raises TrialFailure."""
         self._resized = resized
-        first = {size: [resized.at(size).slice(_SLICE_S) for _ in range(_N_SLICES)] for size in reversed(batch_sizes)}
+        resized.process.resume()
+        first = {size: [resized.at(size).slice(_SLICE_S) for _ in range(n_slices)] for size in reversed(batch_sizes)}
         self._slices = dict(reversed(first.items()))
         resized.process.pause()
 
@@ -182,13 +212,14 @@ class _Clock:
         return times
 
 
-def _launch(job: Job, launcher: FreshLauncher, threads: int, batch_size: int) -> ChildProcess:
-    """Start a process of so many threads that runs one operator at a time."""
+def _launch(job: Job, launcher: FreshLauncher, live: ExitStack, threads: int, batch_size: int) -> ChildProcess:
+    """Start a process of so many threads that runs one operator at a time; it ends with `live`."""
     reference = job.space.reference
     known = reference.to_dict()
     values = {name: n for name, n in job.framework.threads_on(threads).items() if name in known}
     setting = reference.with_values(**values, batch_size=batch_size)
-    return launcher.launch_one(setting, job.space.catalogue.deploy(setting.to_dict()))
+    process = launcher.launch_one(setting, job.space.catalogue.deploy(setting.to_dict()))
+    return live.enter_context(closing(process))
 
 
 def thread_counts(usable_cpus: int) -> list[int]:

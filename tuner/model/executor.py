@@ -5,7 +5,8 @@ ready wait in a queue. A task that ends makes others ready: its slot runs the ch
 else goes on with the first; the rest join the queue. A slot that has nothing to do sleeps, and takes a while until it
 begins with what is handed to it; so does the slot that hands it over, for each that it wakes.
 
-    n_E   = max(1, intra_op / k)     threads of an operator on the pool that all share (Eigen's)
+    n_E   = max(1, intra_op / k)     threads of an operator on the pool that all share (Eigen's); cheap tasks, which run
+                                     on the thread that found them, do not count
     n_O                              threads of a team of OpenMP's, one team for each slot
     N     = Σ busy threads of the k tasks + spinning threads of idle teams
             (what a pool loses by too many threads, it loses in the part of them that others wait for: 2 (1 − k / N))
@@ -121,7 +122,8 @@ def simulate(
         awake = 0
         k = len(left)
         most = max(most, k)
-        time_s, threads, memory_share, bytes_s = rows.at(max(1.0, pools.intra_op / k))
+        n_sharing = 1 if k == 1 else max(1, sum(not is_cheap[task % n_tasks] for task in left))
+        time_s, threads, memory_share, bytes_s = rows.at(max(1.0, pools.intra_op / n_sharing))
         spinning = _spinning(idle_since, now_s, pools) if idle_since else 0
         if k == 1:  # most of a chain
             [task] = left

@@ -60,7 +60,13 @@ class Predictor:
     """Those in which a slot was always free, by all but the number of slots: with more slots they are the same."""
 
     def tasks(self, batch_size: int) -> Tasks:
-        """Return the tasks of a step: what is worth another thread in a large batch may not be in a small one."""
+        """Return the tasks of a step: what is worth another thread in a large batch may not be in a small one.
+
+        That is looked up on the machine that was profiled; beyond the batch sizes that were, at the nearest of these.
+        """
+        if self.calibration is not None:
+            sizes = self.calibration.batch_sizes
+            batch_size = min(max(batch_size, sizes[0]), sizes[-1])
         if batch_size not in self._tasks:
             times_s = self.costs.time_s(1.0, batch_size, self.profiled_on).time_s
             runs = self.costs.runs.astype(int)
@@ -147,7 +153,8 @@ def predictor_of(
         has_teams=has_teams,
         terms=terms,
     )
-    return replace(predictor, calibration=_calibration(predictor, profiles, hardware))
+    predictor.calibration = _calibration(predictor, profiles, hardware)
+    return predictor
 
 
 def _inputs(operator: Operator, operators: Sequence[Operator]) -> list[int]:

@@ -4,9 +4,9 @@ TensorFlow's executor goes on with an operator that it has made ready, and runs 
 chain is one task, and so are an operator and what is cheap and made for it alone; as many tasks as there are forks and
 joins of some weight are left, which is what makes a simulation fast.
 
-A step begins with cheap operators that need nothing else, such as reads of variables: the prologue. One thread runs
-them breadth-first; what is worth another thread is handed to it as soon as the first such operator is ready, and the
-thread goes on with the rest. So the prologue is two tasks: what comes before that moment, and what comes after it.
+A step begins with cheap operators that need none but each other, such as reads of variables: the prologue. One thread
+runs them breadth-first, and hands on what is worth another thread as soon as that is ready. So the prologue is a chain
+of tasks, each of which ends when a costly operator has become ready.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 _CHEAP_S = 20e-6  # what is run with its only user
-_INLINE_S = 2.7e-6
+_INLINE_S = 5e-6
 """What TensorFlow's executor takes to be cheap, and does not hand to another thread: 8,000 cycles
-(`kOpIsExpensiveThresholdCycles` of its executor.cc), at 3 GHz."""
+(`kOpIsExpensiveThresholdCycles` of its executor.cc), which are 3 us at 2.6 GHz. A profile shows somewhat more, as it is
+made with statistics, and an operator that once was below stays cheap: in TensorFlow's trace of wide-deep, lookups of 4
+to 5 us, as profiled, are cheap, and those of 15 us are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +56,15 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs:
     for i in order:
         for j in taken[i]:
             users[j].append(i)
-    is_once = [True] * len(inputs) if runs is None else [n <= 1 for n in runs]
-    prologue = _prologue(taken, users, [s <= _INLINE_S and once for s, once in zip(times_s, is_once, strict=True)])
+    runs = runs or [1] * len(inputs)
+    once_s = [s / max(1, n) for s, n in zip(times_s, runs, strict=True)]
+    costly = [s > _INLINE_S for s in once_s]
+    prologue = _prologue(taken, users, costly, loops=[n > 1 for n in runs])
     head = list(range(len(inputs)))  # the first operator of the task that an operator is in
-    for begun in prologue:
-        for i in begun:
-            head[i] = begun[0]
-    in_prologue = {i for begun in prologue for i in begun}
+    for first, *others in prologue:
+        for i in others:
+            head[i] = first
+    in_prologue = {i for piece in prologue for i in piece}
     for i in order:
         if len(taken[i]) == 1 and len(users[taken[i][0]]) == 1 and not {i, taken[i][0]} & in_prologue:
             head[i] = head[taken[i][0]]
@@ -75,7 +79,7 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs:
         used_by = {head[user] for user in users[own[-1]]}
         if len(used_by) == 1 and sum(times_s[i] for i in own) <= _CHEAP_S:
             joined[first] = used_by.pop()
-    number: dict[int, int] = {}
+    number = {piece[0]: k for k, piece in enumerate(prologue)}  # they need none but those before
     for i in order:
         if head[i] not in joined:
             number.setdefault(head[i], len(number))
@@ -86,11 +90,13 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs:
         while first in joined:
             first = joined[first]
         part[i] = number[first]
-        n_operators[number[first]] += (times_s[i] > 0) * (1 if runs is None else runs[i])
-    dearest_s = [0.0] * len(number)
+        n_operators[number[first]] += (times_s[i] > 0) * runs[i]
+    is_cheap = [True] * len(number)
     for i in order:
-        dearest_s[part[i]] = max(dearest_s[part[i]], times_s[i] / (1 if runs is None else max(1, runs[i])))
+        is_cheap[part[i]] &= not costly[i]
     needs: list[set[int]] = [set() for _ in number]
+    for k in range(1, len(prologue)):
+        needs[k].add(k - 1)
     for i in order:
         needs[part[i]].update(int(part[j]) for j in taken[i])
     following: list[list[int]] = [[] for _ in number]
@@ -103,33 +109,35 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs:
         n_needed=tuple(len(needed) for needed in needs),
         next=tuple(map(tuple, following)),
         n_operators=tuple(n_operators),
-        is_cheap=tuple(each <= _INLINE_S for each in dearest_s),
+        is_cheap=tuple(is_cheap),
     )
 
 
 def _prologue(
-    taken: Sequence[Sequence[int]], users: Sequence[Sequence[int]], is_cheap: Sequence[bool]
-) -> tuple[list[int], list[int]]:
-    """Return the cheap operators that need no other ones, breadth-first: those run before any other operator is ready,
-    and those run after.
+    taken: Sequence[Sequence[int]], users: Sequence[Sequence[int]], costly: Sequence[bool], *, loops: Sequence[bool]
+) -> list[list[int]]:
+    """Return the operators that are not costly and need none but each other, in pieces, breadth-first.
+
+    A piece ends when a costly operator becomes ready. What runs in a loop is none of them.
     """
     missing = [len(each) for each in taken]
-    sources = [i for i, n in enumerate(missing) if not n]
-    queue = deque(i for i in sources if is_cheap[i])
-    n_before = None if all(is_cheap[i] for i in sources) else 0
-    ran: list[int] = []
+    queue = deque(i for i, n in enumerate(missing) if not n and not costly[i] and not loops[i])
+    pieces: list[list[int]] = [[]]
     while queue:
         i = queue.popleft()
-        ran.append(i)
+        pieces[-1].append(i)
+        ends = False
         for user in users[i]:
             missing[user] -= 1
             if missing[user]:
                 continue
-            if is_cheap[user]:
+            if costly[user]:
+                ends = True
+            elif not loops[user]:
                 queue.append(user)
-            elif n_before is None:
-                n_before = len(ran)
-    return ran[:n_before], ran[n_before:] if n_before is not None else []
+        if ends:
+            pieces.append([])
+    return [piece for piece in pieces if piece]
 
 
 def _acyclic(inputs: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
