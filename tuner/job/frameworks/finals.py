@@ -43,13 +43,13 @@ def hold_finals(contest: Contest) -> None:
     """Hold rounds until each ratio to the reference is known well, or their share of the time is up.
 
     A setting whose ratio is known well leaves, so that the time goes to the others. Where that time is up, those that
-    are not known well enough have somewhat more.
+    are not known well enough have somewhat more; not so in a later run, where the scan is what is missing.
     """
     entries = contest.entries()
     contenders = [entry.contender(contest.batch_size) for entry in entries]
     rounds = contest.store.rounds(entries)
     start_s, time_s = time.monotonic(), contest.left_s()
-    latest_s = start_s + _LATEST_SHARE * time_s
+    latest_share = _LATEST_SHARE if len(rounds) < _SOME_ROUNDS else 0.0
     plan = FinalsPlan(
         n_parallel_starts=parallel_starts(contest.reference.job.machine),
         max_resident=_max_resident(contest, FinalsPlan().max_resident),
@@ -60,7 +60,8 @@ def hold_finals(contest: Contest) -> None:
     while True:
         began_s = time.monotonic()
         would_end_s = began_s + longest_s
-        ends_s = start_s + finals_share(contest, rounds, time_s) * time_s
+        share = finals_share(contest, rounds, time_s)
+        ends_s, latest_s = (start_s + each * time_s for each in (share, max(share, latest_share)))
         least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
         if would_end_s <= ends_s:
             unknown = not_known(rounds, contenders, at_least=_MIN_ROUNDS, half_width=_HALF_WIDTH)
