@@ -306,12 +306,14 @@ def test_where_memory_holds_two_processes_a_profile_has_no_three(
 
     monkeypatch.setattr(ChildProcess, "ready", ready)
     monkeypatch.setattr(ChildProcess, "close", close)
+    notices: list[str] = []
     told: list[object] = []
-    events = SimpleNamespace(notice=told.append, began=told.append, ended=lambda traced: told.append(traced.threads))
+    events = SimpleNamespace(notice=notices.append, began=told.append, ended=lambda traced: told.append(traced.threads))
     rows = trace(job, [1, 8], events=events)  # type: ignore[arg-type]
     counts = thread_counts(job.machine.usable_cpus)[: len(rows[8])]
     assert [each.threads for each in rows[1]] == [each.threads for each in rows[8]] == counts
     assert told == [n for n in counts for _ in ("began", "ended")]
+    assert not [each for each in notices if "no more than" in each]
     assert max(most) == min(3, 1 + len(thread_counts(job.machine.usable_cpus)))
     assert not live
 
