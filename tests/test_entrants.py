@@ -367,11 +367,11 @@ def test_a_cell_lasts_for_a_start_warm_steps_and_turns() -> None:
     schedule = Schedule(contest, contest.rounds)
     reference, other = contest.all
     # Beside the reference: long steps once each, shorter ones in blocks ABBA, the shortest for so long.
-    assert schedule.cell_s(other, 256) == pytest.approx(5 + 4 * 25.6)
+    assert schedule.cell_s(other, 256, 20.0) == pytest.approx(5 + 4 * 25.6)
     assert schedule.cell_s(other, 16, 0.0) == pytest.approx(5 + 2 * 1.6 + 4 * 1.6)
     assert schedule.cell_s(other, 16, 10.0) == pytest.approx(5 + 2 * 1.6 + 10)
     # The reference's own has another process, of 8 items; so has its only cell, beside which none is compared.
-    assert schedule.cell_s(reference, 256) == pytest.approx(5 + 2 * 25.6 + 5 + 2 * 0.8 + 2 * 25.6)
+    assert schedule.cell_s(reference, 256, 20.0) == pytest.approx(5 + 2 * 25.6 + 5 + 2 * 0.8 + 2 * 25.6)
     # A tail of 662 pairs of steps is told only where it takes less than 45 s.
     assert schedule.cell_s(other, 1, 10.0) == pytest.approx(5 + 2 * 0.1 + 10)
     quick = Schedule(contest, [Round(slices={each.name: [slice_of(50.0)] * 4 for each in contest.all})])

@@ -30,8 +30,7 @@ from tuner.trial.launcher import Launcher, Process
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
 
 MAX_PAIR_S = 20.0
-MAX_BLOCK_S = 20.0
-"""Of ABBA (s)."""
+_MAX_BLOCK_S = 20.0  # of ABBA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +96,7 @@ class Cell:
 class CellPlan:
     """How a cell is measured: in such a pair, which ends once the interval is narrow, or after `max_pair_s` (s).
 
-    Where a block ABBA would last longer than `MAX_BLOCK_S`, it is AB. `half_width` is that of the interval (log).
+    Where a block ABBA would last too long, it is AB (`is_long_block`). `half_width` is that of the interval (log).
     Where a quantile of the contender's steps is wanted, which so many steps tell, the pair goes on to these, unless
     they would take more than `max_tail_s` (s).
     """
@@ -110,8 +109,8 @@ class CellPlan:
 
     def pair_of(self, step_s: tuple[float, float]) -> PairPlan:
         """Return how two are paired whose steps last so long (s)."""
-        is_long = 2 * sum(max(each, self.pair.slice_s) for each in step_s) > MAX_BLOCK_S
-        return replace(self.pair, slices_per_block=1) if is_long else self.pair
+        both_s = sum(max(each, self.pair.slice_s) for each in step_s)
+        return replace(self.pair, slices_per_block=1) if is_long_block(both_s) else self.pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +194,11 @@ def checked_cell(
         message = f"its outputs deviate from TensorFlow's by {apart:.2g}, more than {limit:g}"
         return replace(cell, status=Status.INVALID, message=message)
     return cell
+
+
+def is_long_block(both_s: float) -> bool:
+    """Return whether a block ABBA lasts too long of two whose slices last for so long (s) together."""
+    return 2 * both_s > _MAX_BLOCK_S
 
 
 def is_enough(pair: Pair, batch_sizes: tuple[int, int], plan: CellPlan) -> bool:

@@ -20,10 +20,7 @@ def estimate_noise(pairs: Sequence[Pair], objective: Objective, *, batch_size: i
     """
     measured_pairs = [pair for pair in pairs if pair.n_blocks]
     x = [log_ratios(pair, objective, batch_sizes=(batch_size, batch_size)) for pair in measured_pairs]
-    sides = [
-        [side.reshape(-1, pair.slices_per_block).mean(axis=1) for side in _log_rates(pair, objective, batch_size)]
-        for pair in measured_pairs
-    ]
+    sides = [map(pair.block_means, _log_rates(pair, objective, batch_size)) for pair in measured_pairs]
     return noise.components(x, [float(rate) for a, b in sides for rate in (a + b) / 2])
 
 
@@ -33,8 +30,7 @@ def noise_alone(pair: Pair, objective: Objective, *, batch_size: int) -> noise.N
     Raises ValueError where it has no block.
     """
     x = log_ratios(pair, objective, batch_sizes=(batch_size, batch_size))
-    sides = _log_rates(pair, objective, batch_size)
-    reference, candidate = (side.reshape(-1, pair.slices_per_block).mean(axis=1) for side in sides)
+    reference, candidate = map(pair.block_means, _log_rates(pair, objective, batch_size))
     return noise.of_new_processes(x, (reference + candidate) / 2)
 
 

@@ -82,6 +82,10 @@ class Pair:
         """Return the number of complete blocks."""
         return len(self.reference) // self.slices_per_block
 
+    def block_means(self, values: Array) -> Array:
+        """Return the mean of each block, shape (n_blocks,), of what each slice of a side has."""
+        return np.asarray(values.reshape(-1, self.slices_per_block).mean(axis=1), dtype=float)
+
     @property
     def timed_s(self) -> float:
         """Return the time spent inside slices."""
@@ -116,7 +120,7 @@ def log_ratios(pair: Pair, objective: Objective, *, batch_sizes: tuple[int, int]
     candidate_batch, reference_batch = batch_sizes
     a = np.array([objective.log_rate(s, reference_batch) for s in pair.reference])
     b = np.array([objective.log_rate(s, candidate_batch) for s in pair.candidate])
-    return np.asarray((b - a).reshape(-1, pair.slices_per_block).mean(axis=1), dtype=float)
+    return pair.block_means(b - a)
 
 
 def measure_pair(
@@ -139,10 +143,13 @@ def measure_pair(
     while pair.n_blocks < plan.max_blocks:
         ask = _request_s(pair, plan, step_s)
         slept_s = slept()
-        measure = _measure_block if pair.slices_per_block == 2 else _measure_turn
-        if plan.one_at_a_time:
-            measure = _measure_apart
-        block = measure(reference, candidate, ask, mirrored=pair.n_blocks % 2 == 1)
+        mirrored = pair.n_blocks % 2 == 1
+        if plan.one_at_a_time or pair.slices_per_block == 1:
+            # One at a time the candidate is first, as the first of its processes is there already.
+            is_first = mirrored == plan.one_at_a_time
+            block = _measure_turns(reference, candidate, ask, pair.slices_per_block, reference_first=is_first)
+        else:
+            block = _measure_block(reference, candidate, ask, mirrored=mirrored)
         why = _interruption(pair, block, slept() - slept_s, step_s, waits=plan.one_at_a_time)
         if why is not None and len(pair.interruptions) < (
             plan.max_repeated_blocks if why.kind is Kind.STALLED else _MAX_SUSPENDED_BLOCKS
@@ -181,29 +188,15 @@ def _measure_block(
     return first + _reference_slices(reference, ask[0], 1), middle
 
 
-def _measure_turn(
-    reference: Process, candidate: Process, ask: tuple[float, float], *, mirrored: bool
+def _measure_turns(
+    reference: Process, candidate: Process, ask: tuple[float, float], n: int, *, reference_first: bool
 ) -> tuple[list[Slice], list[Slice]]:
-    """Return a slice of the reference and one of the candidate: AB, or BA if mirrored."""
-    if mirrored:
-        first = _slices(candidate, ask[1], 1)
-        return _reference_slices(reference, ask[0], 1), first
-    before = _reference_slices(reference, ask[0], 1)
-    return before, _slices(candidate, ask[1], 1)
-
-
-def _measure_apart(
-    reference: Process, candidate: Process, ask: tuple[float, float], *, mirrored: bool
-) -> tuple[list[Slice], list[Slice]]:
-    """Return two slices of the reference and two of the candidate: BBAA, or AABB if mirrored.
-
-    The candidate is first, as the first of its processes is there already.
-    """
-    if mirrored:
-        before = _reference_slices(reference, ask[0], 2)
-        return before, _slices(candidate, ask[1], 2)
-    first = _slices(candidate, ask[1], 2)
-    return _reference_slices(reference, ask[0], 2), first
+    """Return n slices of the reference and n of the candidate, in one turn of each."""
+    if reference_first:
+        before = _reference_slices(reference, ask[0], n)
+        return before, _slices(candidate, ask[1], n)
+    first = _slices(candidate, ask[1], n)
+    return _reference_slices(reference, ask[0], n), first
 
 
 def _interruption(

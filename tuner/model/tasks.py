@@ -66,7 +66,7 @@ def tasks_of(inputs: Sequence[Sequence[int]], times_s: Sequence[float], *, runs:
             head[i] = first
     in_prologue = {i for piece in prologue for i in piece}
     for i in order:
-        if len(taken[i]) == 1 and len(users[taken[i][0]]) == 1 and not {i, taken[i][0]} & in_prologue:
+        if len(taken[i]) == 1 and len(users[taken[i][0]]) == 1 and taken[i][0] not in in_prologue:
             head[i] = head[taken[i][0]]
     members: dict[int, list[int]] = {}
     for i in order:

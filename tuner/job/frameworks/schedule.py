@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Entry
-from tuner.measure.cell import MAX_BLOCK_S, MAX_PAIR_S
+from tuner.measure.cell import MAX_PAIR_S, is_long_block
 from tuner.measure.finals import Round
 from tuner.measure.interruption import step_s
 from tuner.stats.tail import samples_needed
@@ -51,7 +51,7 @@ class Schedule:
         """Return about how long (s) it takes until a process is warm."""
         return entry.participant.start_s + _WARM_UP_STEPS * self._step_s(entry, batch_size)
 
-    def cell_s(self, entry: Entry, batch_size: int, pair_s: float = MAX_PAIR_S) -> float:
+    def cell_s(self, entry: Entry, batch_size: int, pair_s: float) -> float:
         """Return about how long (s) a cell takes beside a live reference, where steps are timed for `pair_s` (s).
 
         The reference's own takes turns with another process, at the batch size of the contest. Single items go on for
@@ -141,4 +141,4 @@ class Schedule:
 
 def _turns_s(both_s: float, pair_s: float) -> float:
     """Return for how long (s) two take turns whose steps last for `both_s` (s) together; see `CellPlan.pair_of`."""
-    return both_s if 2 * both_s > MAX_BLOCK_S else max(pair_s, 2 * both_s)
+    return both_s if is_long_block(both_s) else max(pair_s, 2 * both_s)
