@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.frameworks import CATALOGUE, MADE_MACHINE, STOCK, read_space, resolve
 from tests.schemas import validate
@@ -25,6 +26,10 @@ from tuner.machine.host import Machine
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.workload.workload import Workload, load
+
+# How long an example takes says nothing of it on a machine that stands still for a second now and then.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 DATA = Path(__file__).parent / "data"
 Call = Callable[..., Any]

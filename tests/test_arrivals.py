@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
+import threading
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -101,13 +103,22 @@ def test_whoever_cannot_keep_up_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_several_callers_answer_at_the_same_time() -> None:
+    n_running, most = 0, 0
+    count = threading.Lock()
+
     def step() -> dict[str, float]:
+        nonlocal n_running, most
+        with count:
+            n_running += 1
+            most = max(most, n_running)
         time.sleep(0.02)
+        with count:
+            n_running -= 1
         return {}
 
-    with closing(requests(70.0, step, n=4)) as model:
-        [timed] = model.slices(1.0)
-    assert Slice.from_report(timed).keeps_up  # one caller would be at 1.4 times what it can do
+    with closing(requests(400.0, step, n=4)) as model:  # twice what they can do: a queue waits for all
+        [timed] = model.slices(0.5)
+    assert most == 4
     assert min(timed["step_s"]) >= 0.02
 
 
@@ -236,7 +247,8 @@ def test_a_real_model_answers_requests() -> None:
             assert timed.window_s is not None
             assert timed.n_steps == pytest.approx(0.8 * 3 * 40, rel=0.4)
             assert timed.keeps_up
-            assert 0 < min(timed.step_s) < max(timed.step_s) < 1.0
+            assert 0 < min(timed.step_s) < max(timed.step_s) < timed.elapsed_s
+            assert statistics.median(timed.step_s) < 0.5  # no queue grows
 
 
 @pytest.mark.tensorflow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 
 import numpy as np
@@ -41,36 +42,60 @@ def test_all_callers_run_at_the_same_time() -> None:
     assert most == 3
 
 
-def test_a_queue_of_calls_is_not_faster_than_its_server() -> None:
+class Watch(threading.local):
+    """A clock that each thread has for itself: it goes on only when the thread's step says so."""
+
+    s = 0.0
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """The clock that callers read."""
+    own = Watch()
+    monkeypatch.setattr(callers, "CLOCK", lambda: own.s)
+    return own
+
+
+def test_a_queue_of_calls_is_not_faster_than_its_server(watch: Watch) -> None:
     """Calls that run one after another: all begin together, and the first to end has not waited for the others."""
-    server = threading.Lock()
+    server = threading.Condition()
+    whose_turn, server_s = 0, 0.0
 
-    def step() -> dict[str, int]:
-        with server:
-            time.sleep(0.02)
-        time.sleep(0.001)  # so that another has its turn
-        return {}
+    def stepper(number: int) -> Callable[[], dict[str, int]]:
+        def step() -> dict[str, int]:
+            nonlocal whose_turn, server_s
+            with server:
+                while whose_turn != number and not together.stopped.is_set():
+                    server.wait(0.01)
+                server_s += 0.02
+                watch.s = server_s
+                whose_turn = (number + 1) % 4
+                server.notify_all()
+            return {}
 
-    with closing(Callers([step] * 4, lambda: None)) as together:
+        return step
+
+    with closing(Callers([stepper(number) for number in range(4)], lambda: None)) as together:
         for _ in range(3):
-            timed = together.slices(1e-9)
-            assert callers.step_time(timed) == pytest.approx(0.02, rel=0.15)
+            whose_turn = 0
+            assert callers.step_time(together.slices(1e-9)) == pytest.approx(0.02)
 
 
-def test_the_rate_is_that_of_all() -> None:
+def test_the_rate_is_that_of_all(watch: Watch) -> None:
     def step() -> dict[str, int]:
-        time.sleep(0.01)
+        watch.s += 0.01
+        time.sleep(0.001)  # so that others have their turns
         return {}
 
     with closing(Callers([step] * 3, lambda: None)) as together:
         timed = together.slices(0.2)
-    assert callers.step_time(timed) == pytest.approx(0.01 / 3, rel=0.3)
+    assert callers.step_time(timed) == pytest.approx(0.01 / 3)
     for each in timed:
         each.pop("outputs")
     joint = Slice.from_report(callers.report_of(timed))
     assert joint.n_steps == sum(each["n_steps"] for each in timed)
-    assert joint.elapsed_s / joint.n_steps == pytest.approx(0.01 / 3, rel=0.3)
-    assert min(joint.step_s) >= 0.01  # a latency is what each call took
+    assert joint.elapsed_s / joint.n_steps == pytest.approx(0.01 / 3)
+    assert min(joint.step_s) == pytest.approx(0.01)  # a latency is what each call took
 
 
 def test_an_error_of_one_is_raised_and_the_others_end_their_slice() -> None:

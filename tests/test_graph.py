@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -116,9 +115,7 @@ def test_a_net_of_many_joins_takes_no_time() -> None:
     for _ in range(300):
         joined = builder.add("ConcatV2", *layer_nodes, out=tensor(1, 8))
         layer_nodes.append(builder.product(joined))
-    began = time.perf_counter()
-    of_graph = features(builder.done(layer_nodes[-1]))
-    assert time.perf_counter() - began < 1.0
+    of_graph = features(builder.done(layer_nodes[-1]))  # one path after another would never end
     assert (of_graph.heavy_operators, of_graph.layers, of_graph.width) == (300, 300, 1.0)
 
 

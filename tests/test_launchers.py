@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -102,7 +103,7 @@ def test_the_setting_holds_in_the_process(launcher: Launcher) -> None:
     process = launcher.launch(ODD, deployed(ODD))
     facts = process.ready()
     assert facts.effective["context"]["created"] == 3 + 5 + 1
-    assert process.slice(0.1).n_steps > 10
+    assert process.slice(0.1).n_steps >= 1
     process.close()
 
 
@@ -124,7 +125,7 @@ def test_a_process_goes_on_with_other_batch_sizes(launcher: Launcher) -> None:
     assert peak is not None
     assert peak > peak_bytes + (1 << 30)
     small = process.set_batch_size(8)
-    assert process.slice(0.05).n_steps > 10
+    assert statistics.median(process.slice(0.05).step_s) < 0.1 * large.step_s
     assert small.step_s < 0.1 * large.step_s
     assert process.peak_memory_bytes < peak  # the most that this batch size holds, not the one before
     process.close()
@@ -284,14 +285,15 @@ def test_a_knob_that_did_not_take_effect_makes_the_trial_unapplied(launcher: Lau
 
 
 def test_a_fork_is_ready_sooner(target: Target, forks: ForkLauncher) -> None:
-    def context_s(launcher: Launcher) -> float:
+    def cpu_s(launcher: Launcher) -> float:
+        """Return the CPU time (s) that a process takes until it is ready, however busy the machine is."""
         process = launch(launcher)
-        facts = process.ready()
+        process.ready()
+        cpu_times = psutil.Process(process.pid).cpu_times()
         process.close()
-        return facts.context_s
+        return cpu_times.user + cpu_times.system
 
-    context_s(forks)  # the server is there
-    assert context_s(forks) < context_s(FreshLauncher(target=target))
+    assert cpu_s(forks) < cpu_s(FreshLauncher(target=target))
 
 
 def test_what_is_read_early_gets_a_server_of_its_own(target: Target, job: Job) -> None:
@@ -371,7 +373,6 @@ def test_a_server_that_does_not_come_up_leaves_it_to_fresh_interpreters(target: 
     assert lines == ["trials start fresh interpreters instead of forks: the fork server did not start: no licence"]
 
 
-@pytest.mark.alone  # it says within which time
 def test_nothing_is_left_when_the_tuner_is_killed(target: Target) -> None:
     script = f"""
 import json, time
@@ -404,7 +405,7 @@ time.sleep(600)
     tuner.kill()
     tuner.wait()
     tuner.stdout.close()
-    assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
+    assert wait_until(lambda: all(gone(pid) for pid in children), 60.0)  # how soon is for the benchmark `kills`
 
 
 def test_forks_leave_nothing_behind(forks: ForkLauncher) -> None:
@@ -417,6 +418,7 @@ def test_forks_leave_nothing_behind(forks: ForkLauncher) -> None:
     process = launch(forks)
     process.ready()
     process.close()
+    assert wait_until(lambda: peak_bytes()[1] == 0)  # the guard too
     before = peak_bytes()
     for _ in range(5):
         process = launch(forks)

@@ -53,8 +53,13 @@ def test_the_right_of_a_killed_process_is_free_at_once() -> None:
 
 
 def test_waiting_says_so_once_and_goes_on() -> None:
-    other = holder(1.5)
+    other = holder(60)
     lines: list[str] = []
-    with machine_lock(wait=True, on_wait=lines.append, address=ADDRESS):
+
+    def on_wait(line: str) -> None:
+        lines.append(line)
+        other.kill()
+
+    with machine_lock(wait=True, on_wait=on_wait, address=ADDRESS):
         other.wait()
     assert len(lines) == 1

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import DATA
-from tests.trees import add_cgroup_v1, add_cgroup_v2, make_machine
-from tuner.machine.cgroup import read_limits, used_memory_bytes
+from tests.trees import add_cgroup_v1, add_cgroup_v2, make_machine, write
+from tuner.machine.cgroup import oom_kills, read_limits, used_memory_bytes
 from tuner.machine.cpulist import format_list, parse_list, parse_mask
 from tuner.machine.host import Machine, detect, host_of
 from tuner.machine.topology import Cache, read_topology
@@ -119,6 +119,18 @@ def test_the_memory_that_a_container_has_taken(tmp_path: Path, version: int) -> 
     else:
         add_cgroup_v1(tmp_path, "/a", {"memory/a/memory.stat": "cache 9000\nrss 3\ntotal_rss 5000"})
     assert used_memory_bytes(tmp_path) == 5000
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_kills_for_memory_are_those_of_the_own_group(tmp_path: Path, version: int) -> None:
+    """A neighbour's do not count, but where nothing tells of the group."""
+    assert oom_kills(tmp_path) == 0
+    write(tmp_path, "proc/vmstat", "nr_free_pages 7\noom_kill 9")
+    if version == 2:
+        add_cgroup_v2(tmp_path, "/a/b", {"a/b/memory.events": "oom 3\noom_kill 2", "a/memory.events": "oom_kill 5"})
+    if version == 1:
+        add_cgroup_v1(tmp_path, "/a", {"memory/a/memory.oom_control": "under_oom 0\noom_kill 2"})
+    assert oom_kills(tmp_path) == (2 if version else 9)
 
 
 def test_memory_limits(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +29,7 @@ from tuner.model.scaling import Scaling, fit
 from tuner.report.profile import as_csv, describe_profile, rendered, roofline
 from tuner.report.result.profile import ProfileResult
 from tuner.space.space import Space
+from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload.spec import WorkloadSpec
@@ -320,6 +323,28 @@ def test_where_memory_holds_two_processes_a_profile_has_no_three(
 
 @pytest.mark.alone
 @pytest.mark.tensorflow
+def test_a_session_runs_what_a_function_runs_and_a_product_reaches_the_roof(tmp_path: Path) -> None:
+    """The one in turns with the other, as the machine changes; and the best of both, which nothing disturbs."""
+    (tmp_path / "chain.py").write_text(CHAIN)
+    spec = WorkloadSpec(words=(str(tmp_path / "chain.py"),))
+    job = prepare(parse_request(SearchRequest(workload=spec), stores=False))
+    job.export()
+    one = job.space.reference.with_values(inter_op=1, intra_op=1)
+    ratios, rates = [], []
+    with closing(FreshLauncher(target=job.target()).launch(one, job.space.deployment(one))) as process:
+        process.ready()
+        for _ in range(5):
+            function_s = median(process.slice(0.3).step_s)
+            told = process.operators(3, 1024)
+            ratios.append(median(told["plain_s"]) / function_s)
+            product_s = max(node[7] for node in told["nodes"] if "MatMul" in node[1])
+            rates.append(2 * 1024 * 2048 * 2048 / product_s / told["roof"]["flops"])
+    assert median(ratios) == pytest.approx(1, abs=0.25)
+    assert 0.5 < max(rates) < 1.3
+
+
+@pytest.mark.alone
+@pytest.mark.tensorflow
 def test_operators_that_are_known_are_seen(tmp_path: Path) -> None:
     (tmp_path / "chain.py").write_text(CHAIN)
     ended = tftune("profile", "chain.py", "--json", "--out", "out", cwd=tmp_path)
@@ -332,14 +357,10 @@ def test_operators_that_are_known_are_seen(tmp_path: Path) -> None:
     assert large["share"] > 0.8
     assert sum(each["flops"] == 2 * 64**3 for each in products) == 40
     first = document["threads"][0]
-    # The product reaches what a product of that kind reaches, and no more.
-    rate = large["flops"] / large["time_s"]["1"] / first["flops"]
-    assert 0.5 < rate < 1.3
     # One at a time: the operators and what is between them are the step, and few of them overlap.
     total_s = sum(each["time_s"]["1"] for each in document["operators"])
     assert total_s == pytest.approx(first["busy_s"], rel=0.1)
     assert first["busy_s"] <= first["traced_s"]
-    assert first["plain_s"] == pytest.approx(first["step_s"], rel=0.25)  # a session runs what a function runs
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"profile.json", "operators.csv", "roofline.svg"}
     low, high = document["between_share"]
     assert 0 <= low <= high < 1

@@ -183,10 +183,10 @@ def test_a_quota_counts_for_the_guides_and_not_for_the_default(
     ],
 )
 def test_an_expression_that_means_harm_is_refused_at_once(text: str) -> None:
-    began_s = time.monotonic()
+    began_s = time.thread_time()
     with pytest.raises(BadInputError) as refused:
         Expression(text).value({"a": 1})
-    assert time.monotonic() - began_s < 1
+    assert time.thread_time() - began_s < 1
     assert len(str(refused.value)) < 800
 
 

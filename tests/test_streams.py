@@ -16,7 +16,7 @@ from tuner.trial.outcome import Status, TrialFailure
 from tuner.workload.spec import WorkloadSpec
 
 STATEFUL = """
-'''A model that adds up in a buffer of its own.'''
+'''A model that adds up in a buffer of its own, for longer than a scheduler lets a thread run at a time.'''
 ITEM, BATCH_SIZE = "row", 8
 def build():
     import tensorflow as tf
@@ -24,7 +24,7 @@ def build():
     total = tf.Variable(tf.zeros((8, 256)))
     def call(x):
         total.assign(tf.zeros((8, 256)))
-        for _ in range(6):
+        for _ in range(300):
             x = x @ w
             total.assign_add(x)
         return total + 0.0

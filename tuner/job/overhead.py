@@ -44,7 +44,7 @@ BATCHES, BUDGET = "1..256", "10m"
 _FOLDER = "overheads"
 _TRACED_S, _MOST_STEPS = 0.5, 25  # of a block with the profiler
 _ROUNDS, _LONG_STEP_S = 2, 1.0  # of blocks, and one of a step that is longer
-_SLICE_S, _N_SLICES = 0.5, 2  # of a process that is compared with none
+_SLICE_S, _N_SLICES = 0.5, 3  # of a process that is compared with none; a stall in one is not the median
 _PLAN, _MAX_PAIR_S = PairPlan(min_blocks=2, max_blocks=6), 8.0
 _STEPS_A_ROW, _WARM_UP_S = 20, 3.0  # where a step is long: to become warm, two blocks of a pair, and those of the trace
 

@@ -1,8 +1,8 @@
 """The CPU quota and the memory limit that a container lays on this process, cgroup v1 and v2.
 
 Every group on the way up may carry a limit; the smallest one holds. Sources: the kernel's
-`Documentation/admin-guide/cgroup-v2.rst` (`cpu.max`, `memory.max`) and `cgroup-v1` (`cpu.cfs_quota_us`,
-`memory.limit_in_bytes`).
+`Documentation/admin-guide/cgroup-v2.rst` (`cpu.max`, `memory.max`, `memory.events`) and `cgroup-v1`
+(`cpu.cfs_quota_us`, `memory.limit_in_bytes`, `memory.oom_control`).
 """
 
 from __future__ import annotations
@@ -39,6 +39,16 @@ def used_memory_bytes(root: Path = Path("/")) -> int | None:
         if text is not None:
             return int(text)
     return None
+
+
+def oom_kills(root: Path = Path("/")) -> int:
+    """Return how often the kernel has killed for memory in this process's group; 0 where nothing tells.
+
+    Of the innermost group that tells, or else of the whole machine since boot, from `/proc/vmstat`.
+    """
+    files = [folder / name for folder in _groups(root, "memory") for name in ("memory.events", "memory.oom_control")]
+    texts = (_field(path, "oom_kill") for path in [*files, root / "proc/vmstat"])
+    return int(next((text for text in texts if text is not None), 0))
 
 
 def throttled_s(root: Path = Path("/")) -> float:

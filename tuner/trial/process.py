@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 from tuner.child.guard import EXPENDABLE
 from tuner.errors import TunerError
+from tuner.machine.cgroup import oom_kills
 from tuner.paths import CHILD, boot_arguments
 from tuner.trial.meter import EnergyMeter, metered, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
@@ -109,7 +110,7 @@ class ChildProcess:
         self.peak_memory_bytes: int | None = None
         """The most that it has held at the batch size that it has, as far as it has told."""
         self.guard_pid = 0
-        self._oom_kills = _oom_kills()
+        self._oom_kills = oom_kills()
         command_read, self._commands = os.pipe()
         self._reports, report_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
@@ -313,7 +314,7 @@ class ChildProcess:
     def _ended(self) -> TrialFailure:
         """Return the failure of a worker that ended before it reported."""
         returncode = self.close().returncode
-        if returncode == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+        if returncode == -signal.SIGKILL and oom_kills() > self._oom_kills:
             return self._failure(Status.OOM, "the kernel killed the process because memory ran out")
         if returncode is not None and returncode < 0:
             return self._failure(Status.CRASHED, f"the process was killed by {signal.Signals(-returncode).name}")
@@ -322,15 +323,3 @@ class ChildProcess:
     def _failure(self, status: Status, message: str, **told: str) -> TrialFailure:
         self.close()
         return TrialFailure(status, message, self.log_tail(), **told)
-
-
-def _oom_kills() -> int:
-    """Return how often the kernel has killed for memory since boot; 0 where it does not tell."""
-    try:
-        for line in Path("/proc/vmstat").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    except OSError:
-        pass
-    return 0

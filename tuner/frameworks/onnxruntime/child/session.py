@@ -21,6 +21,7 @@ CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
 CUDA_OPTIONS = ("cudnn_conv_algo_search", "cudnn_conv_use_max_workspace", "prefer_nhwc")
 """Options that its provider for GPUs takes."""
 IDLE_S = 0.2
+STARTED_S = 10.0  # within which every thread has begun and bound itself, however busy the machine is
 OUT_OF_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc", "out of memory")
 Options = Mapping[str, Union[int, str]]
 
@@ -90,6 +91,15 @@ def translated(error: Exception) -> BaseException:
     return MemoryError(text) if any(words in text for words in OUT_OF_MEMORY) else error
 
 
+def has_slept(task: str) -> bool:
+    """Return whether a thread has waited for something, and so has begun; True for one that has ended."""
+    try:
+        with open("/proc/self/task/%s/status" % task, encoding="utf-8", errors="replace") as status:
+            return any(line.startswith("voluntary_ctxt_switches:") and int(line.split()[1]) for line in status)
+    except OSError:
+        return True
+
+
 def observe(options: Optional[Options]) -> Dict[str, Any]:
     """Return what a session of a small model does: the threads that it starts, and the CPU time of idle ones.
 
@@ -102,6 +112,9 @@ def observe(options: Optional[Options]) -> Dict[str, Any]:
     before_s = time.process_time()
     time.sleep(IDLE_S)
     idle_s = time.process_time() - before_s
+    end = time.monotonic() + STARTED_S
+    while not all(map(has_slept, effective.threads().keys() - before.keys())) and time.monotonic() < end:
+        time.sleep(0.01)
     now = effective.threads()
     created = now.keys() - before.keys()
     own_mask = before[str(os.getpid())][1]

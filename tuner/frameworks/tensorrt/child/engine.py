@@ -9,6 +9,7 @@ Sources: TensorRT's Python API (`Builder`, `OnnxParser`, `IExecutionContext`), C
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import json
 import os
@@ -49,16 +50,18 @@ def plan_of(path: str, shapes: Shapes, options: Mapping[str, Any]) -> bytes:
     folder = os.path.join(os.path.dirname(os.path.dirname(path)), "engines")
     os.makedirs(folder, exist_ok=True)
     kept = os.path.join(folder, "%s.plan" % digest_of(path, shapes, options))
-    try:
-        with open(kept, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        plan = built(path, shapes, options)
-    partial = "%s.%d" % (kept, os.getpid())
-    with open(partial, "wb") as file:
-        file.write(plan)
-    os.replace(partial, kept)  # whole, whoever else builds the same
-    return plan
+    with open("%s.lock" % kept, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once would disturb each other's timings of kernels
+        try:
+            with open(kept, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            plan = built(path, shapes, options)
+        partial = "%s.%d" % (kept, os.getpid())
+        with open(partial, "wb") as file:
+            file.write(plan)
+        os.replace(partial, kept)  # whole, even if this process is killed
+        return plan
 
 
 def digest_of(path: str, shapes: Shapes, options: Mapping[str, Any]) -> str:
