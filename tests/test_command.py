@@ -139,7 +139,7 @@ def test_a_run_that_goes_wrong_is_a_failed_trial(tmp_path: Path, text: str, stat
 
 def test_a_run_ends_at_its_deadline_with_all_that_it_started(tmp_path: Path) -> None:
     launcher = shell(
-        tmp_path, f"sleep 600 & echo $! > {tmp_path}/pid; setsid sleep 601 & echo rate: 1; wait", deadline_s=10.0
+        tmp_path, f"sleep 600 & echo $! > {tmp_path}/pid; setsid sleep 601 & echo rate: 1; wait", deadline_s=5.0
     )
     began = time.monotonic()
     with pytest.raises(TrialFailure) as caught:
