@@ -318,8 +318,8 @@ import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
 class Interrupt:
     n = 0
-    def find_spec(self, *_):
-        self.n += 1
+    def find_spec(self, name, *_):
+        self.n += self.n > 0 or name == "tuner.cli"
         if self.n == NUMBER:
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupt())
@@ -328,9 +328,9 @@ SCRIPT
 """
 
 
-@pytest.mark.parametrize("number", [2, 10, 40, 80, 150, 300, 500])
+@pytest.mark.parametrize("number", [1, 2, 10, 40, 80, 150, 300])
 def test_control_c_at_any_moment_of_a_start_is_no_traceback(number: int, tmp_path: Path) -> None:
-    """With so many modules to import before; while Python itself starts nobody can help it."""
+    """At the import of one module or another of ours; while Python itself starts nobody can help it."""
     script = Path(sys.executable).with_name("tftune").read_text()
     code = INTERRUPTED.replace("NUMBER", str(number)).replace("SCRIPT", script)
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
