@@ -25,13 +25,13 @@ from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.model.profile import Profile, Roof, Traced, is_worth_more, profile
 from tuner.report.layout import plural
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.outcome import TrialFailure
+from tuner.trial.outcome import Slice, TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
-_SLICE_S = 0.5  # of the process with one thread, before others are timed in turns with it
-_N_SLICES, _N_SLICES_ALONE = 1, 3  # at each batch size; the latter where no others are timed
+_SLICE_S = 0.5  # of the process with one thread, at a batch size at which no other was timed in turns with it
+_N_SLICES, _N_SLICES_ALONE = 1, 3  # the latter where no others are timed at all
 _TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
 _MAX_BLOCKS, _MAX_PAIR_S = 2, 8.0
 
@@ -87,18 +87,18 @@ def trace(
     profiled. After `limit_s` no more threads are tried. The lock of the machine has to be held.
     """
     sizes = sorted(batch_sizes)
-    smallest, largest = sizes[0], sizes[-1]
+    largest = sizes[-1]
     rows: list[dict[int, Traced]] = []  # by batch size, for each number of threads
-    times: list[dict[int, float]] = []  # as long as with one thread
     launcher = job.launcher(notify=events.notice)
     assert isinstance(launcher, FreshLauncher)  # it is no command
     began_s = time.monotonic()
     counts = thread_counts(job.machine.usable_cpus)
-    clock: _Clock | None = None
     with ExitStack() as live:
-        launch = partial(_launch, job, launcher, live)
+        launch = partial(_launch, job, launcher, live, batch_size=largest)
         events.began(counts[0])
-        alone, begun = _begun_together(launch, counts, smallest=smallest, largest=largest)
+        begun = _begun_together(launch, counts, batch_size=largest)
+        clock = _Clock(begun.clock, sizes)
+        times = _first_times(begun, clock, n_slices=_N_SLICES if len(counts) > 1 else _N_SLICES_ALONE)
         for threads in counts:
             is_late = limit_s is not None and time.monotonic() - began_s > limit_s
             if not is_worth_more([row[largest] for row in rows]) or (rows and is_late):
@@ -106,11 +106,16 @@ def trace(
             if rows:
                 events.began(threads)
             try:
-                own = begun.get(threads) or _Resized(launch(threads, smallest), smallest)
-                clock = clock or _Clock(alone, sizes, n_slices=_N_SLICES if len(counts) > 1 else _N_SLICES_ALONE)
+                if threads in begun.failures:
+                    raise begun.failures[threads]
+                own = begun.others.get(threads) or _Resized(launch(threads), largest)
+                if threads not in times:
+                    times[threads] = clock.time(own)
                 own.process.resume()
-                longer = dict.fromkeys(sizes, 1.0) if threads == 1 else clock.time(own)
-                row = trace_sizes(own.process, threads, {size: clock.step_s(size) * longer[size] for size in sizes})
+                if threads == counts[0]:
+                    own.at(sizes[0])  # where what is exposed is looked at
+                steps_s = {size: clock.step_s(size) * times[threads][size] for size in sizes}
+                row = trace_sizes(own.process, threads, steps_s)
             except (TrialFailure, ReferenceLost) as error:
                 why = error.failure if isinstance(error, ReferenceLost) else error
                 if not rows:
@@ -119,13 +124,11 @@ def trace(
                 break
             own.process.close()
             rows.append(row)
-            times.append(longer)
             events.ended(row[largest])
-    assert clock is not None  # or there would have been an error
     return {
         size: [
-            replace(row[size], step_s=clock.step_s(size) * longer[size])
-            for row, longer in zip(rows, times, strict=True)
+            replace(row[size], step_s=clock.step_s(size) * times[threads][size])
+            for threads, row in zip(counts, rows, strict=False)
         ]
         for size in sizes
     }
@@ -147,43 +150,83 @@ class _Resized:
         return self.process
 
 
-def _begun_together(
-    launch: Callable[[int, int], ChildProcess], counts: Sequence[int], *, smallest: int, largest: int
-) -> tuple[_Resized, dict[int, _Resized]]:
-    """Return the process with one thread that others are timed with, and the first of the others, paused.
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Processes that are ready, and paused: the one with one thread that others are timed with, and those others.
 
-    To begin takes a process seconds and one CPU, so they do so together: one with one thread, and where memory and the
-    time for it allow, one with two. Raises BadInputError where not even one thread can be profiled.
+    They are told apart by how many threads they have, and so are `failures`: for what memory does not hold beside it.
     """
-    for n_others in range(min(2, len(counts)), 0, -1):
-        processes = [launch(1, largest), *(launch(threads, smallest) for threads in counts[:n_others])]
+
+    clock: _Resized
+    others: dict[int, _Resized]
+    failures: dict[int, TrialFailure]
+
+
+def _begun_together(launch: Callable[[int], ChildProcess], counts: Sequence[int], *, batch_size: int) -> _Begun:
+    """Return the first processes. To begin takes a process seconds and one CPU, so they do so together.
+
+    Where two numbers of threads are tried at most, the one that others are timed with has its operators asked for, too,
+    at last; where more are, that is another one. Raises BadInputError where not even one thread can be profiled.
+    """
+    wanted = [*(counts[:1] if len(counts) > 2 else ()), *counts[1:2]]
+    failures: dict[int, TrialFailure] = {}
+    while True:
+        processes = [launch(threads) for threads in (counts[0], *wanted)]
         try:
-            alone, *others = (
-                _Resized(process, size)
-                for process, size in zip(processes, (largest, *[smallest] * n_others), strict=True)
-            )
-            for each in (alone, *others):
+            clock, *others = (_Resized(process, batch_size) for process in processes)
+            for each in (clock, *others):
                 each.process.pause()
         except TrialFailure as failure:
             for process in processes:
                 process.close()
-            if n_others == 1:
+            if not wanted:
                 raise _cannot(failure) from failure
+            if len(wanted) == 1:
+                failures[counts[1]] = failure
+            wanted.pop()
         else:
-            return alone, dict(zip(counts, others, strict=False))
-    raise AssertionError("there is one number of threads at least")
+            return _Begun(clock, {counts[0]: clock} | dict(zip(wanted, others, strict=True)), failures)
+
+
+def _first_times(begun: _Begun, clock: _Clock, *, n_slices: int) -> dict[int, dict[int, float]]:
+    """Return how many times as long steps of the first processes take as with one thread, by threads and batch size.
+
+    That is before any is asked for its operators. Of the clock itself there are so many slices at least at each batch
+    size. Raises BadInputError where it fails.
+    """
+    times = {1: dict.fromkeys(clock.batch_sizes, 1.0)}
+    try:
+        for threads, other in begun.others.items():
+            if threads > 1:
+                try:
+                    times[threads] = clock.time(other)
+                    other.process.pause()
+                except TrialFailure as failure:
+                    begun.failures[threads] = failure
+        clock.fill(n_slices=n_slices)
+    except TrialFailure as failure:
+        raise _cannot(failure) from failure
+    except ReferenceLost as lost:
+        raise _cannot(lost.failure) from lost
+    return times
 
 
 class _Clock:
     """A process with one thread that others are timed in turns with."""
 
-    def __init__(self, resized: _Resized, batch_sizes: Sequence[int], *, n_slices: int) -> None:
-        """Take a paused process at the largest of some batch sizes, which ascend; raises TrialFailure."""
+    def __init__(self, resized: _Resized, batch_sizes: Sequence[int]) -> None:
+        """Take a paused process at the largest of some batch sizes."""
         self._resized = resized
-        resized.process.resume()
-        first = {size: [resized.at(size).slice(_SLICE_S) for _ in range(n_slices)] for size in reversed(batch_sizes)}
-        self._slices = dict(reversed(first.items()))
-        resized.process.pause()
+        self.batch_sizes = sorted(batch_sizes, reverse=True)
+        self._slices: dict[int, list[Slice]] = {size: [] for size in self.batch_sizes}
+
+    def fill(self, *, n_slices: int) -> None:
+        """Time so many slices of its own at each batch size at which there are none; raises TrialFailure."""
+        self._resized.process.resume()
+        for size, slices in self._slices.items():
+            if not slices:
+                slices += [self._resized.at(size).slice(_SLICE_S) for _ in range(n_slices)]
+        self._resized.process.pause()
 
     def step_s(self, batch_size: int) -> float:
         """Return how long its own step takes (s) at a batch size: the median of all slices."""
@@ -212,7 +255,7 @@ class _Clock:
         return times
 
 
-def _launch(job: Job, launcher: FreshLauncher, live: ExitStack, threads: int, batch_size: int) -> ChildProcess:
+def _launch(job: Job, launcher: FreshLauncher, live: ExitStack, threads: int, *, batch_size: int) -> ChildProcess:
     """Start a process of so many threads that runs one operator at a time; it ends with `live`."""
     reference = job.space.reference
     known = reference.to_dict()
