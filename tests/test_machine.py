@@ -121,8 +121,8 @@ def test_the_memory_that_a_container_has_taken(tmp_path: Path, version: int) -> 
     assert used_memory_bytes(tmp_path) == 5000
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_kills_for_memory_are_those_of_the_own_group(tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize("version", [0, 1, 2, "outside"])
+def test_kills_for_memory_are_those_of_the_own_group(tmp_path: Path, version: int | str) -> None:
     """A neighbour's do not count, but where nothing tells of the group."""
     assert oom_kills(tmp_path) == 0
     write(tmp_path, "proc/vmstat", "nr_free_pages 7\noom_kill 9")
@@ -130,7 +130,9 @@ def test_kills_for_memory_are_those_of_the_own_group(tmp_path: Path, version: in
         add_cgroup_v2(tmp_path, "/a/b", {"a/b/memory.events": "oom 3\noom_kill 2", "a/memory.events": "oom_kill 5"})
     if version == 1:
         add_cgroup_v1(tmp_path, "/a", {"memory/a/memory.oom_control": "under_oom 0\noom_kill 2"})
-    assert oom_kills(tmp_path) == (2 if version else 9)
+    if version == "outside":
+        add_cgroup_v2(tmp_path, "/../x", {"memory.events": "oom_kill 5"})
+    assert oom_kills(tmp_path) == (2 if version in (1, 2) else 9)
 
 
 def test_memory_limits(tmp_path: Path) -> None:

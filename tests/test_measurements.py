@@ -240,5 +240,6 @@ def test_with_memory_for_one_process_they_live_one_at_a_time(job: Job) -> None:
     assert done.status is Status.OK, done.message
     assert done.alone
     assert done.log_ratio is not None
-    assert done.log_ratio < -0.2
+    if len(os.sched_getaffinity(0)) > 1:
+        assert done.log_ratio < -0.2
     assert job.objective is Objective.THROUGHPUT

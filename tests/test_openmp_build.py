@@ -19,6 +19,7 @@ import pytest
 
 from tests.conftest import setting
 from tests.frameworks import deployed
+from tests.processes import wait_until
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.job.job import Job, prepare
@@ -122,6 +123,11 @@ def thread_times_s(pid: int) -> dict[int, float]:
     return {each.id: each.user_time + each.system_time for each in psutil.Process(pid).threads()}
 
 
+def state_of(pid: int, thread: int) -> str:
+    """Return the state of a thread, as the kernel abbreviates it: T for one that is stopped."""
+    return Path(f"/proc/{pid}/task/{thread}/stat").read_text().rpartition(") ")[2][0]
+
+
 @pytest.mark.alone
 def test_two_bound_processes_of_a_pair_do_not_fight_for_the_first_cpu(target: Target, job: Job) -> None:
     """Both bind their threads to the same CPUs; as they take turns, each is as fast as if it were alone.
@@ -137,6 +143,8 @@ def test_two_bound_processes_of_a_pair_do_not_fight_for_the_first_cpu(target: Ta
         process.ready()
         process.pause()
     pair = measure_pair(a, b, PairPlan(min_blocks=6, max_blocks=6), enough=lambda _: True)
+    threads = psutil.Process(b.pid).threads()
+    assert wait_until(lambda: all(state_of(b.pid, each.id) == "T" for each in threads))
     idle_s = thread_times_s(b.pid)
     a.resume()
     a.slice(1.5)
@@ -168,7 +176,7 @@ def test_omp_threads_act_and_eigen_s_do_not(target: Target, job: Job) -> None:
     one = job.space.reference.with_values(inter_op=1, intra_op=1, omp_num_threads=1)
     assert second_share(one) < 0.2
     assert second_share(one.with_values(intra_op=2)) < 0.2
-    assert second_share(one.with_values(omp_num_threads=2)) > 0.5
+    assert second_share(one.with_values(omp_num_threads=2)) > 0.35
 
 
 def test_a_knob_that_did_not_take_effect_makes_the_trial_unapplied(target: Target) -> None:

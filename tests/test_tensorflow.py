@@ -254,10 +254,12 @@ def test_a_real_search_keeps_the_contract(searched: tuple[Path, dict]) -> None:
     assert document["history"][0]["baselines"][0] == "tf-default"
     default = document["history"][0]
     assert default["low"] < default["ratio"] < default["high"]
+    assert default["low"] < 1.5
+    assert default["high"] > 0.67
     assert set(document["verdicts"]) >= {"tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo"}
     assert all(math.isfinite(rate) and rate > 1 for rate in document["finals"]["rates"].values())
     assert document["finals"]["rounds"] >= 2
-    assert 0 < document["measured_s"] <= document["wall_s"]
+    assert 0 < document["measured_s"] <= document["wall_s"] < 240  # by how much it may overrun: test_search
     assert (cwd / "results/tftune.db").is_file()
 
 

@@ -25,13 +25,12 @@ from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.model.profile import Profile, Roof, Traced, is_worth_more, profile
 from tuner.report.layout import plural
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.outcome import Slice, TrialFailure
+from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
-_SLICE_S = 0.5  # of the process with one thread, at a batch size at which no other was timed in turns with it
-_N_SLICES, _N_SLICES_ALONE = 1, 3  # the latter where no others are timed at all
+_SLICE_S, _N_SLICES = 0.5, 3  # of the process with one thread, where no other was timed in turns with it
 _TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
 _MAX_BLOCKS, _MAX_PAIR_S = 2, 8.0
 
@@ -81,57 +80,115 @@ def trace(
 ) -> dict[int, list[Traced]]:
     """Return what processes with one thread, two, four … tell at each batch size, the largest of these last.
 
-    Their steps are timed in turns with those of a process with one thread, so that drift does not look like threads
-    that help or do not; their operators are asked for afterwards, as a process is slower once that was done. How long
-    a step takes with one thread is the median of all its slices. Raises BadInputError where not even one thread can be
-    profiled. After `limit_s` no more threads are tried. The lock of the machine has to be held.
+    Their steps are timed in turns with those of a process with one thread, the clock, so that drift does not look like
+    threads that help or do not; their operators are asked for afterwards, as a process is slower once that was done.
+    How long a step takes with one thread is the median of all slices of the clock. Two threads come first, so that
+    the clock's own operators can be asked for where no others are timed any more. Raises BadInputError where not even
+    one thread can be profiled. After `limit_s` no more threads are tried. The lock of the machine has to be held.
     """
     sizes = sorted(batch_sizes)
-    largest = sizes[-1]
-    rows: list[dict[int, Traced]] = []  # by batch size, for each number of threads
     launcher = job.launcher(notify=events.notice)
     assert isinstance(launcher, FreshLauncher)  # it is no command
     began_s = time.monotonic()
-    counts = thread_counts(job.machine.usable_cpus)
+    one, *more = thread_counts(job.machine.usable_cpus)
     with ExitStack() as live:
-        launch = partial(_launch, job, launcher, live, batch_size=largest)
-        events.began(counts[0])
-        begun = _begun_together(launch, counts, batch_size=largest)
-        clock = _Clock(begun.clock, sizes)
-        times = _first_times(begun, clock, n_slices=_N_SLICES if len(counts) > 1 else _N_SLICES_ALONE)
-        for threads in counts:
-            is_late = limit_s is not None and time.monotonic() - began_s > limit_s
-            if not is_worth_more([row[largest] for row in rows]) or (rows and is_late):
+        launch = partial(_launch, job, launcher, live, batch_size=sizes[-1])
+        events.began(more[0] if more else one)
+        clock, begun, failure = _begun_together(launch, [one, *more], sizes[-1])
+        climb = _Climb(
+            clock=_Clock(clock, sizes),
+            start=lambda threads: begun.get(threads) or _Resized(launch(threads), sizes[-1]),
+            is_late=lambda: limit_s is not None and time.monotonic() - began_s > limit_s,
+            events=events,
+        )
+        if failure is not None:
+            climb.ends(failure)
+        elif more:
+            climb.add(more[0])
+        if more:
+            events.began(one)
+        climb.add_one(None if climb.goes_on and more[1:] else clock)
+        for threads in more[1:]:
+            if not climb.goes_on or not is_worth_more([row[sizes[-1]] for row in climb.rows()]):
                 break
-            if rows:
-                events.began(threads)
-            try:
-                if threads in begun.failures:
-                    raise begun.failures[threads]
-                own = begun.others.get(threads) or _Resized(launch(threads), largest)
-                if threads not in times:
-                    times[threads] = clock.time(own)
-                own.process.resume()
-                if threads == counts[0]:
-                    own.at(sizes[0])  # where what is exposed is looked at
-                steps_s = {size: clock.step_s(size) * times[threads][size] for size in sizes}
-                row = trace_sizes(own.process, threads, steps_s)
-            except (TrialFailure, ReferenceLost) as error:
-                why = error.failure if isinstance(error, ReferenceLost) else error
-                if not rows:
-                    raise _cannot(why) from error
-                events.notice(f"no more than {plural(rows[-1][largest].threads, 'thread')}: {why.message}")
-                break
-            own.process.close()
-            rows.append(row)
-            events.ended(row[largest])
-    return {
-        size: [
-            replace(row[size], step_s=clock.step_s(size) * times[threads][size])
-            for threads, row in zip(counts, rows, strict=False)
+            events.began(threads)
+            climb.add(threads)
+    return {size: [row[size] for row in climb.rows()] for size in sizes}
+
+
+class _Climb:
+    """Processes with more and more threads: each is timed in turns with the clock, and then asked for its operators."""
+
+    def __init__(
+        self,
+        *,
+        clock: _Clock,
+        start: Callable[[int], _Resized],
+        is_late: Callable[[], bool],
+        events: ProfileEvents,
+    ) -> None:
+        """`start` starts a process of so many threads; `is_late` tells whether the time is over."""
+        self._clock, self._start, self._is_late, self._events = clock, start, is_late, events
+        self._rows: dict[int, dict[int, Traced]] = {}  # by threads and batch size
+        self._times = {1: dict.fromkeys(clock.batch_sizes, 1.0)}  # as long as with one thread
+        self._has_ended = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether more threads may be tried: none has failed, and there is time."""
+        return not self._has_ended and not self._is_late()
+
+    def rows(self) -> list[dict[int, Traced]]:
+        """Return what the processes told, by batch size, those of few threads first."""
+        return [
+            {size: replace(each, step_s=self._step_s(threads, size)) for size, each in row.items()}
+            for threads, row in sorted(self._rows.items())
         ]
-        for size in sizes
-    }
+
+    def ends(self, failure: TrialFailure) -> None:
+        """Say that no more threads are tried, and why."""
+        self._has_ended = True
+        self._events.notice(f"no more than {plural(max(self._rows, default=1), 'thread')}: {failure.message}")
+
+    def add(self, threads: int) -> None:
+        """Time and trace a process of so many threads, as far as there is time; see `goes_on`."""
+        try:
+            process = self._start(threads)
+            times = self._clock.time(process, self._is_late)
+            if self._is_late():
+                process.process.close()
+                return
+            self._times[threads] = times
+            process.process.resume()
+            self._trace(process, threads)
+        except TrialFailure as failure:
+            self.ends(failure)
+        except ReferenceLost as lost:
+            self.ends(lost.failure)
+
+    def add_one(self, clock: _Resized | None) -> None:
+        """Trace the clock, which times no others any more, or else another process with one thread.
+
+        Raises BadInputError where that fails.
+        """
+        try:
+            self._clock.fill(n_slices=1 if self._is_late() else _N_SLICES)
+            process = clock or self._start(1)
+            process.process.resume()
+            process.at(min(self._clock.batch_sizes))  # where what is exposed is looked at
+            self._trace(process, 1)
+        except TrialFailure as failure:
+            raise _cannot(failure) from failure
+
+    def _trace(self, process: _Resized, threads: int) -> None:
+        steps_s = {size: self._step_s(threads, size) for size in sorted(self._clock.batch_sizes)}
+        row = trace_sizes(process.process, threads, steps_s)
+        process.process.close()
+        self._rows[threads] = row
+        self._events.ended(row[max(row)])
+
+    def _step_s(self, threads: int, batch_size: int) -> float:
+        return self._clock.step_s(batch_size) * self._times[threads][batch_size]
 
 
 class _Resized:
@@ -150,65 +207,33 @@ class _Resized:
         return self.process
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """Processes that are ready, and paused: the one with one thread that others are timed with, and those others.
+def _begun_together(
+    launch: Callable[[int], ChildProcess], counts: Sequence[int], batch_size: int
+) -> tuple[_Resized, dict[int, _Resized], TrialFailure | None]:
+    """Return the clock and the first others by their threads, ready and paused, or why there are no others.
 
-    They are told apart by how many threads they have, and so are `failures`: for what memory does not hold beside it.
+    To begin takes a process seconds and one CPU, so they do so together: the clock, one with two threads, and where
+    more are tried, so that the clock goes on, one with one thread. Raises BadInputError where the clock alone fails.
     """
-
-    clock: _Resized
-    others: dict[int, _Resized]
-    failures: dict[int, TrialFailure]
-
-
-def _begun_together(launch: Callable[[int], ChildProcess], counts: Sequence[int], *, batch_size: int) -> _Begun:
-    """Return the first processes. To begin takes a process seconds and one CPU, so they do so together.
-
-    Where two numbers of threads are tried at most, the one that others are timed with has its operators asked for, too,
-    at last; where more are, that is another one. Raises BadInputError where not even one thread can be profiled.
-    """
-    wanted = [*(counts[:1] if len(counts) > 2 else ()), *counts[1:2]]
-    failures: dict[int, TrialFailure] = {}
+    wanted = [*counts[1:2], *(counts[:1] if len(counts) > 2 else ())]
+    failure: TrialFailure | None = None
     while True:
-        processes = [launch(threads) for threads in (counts[0], *wanted)]
+        launched = [launch(threads) for threads in (counts[0], *wanted)]
+        ready: list[_Resized] = []
         try:
-            clock, *others = (_Resized(process, batch_size) for process in processes)
-            for each in (clock, *others):
-                each.process.pause()
-        except TrialFailure as failure:
-            for process in processes:
+            for process in launched:
+                ready.append(_Resized(process, batch_size))
+                process.pause()
+        except TrialFailure as caught:
+            for process in launched:
                 process.close()
             if not wanted:
-                raise _cannot(failure) from failure
-            if len(wanted) == 1:
-                failures[counts[1]] = failure
-            wanted.pop()
+                raise _cannot(caught) from caught
+            failure = caught
+            # Memory may hold fewer; another failure of the clock itself comes again.
+            wanted = wanted[:-1] if ready or failure.status is Status.OOM else []
         else:
-            return _Begun(clock, {counts[0]: clock} | dict(zip(wanted, others, strict=True)), failures)
-
-
-def _first_times(begun: _Begun, clock: _Clock, *, n_slices: int) -> dict[int, dict[int, float]]:
-    """Return how many times as long steps of the first processes take as with one thread, by threads and batch size.
-
-    That is before any is asked for its operators. Of the clock itself there are so many slices at least at each batch
-    size. Raises BadInputError where it fails.
-    """
-    times = {1: dict.fromkeys(clock.batch_sizes, 1.0)}
-    try:
-        for threads, other in begun.others.items():
-            if threads > 1:
-                try:
-                    times[threads] = clock.time(other)
-                    other.process.pause()
-                except TrialFailure as failure:
-                    begun.failures[threads] = failure
-        clock.fill(n_slices=n_slices)
-    except TrialFailure as failure:
-        raise _cannot(failure) from failure
-    except ReferenceLost as lost:
-        raise _cannot(lost.failure) from lost
-    return times
+            return ready[0], dict(zip(wanted, ready[1:], strict=True)), None if wanted else failure
 
 
 class _Clock:
@@ -223,23 +248,26 @@ class _Clock:
     def fill(self, *, n_slices: int) -> None:
         """Time so many slices of its own at each batch size at which there are none; raises TrialFailure."""
         self._resized.process.resume()
-        for size, slices in self._slices.items():
-            if not slices:
-                slices += [self._resized.at(size).slice(_SLICE_S) for _ in range(n_slices)]
+        for size in self.batch_sizes:
+            if not self._slices[size]:
+                self._slices[size] += [self._resized.at(size).slice(_SLICE_S) for _ in range(n_slices)]
         self._resized.process.pause()
 
     def step_s(self, batch_size: int) -> float:
         """Return how long its own step takes (s) at a batch size: the median of all slices."""
         return median(map(step_s, self._slices[batch_size]))
 
-    def time(self, other: _Resized) -> dict[int, float]:
+    def time(self, other: _Resized, is_late: Callable[[], bool]) -> dict[int, float]:
         """Return how many times as long a step of another takes at each batch size, in turns with its own.
 
-        Raises TrialFailure, or ReferenceLost where this one failed.
+        Batch sizes for which there is no time are left out. Raises TrialFailure, or ReferenceLost where its own process
+        failed.
         """
         own = self._resized.process
         times: dict[int, float] = {}
-        for batch_size in self._slices:
+        for batch_size in self.batch_sizes:
+            if is_late():
+                break
             other.at(batch_size).pause()
             try:
                 own.resume()

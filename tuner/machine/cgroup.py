@@ -46,7 +46,10 @@ def oom_kills(root: Path = Path("/")) -> int:
 
     Of the innermost group that tells, or else of the whole machine since boot, from `/proc/vmstat`.
     """
-    files = [folder / name for folder in _groups(root, "memory") for name in ("memory.events", "memory.oom_control")]
+    # Of a group outside of the cgroup namespace nothing can be read: the mount's top is another one.
+    is_outside = any(".." in path.parts for path in _own_paths(root).values())
+    folders = () if is_outside else _groups(root, "memory")
+    files = [folder / name for folder in folders for name in ("memory.events", "memory.oom_control")]
     texts = (_field(path, "oom_kill") for path in [*files, root / "proc/vmstat"])
     return int(next((text for text in texts if text is not None), 0))
 

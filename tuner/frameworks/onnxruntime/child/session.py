@@ -92,12 +92,15 @@ def translated(error: Exception) -> BaseException:
 
 
 def has_slept(task: str) -> bool:
-    """Return whether a thread has waited for something, and so has begun; True for one that has ended."""
-    try:
-        with open("/proc/self/task/%s/status" % task, encoding="utf-8", errors="replace") as status:
-            return any(line.startswith("voluntary_ctxt_switches:") and int(line.split()[1]) for line in status)
-    except OSError:
-        return True
+    """Return whether a thread has waited for something, and so has begun; True for one of which nothing is told."""
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/self/task/%s/status" % task, encoding="utf-8", errors="replace") as status,
+    ):
+        for line in status:
+            if line.startswith("voluntary_ctxt_switches:"):
+                return int(line.split()[1]) > 0
+    return True
 
 
 def observe(options: Optional[Options]) -> Dict[str, Any]:

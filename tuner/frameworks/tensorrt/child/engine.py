@@ -50,18 +50,25 @@ def plan_of(path: str, shapes: Shapes, options: Mapping[str, Any]) -> bytes:
     folder = os.path.join(os.path.dirname(os.path.dirname(path)), "engines")
     os.makedirs(folder, exist_ok=True)
     kept = os.path.join(folder, "%s.plan" % digest_of(path, shapes, options))
+    with contextlib.suppress(FileNotFoundError):
+        return contents(kept)
     with open("%s.lock" % kept, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once would disturb each other's timings of kernels
-        try:
-            with open(kept, "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            plan = built(path, shapes, options)
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            return contents(kept)  # another process has built it meanwhile
+        plan = built(path, shapes, options)
         partial = "%s.%d" % (kept, os.getpid())
         with open(partial, "wb") as file:
             file.write(plan)
         os.replace(partial, kept)  # whole, even if this process is killed
         return plan
+
+
+def contents(path: str) -> bytes:
+    """Return what a file holds."""
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def digest_of(path: str, shapes: Shapes, options: Mapping[str, Any]) -> str:
