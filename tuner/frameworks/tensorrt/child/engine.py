@@ -8,6 +8,7 @@ Sources: TensorRT's Python API (`Builder`, `OnnxParser`, `IExecutionContext`), C
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import hashlib
