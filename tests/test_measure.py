@@ -12,7 +12,7 @@ from tests.conftest import setting
 from tests.frameworks import CATALOGUE
 from tuner.measure import cell
 from tuner.measure.agreement import deviation
-from tuner.measure.cell import CellPlan, is_enough
+from tuner.measure.cell import Cell, CellPlan, is_enough
 from tuner.measure.finals import (
     INCUMBENT,
     Contender,
@@ -35,7 +35,7 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate, unpaired
-from tuner.stats.noise import PRIOR_NOISE
+from tuner.stats.noise import PRIOR_BLOCK_SD, PRIOR_NOISE
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
@@ -73,6 +73,31 @@ def test_a_block_of_long_steps_is_a_turn_of_each() -> None:
     prior_only = replace(PRIOR_NOISE, process_sd=0.0)
     widths = [cell.estimate(each, batch_sizes=(8, 8), noise=prior_only).se for each in (one, two)]
     assert widths[0] == pytest.approx(math.sqrt(2) * widths[1])
+
+
+def scattering(sd: float, n: int, seed: int) -> Cell:
+    """Return a cell whose blocks scatter by so much."""
+    x = np.random.default_rng(seed).normal(0, sd, n)
+    alike = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,))
+    pair = Pair(
+        reference=[alike] * n,
+        candidate=[replace(alike, elapsed_s=math.exp(-each)) for each in x],
+        slices_per_block=1,
+    )
+    return Cell(contender="b", batch_size=8, pair=pair)
+
+
+def test_what_a_single_block_is_worth_is_told_by_the_other_cells() -> None:
+    assert cell.block_sd([]) == pytest.approx(PRIOR_BLOCK_SD, rel=0.2)
+    assert cell.block_sd([scattering(0.5, 1, 0)]) == pytest.approx(cell.block_sd([]))  # one block says nothing
+    quiet, loud = ([scattering(math.sqrt(2) * sd, 8, seed) for seed in range(20)] for sd in (0.01, 0.1))
+    assert cell.block_sd(quiet) == pytest.approx(0.01, rel=0.25)
+    assert cell.block_sd(loud) == pytest.approx(0.1, rel=0.25)
+    # One that somebody else has disturbed moves it little.
+    assert cell.block_sd([*quiet, scattering(1.0, 8, 99)]) < 0.02
+    single = scattering(0.0, 1, 0)
+    widths = [single.estimate(replace(PRIOR_NOISE, block_sd=cell.block_sd(others))).se for others in (quiet, loud)]
+    assert widths[1] > 5 * widths[0]
 
 
 def test_without_noise_a_pair_gives_the_ratio_exactly() -> None:

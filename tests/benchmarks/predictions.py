@@ -2,6 +2,7 @@
 
     python -m tests.benchmarks.predictions measure [WORKLOAD ...]   eight minutes each; nothing else may run
     python -m tests.benchmarks.predictions capture [WORKLOAD ...]   the profiles alone, a minute each
+    python -m tests.benchmarks.predictions again [WORKLOAD ...]     other profiles, of another day, to compare with
     python -m tests.benchmarks.predictions                          the figures, from what was measured
     python -m tests.benchmarks.predictions page                     writes scores and curves into results/predictions
 
@@ -54,17 +55,19 @@ SHAPED = ("inceptionv3", "densenet201", "vgg19")
 LIU = ("resnet50-training", "dcgan-training", "inceptionv3-training", "lstm-training")
 """What Liu et al. (IPDPS 2019) schedule by their model, on 68 cores with four hardware threads each."""
 KNL = "cores=68,smt=4"
+AGAIN = FOLDER / "again"
+"""Profiles that were made on another day than the grids."""
 RANK, ERROR, NEAR = 0.9, 0.15, 0.05
 
 
-def capture(names: Sequence[str]) -> None:
+def capture(names: Sequence[str], folder: Path = FOLDER) -> None:
     """Profile workloads."""
-    FOLDER.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     events = ProfileShown(stderr_console(quiet=False))
     for name in names:
         job = grids.job_of(name)
         told = captured(job, profiled_sizes(job), wait=True, new=True, events=events)
-        (FOLDER / f"{name}.capture.json.xz").write_bytes(lzma.compress(msgspec.json.encode(told)))
+        (folder / f"{name}.capture.json.xz").write_bytes(lzma.compress(msgspec.json.encode(told)))
 
 
 def measure(names: Sequence[str]) -> None:
@@ -76,17 +79,17 @@ def measure(names: Sequence[str]) -> None:
 
 
 @functools.cache
-def predictor(name: str) -> tuple[Predictor, Capture]:
+def predictor(name: str, folder: Path = FOLDER) -> tuple[Predictor, Capture]:
     """Return the predictor of a workload, and what it is from."""
-    text = lzma.decompress((FOLDER / f"{name}.capture.json.xz").read_bytes())
+    text = lzma.decompress((folder / f"{name}.capture.json.xz").read_bytes())
     capture = msgspec.json.decode(text, type=Capture)
     own = hardware_of(capture.machine, capture.bytes_s, is_here=True)
     return predictor_of(capture.profiles, own, has_teams=capture.has_teams), capture
 
 
-def predicted(name: str, settings: Sequence[Setting], machine: Machine) -> list[float]:
+def predicted(name: str, settings: Sequence[Setting], machine: Machine, folder: Path = FOLDER) -> list[float]:
     """Return the predicted items a second of settings on some of the CPUs of the machine that was profiled."""
-    own, capture = predictor(name)
+    own, capture = predictor(name, folder)
     hardware = hardware_of(machine, capture.bytes_s, is_here=True)
     return [rate_of(own, each, machine, hardware) for each in settings]
 
@@ -133,18 +136,18 @@ def measured_names() -> list[str]:
     return [name for name in (*FITTED, *HELD_OUT, *BUILDS) if (FOLDER / f"{name}.json").exists()]
 
 
-def beside(name: str) -> list[tuple[list[Measured], list[float]]]:
+def beside(name: str, folder: Path = FOLDER) -> list[tuple[list[Measured], list[float]]]:
     """Return what was measured of a workload on CPUs of each shape, and what is predicted of it (items/s)."""
     both = []
     for _, group in itertools.groupby(grids.read(FOLDER / f"{name}.json"), key=lambda each: each.shape):
         own = list(group)
-        both.append((own, predicted(name, [each.setting for each in own], own[0].machine)))
+        both.append((own, predicted(name, [each.setting for each in own], own[0].machine, folder)))
     return both
 
 
-def score(name: str) -> Score:
+def score(name: str, folder: Path = FOLDER) -> Score:
     """Return how right the predictions of a workload are; the loss is that of the shape where it is greatest."""
-    both = beside(name)
+    both = beside(name, folder)
     grid = [each for measured, _ in both for each in measured]
     counts = unseen(name, grid)
     truth = np.array([each.items_per_s for each in grid])[counts]
@@ -170,13 +173,16 @@ def page_with_scores(page: str) -> str:
     """Return the page of the results with the scores, and the ideal schedules, between its marks."""
     lines = [
         "| workload | settings | rank correlation | of one round of the measurement with the others | median error | "
-        "the setting predicted best is below the best by |"
+        "the setting predicted best is below the best by | "
+        "with a profile of another day: rank correlation, median error |"
     ]
-    lines.append("| --- | ---: | ---: | ---: | ---: | ---: |")
+    lines.append("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name in measured_names():
         own = score(name)
+        again = score(name, AGAIN) if (AGAIN / f"{name}.capture.json.xz").exists() else None
         held_out = " (held out)" if name in HELD_OUT else ""
-        figures_of = f"{own.rank:.2f} | {own.repeat:.2f} | {100 * own.error:.0f} % | {own.below}"
+        other = "—" if again is None else f"{again.rank:.2f}, {100 * again.error:.0f} %"
+        figures_of = f"{own.rank:.2f} | {own.repeat:.2f} | {100 * own.error:.0f} % | {own.below} | {other}"
         row = f"| {name}{held_out} | {own.n} | {figures_of} |"
         lines.append(row)
     return filled(page, {"scores": "\n".join(lines), "ideal": "\n".join(ideal_rows())})
@@ -274,6 +280,8 @@ def speed() -> Iterator[Figure]:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
         measure(sys.argv[2:] or [*FITTED, *HELD_OUT])
+    elif sys.argv[1:2] == ["again"]:
+        capture(sys.argv[2:] or measured_names(), AGAIN)
     elif sys.argv[1:2] == ["capture"]:
         capture(sys.argv[2:] or [*FITTED, *HELD_OUT, *SHAPED, *LIU])
     elif sys.argv[1:2] == ["page"]:

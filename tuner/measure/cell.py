@@ -9,23 +9,25 @@ Notation
     σ_w, σ_p  standard deviations of a block within a pair, and between processes (`tuner.stats.noise`)
     m         slices of either in a block
     estimate  x̄,   se² = s̃²/n + 2σ_p²,   where s̃² is the moderated variance of the blocks (`tuner.stats.moderation`),
-              believed to be 2σ_w²/m
+              believed to be 2σ_w²/m, with the σ_w that the other cells show (`block_sd`)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from tuner.measure.agreement import Sample, deviation
 from tuner.measure.finals import Contender
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, log_ratios, measure_pair
-from tuner.stats.estimate import Estimate
-from tuner.stats.moderation import moderated_estimate
-from tuner.stats.noise import PRIOR_DF, PRIOR_NOISE, Noise
+from tuner.stats.estimate import Array, Estimate
+from tuner.stats.moderation import moderated_estimate, moderated_variances
+from tuner.stats.noise import PRIOR_BLOCK_SD, PRIOR_DF, PRIOR_NOISE, Noise
 from tuner.trial.launcher import Launcher, Process
 from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
 
@@ -65,9 +67,18 @@ class Cell:
         """Return its log-ratio, of items a second, to the process which it took turns with; None without a pair."""
         if self.pair is None:
             return None
-        return estimate(
-            self.pair, batch_sizes=(self.batch_size, self.paired_batch_size or self.batch_size), noise=noise
-        )
+        return estimate(self.pair, batch_sizes=self._batch_sizes, noise=noise)
+
+    @property
+    def log_ratios(self) -> Array:
+        """Return x, shape (n,); n is 0 without a pair."""
+        if self.pair is None:
+            return np.empty(0)
+        return log_ratios(self.pair, Objective.THROUGHPUT, batch_sizes=self._batch_sizes)
+
+    @property
+    def _batch_sizes(self) -> tuple[int, int]:
+        return self.batch_size, self.paired_batch_size or self.batch_size
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cell:
@@ -128,6 +139,17 @@ class CheckedAgainst:
 
     sample: Sample | None
     precision: str | None
+
+
+def block_sd(cells: Iterable[Cell]) -> float:
+    """Return σ_w, in the light of how the blocks of each pair scatter, and of what is believed before.
+
+    Without this, a pair of one block would be taken to be as good as on any machine.
+    """
+    scaled = [cell.log_ratios * math.sqrt(cell.pair.slices_per_block / 2) for cell in cells if cell.pair is not None]
+    df = [PRIOR_DF, *(len(x) - 1.0 for x in scaled), 0.0]
+    sums = [PRIOR_DF * PRIOR_BLOCK_SD**2, *(float(((x - x.mean()) ** 2).sum()) for x in scaled), 0.0]
+    return math.sqrt(float(moderated_variances(np.array(sums), np.array(df))[-1]))  # that of which nothing is known
 
 
 def estimate(pair: Pair, *, batch_sizes: tuple[int, int], noise: Noise = PRIOR_NOISE) -> Estimate:

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import median
 
 import numpy as np
 from msgspec import convert
 
 from tuner.machine.conditions import Conditions
-from tuner.measure.cell import Cell
+from tuner.measure.cell import Cell, block_sd
 from tuner.measure.finals import failures
 from tuner.measure.objective import Objective
 from tuner.measure.warning import condition_warnings, merge
@@ -267,7 +267,8 @@ def _reference_log_rate(lineup: Lineup, batch_size: int, cells: Mapping[str, Cel
 
 
 def _noise(lineup: Lineup) -> Noise:
-    """Return the noise of this machine: processes scatter as they do in the finals, or as is assumed without them.
+    """Return the noise of this machine: blocks scatter as they do in the cells that have several, and processes as they
+    do in the finals, or as is assumed without them.
 
     What remains of y without the means of rounds and contenders has the variance σ_p² + σ_w²/m, which is taken for
     σ_p²: a little too much.
@@ -275,10 +276,10 @@ def _noise(lineup: Lineup) -> Noise:
     y = lineup.y[~np.isnan(lineup.y).any(axis=1)] if lineup.y.size else lineup.y
     r, c = y.shape if y.ndim == 2 else (0, 0)
     if r < _MIN_ROUNDS or c < 2:
-        return PRIOR_NOISE
+        return replace(PRIOR_NOISE, block_sd=block_sd(lineup.cells))
     rest = y - y.mean(axis=0) - y.mean(axis=1, keepdims=True) + y.mean()
     process_sd = math.sqrt(float((rest**2).sum()) / ((r - 1) * (c - 1)))
-    return Noise(block_sd=PRIOR_NOISE.block_sd, process_sd=process_sd, drift=0.0, n_pairs=0, n_blocks=0)
+    return replace(PRIOR_NOISE, block_sd=block_sd(lineup.cells), process_sd=process_sd)
 
 
 def _fastest(lineup: Lineup) -> FastestResult | None:
