@@ -36,7 +36,7 @@ from tuner.space.setting import Setting
 from tuner.stats.equivalence import VerdictCode, verdict_on, verdict_probability
 from tuner.stats.estimate import Estimate, estimate, unpaired
 from tuner.stats.noise import PRIOR_BLOCK_SD, PRIOR_NOISE
-from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure
+from tuner.trial.outcome import ReadyReport, Slice, Status, TrialFailure, joined
 from tuner.trial.scripted import ScriptedLauncher, ScriptedProcess
 
 A = setting(inter_op=2, intra_op=2, batch_size=8)
@@ -73,6 +73,45 @@ def test_a_block_of_long_steps_is_a_turn_of_each() -> None:
     prior_only = replace(PRIOR_NOISE, process_sd=0.0)
     widths = [cell.estimate(each, batch_sizes=(8, 8), noise=prior_only).se for each in (one, two)]
     assert widths[0] == pytest.approx(math.sqrt(2) * widths[1])
+
+
+def test_short_steps_are_timed_before_and_after_long_ones() -> None:
+    """A machine that gets slower meanwhile does so for both."""
+    launcher = ScriptedLauncher(rate=RATES.__getitem__)
+    reference, candidate = launcher.launch(A, Deployment()), launcher.launch(replace(B), Deployment())
+    turns: list[str] = []
+
+    def watched(process: ScriptedProcess, name: str) -> None:
+        original = process.slice
+
+        def slice_(duration_s: float) -> Slice:
+            turns.append(name)
+            timed = original(duration_s)
+            return replace(timed, elapsed_s=timed.elapsed_s * (1 + 0.1 * (len(turns) - 1)))
+
+        process.slice = slice_  # type: ignore[method-assign]
+
+    watched(reference, "A")
+    watched(candidate, "B")
+    plan = PairPlan(slice_s=12.0, slices_per_block=1, max_blocks=1)
+    step_s = (8 / RATES[A], 12.0)
+    pair = measure_pair(reference, candidate, plan, step_s=step_s, enough=lambda _: True)
+    assert turns == ["A", "B", "A"]
+    assert pair.n_blocks == 1
+    x = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(8, 8))
+    assert x == pytest.approx([math.log(22 / 20)], abs=0.01)
+    long = measure_pair(reference, candidate, plan, step_s=(12.0, 12.0), enough=lambda _: True)
+    assert (turns[3:], long.n_blocks) == (["A", "B"], 1)
+
+
+def test_a_slice_in_two_parts_counts_its_steps_but_for_those_after_a_pause() -> None:
+    half = Slice(start_s=5.0, elapsed_s=3.5, n_steps=3, step_s=(1.5, 1.0, 1.0), resumed=True, energy_j=7.0)
+    whole = joined(half, replace(half, start_s=20.0))
+    assert (whole.start_s, whole.n_steps, whole.elapsed_s) == (5.0, 5, 5.5)
+    assert whole.step_s == (1.5, 1.0, 1.0, 1.0, 1.0)
+    assert whole.counted_steps == (4, 4.0)
+    assert whole.energy_j == 14.0
+    assert joined(half, replace(half, energy_j=None)).energy_j is None
 
 
 def scattering(sd: float, n: int, seed: int) -> Cell:

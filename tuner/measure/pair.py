@@ -4,7 +4,8 @@ The order is ABBA (reference, candidate, candidate, reference), which cancels a 
 block, and BAAB in every other block, so that both resume equally often: the first slice after a turn of the other is
 a little slower than the second. The idle process is stopped, so that its spinning threads cannot interfere. One
 block gives one log-ratio. Where a step lasts so long that even one block of these takes too much time, a block is one
-turn of each, AB or BA: a drift is not cancelled within it, but a slice has averaged over more of it.
+turn of each, AB or BA: a drift is not cancelled within it, but a slice has averaged over more of it. Where only the
+candidate's steps are long, half of the reference's come before them and half after, ABA.
 
 Where memory holds one process only, the two live one at a time instead: each block is of a new process of both, AABB or
 BBAA in turns, so that what processes differ by and what the machine drifts by within a block are in the scatter of the
@@ -29,7 +30,7 @@ from tuner.measure.objective import Objective
 from tuner.measure.planning import SLICE_S
 from tuner.stats.estimate import Array
 from tuner.trial.launcher import Process
-from tuner.trial.outcome import Slice, TrialFailure
+from tuner.trial.outcome import Slice, TrialFailure, joined
 
 _MAX_SUSPENDED_BLOCKS = 20  # accept the data in the end, even if the machine keeps suspending
 
@@ -144,7 +145,9 @@ def measure_pair(
         ask = _request_s(pair, plan, step_s)
         slept_s = slept()
         mirrored = pair.n_blocks % 2 == 1
-        if plan.one_at_a_time or pair.slices_per_block == 1:
+        if not plan.one_at_a_time and _can_be_halved(pair, ask[0], step_s):
+            block = _measure_between(reference, candidate, ask)
+        elif plan.one_at_a_time or pair.slices_per_block == 1:
             # One at a time the candidate is first, as the first of its processes is there already.
             is_first = mirrored == plan.one_at_a_time
             block = _measure_turns(reference, candidate, ask, pair.slices_per_block, reference_first=is_first)
@@ -197,6 +200,24 @@ def _measure_turns(
         return before, _slices(candidate, ask[1], n)
     first = _slices(candidate, ask[1], n)
     return _reference_slices(reference, ask[0], n), first
+
+
+def _can_be_halved(pair: Pair, ask_s: float, step_s: tuple[float, float] | None) -> bool:
+    """Return whether the reference's only slice of a block, for which `ask_s` (s) are asked, has several steps."""
+    if pair.slices_per_block > 1 or (step_s is None and not pair.n_blocks):
+        return False
+    own_s = statistics.median(map(interruption.step_s, pair.reference)) if step_s is None else step_s[0]
+    return ask_s >= 2 * own_s
+
+
+def _measure_between(
+    reference: Process, candidate: Process, ask: tuple[float, float]
+) -> tuple[list[Slice], list[Slice]]:
+    """Return a slice of the candidate, and one of the reference: a half before it and a half after it."""
+    [before] = _reference_slices(reference, ask[0] / 2, 1)
+    middle = _slices(candidate, ask[1], 1)
+    [after] = _reference_slices(reference, ask[0] / 2, 1)
+    return [joined(before, after)], middle
 
 
 def _interruption(

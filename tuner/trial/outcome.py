@@ -135,6 +135,20 @@ class Slice:
         return data | ({"resumed": True} if self.resumed else {})
 
 
+def joined(before: Slice, after: Slice) -> Slice:
+    """Return two slices of a process, between which it was stopped, as one that begins with the first."""
+    n_steps, elapsed_s = after.counted_steps
+    joules = None if None in (before.energy_j, after.energy_j) else (before.energy_j or 0.0) + (after.energy_j or 0.0)
+    return replace(
+        before,
+        elapsed_s=before.elapsed_s + elapsed_s,
+        n_steps=before.n_steps + n_steps,
+        step_s=before.step_s + after.step_s[after.n_steps - n_steps :],
+        metrics=before.metrics + after.metrics,
+        energy_j=joules,
+    )
+
+
 def combined(slices: Sequence[Slice]) -> Slice:
     """Return what callers or processes did at the same time as one slice: the steps of all, at the rate of all.
 
