@@ -470,3 +470,4 @@ def test_a_small_model_in_two_frameworks(tmp_path: Path) -> None:
         for each in (ended, again)
     )
     assert first == second
+    assert json.loads(again.stdout)["conditions"] == document["conditions"] is not None

@@ -131,7 +131,8 @@ class Lineup:
     cells: Sequence[Cell]
     loads: Mapping[str, Loading]
     ended: str
-    conditions: Conditions
+    conditions: Conditions | None
+    """During the last run; None where that is not known."""
     why_no_energy: str | None
     margin: float = MARGIN
     y: Array = field(init=False)

@@ -52,7 +52,9 @@ _QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 
 def describe(lineup: Lineup) -> FrameworksResult:
     """Return what is published of a line-up."""
-    warnings = merge(condition_warnings(lineup.conditions), evidence.round_warnings(lineup.rounds))
+    conditions = lineup.conditions
+    of_conditions = [] if conditions is None else condition_warnings(conditions)
+    warnings = merge(of_conditions, evidence.round_warnings(lineup.rounds))
     return FrameworksResult(
         comparison=lineup.name,
         machine=lineup.subject.machine,
@@ -69,7 +71,7 @@ def describe(lineup: Lineup) -> FrameworksResult:
         rounds=sum(not each.interruptions for each in lineup.rounds),
         ended=lineup.ended,
         why_no_energy=lineup.why_no_energy,
-        conditions=convert(lineup.conditions.to_dict(), Conditions),
+        conditions=None if conditions is None else convert(conditions.to_dict(), Conditions),
         warnings=tuple(WarningResult.of(warning) for warning in warnings),
     )
 

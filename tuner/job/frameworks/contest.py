@@ -262,7 +262,7 @@ def lineup_of(contest: Contest) -> Lineup:
         cells=contest.cells(),
         loads={each.name: loading for each in contest.running() if (loading := store.loading(each)) is not None},
         ended=contest.ended,
-        conditions=contest.watch.conditions(),
+        conditions=store.conditions,
         margin=contest.request.margin,
         why_no_energy=job.device.why_no_energy(),
     )

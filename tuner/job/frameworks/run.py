@@ -26,7 +26,7 @@ def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> 
         except KeyboardInterrupt:
             contest.ended = INTERRUPTED
         if request.measures:
-            contest.store.put_ended(contest.ended)
+            contest.store.put_end(contest.ended, contest.watch.conditions())
         return lineup_of(contest)
 
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
+from msgspec import convert
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.job.frameworks.participant import Entry, Participant
+from tuner.machine.conditions import Conditions
 from tuner.measure.cell import Cell
 from tuner.measure.finals import Round
 from tuner.report.lineup import Kind, Loading, Tuned
@@ -121,9 +123,16 @@ class Store:
         ended: str | None = self._get("ended")
         return ended
 
-    def put_ended(self, ended: str) -> None:
-        """Store how a run ended."""
+    @property
+    def conditions(self) -> Conditions | None:
+        """Return what else the machine did during the last run; None where that is not known."""
+        stored = self._get("conditions")
+        return None if stored is None else convert(stored, Conditions)
+
+    def put_end(self, ended: str, conditions: Conditions) -> None:
+        """Store how a run ended, and what else the machine did meanwhile."""
         self._put(ended, "ended")
+        self._put(conditions.to_dict(), "conditions")
 
     def loading(self, participant: Participant) -> Loading | None:
         """Return how long starts of a participant took."""

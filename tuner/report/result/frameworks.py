@@ -113,5 +113,6 @@ class FrameworksResult(Document, frozen=True, kw_only=True):
     ended: str
     """Complete, or why it was ended before: time, or interrupted. The same command continues it."""
     why_no_energy: str | None
-    conditions: Conditions
+    conditions: Conditions | None
+    """What else the machine did during the last run; None where that is not known."""
     warnings: tuple[WarningResult, ...]
