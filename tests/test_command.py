@@ -145,7 +145,7 @@ def test_a_run_ends_at_its_deadline_with_all_that_it_started(tmp_path: Path) -> 
     with pytest.raises(TrialFailure) as caught:
         process(launcher).slice(0.0)
     assert caught.value.status is Status.TIMEOUT
-    assert time.monotonic() - began < 300.0  # half of what it would take
+    assert time.monotonic() - began < 9.0  # as long after the deadline as ever
     assert wait_until(lambda: gone(int((tmp_path / "pid").read_text())), 2.0)
 
 

@@ -365,8 +365,8 @@ def test_two_real_models_answer_together(kind: str) -> None:
                 facts = process.ready()
                 assert facts.sample is not None
                 assert {name.partition("/")[0] for name in facts.sample["outputs"]} == set(NAMES)
-                timed = process.slice(0.1)  # of more than 400 steps not all durations are told
-                assert len(timed.step_s) == timed.n_steps >= 1
+                timed = process.slice(0.2)  # of more than 400 steps not all durations are told
+                assert len(timed.step_s) == timed.n_steps >= 2
                 assert timed.elapsed_s == pytest.approx(sum(timed.step_s), abs=timed.n_steps * 5e-8)
                 larger = process.set_batch_size(16)
                 assert larger.step_s > 0

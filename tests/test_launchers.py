@@ -103,7 +103,7 @@ def test_the_setting_holds_in_the_process(launcher: Launcher) -> None:
     process = launcher.launch(ODD, deployed(ODD))
     facts = process.ready()
     assert facts.effective["context"]["created"] == 3 + 5 + 1
-    assert process.slice(0.1).n_steps >= 1
+    assert process.slice(1.0).n_steps > 10
     process.close()
 
 
@@ -125,7 +125,9 @@ def test_a_process_goes_on_with_other_batch_sizes(launcher: Launcher) -> None:
     assert peak is not None
     assert peak > peak_bytes + (1 << 30)
     small = process.set_batch_size(8)
-    assert statistics.median(process.slice(0.05).step_s) < 0.1 * large.step_s
+    few = process.slice(0.5)
+    assert few.n_steps > 10
+    assert statistics.median(few.step_s) < 0.1 * large.step_s
     assert small.step_s < 0.1 * large.step_s
     assert process.peak_memory_bytes < peak  # the most that this batch size holds, not the one before
     process.close()
@@ -373,6 +375,7 @@ def test_a_server_that_does_not_come_up_leaves_it_to_fresh_interpreters(target: 
     assert lines == ["trials start fresh interpreters instead of forks: the fork server did not start: no licence"]
 
 
+@pytest.mark.alone  # it says within which time
 def test_nothing_is_left_when_the_tuner_is_killed(target: Target) -> None:
     script = f"""
 import json, time
@@ -405,7 +408,7 @@ time.sleep(600)
     tuner.kill()
     tuner.wait()
     tuner.stdout.close()
-    assert wait_until(lambda: all(gone(pid) for pid in children), 60.0)  # how soon is for the benchmark `kills`
+    assert wait_until(lambda: all(gone(pid) for pid in children), 2.0)
 
 
 def test_forks_leave_nothing_behind(forks: ForkLauncher) -> None:

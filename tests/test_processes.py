@@ -91,7 +91,7 @@ def test_a_hang_ends_at_its_deadline(child: MakeChild) -> None:
     with pytest.raises(TrialFailure) as caught:
         process.ready()
     assert caught.value.status is Status.TIMEOUT
-    assert time.monotonic() - began < 300  # half of what it would take
+    assert time.monotonic() - began < 3
     assert gone(process.pid)
 
 
@@ -198,8 +198,9 @@ time.sleep(600)
 """
 
 
+@pytest.mark.alone  # it says within which time
 @pytest.mark.parametrize("state", ["running", "paused"])
-def test_when_the_tuner_is_killed_nothing_is_left(tmp_path: Path, state: str) -> None:
+def test_when_the_tuner_is_killed_nothing_is_left_within_two_seconds(tmp_path: Path, state: str) -> None:
     script = tmp_path / "interpreter"
     script.write_text(
         PRELUDE
@@ -215,7 +216,7 @@ def test_when_the_tuner_is_killed_nothing_is_left(tmp_path: Path, state: str) ->
     tuner.kill()
     tuner.wait()
     tuner.stdout.close()
-    assert wait_until(lambda: all(gone(pid) for pid in pids), 60.0)  # how soon is for the benchmark `kills`
+    assert wait_until(lambda: all(gone(pid) for pid in pids), 2.0)
 
 
 def test_when_the_guard_is_killed_the_process_ends_with_it(child: MakeChild) -> None:

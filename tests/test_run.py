@@ -215,7 +215,7 @@ def test_a_copy_that_ignores_signals_is_killed_in_the_end(monkeypatch: pytest.Mo
     began = time.monotonic()
     group = copies(Deployment(processes=2), [sys.executable, "-c", code])
     assert program.run_together(group, keep_going=False) == 3
-    assert time.monotonic() - began < 150  # half of what it would take
+    assert time.monotonic() - began < 8
 
 
 def test_bad_input_is_one_line(tmp_path: Path, call: Call) -> None:

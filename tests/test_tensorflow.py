@@ -171,7 +171,7 @@ def test_odd_but_good_workloads_run(tmp_path: Path, python: Path, clean_env: dic
         ALL_THREADS, deployed(ALL_THREADS)
     )
     process.ready()
-    assert process.slice(0.1).n_steps >= 1
+    assert process.slice(1.0).n_steps > 10
     process.close()
 
 
@@ -254,12 +254,12 @@ def test_a_real_search_keeps_the_contract(searched: tuple[Path, dict]) -> None:
     assert document["history"][0]["baselines"][0] == "tf-default"
     default = document["history"][0]
     assert default["low"] < default["ratio"] < default["high"]
-    assert default["low"] < 1.5
-    assert default["high"] > 0.67
+    assert default["low"] < 1.05
+    assert default["high"] > 0.95
     assert set(document["verdicts"]) >= {"tf-default", "tf-guide", "tf-guide-mkl", "intel", "intel-zoo"}
     assert all(math.isfinite(rate) and rate > 1 for rate in document["finals"]["rates"].values())
     assert document["finals"]["rounds"] >= 2
-    assert 0 < document["measured_s"] <= document["wall_s"] < 240  # by how much it may overrun: test_search
+    assert 0 < document["measured_s"] <= document["wall_s"] <= 120
     assert (cwd / "results/tftune.db").is_file()
 
 
