@@ -2,23 +2,25 @@
 
 A grid is inter_op x intra_op (x omp_num_threads on an OpenMP build) x batch size: on all CPUs, on one, and under a
 quota of one. The settings of a grid live beside each other and are timed in turns, there and back, in rounds of new
-processes, so that drift is in all of them alike. The highest of many noisy figures is higher than it is: those that may
-be the best, and the one that was predicted best, are measured once more, in rounds of their own.
+processes, and a round of one grid is followed by one of each other grid, so that drift is in all of them alike. The
+highest of many noisy figures is higher than it is: those that may be the best, and the one that was predicted best, are
+measured once more, in rounds of their own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -30,7 +32,7 @@ from tuner.job.request import SearchRequest, parse_request
 from tuner.machine.confine import CpuShape, confined
 from tuner.machine.host import Machine, detect
 from tuner.machine.locks import machine_lock
-from tuner.measure.finals import Contender, log_rates, run_round
+from tuner.measure.finals import Contender, Round, log_rates, run_round
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
 from tuner.space.setting import Setting
@@ -39,6 +41,7 @@ from tuner.trial.forking import ForkLauncher
 from tuner.workload.spec import WorkloadSpec
 
 SHAPES = ("all", "one", "quota")
+GRID, FINAL, GRIDS = "grid", "final", "grids"
 TRAINING, OPENMP = "-training", "-openmp"
 BATCH_SIZES = {"dcgan-training": (1, 4, 8)}
 """Of workloads whose own batch size takes seconds a step."""
@@ -97,26 +100,61 @@ def settings(job: Job, shape: str) -> list[Setting]:
 
 
 def measure(name: str) -> list[dict[str, Any]]:
-    """Return the grids of a workload on all shapes, as they are stored."""
-    grids = []
-    for shape in SHAPES:
+    """Return the grids of a workload on all shapes, as they are stored.
+
+    Each shape has a process of its own, and a round is held on each of them before the next: so drift is in all
+    shapes alike.
+    """
+    with contextlib.ExitStack() as live:
+        shaped = {shape: live.enter_context(_Shaped(name, shape)) for shape in SHAPES}
+        for _, each in itertools.product(range(GRID_ROUNDS), shaped.values()):
+            each.ask(GRID)
+        waiting = list(shaped.values())
+        while waiting:
+            waiting = [each for each in waiting if each.ask(FINAL)]
+        return [{"shape": shape, **each.ask(GRIDS)} for shape, each in shaped.items()]
+
+
+class _Shaped:
+    """A process on CPUs of a shape that measures one grid, a round at a time: see `serve`."""
+
+    def __init__(self, name: str, shape: str) -> None:
         cpus = sorted(os.sched_getaffinity(0))
         own_cpus = frozenset(cpus[:1] if shape == "one" else cpus)
-        with confined(CpuShape(cpus=own_cpus, quota=1.0 if shape == "quota" else None)) as enter:
-            done = subprocess.run(
-                [sys.executable, "-m", "tests.benchmarks.predictions", "cells", name, shape],
-                stdout=subprocess.PIPE,
-                preexec_fn=enter,
-                check=True,
-            )
-        grids.append(json.loads(done.stdout))
-    return grids
+        self._shape = CpuShape(cpus=own_cpus, quota=1.0 if shape == "quota" else None)
+        self._words = [sys.executable, "-m", "tests.benchmarks.predictions", "serve", name, shape]
+        self._live = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        enter = self._live.enter_context(confined(self._shape))
+        started = subprocess.Popen(
+            self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=enter, text=True
+        )
+        self._process = self._live.enter_context(started)
+        self._live.callback(started.terminate)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.close()
+
+    def ask(self, what: str) -> Any:
+        """Return what it answers to one of the words of `serve`."""
+        assert self._process.stdin and self._process.stdout  # both are pipes
+        print(what, file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
 
 
-def cells(name: str, shape: str, predict: Callable[[Sequence[Setting], Machine], Sequence[float]]) -> dict[str, Any]:
-    """Return one grid as it is stored, measured on the CPUs that this process has.
+def serve(
+    name: str,
+    shape: str,
+    predict: Callable[[Sequence[Setting], Machine], Sequence[float]],
+    words: Iterable[str],
+) -> Iterator[Any]:
+    """Measure one grid on the CPUs that this process has, a round for each word; yield an answer to each.
 
-    `predict` returns the predicted items a second of settings, by which one of the finalists is chosen.
+    `GRID` is a round of the whole grid, `FINAL` one of the finalists (answered by whether another one is needed), and
+    `GRIDS` is answered by what was measured. `predict` returns the predicted items a second of settings, by which one
+    of the finalists is chosen.
     """
     job, machine = job_of(name), detect()
     grid = settings(job, shape)
@@ -126,55 +164,64 @@ def cells(name: str, shape: str, predict: Callable[[Sequence[Setting], Machine],
         for i, each in enumerate(grid)
     ]
     rng = np.random.default_rng(SEED)
-    with machine_lock(wait=True), closing(ForkLauncher(job.target(), notify=_tell)) as launcher:
-        held = _held(contenders, launcher, GRID_PLAN, GRID_ROUNDS, rng)
-        finals: dict[str, list[float]] = {}
-        finalists = _finalists(contenders, held, predict(grid, machine))
-        least, most = FINAL_ROUNDS
-        for n in range(most if len(finalists) > 1 else 0):
-            for name, own in _held(finalists, launcher, FINAL_PLAN, 1, rng).items():
-                finals.setdefault(name, []).extend(own)
-            if n + 1 >= least and _is_known(finals, finalists[0].names[0]):
-                break
-    rows = [
-        {"setting": each.setting.to_dict(), "grid": held[name], "finals": finals.get(name, [])}
-        for each in contenders
-        if (name := each.names[0]) in held
-    ]
-    return {"shape": shape, "machine": msgspec.to_builtins(machine), "rows": rows}
+    finalists: list[Contender] = []
+    rounds: dict[str, list[Round]] = {GRID: [], FINAL: []}
+    with closing(ForkLauncher(job.target(), notify=_tell)) as launcher:
+        for word in words:
+            if word == GRID:
+                rounds[GRID].append(_held(contenders, launcher, GRID_PLAN, rng))
+                yield True
+                continue
+            rates = {of: _log_rates(own, contenders) for of, own in rounds.items()}
+            if word == FINAL:
+                finalists = finalists or _finalists(contenders, rates[GRID], predict(grid, machine))
+                if len(finalists) > 1:
+                    rounds[FINAL].append(_held(finalists, launcher, FINAL_PLAN, rng))
+                yield len(finalists) > 1 and _goes_on(_log_rates(rounds[FINAL], finalists), finalists[0].names[0])
+                continue
+            rows = [
+                {"setting": each.setting.to_dict(), "grid": rates[GRID][i], "finals": rates[FINAL].get(i, [])}
+                for each in contenders
+                if (i := each.names[0]) in rates[GRID]
+            ]
+            yield {"machine": msgspec.to_builtins(machine), "rows": rows}
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _held(
-    contenders: Sequence[Contender], launcher: ForkLauncher, plan: FinalsPlan, rounds: int, rng: np.random.Generator
-) -> dict[str, list[float]]:
-    """Return the log rates of those that ran in all rounds, by name; a round that was interrupted is held again."""
+def _held(contenders: Sequence[Contender], launcher: ForkLauncher, plan: FinalsPlan, rng: np.random.Generator) -> Round:
+    """Return a round of new processes; one that was interrupted is held once more."""
     settings_by_name = {each.names[0]: each.setting for each in contenders}
-    counted = []
-    for _ in range(2 * rounds):
-        own = run_round(contenders, launcher, plan, rng, fresh=False)
+    for _ in range(2):
+        with machine_lock(wait=True):
+            own = run_round(contenders, launcher, plan, rng, fresh=False)
         for name, reason in own.failures.items():
             _tell(f"{settings_by_name[name]}: {reason}")
         if not own.interruptions:
-            counted.append(own)
-        if len(counted) == rounds:
             break
-    names, y = log_rates(counted, contenders, Objective.THROUGHPUT)
+    return own
+
+
+def _log_rates(rounds: Sequence[Round], contenders: Sequence[Contender]) -> dict[str, list[float]]:
+    """Return the log rates of those that ran in all rounds, by name."""
+    if not rounds:
+        return {}
+    names, y = log_rates(rounds, contenders, Objective.THROUGHPUT)
     return {name: y[:, j].tolist() for j, name in enumerate(names) if np.isfinite(y[:, j]).all()}
 
 
-def _is_known(finals: dict[str, list[float]], predicted_best: str) -> bool:
-    """Return whether it is known well enough how far the predicted best is below the best other one."""
-    whole = {name: own for name, own in finals.items() if len(own) == len(finals.get(predicted_best, ()))}
-    others = [name for name in whole if name != predicted_best]
-    if predicted_best not in whole or not others:
-        return False
+def _goes_on(finals: dict[str, list[float]], predicted_best: str) -> bool:
+    """Return whether another round is needed to know how far the predicted best is below the best other one."""
+    others = [name for name in finals if name != predicted_best]
+    n_rounds = max(map(len, finals.values()), default=0)
+    least, most = FINAL_ROUNDS
+    if n_rounds < least or predicted_best not in finals or not others:
+        return n_rounds < least
     best = max(others, key=lambda name: float(np.mean(finals[name])))
     low, high = estimate(np.array(finals[best]) - np.array(finals[predicted_best])).interval()
-    return math.log(high / low) / 2 <= _HALF_WIDTH
+    return n_rounds < most and math.log(high / low) / 2 > _HALF_WIDTH
 
 
 def _finalists(

@@ -289,9 +289,11 @@ if __name__ == "__main__":
         readme.write_text(page_with_scores(readme.read_text()))
         for name in measured_names():
             (FOLDER / f"{name}.svg").write_text(drawn(name))
-    elif sys.argv[1:2] == ["cells"]:
+    elif sys.argv[1:2] == ["serve"]:
         name, shape = sys.argv[2:]
-        json.dump(grids.cells(name, shape, functools.partial(predicted, name)), sys.stdout)
+        words = map(str.strip, sys.stdin)
+        for answer in grids.serve(name, shape, functools.partial(predicted, name), words):
+            print(json.dumps(answer), flush=True)
     else:
         for figure in itertools.chain(figures(), speed()):
             print(figure.row())
