@@ -336,14 +336,19 @@ class FakeContest:
 
     def __init__(self) -> None:
         participant = SimpleNamespace(start_s=5.0, job=SimpleNamespace(deadline_s=300.0), name="openvino")
+        self.deployment = Deployment()
         self.all = [
-            SimpleNamespace(name=f"{name}/default", participant=participant) for name in ("tensorflow", "openvino")
+            SimpleNamespace(name=f"{name}/default", participant=participant, contender=self.contender)
+            for name in ("tensorflow", "openvino")
         ]
         self.reference_entry = self.all[0]
         self.batch_size, self.batches = BATCH, [1, 8, 16, 256, 1024]
         self.cells: dict[tuple[str, int], Cell] = {}
         self.time_s = 1e4
         self.store = SimpleNamespace(loading=lambda _: None)
+
+    def contender(self, _: int) -> SimpleNamespace:
+        return SimpleNamespace(deployment=self.deployment)
 
     def entries(self) -> list[SimpleNamespace]:
         return self.all
@@ -366,8 +371,11 @@ def test_a_cell_lasts_for_a_start_warm_steps_and_turns() -> None:
     contest: Any = FakeContest()
     schedule = Schedule(contest, contest.rounds)
     reference, other = contest.all
-    # Beside the reference: long steps once each, shorter ones in blocks ABBA, the shortest for so long.
+    # Beside the reference: long steps once each, its own at its start, shorter ones ABBA, the shortest for so long.
+    assert schedule.cell_s(other, 256, 20.0) == pytest.approx(5 + 3 * 25.6)
+    contest.deployment = Deployment(processes=3)  # these are not warm at once
     assert schedule.cell_s(other, 256, 20.0) == pytest.approx(5 + 4 * 25.6)
+    contest.deployment = Deployment()
     assert schedule.cell_s(other, 16, 0.0) == pytest.approx(5 + 2 * 1.6 + 4 * 1.6)
     assert schedule.cell_s(other, 16, 10.0) == pytest.approx(5 + 2 * 1.6 + 10)
     # The reference's own has another process, of 8 items; so has its only cell, beside which none is compared.

@@ -104,6 +104,85 @@ def test_short_steps_are_timed_before_and_after_long_ones() -> None:
     assert (turns[3:], long.n_blocks) == (["A", "B"], 1)
 
 
+@pytest.mark.parametrize("energy_j", [None, 12.0])
+def test_the_last_step_of_a_warm_up_is_the_first_turn_of_a_block_of_one(energy_j: float | None) -> None:
+    """Unless the device tells what a slice takes: of the warm-up that is not known."""
+    launcher = ScriptedLauncher(rate=RATES.__getitem__)
+    reference, candidate = launcher.launch(A, Deployment()), launcher.launch(B, Deployment())
+    turns: list[str] = []
+
+    def watched(process: ScriptedProcess, name: str) -> None:
+        original = process.slice
+
+        def slice_(duration_s: float) -> Slice:
+            turns.append(name)
+            return replace(original(duration_s), energy_j=energy_j)
+
+        process.slice = slice_  # type: ignore[method-assign]
+
+    warm_up = candidate.slice(1.0)
+    watched(reference, "A")
+    watched(candidate, "B")
+    one, two = (PairPlan(slices_per_block=n, max_blocks=2) for n in (1, 2))
+    pair = measure_pair(reference, candidate, one, turn=warm_up, enough=lambda _: False)
+    assert "".join(turns) == ("ABA" if energy_j is None else "ABBA")
+    assert pair.n_blocks == 2
+    assert (pair.candidate[0] == warm_up) == (energy_j is None)
+    turns.clear()
+    measure_pair(reference, candidate, two, turn=warm_up, enough=lambda pair: pair.n_blocks == 1)
+    assert "".join(turns) == "ABBA"
+
+
+class Warm:
+    """A launcher whose processes tell of such a warm-up, and count their slices."""
+
+    def __init__(self, warm_up: Slice, first_step_s: float) -> None:
+        self._scripted = ScriptedLauncher(rate=RATES.__getitem__)
+        self._warm_up, self._first_step_s = warm_up, first_step_s
+        self.n_slices = 0
+
+    def launch(self, setting_: Setting, deployment: Deployment) -> ScriptedProcess:
+        process = self._scripted.launch(setting_, deployment)
+        facts, slice_ = process.ready(), process.slice
+
+        def counted(duration_s: float) -> Slice:
+            self.n_slices += 1
+            return replace(slice_(duration_s), elapsed_s=12.0, n_steps=1, step_s=(12.0,))
+
+        process.ready = lambda: replace(  # type: ignore[method-assign]
+            facts, warm_up=self._warm_up, first_step_s=self._first_step_s
+        )
+        process.slice = counted  # type: ignore[method-assign]
+        return process
+
+
+LONG = Slice(start_s=0.0, elapsed_s=12.0, n_steps=1, step_s=(12.0,))
+
+
+@pytest.mark.parametrize(
+    ("warm_up", "first_step_s", "processes", "n_slices"),
+    [
+        (LONG, 13.0, 1, 0),
+        (LONG, 2.0, 1, 1),  # the second step stalled
+        (LONG, 13.0, 2, 1),  # several are not warm at once
+        (replace(LONG, elapsed_s=0.3, step_s=(0.3,)), 13.0, 1, 2),  # short steps are timed in blocks ABBA
+    ],
+)
+def test_which_warm_ups_are_turns(warm_up: Slice, first_step_s: float, processes: int, n_slices: int) -> None:
+    reference_launcher, launcher = Warm(warm_up, first_step_s), Warm(warm_up, first_step_s)
+    process = reference_launcher.launch(A, Deployment())
+    measured = cell.measure_cell(
+        Contender(names=("b",), setting=B, deployment=Deployment(processes=processes)),
+        launcher,  # type: ignore[arg-type]
+        cell.Reference(process=process, facts=process.ready(), batch_size=8),
+        CellPlan(pair=PairPlan(max_blocks=1)),
+        lambda _: Cell(contender="b", batch_size=8),
+    )
+    assert (measured.status, launcher.n_slices) == (Status.OK, n_slices)
+    assert measured.pair is not None
+    assert (measured.pair.candidate[0] == warm_up) == (n_slices == 0)
+
+
 def test_a_slice_in_two_parts_counts_its_steps_but_for_those_after_a_pause() -> None:
     half = Slice(start_s=5.0, elapsed_s=3.5, n_steps=3, step_s=(1.5, 1.0, 1.0), resumed=True, energy_j=7.0)
     whole = joined(half, replace(half, start_s=20.0))

@@ -21,7 +21,7 @@ from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
 _FOLDER = "profiles"
-_FORMAT = 5  # of what is measured, and how
+_FORMAT = 6  # of what is measured, and how
 _WORKLOAD_FACTS = ("name", "mode", "execution", "params", "members")
 _MACHINE_FACTS = ("cpu_model", "affinity", "cpu_quota", "memory_bytes", "caches", "numa_nodes")
 

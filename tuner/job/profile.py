@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Protocol
 
 from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError
+from tuner.job.clock import Clock, Resized
 from tuner.job.events import TaskEvents
 from tuner.job.inside import advice, check_inside
 from tuner.job.job import Job, prepare
 from tuner.job.overhead import traced_overhead
 from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
 from tuner.machine.locks import machine_lock
-from tuner.measure.interruption import step_s
-from tuner.measure.objective import Objective
-from tuner.measure.pair import PairPlan, ReferenceLost, log_ratios, measure_pair
+from tuner.measure.pair import ReferenceLost
 from tuner.model.profile import Profile, Roof, Traced, is_worth_more, profile
 from tuner.report.layout import plural
 from tuner.trial.fresh import FreshLauncher
-from tuner.trial.outcome import Slice, Status, TrialFailure
+from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
-_SLICE_S, _N_SLICES = 0.5, 3  # of the process with one thread, where no other was timed in turns with it
+_N_SLICES = 3  # of the process with one thread, where no other was timed in turns with it
 _TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
-_MAX_BLOCKS, _MAX_PAIR_S = 2, 8.0
+# Steps as short as these (s) differ by a tenth from process to process, by the memory and the CPUs that each happens to
+# get. They are timed in so many more pairs of processes, unless a profile has lasted for so long (s) by then.
+_SHORT_S, _N_REPEATS, _REPEATS_UNTIL_S = 0.01, 2, 45.0
+
+
+_Begun = tuple[Resized, dict[int, Resized], TrialFailure | None]
 
 
 class ProfileEvents(TaskEvents, Protocol):
@@ -82,8 +85,9 @@ def trace(
 
     Their steps are timed in turns with those of a process with one thread, the clock, so that drift does not look like
     threads that help or do not; their operators are asked for afterwards, as a process is slower once that was done.
-    How long a step takes with one thread is the median of all slices of the clock. Two threads come first, so that
-    the clock's own operators can be asked for where no others are timed any more. Raises BadInputError where not even
+    How long a step takes with one thread is the median of all slices of the clock; short steps are timed in other
+    processes too. Two threads come first, so that the clock's own operators can be asked for where no others are timed
+    any more. Raises BadInputError where not even
     one thread can be profiled. After `limit_s` no more threads are tried. The lock of the machine has to be held.
     """
     sizes = sorted(batch_sizes)
@@ -96,8 +100,8 @@ def trace(
         events.began(more[0] if more else one)
         clock, begun, failure = _begun_together(launch, [one, *more], sizes[-1])
         climb = _Climb(
-            clock=_Clock(clock, sizes),
-            start=lambda threads: begun.get(threads) or _Resized(launch(threads), sizes[-1]),
+            clock=Clock(clock, sizes),
+            start=lambda threads: begun.get(threads) or Resized(launch(threads), sizes[-1]),
             is_late=lambda: limit_s is not None and time.monotonic() - began_s > limit_s,
             events=events,
         )
@@ -113,6 +117,11 @@ def trace(
                 break
             events.began(threads)
             climb.add(threads)
+        for _ in range(_N_REPEATS if more else 0):
+            short_sizes = [size for size in sizes if climb.one_s(size) < _SHORT_S]
+            if not short_sizes or not climb.goes_on or time.monotonic() - began_s > _REPEATS_UNTIL_S:
+                break
+            climb.repeat(partial(_begun_together, launch, [one, more[0]], sizes[-1]), short_sizes, more[0])
     return {size: [row[size] for row in climb.rows()] for size in sizes}
 
 
@@ -122,8 +131,8 @@ class _Climb:
     def __init__(
         self,
         *,
-        clock: _Clock,
-        start: Callable[[int], _Resized],
+        clock: Clock,
+        start: Callable[[int], Resized],
         is_late: Callable[[], bool],
         events: ProfileEvents,
     ) -> None:
@@ -131,6 +140,7 @@ class _Climb:
         self._clock, self._start, self._is_late, self._events = clock, start, is_late, events
         self._rows: dict[int, dict[int, Traced]] = {}  # by threads and batch size
         self._times = {1: dict.fromkeys(clock.batch_sizes, 1.0)}  # as long as with one thread
+        self._repeats: list[_Repeat] = []
         self._has_ended = False
 
     @property
@@ -166,7 +176,7 @@ class _Climb:
         except ReferenceLost as lost:
             self.ends(lost.failure)
 
-    def add_one(self, clock: _Resized | None) -> None:
+    def add_one(self, clock: Resized | None) -> None:
         """Trace the clock, which times no others any more, or else another process with one thread.
 
         Raises BadInputError where that fails.
@@ -180,7 +190,30 @@ class _Climb:
         except TrialFailure as failure:
             raise _cannot(failure) from failure
 
-    def _trace(self, process: _Resized, threads: int) -> None:
+    def repeat(self, begin: Callable[[], _Begun], batch_sizes: Sequence[int], threads: int) -> None:
+        """Time the steps of two other processes, of one thread and of `threads`, which `begin` starts; they end.
+
+        Where that fails, what is known already stands.
+        """
+        with ExitStack() as live:
+            try:
+                one, others, failure = begin()
+                for each in (one, *others.values()):
+                    live.callback(each.process.close)
+                if failure is not None:
+                    return
+                clock = Clock(one, batch_sizes)
+                times = clock.time(others[threads], self._is_late, max_blocks=1)
+            except (BadInputError, TrialFailure, ReferenceLost):
+                return
+        self._repeats.append(_Repeat(clock=clock, threads=threads, times=times))
+
+    def one_s(self, batch_size: int) -> float:
+        """Return how long a step takes (s) with one thread: the geometric mean over processes."""
+        clocks = [self._clock, *(each.clock for each in self._repeats if batch_size in each.times)]
+        return geometric_mean([each.step_s(batch_size) for each in clocks])
+
+    def _trace(self, process: Resized, threads: int) -> None:
         steps_s = {size: self._step_s(threads, size) for size in sorted(self._clock.batch_sizes)}
         row = trace_sizes(process.process, threads, steps_s)
         process.process.close()
@@ -188,28 +221,12 @@ class _Climb:
         self._events.ended(row[max(row)])
 
     def _step_s(self, threads: int, batch_size: int) -> float:
-        return self._clock.step_s(batch_size) * self._times[threads][batch_size]
+        times = [self._times[threads][batch_size]]
+        times += [own.times[batch_size] for own in self._repeats if own.threads == threads and batch_size in own.times]
+        return self.one_s(batch_size) * geometric_mean(times)
 
 
-class _Resized:
-    """A process that is ready, with the batch size that it has: each other one is a warm-up more."""
-
-    def __init__(self, process: ChildProcess, batch_size: int) -> None:
-        """Take a process that was launched with a batch size; raises TrialFailure."""
-        self.process, self._batch_size = process, batch_size
-        process.ready()
-
-    def at(self, batch_size: int) -> ChildProcess:
-        """Return the process, warm at a batch size; raises TrialFailure."""
-        if batch_size != self._batch_size:
-            self.process.set_batch_size(batch_size)
-            self._batch_size = batch_size
-        return self.process
-
-
-def _begun_together(
-    launch: Callable[[int], ChildProcess], counts: Sequence[int], batch_size: int
-) -> tuple[_Resized, dict[int, _Resized], TrialFailure | None]:
+def _begun_together(launch: Callable[[int], ChildProcess], counts: Sequence[int], batch_size: int) -> _Begun:
     """Return the clock and the first others by their threads, ready and paused, or why there are no others.
 
     To begin takes a process seconds and one CPU, so they do so together: the clock, one with two threads, and where
@@ -219,10 +236,10 @@ def _begun_together(
     failure: TrialFailure | None = None
     while True:
         launched = [launch(threads) for threads in (counts[0], *wanted)]
-        ready: list[_Resized] = []
+        ready: list[Resized] = []
         try:
             for process in launched:
-                ready.append(_Resized(process, batch_size))
+                ready.append(Resized(process, batch_size))
                 process.pause()
         except TrialFailure as caught:
             for process in launched:
@@ -236,51 +253,13 @@ def _begun_together(
             return ready[0], dict(zip(wanted, ready[1:], strict=True)), None if wanted else failure
 
 
-class _Clock:
-    """A process with one thread that others are timed in turns with."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Repeat:
+    """Two other processes: the clock, and how many times as long a step took with so many threads, by batch size."""
 
-    def __init__(self, resized: _Resized, batch_sizes: Sequence[int]) -> None:
-        """Take a paused process at the largest of some batch sizes."""
-        self._resized = resized
-        self.batch_sizes = sorted(batch_sizes, reverse=True)
-        self._slices: dict[int, list[Slice]] = {size: [] for size in self.batch_sizes}
-
-    def fill(self, *, n_slices: int) -> None:
-        """Time so many slices of its own at each batch size at which there are none; raises TrialFailure."""
-        self._resized.process.resume()
-        for size in self.batch_sizes:
-            if not self._slices[size]:
-                self._slices[size] += [self._resized.at(size).slice(_SLICE_S) for _ in range(n_slices)]
-        self._resized.process.pause()
-
-    def step_s(self, batch_size: int) -> float:
-        """Return how long its own step takes (s) at a batch size: the median of all slices."""
-        return median(map(step_s, self._slices[batch_size]))
-
-    def time(self, other: _Resized, is_late: Callable[[], bool]) -> dict[int, float]:
-        """Return how many times as long a step of another takes at each batch size, in turns with its own.
-
-        Batch sizes for which there is no time are left out. Raises TrialFailure, or ReferenceLost where its own process
-        failed.
-        """
-        own = self._resized.process
-        times: dict[int, float] = {}
-        for batch_size in self.batch_sizes:
-            if is_late():
-                break
-            other.at(batch_size).pause()
-            try:
-                own.resume()
-                self._resized.at(batch_size).pause()
-            except TrialFailure as failure:
-                raise ReferenceLost(failure) from failure
-            plan = PairPlan(max_blocks=_MAX_BLOCKS)
-            pair = measure_pair(own, other.process, plan, enough=lambda pair: pair.is_long(_MAX_PAIR_S))
-            self._slices[batch_size] += pair.reference
-            ratios = log_ratios(pair, Objective.THROUGHPUT, batch_sizes=(batch_size, batch_size))
-            times[batch_size] = math.exp(-float(ratios.mean()))
-            other.process.resume()
-        return times
+    clock: Clock
+    threads: int
+    times: Mapping[int, float]
 
 
 def _launch(job: Job, launcher: FreshLauncher, live: ExitStack, threads: int, *, batch_size: int) -> ChildProcess:

@@ -23,6 +23,7 @@ import numpy as np
 
 from tuner.measure.agreement import Sample, deviation
 from tuner.measure.finals import Contender
+from tuner.measure.interruption import stalled
 from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair, PairPlan, log_ratios, measure_pair
 from tuner.stats.estimate import Array, Estimate
@@ -178,11 +179,13 @@ def measure_cell(
         if cell.status is not Status.OK:
             return cell
         step_s = (reference.facts.step_s, facts.step_s)
+        own = plan.pair_of(step_s)
         pair = measure_pair(
             reference.process,
             process,
-            plan.pair_of(step_s),
+            own,
             step_s=step_s,
+            turn=facts.warm_up if _is_turn(facts, contender, own) else None,
             enough=lambda pair: is_enough(pair, (batch_size, reference.batch_size), plan),
         )
     except TrialFailure as failure:
@@ -190,6 +193,15 @@ def measure_cell(
     finally:
         peak_memory_bytes = process.close().peak_memory_bytes
     return replace(cell, pair=pair, peak_memory_bytes=peak_memory_bytes)
+
+
+def _is_turn(facts: ReadyReport, contender: Contender, plan: PairPlan) -> bool:
+    """Return whether the end of a warm-up is as good as a slice.
+
+    It has to be as long, and of one process, as several are not warm at once. A stall is seen beside the first step.
+    """
+    is_whole = facts.warm_up.elapsed_s >= plan.request_s(facts.step_s) and contender.deployment.processes == 1
+    return plan.slices_per_block == 1 and is_whole and stalled([facts.first_step_s], [facts.warm_up]) is None
 
 
 def checked_cell(

@@ -5,7 +5,8 @@ block, and BAAB in every other block, so that both resume equally often: the fir
 a little slower than the second. The idle process is stopped, so that its spinning threads cannot interfere. One
 block gives one log-ratio. Where a step lasts so long that even one block of these takes too much time, a block is one
 turn of each, AB or BA: a drift is not cancelled within it, but a slice has averaged over more of it. Where only the
-candidate's steps are long, half of the reference's come before them and half after, ABA.
+candidate's steps are long, half of the reference's come before them and half after, ABA. A candidate that has just
+begun has taken the last step of its warm-up while the reference was paused: that can be its first turn.
 
 Where memory holds one process only, the two live one at a time instead: each block is of a new process of both, AABB or
 BBAA in turns, so that what processes differ by and what the machine drifts by within a block are in the scatter of the
@@ -131,21 +132,26 @@ def measure_pair(
     *,
     step_s: tuple[float, float] | None = None,
     enough: Callable[[Pair], bool],
+    turn: Slice | None = None,
     pair: Pair | None = None,
     slept: Callable[[], float] = suspended_s,
 ) -> Pair:
     """Return the slices of a warm pair, after those of an earlier `pair` of the two if one is given.
 
     Both processes are paused before and after. `step_s` is about how long a step of the reference and of the candidate
-    takes, if that is known; `slept` tells for how long the machine has slept. After `min_blocks` the pair ends as soon
-    as `enough` says so. Raises TrialFailure for the candidate's failure, ReferenceLost for the reference's.
+    takes, if that is known; `turn` what the candidate has just run while the reference was paused, if that can be its
+    first slice of a block of one; `slept` tells for how long the machine has slept. After `min_blocks` the pair ends as
+    soon as `enough` says so. Raises TrialFailure for the candidate's failure, ReferenceLost for the reference's.
     """
     pair = pair or Pair(slices_per_block=plan.slices_per_block)
     while pair.n_blocks < plan.max_blocks:
         ask = _request_s(pair, plan, step_s)
         slept_s = slept()
         mirrored = pair.n_blocks % 2 == 1
-        if not plan.one_at_a_time and _can_be_halved(pair, ask[0], step_s):
+        if turn is not None and pair.slices_per_block == 1:
+            block = _measure_after(turn, reference, candidate, ask)
+            turn = None
+        elif not plan.one_at_a_time and _can_be_halved(pair, ask[0], step_s):
             block = _measure_between(reference, candidate, ask)
         elif plan.one_at_a_time or pair.slices_per_block == 1:
             # One at a time the candidate is first, as the first of its processes is there already.
@@ -218,6 +224,17 @@ def _measure_between(
     middle = _slices(candidate, ask[1], 1)
     [after] = _reference_slices(reference, ask[0] / 2, 1)
     return [joined(before, after)], middle
+
+
+def _measure_after(
+    turn: Slice, reference: Process, candidate: Process, ask: tuple[float, float]
+) -> tuple[list[Slice], list[Slice]]:
+    """Return a slice of the candidate, its `turn`, and one of the reference.
+
+    Where the device tells what it takes, the candidate has another one: of a warm-up nobody has read that.
+    """
+    after = _reference_slices(reference, ask[0], 1)
+    return after, [turn] if after[0].energy_j is None else _slices(candidate, ask[1], 1)
 
 
 def _interruption(

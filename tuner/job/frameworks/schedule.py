@@ -3,7 +3,8 @@
 Notation, of a setting at batch size b
     s(b)    time (s) of a step: an item takes as long as at the nearest batch size that was measured
     start   time (s) until a process is warm; 2 s(b) more where steps are long
-    turns   time (s) for which it takes turns with the reference
+    turns   time (s) for which it takes turns with the reference; of long steps, the second one of a process's start is
+            its turn
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import Status
 
 MAX_TAIL_S = 45.0  # of one item at a time, whose tail is told
-_LEAST_PAIR_S = 10.0  # of a cell whose steps are short
+_LEAST_PAIR_S = 6.0  # of a cell whose steps are short
 _WARM_UP_STEPS = 2
 
 
@@ -64,6 +65,8 @@ class Schedule:
             return warm_s + _turns_s(own_s + anchor_s, pair_s)
         tail_s = samples_needed(0.99) * (own_s + reference_s) if batch_size == 1 else 0.0
         least_s = tail_s if tail_s <= MAX_TAIL_S else 0.0
+        if is_long_block(own_s + reference_s) and entry.contender(batch_size).deployment.processes == 1:
+            return self.warm_s(entry, batch_size) + reference_s
         return self.warm_s(entry, batch_size) + max(least_s, _turns_s(own_s + reference_s, pair_s))
 
     def next_s(self, entry: Entry, waiting: Sequence[Entry], batch_size: int, *, has_reference: bool) -> float:
