@@ -391,17 +391,17 @@ def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
     schedule = Schedule(contest, contest.rounds)
     reference = contest.all[0]
     assert schedule.batch_sizes == [1, 16, 256, 1024]
-    needed_s = sum(schedule.cell_s(each, size, 10.0) for each in contest.all for size in (1, 16, 256, 1024))
+    needed_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16, 256, 1024))
     assert schedule.scan_s(1e4) == pytest.approx(needed_s)
     # What there is no time for any more is not waited for.
-    small_s = sum(schedule.cell_s(each, size, 10.0) for each in contest.all for size in (1, 16))
+    small_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16))
     assert schedule.scan_s(small_s + 1) == pytest.approx(small_s)
     assert schedule.pair_s(1) == 20
-    contest.time_s = small_s + 20  # half of what four cells would have more
-    assert schedule.pair_s(1) == pytest.approx(15)
+    contest.time_s = small_s + 28  # half of what four cells would have more
+    assert schedule.pair_s(1) == pytest.approx(13)
     # Nor what cannot get warm in time: here 1024 items, two steps of 102 s.
     reference.participant.job.deadline_s = 200.0
-    middle_s = sum(schedule.cell_s(each, size, 10.0) for each in contest.all for size in (1, 16, 256))
+    middle_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16, 256))
     assert schedule.scan_s(1e4) == pytest.approx(middle_s)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import geometric_mean, median
+from statistics import median
 from typing import Protocol
 
 from tuner.devices.registry import DEFAULT as CPU
@@ -30,9 +30,9 @@ from tuner.workload.workload import Execution
 
 _N_SLICES = 3  # of the process with one thread, where no other was timed in turns with it
 _TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
-# Steps as short as these (s) differ by a tenth from process to process, by the memory and the CPUs that each happens to
-# get. They are timed in so many more pairs of processes, unless a profile has lasted for so long (s) by then.
-_SHORT_S, _N_REPEATS, _REPEATS_UNTIL_S = 0.01, 2, 45.0
+# Steps of a few milliseconds differ by a tenth from process to process, by the memory and the CPUs that each happens to
+# get, and the machine may be disturbed. So many more pairs of processes are timed, none after so long (s).
+_N_REPEATS, _REPEATS_UNTIL_S = 2, 40.0
 
 
 _Begun = tuple[Resized, dict[int, Resized], TrialFailure | None]
@@ -85,8 +85,8 @@ def trace(
 
     Their steps are timed in turns with those of a process with one thread, the clock, so that drift does not look like
     threads that help or do not; their operators are asked for afterwards, as a process is slower once that was done.
-    How long a step takes with one thread is the median of all slices of the clock; short steps are timed in other
-    processes too. Two threads come first, so that the clock's own operators can be asked for where no others are timed
+    How long a step takes with one thread is the median of all slices of the clock, and where there is time, it and two
+    threads are timed in other processes too, and the median of these counts. Two threads come first, so that the clock's own operators can be asked for where no others are timed
     any more. Raises BadInputError where not even
     one thread can be profiled. After `limit_s` no more threads are tried. The lock of the machine has to be held.
     """
@@ -118,10 +118,9 @@ def trace(
             events.began(threads)
             climb.add(threads)
         for _ in range(_N_REPEATS if more else 0):
-            short_sizes = [size for size in sizes if climb.one_s(size) < _SHORT_S]
-            if not short_sizes or not climb.goes_on or time.monotonic() - began_s > _REPEATS_UNTIL_S:
+            if not climb.goes_on or time.monotonic() - began_s > _REPEATS_UNTIL_S:
                 break
-            climb.repeat(partial(_begun_together, launch, [one, more[0]], sizes[-1]), short_sizes, more[0])
+            climb.repeat(partial(_begun_together, launch, [one, more[0]], sizes[-1]), more[0])
     return {size: [row[size] for row in climb.rows()] for size in sizes}
 
 
@@ -190,7 +189,7 @@ class _Climb:
         except TrialFailure as failure:
             raise _cannot(failure) from failure
 
-    def repeat(self, begin: Callable[[], _Begun], batch_sizes: Sequence[int], threads: int) -> None:
+    def repeat(self, begin: Callable[[], _Begun], threads: int) -> None:
         """Time the steps of two other processes, of one thread and of `threads`, which `begin` starts; they end.
 
         Where that fails, what is known already stands.
@@ -202,16 +201,16 @@ class _Climb:
                     live.callback(each.process.close)
                 if failure is not None:
                     return
-                clock = Clock(one, batch_sizes)
+                clock = Clock(one, self._clock.batch_sizes)
                 times = clock.time(others[threads], self._is_late, max_blocks=1)
             except (BadInputError, TrialFailure, ReferenceLost):
                 return
         self._repeats.append(_Repeat(clock=clock, threads=threads, times=times))
 
     def one_s(self, batch_size: int) -> float:
-        """Return how long a step takes (s) with one thread: the geometric mean over processes."""
+        """Return how long a step takes (s) with one thread: the median of processes."""
         clocks = [self._clock, *(each.clock for each in self._repeats if batch_size in each.times)]
-        return geometric_mean([each.step_s(batch_size) for each in clocks])
+        return median(each.step_s(batch_size) for each in clocks)
 
     def _trace(self, process: Resized, threads: int) -> None:
         steps_s = {size: self._step_s(threads, size) for size in sorted(self._clock.batch_sizes)}
@@ -223,7 +222,7 @@ class _Climb:
     def _step_s(self, threads: int, batch_size: int) -> float:
         times = [self._times[threads][batch_size]]
         times += [own.times[batch_size] for own in self._repeats if own.threads == threads and batch_size in own.times]
-        return self.one_s(batch_size) * geometric_mean(times)
+        return self.one_s(batch_size) * median(times)
 
 
 def _begun_together(launch: Callable[[int], ChildProcess], counts: Sequence[int], batch_size: int) -> _Begun:
