@@ -312,7 +312,13 @@ def test_a_profile_has_no_more_processes_than_memory_holds(
     monkeypatch.setattr(ChildProcess, "close", close)
     notices: list[str] = []
     told: list[object] = []
-    events = SimpleNamespace(notice=notices.append, began=told.append, ended=lambda traced: told.append(traced.threads))
+    repeats: list[int] = []
+    events = SimpleNamespace(
+        notice=notices.append,
+        began=told.append,
+        ended=lambda traced: told.append(traced.threads),
+        repeats=lambda: repeats.append(len(live)),
+    )
     rows = trace(job, [1, 8], events=events)  # type: ignore[arg-type]
     all_counts = thread_counts(job.machine.usable_cpus)
     counts = [1] if n_held == 1 else all_counts[: len(rows[8])]
@@ -323,10 +329,14 @@ def test_a_profile_has_no_more_processes_than_memory_holds(
     if n_held == 1 and len(all_counts) > 1:
         assert told == [2, 1, 1]
         assert len(refused) == 1
+        assert not repeats
     else:
         assert told == [n for n in order for _ in ("began", "ended")]
         assert not refused
     assert max(most) == min(n_held + 1, 3, len(all_counts))  # one more is tried
+    assert len(repeats) <= 2
+    if len(all_counts) == 2:
+        assert not any(repeats)  # nothing else runs meanwhile
     assert not live
 
 

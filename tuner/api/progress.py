@@ -147,6 +147,9 @@ class ProfileShown(_Shown):
     def ended(self, traced: Traced) -> None:
         self._console.print(f"  a step takes {ms_text(1000 * traced.step_s)} ms", markup=False)
 
+    def repeats(self) -> None:
+        self._console.print("timing steps once more, in other processes", style="dim", markup=False)
+
 
 class OverheadShown(_Shown):
     """Shows each execution at each batch size, with its exposed overhead."""

@@ -54,6 +54,9 @@ class _ProfileShown:
     def ended(self, traced: Traced) -> None:
         del traced
 
+    def repeats(self) -> None:
+        pass
+
 
 def is_asked(job: Job, checked: ParsedRequest) -> bool:
     """Return whether a search asks the model: where it was told to, or where that costs little of a long search.

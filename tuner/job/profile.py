@@ -47,6 +47,9 @@ class ProfileEvents(TaskEvents, Protocol):
     def ended(self, traced: Traced) -> None:
         """It has told what its operators take."""
 
+    def repeats(self) -> None:
+        """Steps are timed once more, in other processes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequest:
@@ -85,10 +88,11 @@ def trace(
 
     Their steps are timed in turns with those of a process with one thread, the clock, so that drift does not look like
     threads that help or do not; their operators are asked for afterwards, as a process is slower once that was done.
-    How long a step takes with one thread is the median of all slices of the clock, and where there is time, it and two
-    threads are timed in other processes too, and the median of these counts. Two threads come first, so that the clock's own operators can be asked for where no others are timed
-    any more. Raises BadInputError where not even
-    one thread can be profiled. After `limit_s` no more threads are tried. The lock of the machine has to be held.
+    How long a step takes with one thread is the median of all slices of the clock. Where there is time, steps with one
+    thread and with two are timed in other processes too, and the median of the processes counts. Two threads come
+    first, so that the clock's own operators can be asked for where no others are timed any more. Raises BadInputError
+    where not even one thread can be profiled. After `limit_s` no more threads are tried. The lock of the machine has to
+    be held.
     """
     sizes = sorted(batch_sizes)
     launcher = job.launcher(notify=events.notice)
@@ -120,6 +124,7 @@ def trace(
         for _ in range(_N_REPEATS if more else 0):
             if not climb.goes_on or time.monotonic() - began_s > _REPEATS_UNTIL_S:
                 break
+            events.repeats()
             climb.repeat(partial(_begun_together, launch, [one, more[0]], sizes[-1]), more[0])
     return {size: [row[size] for row in climb.rows()] for size in sizes}
 
