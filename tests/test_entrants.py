@@ -397,7 +397,8 @@ def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
     small_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16))
     assert schedule.scan_s(small_s + 1) == pytest.approx(small_s)
     assert schedule.pair_s(1) == 20
-    contest.time_s = small_s + 28  # half of what four cells would have more
+    large_s = sum(schedule.cell_s(each, size, 20.0) for each in contest.all for size in (1, 16))
+    contest.time_s = (small_s + large_s) / 2
     assert schedule.pair_s(1) == pytest.approx(13)
     # Nor what cannot get warm in time: here 1024 items, two steps of 102 s.
     reference.participant.job.deadline_s = 200.0
