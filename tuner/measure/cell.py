@@ -201,7 +201,7 @@ def _is_turn(facts: ReadyReport, contender: Contender, plan: PairPlan) -> bool:
     It has to be as long, and of one process, as several are not warm at once. A stall is seen beside the first step.
     """
     is_whole = facts.warm_up.elapsed_s >= plan.request_s(facts.step_s) and contender.deployment.processes == 1
-    return plan.slices_per_block == 1 and is_whole and stalled([facts.first_step_s], [facts.warm_up]) is None
+    return is_whole and stalled([facts.first_step_s], [facts.warm_up]) is None
 
 
 def checked_cell(
