@@ -169,15 +169,15 @@ def serve(
     with closing(ForkLauncher(job.target(), notify=_tell)) as launcher:
         for word in words:
             if word == GRID:
-                rounds[GRID].append(_held(contenders, launcher, GRID_PLAN, rng))
+                rounds[GRID].append(held(contenders, launcher, GRID_PLAN, rng))
                 yield True
                 continue
-            rates = {of: _log_rates(own, contenders) for of, own in rounds.items()}
+            rates = {of: log_rates_of(own, contenders) for of, own in rounds.items()}
             if word == FINAL:
-                finalists = finalists or _finalists(contenders, rates[GRID], predict(grid, machine))
+                finalists = finalists or choose_finalists(contenders, rates[GRID], predict(grid, machine))
                 if len(finalists) > 1:
-                    rounds[FINAL].append(_held(finalists, launcher, FINAL_PLAN, rng))
-                yield len(finalists) > 1 and _goes_on(_log_rates(rounds[FINAL], finalists), finalists[0].names[0])
+                    rounds[FINAL].append(held(finalists, launcher, FINAL_PLAN, rng))
+                yield len(finalists) > 1 and _goes_on(log_rates_of(rounds[FINAL], finalists), finalists[0].names[0])
                 continue
             rows = [
                 {"setting": each.setting.to_dict(), "grid": rates[GRID][i], "finals": rates[FINAL].get(i, [])}
@@ -191,7 +191,7 @@ def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _held(contenders: Sequence[Contender], launcher: ForkLauncher, plan: FinalsPlan, rng: np.random.Generator) -> Round:
+def held(contenders: Sequence[Contender], launcher: ForkLauncher, plan: FinalsPlan, rng: np.random.Generator) -> Round:
     """Return a round of new processes; one that was interrupted is held once more."""
     settings_by_name = {each.names[0]: each.setting for each in contenders}
     for _ in range(2):
@@ -204,7 +204,7 @@ def _held(contenders: Sequence[Contender], launcher: ForkLauncher, plan: FinalsP
     return own
 
 
-def _log_rates(rounds: Sequence[Round], contenders: Sequence[Contender]) -> dict[str, list[float]]:
+def log_rates_of(rounds: Sequence[Round], contenders: Sequence[Contender]) -> dict[str, list[float]]:
     """Return the log rates of those that ran in all rounds, by name."""
     if not rounds:
         return {}
@@ -224,7 +224,7 @@ def _goes_on(finals: dict[str, list[float]], predicted_best: str) -> bool:
     return n_rounds < most and math.log(high / low) / 2 > _HALF_WIDTH
 
 
-def _finalists(
+def choose_finalists(
     contenders: Sequence[Contender], held: dict[str, list[float]], predicted: Sequence[float]
 ) -> list[Contender]:
     """Return the one predicted best, first, and those that were measured best."""

@@ -1,0 +1,142 @@
+"""How right are predictions on a machine of many cores? Threads of ResNet-50 and others, predicted and measured.
+
+    python -m tests.benchmarks.cores measure FOLDER [WORKLOAD ...]   some four minutes each; nothing else may run
+    python -m tests.benchmarks.cores FOLDER                          the figures
+
+`tests.benchmarks.predictions` asks the same of two CPUs, where more can be measured in a night. Here a grid is inter_op
+x intra_op, from one to all CPUs, at two batch sizes, on all CPUs.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from scipy.stats import spearmanr
+
+from tests.benchmarks import grids
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.predictions import ERROR, NEAR, RANK, Score, capture, predictor
+from tuner.job.job import Job
+from tuner.job.predict import profiled_sizes
+from tuner.machine.host import Machine
+from tuner.measure.finals import Contender
+from tuner.measure.planning import FinalsPlan
+from tuner.model.hardware import hardware_of
+from tuner.model.prediction import rate_of
+from tuner.space.setting import Setting
+from tuner.trial.forking import ForkLauncher
+
+WORKLOADS = ("resnet50", "inceptionv3", "bert-tiny", "lenet5")
+N_ROUNDS = 2
+PLAN = FinalsPlan(passes=1, max_resident=16, n_parallel_starts=4)
+
+
+def settings(job: Job, machine: Machine) -> list[Setting]:
+    """Return the settings of a grid: threads in powers of four for inter_op, of two for intra_op, and all CPUs."""
+    n = machine.logical_cpus
+    own = job.space.reference.batch_size
+    sizes = sorted({own, *(each for each in profiled_sizes(job) if each > own)})
+    inter_ops = sorted({1, *(4**k for k in range(1, 5) if 4**k < n), n})
+    intra_ops = sorted({*(2**k for k in range(9) if 2**k < n), n})
+    knobs = [{"inter_op": a, "intra_op": b} for a, b in itertools.product(inter_ops, intra_ops)]
+    return [
+        job.space.reference.with_values(batch_size=int(size), **each) for size, each in itertools.product(sizes, knobs)
+    ]
+
+
+def measure(name: str, folder: Path) -> None:
+    """Profile a workload, and measure its grid in rounds of new processes."""
+    capture([name], folder)
+    job, machine = grids.job_of(name), predictor(name, folder)[1].machine
+    grid = settings(job, machine)
+    predicted = _predicted(name, grid, machine, folder)
+    job.export()
+    contenders = [
+        Contender(names=(str(i),), setting=each, deployment=job.space.catalogue.deploy(each.to_dict()))
+        for i, each in enumerate(grid)
+    ]
+    began_s = time.monotonic()
+    rng = np.random.default_rng(grids.SEED)
+    tell = functools.partial(print, file=sys.stderr, flush=True)
+    with closing(ForkLauncher(job.target(), notify=tell)) as launcher:
+        rounds = [grids.held(contenders, launcher, PLAN, rng) for _ in range(N_ROUNDS)]
+        level = grids.log_rates_of(rounds, contenders)
+        finalists = grids.choose_finalists(contenders, level, predicted)
+        finals = [grids.held(finalists, launcher, grids.FINAL_PLAN, rng) for _ in range(grids.FINAL_ROUNDS[0])]
+    finals_level = grids.log_rates_of(finals, finalists)
+    rows = [
+        {"setting": each.setting.to_dict(), "grid": level[i], "finals": finals_level.get(i, [])}
+        for each in contenders
+        if (i := each.names[0]) in level
+    ]
+    grid_row = {"shape": "all", "machine": msgspec.to_builtins(machine), "rows": rows}
+    (folder / f"{name}.json").write_text(json.dumps([grid_row], indent=1) + "\n")
+    print(f"{name}: {len(rows)} of {len(grid)} settings in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
+
+
+def _predicted(name: str, of: Sequence[Setting], machine: Machine, folder: Path) -> list[float]:
+    own, told = predictor(name, folder)
+    hardware = hardware_of(machine, told.bytes_s, is_here=True)
+    return [rate_of(own, each, machine, hardware) for each in of]
+
+
+def score(name: str, folder: Path, *, captured_in: Path | None = None) -> Score:
+    """Return how right the predictions of a workload are, from a profile of this machine or of another one."""
+    measured = grids.read(folder / f"{name}.json")
+    machine = measured[0].machine
+    guess = np.array(_predicted(name, [each.setting for each in measured], machine, captured_in or folder))
+    truth = np.array([each.items_per_s for each in measured])
+    rounds = np.array([each.grid for each in measured])
+    repeats = [spearmanr(rounds[:, i], np.delete(rounds, i, axis=1).mean(axis=1)) for i in range(rounds.shape[1])]
+    return Score(
+        rank=float(spearmanr(truth, guess).statistic),
+        repeat=float(np.median([each.statistic for each in repeats])),
+        error=float(np.median(np.abs(guess / truth - 1))),
+        loss=grids.loss(measured, guess.tolist()),
+        n=len(measured),
+    )
+
+
+def figures(folder: Path) -> Iterator[Figure]:
+    """Predicted beside measured throughput, as far as it was measured."""
+    for name in WORKLOADS:
+        if not (folder / f"{name}.json").exists():
+            continue
+        own = score(name, folder)
+        what = f"{name} on {grids.read(folder / f'{name}.json')[0].machine.logical_cpus} CPUs"
+        yield Figure(
+            f"{what}: rank correlation over {own.n} settings (of one round of the measurement with the others)",
+            f"{own.rank:.2f} ({own.repeat:.2f})",
+            f"at least {RANK}",
+            own.rank >= RANK,
+        )
+        yield Figure(
+            f"{what}: median relative error",
+            f"{100 * own.error:.0f} %",
+            f"at most {100 * ERROR:.0f} %",
+            own.error <= ERROR,
+        )
+        yield Figure(
+            f"{what}: the setting predicted best is below the best by",
+            own.below,
+            f"at most {100 * NEAR:.0f} %",
+            own.is_near,
+        )
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "measure":
+        for workload in sys.argv[3:] or WORKLOADS:
+            measure(workload, Path(sys.argv[2]))
+    else:
+        for figure in figures(Path(sys.argv[1])):
+            print(figure.row())
