@@ -51,24 +51,30 @@ def study(document: Document) -> Iterator[str]:
         return
     yield f"Recommended: {setting_text(advice['setting'])} ({advice['source']}); {advice['reason']}"
     yield ""
-    yield "| in the finals against it | speed-up | verdict | energy an item |"
-    yield "| --- | --- | --- | --- |"
-    for name, verdict in document["verdicts"].items():
-        joules = finals["tails"].get(name, {}).get("energy_j")
-        ratio = ratio_text(verdict["speedup"], verdict["low"], verdict["high"])
-        yield f"| {name} | {ratio} | {verdict['verdict']} | {energy_text(joules)} |"
+    yield f"| in the finals | {finals['unit']} | energy an item | memory | the recommended one beside it | verdict |"
+    yield "| --- | ---: | ---: | ---: | --- | --- |"
+    for name, aliases in finals["names"].items():
+        if name not in finals["rates"]:
+            continue
+        tail = finals["tails"].get(name, {})
+        peak = tail.get("peak_memory_bytes")
+        memory = "—" if peak is None else f"{peak / 2**30:.2f} GiB"
+        verdict = document["verdicts"].get(name)
+        beside = "— | —"
+        if verdict is not None:
+            beside = f"{ratio_text(verdict['speedup'], verdict['low'], verdict['high'])} | {verdict['verdict']}"
+        level = f"{finals['rates'][name]:.4g} | {energy_text(tail.get('energy_j'))} | {memory}"
+        yield f"| {', '.join(aliases)} | {level} | {beside} |"
     reference = document["baselines"][default]["setting"]
     yield ""
-    yield "| batch | items a second, relative | energy an item | memory |"
-    yield "| --- | --- | --- | --- |"
+    yield "| trial | items/s beside the default | energy an item | memory |"
+    yield "| --- | --- | ---: | ---: |"
     for trial in sorted(document["history"], key=lambda each: each["setting"]["batch_size"]):
-        others = {name: value for name, value in trial["setting"].items() if name != "batch_size"}
-        if others != {name: value for name, value in reference.items() if name != "batch_size"}:
-            continue
-        size, peak = trial["setting"]["batch_size"], trial["peak_memory_bytes"]
-        memory = "" if peak is None else f"{peak / 2**30:.2f} GiB"
+        changed = {name: value for name, value in trial["setting"].items() if reference[name] != value}
+        peak = trial["peak_memory_bytes"]
+        memory = "—" if peak is None else f"{peak / 2**30:.2f} GiB"
         ratio = ratio_text(trial["ratio"], trial["low"], trial["high"]) if trial["status"] == "ok" else trial["status"]
-        yield f"| {size} | {ratio} | {energy_text(trial['energy_j'])} | {memory} |"
+        yield f"| {setting_text(changed) or default} | {ratio} | {energy_text(trial['energy_j'])} | {memory} |"
 
 
 if __name__ == "__main__":

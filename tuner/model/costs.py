@@ -238,14 +238,30 @@ def lines(x: Array, y: Array, *, scale: Array | None = None) -> tuple[Array, Arr
 class _Residuals:
     """What threads were seen to cost beyond perfect division, each of shape (times,).
 
-    Operator, its time (s), what is left of it (s), what that would be at σ = 1 (s), and at r = 1 s.
+    Operator, its time (s), that with one thread (s), what is left of it (s), what that would be at σ = 1 (s), and at
+    r = 1 s.
     """
 
     operator: NDArray[np.intp]
     time_s: Array
+    one_s: Array
     left_s: Array
     serial_s: Array
     forks: Array
+
+    @property
+    def gain(self) -> Array:
+        """Return how many times as fast an operator was as with one thread, 1 where it was slower."""
+        return np.asarray(np.maximum(1.0, self.one_s / np.maximum(self.time_s, _SHORT_S)))
+
+    @property
+    def weight(self) -> Array:
+        """Return by what errors are multiplied before they are squared.
+
+        Among the times of one operator they count relative to these: those with many threads tell most of σ. Between
+        operators noise grows with a time, if not in proportion: large ones decide, and small ones are heard.
+        """
+        return np.asarray(np.sqrt(self.gain / np.maximum(self.time_s, _SHORT_S)))
 
 
 def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware, dispatch_s: float) -> _Residuals:
@@ -253,9 +269,10 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
     largest = profiles[max(profiles)]
     index = {operator.name: i for i, operator in enumerate(largest.operators)}
     operators: list[int] = []
-    rows: list[tuple[float, float, float, float]] = []
+    rows: list[tuple[float, ...]] = []
     for size, each in profiles.items():
         rest_s = costs.runs * costs.rest_s(size)
+        one_s = costs.time_s(1, size, hardware).time_s
         for n in sorted({n for operator in each.operators for n in operator.times_s if n > 1}):
             # What second threads of cores and a quota do is not the operator's: it is simulated.
             if hardware.capacity(n, 0.0) < n or (hardware.quota or n) < n:
@@ -270,14 +287,15 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
                 operators.append(i)
                 serial_s = float(rest_s[i] * (1 - 1 / threads[i]))
                 forks = float(costs.runs[i] * np.log2(threads[i]))
-                rows.append((time_s, time_s - float(divided_s[i]), serial_s, forks))
-    columns = np.array(rows).reshape(-1, 4).T
+                rows.append((time_s, float(one_s[i]), time_s - float(divided_s[i]), serial_s, forks))
+    columns = np.array(rows).reshape(-1, 5).T
     return _Residuals(
         operator=np.array(operators, dtype=np.intp),
         time_s=columns[0],
-        left_s=columns[1],
-        serial_s=columns[2],
-        forks=columns[3],
+        one_s=columns[1],
+        left_s=columns[2],
+        serial_s=columns[3],
+        forks=columns[4],
     )
 
 
@@ -292,13 +310,14 @@ def _with_threads(costs: Costs, types: NDArray[np.intp], residuals: _Residuals) 
     a[: len(of_type), -1] = residuals.forks
     y = np.concatenate([residuals.left_s, np.full(n_types, _PRIOR_SHARE * _PRIOR_S)])
     a[np.arange(len(of_type), len(y)), np.arange(n_types)] = _PRIOR_S  # the prior, as if a time had been measured
-    # Noise grows with a time, if not in proportion: large operators decide, and small ones are heard.
-    weight = 1 / np.sqrt(np.concatenate([np.maximum(residuals.time_s, _SHORT_S), np.full(n_types, _PRIOR_S)]))
+    weight = np.concatenate([residuals.weight, np.full(n_types, 1 / np.sqrt(_PRIOR_S))])
     coefficients, _ = nnls(a * weight[:, None], y * weight)
     expected, fork_s = np.clip(coefficients[:-1], 0.0, 1.0)[types], float(coefficients[-1])
     left_s = residuals.left_s - fork_s * residuals.forks
-    undivided = np.bincount(residuals.operator, left_s, n)
-    divisible = np.bincount(residuals.operator, residuals.serial_s, n)
+    # Each time of an operator counts as in the fit above, those with two threads as they are.
+    counts = residuals.gain / 2
+    undivided = np.bincount(residuals.operator, counts * left_s, n)
+    divisible = np.bincount(residuals.operator, counts * residuals.serial_s, n)
     serial = np.clip((undivided + _CALM_S * expected) / (divisible + _CALM_S), 0.0, 1.0)
     return replace(costs, serial=serial, fork_s=fork_s)
 

@@ -74,9 +74,9 @@ class Traced:
 
         The cost of statistics lies partly in operators and partly between them. The one is what is left of a step
         without statistics, which is too little, the other of a step with them, which is too much. Where statistics cost
-        less than noise, the second may come out smaller; it is then the first.
+        less than noise, a step without them may come out longer; then that with them is both.
         """
-        low = max(0.0, 1 - self.busy_s / self.plain_s)
+        low = max(0.0, 1 - self.busy_s / min(self.plain_s, self.traced_s))
         return low, max(low, 1 - self.busy_s / self.traced_s)
 
     def bounded(self, share: float) -> float:

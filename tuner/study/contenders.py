@@ -106,8 +106,10 @@ def contenders(
     """
     named = ({INCUMBENT: best} if best is not None else {}) | space.baselines
     if best is not None and space.total_batch is None and best.batch_size != space.reference.batch_size:
-        for name in [space.default, *(each.name for each in space.catalogue.baselines if each.at_best_batch)]:
-            named[name + SAME_BATCH] = space.baselines[name].with_values(batch_size=best.batch_size)
+        guides = [each.name for each in space.catalogue.baselines if each.at_best_batch]
+        for name in (space.default, *guides):
+            if name in space.baselines:  # a guide to CPUs says nothing of a GPU
+                named[name + SAME_BATCH] = space.baselines[name].with_values(batch_size=best.batch_size)
     if simpler is not None and simpler not in named.values():
         named[SIMPLER] = simpler
     threads = {setting.without("batch_size") for setting in without}
