@@ -47,6 +47,7 @@ from tuner.space.space import Space, resolve
 from tuner.space.term import EIGEN, Scale
 from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import StoredFinals
+from tuner.study.contenders import contenders
 from tuner.study.record import Record, Trial
 from tuner.study.sampler import too_large_batch
 from tuner.study.storage import open_storage
@@ -321,6 +322,14 @@ def test_the_design_scans_batch_sizes_to_where_memory_ends() -> None:
     full = Trial(number=5, setting=settings[1], status=Status.OOM)
     assert too_large_batch([full]) == 128
     assert too_large_batch([dataclasses.replace(full, status=Status.FAILED)]) == math.inf
+
+
+def test_the_winner_at_another_batch_stands_beside_the_default_at_that_batch() -> None:
+    """What guides say of CPUs is no baseline of a GPU, and does not stand again either."""
+    space = gpu_space()
+    best = space.reference.with_values(batch_size=128)
+    names = {name for contender in contenders(best, space) for name in contender.names}
+    assert names == {"incumbent", "tf-default@same-batch", *space.baselines}
 
 
 # --- rules
@@ -657,8 +666,9 @@ def test_a_search_runs_over_the_driver(card: Card, tmp_path: Path) -> None:
     assert document["conditions"]["device"]["throttled"] == {"power cap": 1.0}
     assert "GPU throttled" in [each["code"] for each in document["warnings"]]
     reported = "\n".join(report.study(document))
+    assert "| incumbent" in reported
     assert "| numpy-default |" in reported
-    assert "| 64 |" in reported
+    assert "| batch_size=64" in reported
     cpu = tftune(*words, cwd=tmp_path, env=env)
     assert json.loads(cpu.stdout)["study"] != document["study"]
     emitted = tftune("emit", document["study"], "--format", "json", cwd=tmp_path, env=env)

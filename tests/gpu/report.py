@@ -70,11 +70,12 @@ def study(document: Document) -> Iterator[str]:
     yield "| trial | items/s beside the default | energy an item | memory |"
     yield "| --- | --- | ---: | ---: |"
     for trial in sorted(document["history"], key=lambda each: each["setting"]["batch_size"]):
-        changed = {name: value for name, value in trial["setting"].items() if reference[name] != value}
+        setting = trial["setting"]
+        shown = {n: value for n, value in setting.items() if n == "batch_size" or reference[n] != value}
         peak = trial["peak_memory_bytes"]
         memory = "—" if peak is None else f"{peak / 2**30:.2f} GiB"
         ratio = ratio_text(trial["ratio"], trial["low"], trial["high"]) if trial["status"] == "ok" else trial["status"]
-        yield f"| {setting_text(changed) or default} | {ratio} | {energy_text(trial['energy_j'])} | {memory} |"
+        yield f"| {setting_text(shown)} | {ratio} | {energy_text(trial['energy_j'])} | {memory} |"
 
 
 if __name__ == "__main__":

@@ -4,37 +4,41 @@
 #
 # Python 3.11 or newer. A failed part is said, and the others go on.
 #
-#   tests/gpu/run.sh [--wheels FOLDER] [--python PYTHON] [--out FOLDER] [--time-budget 3m]
+#   tests/gpu/run.sh [--wheels FOLDER] [--python PYTHON] [--own PYTHON] [--out FOLDER] [--time-budget 3m]
 #
 # Without --python it makes an environment (.gpu) with tensorflow[and-cuda]; from the wheels in a folder, and without a
 # network, where --wheels names one (filled elsewhere by: pip download -d FOLDER 'tensorflow[and-cuda]' optuna psutil
 # pandas rich typer scipy threadpoolctl sqlalchemy matplotlib markdown-it-py msgspec nvidia-ml-py pytest hypothesis
 # jsonschema).
-# --python names an interpreter that has TensorFlow with CUDA already.
+# --python names an interpreter that has TensorFlow with CUDA already, and --own one that has tftune's own packages.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-wheels="" python="" out="" budget="3m"
+wheels="" python="" own="" out="" budget="3m"
 while [ $# -gt 0 ]; do
     case "$1" in
         --wheels) wheels=$2 ;;
         --python) python=$2 ;;
+        --own) own=$2 ;;
         --out) out=$2 ;;
         --time-budget) budget=$2 ;;
-        *) echo "unknown option $1; expected --wheels, --python, --out or --time-budget" >&2; exit 2 ;;
+        *) echo "unknown option $1; expected --wheels, --python, --own, --out or --time-budget" >&2; exit 2 ;;
     esac
     shift 2
 done
 command -v nvidia-smi >/dev/null || { echo "no nvidia-smi here: run this on a machine with an NVIDIA GPU" >&2; exit 2; }
 from=()
 [ -z "$wheels" ] || from=(--no-index --find-links "$wheels")
-own=.gpu/bin/python
-[ -x "$own" ] || python3 -m venv .gpu
-# The project itself is not built: that would need hatchling. TensorFlow comes from elsewhere where --python names it.
-.gpu/bin/pip install -q "${from[@]}" optuna psutil pandas rich typer scipy threadpoolctl sqlalchemy matplotlib markdown-it-py msgspec \
-    nvidia-ml-py pytest hypothesis jsonschema
-[ -n "$python" ] || .gpu/bin/pip install -q "${from[@]}" "tensorflow[and-cuda]"
+if [ -z "$own" ]; then
+    own="$PWD/.gpu/bin/python"
+    [ -x "$own" ] || python3 -m venv .gpu
+    # The project itself is not built: that would need hatchling.
+    .gpu/bin/pip install -q "${from[@]}" optuna psutil pandas rich typer scipy threadpoolctl sqlalchemy matplotlib markdown-it-py msgspec \
+        nvidia-ml-py pytest hypothesis jsonschema
+    # TensorFlow comes from elsewhere where --python names it.
+    [ -n "$python" ] || .gpu/bin/pip install -q "${from[@]}" "tensorflow[and-cuda]"
+fi
 export PYTHONPATH="$PWD"
-export TFTUNE_GPU_PYTHON="${python:-$PWD/$own}"
+export TFTUNE_GPU_PYTHON="${python:-$own}"
 name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr ' /' '--')
 out=${out:-results/gpu/$name}
 mkdir -p "$out"

@@ -6,6 +6,7 @@ The interpreter with TensorFlow and CUDA is this one, or that of TFTUNE_GPU_PYTH
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -82,8 +83,21 @@ def test_a_search_runs_on_the_card(feed: str, tmp_path: Path) -> None:
 
 
 def test_memory_that_runs_out_is_a_status(tmp_path: Path) -> None:
-    words = ["search", "vgg19", "--device", "gpu", "--python", PYTHON, "--batch-size", "8,65536", "--trials", "6"]
-    document = tftune(*words, cwd=tmp_path)
+    """VGG-19's first layers hold some 40 MB for each image: what is twice the memory is too large on any GPU."""
+    too_large = 1 << math.ceil(math.log2(2 * Gpu().facts.memory_bytes / 40e6))
+    words = [
+        "search",
+        "vgg19",
+        "--device",
+        "gpu",
+        "--python",
+        PYTHON,
+        "--batch-size",
+        f"8,{too_large}",
+        "--trials",
+        "6",
+    ]
+    document = tftune(*words, "--trial-timeout", "5m", cwd=tmp_path)
     statuses = {trial["setting"]["batch_size"]: trial["status"] for trial in document["history"]}
     assert statuses[8] == "ok"
-    assert statuses.get(65536, "oom") == "oom"
+    assert statuses.get(too_large, "oom") == "oom"
