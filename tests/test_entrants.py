@@ -30,6 +30,7 @@ from tuner.job.frameworks.participant import Entry
 from tuner.job.frameworks.schedule import Schedule
 from tuner.job.frameworks.starts import check, make_ready
 from tuner.job.frameworks.store import Store
+from tuner.job.frameworks.tuning import tune
 from tuner.job.request import MAY_CHANGE
 from tuner.machine.pagecache import evict
 from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
@@ -457,6 +458,33 @@ def test_a_small_model_computes_the_same_in_all_frameworks(tmp_path: Path) -> No
     assert starts[0].deviation is None
     assert max(start.deviation or 0.0 for start in starts) < SAME
     assert all(start.deviation is not None for start in starts[1:])
+
+
+def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, whose processes take a quarter of a minute: ten seconds of search were a minute and a half."""
+    searched: list[object] = []
+
+    def run_search(arguments: object) -> SimpleNamespace:
+        searched.append(arguments)
+        return SimpleNamespace(interrupted=False, study=None, failure="it failed")
+
+    monkeypatch.setattr("tuner.job.frameworks.tuning.run_search", run_search)
+    monkeypatch.setattr("tuner.job.frameworks.tuning.search_arguments", lambda _, each, __: each.name)
+    slow, quick = (SimpleNamespace(name=name, tuned=None, start_s=s) for name, s in (("slow", 16.5), ("quick", 3.0)))
+    told: dict[str, str] = {}
+    contest = SimpleNamespace(
+        left_s=lambda: 100.0,
+        running=lambda: [slow, quick],
+        say=lambda _: None,
+        events=SimpleNamespace(ended=told.__setitem__),
+    )
+    tune(contest)  # type: ignore[arg-type]
+    assert searched == ["quick"]
+    assert "a search takes 50 s at least here, and 10 s are left" in slow.tuned.failure
+    assert told["slow"] == slow.tuned.failure
+    contest.left_s, slow.tuned = lambda: 1000.0, None  # another run, in which nothing is stored of it
+    tune(contest)  # type: ignore[arg-type]
+    assert searched == ["quick", "slow"]
 
 
 @pytest.mark.tensorflow

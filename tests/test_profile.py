@@ -321,11 +321,14 @@ def test_a_profile_has_no_more_processes_than_memory_holds(
     )
     rows = trace(job, [1, 8], events=events)  # type: ignore[arg-type]
     all_counts = thread_counts(job.machine.usable_cpus)
-    counts = [1] if n_held == 1 else all_counts[: len(rows[8])]
-    assert [each.threads for each in rows[1]] == [each.threads for each in rows[8]] == counts
+    counts = [each.threads for each in rows[8]]
+    assert [each.threads for each in rows[1]] == counts
+    assert counts == sorted(counts)
+    assert counts[:2] == ([1] if n_held == 1 else all_counts[:2])
+    assert len(counts) <= 2 or counts[-1] == all_counts[-1]
     refused = [each for each in notices if "no more than 1 thread: the kernel killed" in each]
-    # Two threads come first.
-    order = [*all_counts[1:2], 1, *counts[2:]]
+    # Two threads come first, and all before those between.
+    order = [*all_counts[1:2], 1, *counts[2:][-1:], *counts[2:-1]]
     if n_held == 1 and len(all_counts) > 1:
         assert told == [2, 1, 1]
         assert len(refused) == 1
@@ -338,6 +341,27 @@ def test_a_profile_has_no_more_processes_than_memory_holds(
     if len(all_counts) == 2:
         assert not any(repeats)  # nothing else runs meanwhile
     assert not live
+
+
+@pytest.mark.tensorflow
+def test_all_threads_come_before_those_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were eight CPUs, and time for all but one count."""
+    (tmp_path / "chain.py").write_text(CHAIN)
+    spec = WorkloadSpec(words=(str(tmp_path / "chain.py"),))
+    job = prepare(parse_request(SearchRequest(workload=spec, batch_size="8"), stores=False))
+    monkeypatch.setattr("tuner.job.profile.thread_counts", lambda _: [1, 2, 4, 8])
+    monkeypatch.setattr("tuner.job.profile.is_worth_more", lambda _: True)
+    told: list[int] = []
+
+    def ended(traced: Traced) -> None:
+        told.append(traced.threads)
+        if traced.threads == 8:
+            monkeypatch.setattr("tuner.job.profile._BETWEEN_UNTIL_S", 0.0)
+
+    events = SimpleNamespace(notice=told.append, began=lambda _: None, ended=ended, repeats=lambda: None)
+    rows = trace(job, [8], events=events)  # type: ignore[arg-type]
+    assert told == [2, 1, 8]
+    assert [each.threads for each in rows[8]] == [1, 2, 8]
 
 
 @pytest.mark.alone

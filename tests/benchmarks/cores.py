@@ -15,7 +15,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from tuner.measure.finals import Contender
 from tuner.measure.planning import FinalsPlan
 from tuner.model.hardware import hardware_of
 from tuner.model.prediction import rate_of
-from tuner.model.predictor import predictor_of, profiled
+from tuner.model.predictor import predictor_of
 from tuner.model.profile import profile
 from tuner.space.setting import Setting
 from tuner.trial.forking import ForkLauncher
@@ -111,20 +111,21 @@ def score(name: str, folder: Path = FOLDER) -> Score:
     )
 
 
-def beyond(capture: Capture, most: int) -> dict[int, float]:
-    """Return predicted over measured time of a step, by threads, from the part of a profile with at most so many.
+def other_threads(capture: Capture, counts: Collection[int]) -> dict[int, float]:
+    """Return predicted over measured time of a step with other numbers of threads, from those of a profile in `counts`.
 
     At the largest batch size, one operator at a time; the machine's memory is known.
     """
     own = hardware_of(capture.machine, capture.bytes_s, is_here=True)
-    known = {size: profile([row for row in rows if row.threads <= most]) for size, rows in capture.traced.items()}
-    own_predictor = predictor_of(known, own, has_teams=capture.has_teams)
+    known = {size: profile([row for row in rows if row.threads in counts]) for size, rows in capture.traced.items()}
+    from_known = predictor_of(known, own, has_teams=capture.has_teams)
     largest = max(known)
-    return {
-        row.threads: own_predictor.step(profiled(row.threads, largest, own_predictor), own).makespan_s / row.step_s
-        for row in capture.traced[largest]
-        if row.threads > most
-    }
+    ratios = {}
+    for row in capture.traced[largest]:
+        setting = Setting.of({"inter_op": 1, "intra_op": row.threads, "batch_size": largest})
+        if row.threads not in counts:
+            ratios[row.threads] = largest / rate_of(from_known, setting, capture.machine, own) / row.step_s
+    return ratios
 
 
 def figures(folder: Path = FOLDER) -> Iterator[Figure]:
@@ -133,10 +134,11 @@ def figures(folder: Path = FOLDER) -> Iterator[Figure]:
         if (folder / f"{name}.capture.json.xz").exists():
             told = predictor(name, folder)[1]
             counts = [row.threads for row in told.traced[max(told.traced)]]
-            for most in counts[:-1]:
-                ratios = beyond(told, most)
+            for known in ([*counts[:2], counts[-1]], *(counts[:n] for n in range(2, len(counts)))):
+                ratios = other_threads(told, known)
                 yield Figure(
-                    f"{name}: steps with more threads, from a profile of at most {most}: predicted over measured",
+                    f"{name}: steps with other numbers of threads, predicted over measured, from a profile of "
+                    f"{', '.join(map(str, known))} threads",
                     ", ".join(f"{ratio:.2f} ({threads})" for threads, ratio in ratios.items()),
                     f"within {100 * ERROR:.0f} % of 1",
                     all(abs(ratio - 1) <= ERROR for ratio in ratios.values()),

@@ -33,6 +33,7 @@ _TRACED_S, _LEAST_STEPS, _MOST_STEPS = 1.0, 3, 50
 # Steps of a few milliseconds differ by a tenth from process to process, by the memory and the CPUs that each happens to
 # get, and the machine may be disturbed. So many more pairs of processes are timed, none after so long (s).
 _N_REPEATS, _REPEATS_UNTIL_S = 2, 40.0
+_BETWEEN_UNTIL_S = 60.0  # no count between two threads and all is begun after so long (s)
 
 
 _Begun = tuple[Resized, dict[int, Resized], TrialFailure | None]
@@ -84,15 +85,16 @@ def trace(
     limit_s: float | None = None,
     events: ProfileEvents,
 ) -> dict[int, list[Traced]]:
-    """Return what processes with one thread, two, four … tell at each batch size, the largest of these last.
+    """Return what processes with one thread, two, all, and four, eight … tell at each batch size, the largest last.
 
     Their steps are timed in turns with those of a process with one thread, the clock, so that drift does not look like
     threads that help or do not; their operators are asked for afterwards, as a process is slower once that was done.
     How long a step takes with one thread is the median of all slices of the clock. Where there is time, steps with one
     thread and with two are timed in other processes too, and the median of the processes counts. Two threads come
-    first, so that the clock's own operators can be asked for where no others are timed any more. Raises BadInputError
-    where not even one thread can be profiled. After `limit_s` no more threads are tried. The lock of the machine has to
-    be held.
+    first, so that the clock's own operators can be asked for where no others are timed any more. All threads come next:
+    what lies between is then known within some ten percent, where four threads and eight say little of sixteen. More
+    than two are tried only where the doubling before made operators faster. Raises BadInputError where not even one
+    thread can be profiled. After `limit_s` no more threads are tried. The lock of the machine has to be held.
     """
     sizes = sorted(batch_sizes)
     launcher = job.launcher(notify=events.notice)
@@ -116,8 +118,10 @@ def trace(
         if more:
             events.began(one)
         climb.add_one(None if climb.goes_on and more[1:] else clock)
-        for threads in more[1:]:
-            if not climb.goes_on or not is_worth_more([row[sizes[-1]] for row in climb.rows()]):
+        for threads in [*more[1:][-1:], *more[1:-1]]:
+            fewer = [row[sizes[-1]] for row in climb.rows() if row[sizes[-1]].threads < threads]
+            is_late = threads < more[-1] and time.monotonic() - began_s > _BETWEEN_UNTIL_S
+            if not climb.goes_on or is_late or not is_worth_more(fewer):
                 break
             events.began(threads)
             climb.add(threads)
@@ -234,9 +238,10 @@ def _begun_together(launch: Callable[[int], ChildProcess], counts: Sequence[int]
     """Return the clock and the first others by their threads, ready and paused, or why there are no others.
 
     To begin takes a process seconds and one CPU, so they do so together: the clock, one with two threads, and where
-    more are tried, so that the clock goes on, one with one thread. Raises BadInputError where the clock alone fails.
+    more are tried, so that the clock goes on, one with one thread, and one with all. Raises BadInputError where the
+    clock alone fails.
     """
-    wanted = [*counts[1:2], *(counts[:1] if len(counts) > 2 else ())]
+    wanted = [*counts[1:2], *((counts[0], counts[-1]) if len(counts) > 2 else ())]
     failure: TrialFailure | None = None
     while True:
         launched = [launch(threads) for threads in (counts[0], *wanted)]

@@ -13,15 +13,27 @@ from tuner.report.lineup import Kind, Tuned
 _LEAST_SEARCH_S = 10.0
 _SHARE = 0.2  # of the time that is left, for all searches
 _LONGER = 2.0  # a search is done once more where there is so much more time for it than it had
+_N_STARTS = 3  # of processes, one after the other, that a search cannot do without: reference, baselines, finals
 
 
 def tune(contest: Contest) -> None:
-    """Search in each framework, unless that was done; raises KeyboardInterrupt where a search was interrupted."""
+    """Search in each framework, unless that was done, or its processes start too slowly for the time that there is.
+
+    Raises KeyboardInterrupt where a search was interrupted.
+    """
     share_s = _SHARE * contest.left_s()
     waiting = [each for each in contest.running() if _is_short(each, share_s / len(contest.running()))]
     # Whoever searches alone, as it came later, has no more time than the others had.
     search_s = max(_LEAST_SEARCH_S, share_s / len(contest.running()))
     for each in waiting:
+        if (least_s := _N_STARTS * each.start_s) > search_s:
+            failure = (
+                f"a search takes {least_s:.0f} s at least here, and {search_s:.0f} s are left for it: "
+                "give a longer --time-budget"
+            )
+            each.tuned = each.tuned or Tuned(study=None, setting=None, failure=failure)
+            contest.events.ended(each.name, failure)
+            continue
         contest.say(f"{each.name}: searching for {search_s:.0f} s")
         ended = run_search(search_arguments(contest, each, search_s))
         if ended.interrupted:
