@@ -111,13 +111,18 @@ class Predictor:
         return operators.summed(tasks.part, len(tasks))
 
     def _teams(self, pools: Pools, batch_size: int, hardware: Hardware) -> Operating:
-        """Return what operators take on a team: one that spins is busy all the time, one that slept has to wake."""
+        """Return what operators take on a team: one that spins is busy all the time, one that slept has to wake.
+
+        Threads that share a CPU take turns there: only those on other CPUs have to be woken and waited for.
+        """
         assert pools.team is not None
+        apart = min(pools.team, hardware.cpus)
+        fork_s = self.costs.fork_s * math.log2(apart) / max(1.0, math.log2(pools.team))
         if pools.blocktime_s > 0:
-            team = self.costs.time_s(pools.team, batch_size, hardware)
+            team = replace(self.costs, fork_s=fork_s).time_s(pools.team, batch_size, hardware)
             return replace(team, busy_s=team.time_s * pools.team)
-        awaking = replace(self.costs, asleep_s=self.terms.asleep_s)
-        return awaking.time_s(pools.team, batch_size, hardware)
+        asleep_s = self.terms.asleep_s if apart > 1 else 0.0
+        return replace(self.costs, fork_s=fork_s, asleep_s=asleep_s).time_s(pools.team, batch_size, hardware)
 
     def items_per_s(self, configuration: Configuration, whole: Hardware) -> float:
         """Return x(s)."""
