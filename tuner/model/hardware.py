@@ -47,9 +47,9 @@ class Terms:
     """What a CPU loses for each further thread that it has to run; a pool gives work to whoever is free: fitted to
     results/predictions."""
     openmp_switch: float = 0.07
-    """The same of teams: fitted to steps of MobileNetV2 and LeNet-5 with teams of two, four and eight threads on one CPU
-    and on two of that machine, whether threads spin or sleep while they wait (0.93 to 1 of the rate with as many
-    threads as CPUs where there are two or four times as many, 0.7 to 0.93 with eight times)."""
+    """The same of teams: fitted to MobileNetV2 and LeNet-5 with teams of two, four and eight threads on one CPU and on
+    two of that machine. Where there are two or four times as many threads as CPUs they reach 0.92 to 1 of the rate of
+    as many as CPUs, and 0.7 to 0.93 with eight times, whether they spin or sleep while they wait."""
     throttle: float = 0.175
     """What steps lose where twice as many threads run as the quota has time for: fitted to results/predictions."""
     remote: float = 1.6
