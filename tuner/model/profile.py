@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -23,6 +23,7 @@ from tuner.model.scaling import Scaling, fit
 
 _EXPLAINED = 0.1
 _WITH_AWAITED = 8  # facts of a node that tells what it only waits for; earlier captures do not
+_DRIFT = 0.2  # of times that were not taken in turns, on the virtual machine of results/predictions
 _GAIN = 0.01  # of a step: what more threads have to save to be worth trying once more,
 _CLEAR = 0.05  # on operators that each gain so much of their time: less may be noise
 # What TensorFlow's rewriters put before the name of an operator that they give to a library, or fuse with others.
@@ -191,7 +192,18 @@ def profile(traced: Sequence[Traced]) -> Profile:
                 bound=bound(times_s[1], n_flops, n_bytes, first.roof),
             )
         )
-    return Profile(traced=traced, operators=operators)
+    return Profile(traced=undisturbed(traced), operators=operators)
+
+
+def undisturbed(traced: Sequence[Traced]) -> list[Traced]:
+    """Return what processes told, without steps that were timed while something took their CPUs.
+
+    A step is known twice: timed in turns with one thread, so that drift is in both, and in a session of the same
+    process. Machines drift by a fifth. A step that is longer than that beside its session, by what others are beside
+    theirs, was disturbed, and counts as so long: what disturbs a process only makes it slower.
+    """
+    usual = max(1.0, min(each.step_s / each.plain_s for each in traced))
+    return [replace(each, step_s=min(each.step_s, (1 + _DRIFT) * usual * each.plain_s)) for each in traced]
 
 
 def bound(time_s: float, n_flops: int, n_bytes: int, roof: Roof) -> Bound:
