@@ -470,7 +470,9 @@ def test_where_processes_start_slowly_a_short_time_has_no_search(monkeypatch: py
 
     monkeypatch.setattr("tuner.job.frameworks.tuning.run_search", run_search)
     monkeypatch.setattr("tuner.job.frameworks.tuning.search_arguments", lambda _, each, __: each.name)
-    slow, quick = (SimpleNamespace(name=name, tuned=None, start_s=s) for name, s in (("slow", 16.5), ("quick", 3.0)))
+    job = SimpleNamespace(device=SimpleNamespace(kind="gpu"))
+    starts = (("slow", 16.5), ("quick", 3.0))
+    slow, quick = (SimpleNamespace(name=name, tuned=None, start_s=start_s, job=job) for name, start_s in starts)
     told: dict[str, str] = {}
     contest = SimpleNamespace(
         left_s=lambda: 100.0,

@@ -207,7 +207,7 @@ def test_a_profile_needs_one_thread_and_the_same_operators() -> None:
     assert profile([traced(1, 1.0), other]).operators[2].times_s == {1: 0.04}
 
 
-def test_a_step_that_was_disturbed_counts_as_a_fifth_more_than_its_session() -> None:
+def test_a_step_that_was_disturbed_counts_as_a_fifth_longer_than_in_its_session() -> None:
     def steps_s(*steps: tuple[float, float]) -> list[float]:
         rows = [replace(traced(n, 1.0), step_s=step_s, plain_s=plain_s) for n, (step_s, plain_s) in enumerate(steps, 1)]
         return [each.step_s for each in profile(rows).traced]
@@ -216,6 +216,7 @@ def test_a_step_that_was_disturbed_counts_as_a_fifth_more_than_its_session() -> 
     assert steps_s((0.057, 0.057), (0.040, 0.035)) == [0.057, 0.040]
     # Where a session leaves something out that a step does, it does so in all processes.
     assert steps_s((0.013, 0.010), (0.0075, 0.005)) == [0.013, 0.0075]
+    assert steps_s((0.013, 0.010), (0.008, 0.005), (0.0055, 0.0025)) == [0.013, 0.008, 0.0055]
     assert steps_s((0.050, 0.010)) == [0.050]  # nothing to compare with
 
 

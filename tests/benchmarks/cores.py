@@ -76,7 +76,8 @@ def measure(name: str, folder: Path = FOLDER) -> None:
         rounds = [grids.held(contenders, launcher, PLAN, rng) for _ in range(N_ROUNDS)]
         level = grids.log_rates_of(rounds, contenders)
         finalists = grids.choose_finalists(contenders, level, predicted)
-        finals = [grids.held(finalists, launcher, grids.FINAL_PLAN, rng) for _ in range(grids.FINAL_ROUNDS[0])]
+        n_finals = grids.FINAL_ROUNDS[0] if len(finalists) > 1 else 0
+        finals = [grids.held(finalists, launcher, grids.FINAL_PLAN, rng) for _ in range(n_finals)]
     finals_level = grids.log_rates_of(finals, finalists)
     rows = [
         {"setting": each.setting.to_dict(), "grid": level[i], "finals": finals_level.get(i, [])}
@@ -97,18 +98,28 @@ def _predicted(name: str, of: Sequence[Setting], machine: Machine, folder: Path)
 def score(name: str, folder: Path = FOLDER) -> Score:
     """Return how right the predictions of a workload are."""
     measured = grids.read(folder / f"{name}.json")
-    machine = measured[0].machine
+    machine, told = measured[0].machine, predictor(name, folder)[1]
     guess = np.array(_predicted(name, [each.setting for each in measured], machine, folder))
-    truth = np.array([each.items_per_s for each in measured])
-    rounds = np.array([each.grid for each in measured])
+    own_loss = grids.loss(measured, guess.tolist())
+    # What the profile was scaled to says nothing.
+    counts = np.array([not _is_profiled(each.setting, told) for each in measured])
+    guess, truth = guess[counts], np.array([each.items_per_s for each in measured])[counts]
+    rounds = np.array([each.grid for each in measured])[counts]
     repeats = [spearmanr(rounds[:, i], np.delete(rounds, i, axis=1).mean(axis=1)) for i in range(rounds.shape[1])]
     return Score(
         rank=float(spearmanr(truth, guess).statistic),
         repeat=float(np.median([each.statistic for each in repeats])),
         error=float(np.median(np.abs(guess / truth - 1))),
-        loss=grids.loss(measured, guess.tolist()),
-        n=len(measured),
+        loss=own_loss,
+        n=len(truth),
     )
+
+
+def _is_profiled(setting: Setting, told: Capture) -> bool:
+    values = setting.to_dict()
+    return values["inter_op"] == 1 and values["intra_op"] in {
+        row.threads for row in told.traced.get(setting.batch_size, ())
+    }
 
 
 def other_threads(capture: Capture, counts: Collection[int]) -> dict[int, float]:
@@ -136,6 +147,8 @@ def figures(folder: Path = FOLDER) -> Iterator[Figure]:
             counts = [row.threads for row in told.traced[max(told.traced)]]
             for known in ([*counts[:2], counts[-1]], *(counts[:n] for n in range(2, len(counts)))):
                 ratios = other_threads(told, known)
+                if not ratios:
+                    continue
                 yield Figure(
                     f"{name}: steps with other numbers of threads, predicted over measured, from a profile of "
                     f"{', '.join(map(str, known))} threads",

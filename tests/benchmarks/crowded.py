@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.crowded WORKLOAD CPUS BATCH_SIZE [BLOCKTIME]     two minutes; nothing else may run
 
-for example `mobilenetv2 0,1 8 200`. The settings live beside each other, and are timed in turns, in rounds of new
-processes. TFTUNE_OPENMP_PYTHON names the interpreter of the OpenMP build, as for the tests.
+for example `mobilenetv2 0,1 8 200`; BLOCKTIME is in ms. The settings live beside each other, and are timed in turns, in
+rounds of new processes. TFTUNE_OPENMP_PYTHON names the interpreter of the OpenMP build, as for the tests.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def rates(workload: str, batch_size: int, blocktime: int) -> Iterator[tuple[int,
     with closing(ForkLauncher(job.target(), notify=print)) as launcher:
         rounds = [grids.held(contenders, launcher, PLAN, rng) for _ in range(N_ROUNDS)]
     log_rates = grids.log_rates_of(rounds, contenders)
+    if "0" not in log_rates:
+        raise SystemExit(f"one pool with one thread did not run in every round: {settings[0]}")
     for i, (pools, team) in enumerate(values):
         if str(i) in log_rates:
             yield pools, team, np.exp(np.subtract(log_rates[str(i)], log_rates["0"])).tolist()

@@ -45,6 +45,7 @@ def step_s(least_s):
         n += 1
     return (time.perf_counter() - began) / n
 step_s(3.0)
+print("ready", flush=True)
 for _ in sys.stdin:
     print(step_s(2.0), flush=True)
 """
@@ -96,6 +97,9 @@ def _plain(job: Job) -> Iterator[subprocess.Popen[str]]:
     words = [str(job.python), "-c", PLAIN, str(job.export()[0]), str(job.space.reference.batch_size)]
     with subprocess.Popen(words, env=job.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
+            assert process.stdout is not None  # it is a pipe
+            if process.stdout.readline().strip() != "ready":
+                raise RuntimeError("the plain loop did not start: see its messages above")
             yield process
         finally:
             process.terminate()

@@ -51,7 +51,7 @@ def study(document: Document) -> Iterator[str]:
         return
     yield f"Recommended: {setting_text(advice['setting'])} ({advice['source']}); {advice['reason']}"
     yield ""
-    yield f"| in the finals | {finals['unit']} | energy an item | memory | the recommended one beside it | verdict |"
+    yield f"| in the finals | {finals['unit']} | energy an item | memory | the first beside it | verdict |"
     yield "| --- | ---: | ---: | ---: | --- | --- |"
     for name, aliases in finals["names"].items():
         if name not in finals["rates"]:

@@ -100,4 +100,4 @@ def test_memory_that_runs_out_is_a_status(tmp_path: Path) -> None:
     document = tftune(*words, "--trial-timeout", "5m", cwd=tmp_path)
     statuses = {trial["setting"]["batch_size"]: trial["status"] for trial in document["history"]}
     assert statuses[8] == "ok"
-    assert statuses.get(too_large, "oom") == "oom"
+    assert statuses[too_large] == "oom"

@@ -48,7 +48,8 @@ class Capture(Document, frozen=True, kw_only=True):
     @property
     def profiles(self) -> dict[int, Profile]:
         """Return the profile at each batch size."""
-        return {batch_size: profile(traced) for batch_size, traced in self.traced.items()}
+        has_quota = self.machine.cpu_quota is not None
+        return {batch_size: profile(traced, has_quota=has_quota) for batch_size, traced in self.traced.items()}
 
     @property
     def bytes_s(self) -> dict[int, float]:
@@ -159,9 +160,9 @@ def new_capture(
 ) -> Capture:
     """Profile a job, which takes about a minute on few CPUs, and keep what it tells in the cache.
 
-    Threads are doubled for no longer than `limit_s`, if that is given; what that cuts short is not kept. Where not all
-    batch sizes run, those above the job's own are left out, and then all but that. The lock of the machine has to be
-    held. Raises BadInputError for a workload that has no operators to look at.
+    No more threads are tried after `limit_s`, if that is given; a profile that it ends before all threads were tried is
+    not kept. Where not all batch sizes run, those above the job's own are left out, and then all but that. The lock of
+    the machine has to be held. Raises BadInputError for a workload that has no operators to look at.
     """
     traced = _trace(job, batch_sizes, limit_s=limit_s, events=events)
     subject = job.subject

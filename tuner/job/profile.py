@@ -75,7 +75,8 @@ def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Jo
     check_profiled(job)
     batch_size = job.space.reference.batch_size
     with machine_lock(wait=request.wait, on_wait=events.waiting):
-        return job, profile(trace(job, [batch_size], events=events)[batch_size])
+        traced = trace(job, [batch_size], events=events)[batch_size]
+        return job, profile(traced, has_quota=job.machine.cpu_quota is not None)
 
 
 def trace(
@@ -124,7 +125,9 @@ def trace(
             if not climb.goes_on or is_late or not is_worth_more(fewer):
                 break
             events.began(threads)
-            climb.add(threads)
+            climb.add(threads, may_fail=len(more) > 2 and threads == more[-1])
+        for process in begun.values():
+            process.process.close()  # one that was not worth it, after all
         for _ in range(_N_REPEATS if more else 0):
             if not climb.goes_on or time.monotonic() - began_s > _REPEATS_UNTIL_S:
                 break
@@ -168,8 +171,11 @@ class _Climb:
         self._has_ended = True
         self._events.notice(f"no more than {plural(max(self._rows, default=1), 'thread')}: {failure.message}")
 
-    def add(self, threads: int) -> None:
-        """Time and trace a process of so many threads, as far as there is time; see `goes_on`."""
+    def add(self, threads: int, *, may_fail: bool = False) -> None:
+        """Time and trace a process of so many threads, as far as there is time; see `goes_on`.
+
+        Where that fails, no more are tried, unless it may.
+        """
         try:
             process = self._start(threads)
             times = self._clock.time(process, self._is_late)
@@ -180,7 +186,10 @@ class _Climb:
             process.process.resume()
             self._trace(process, threads)
         except TrialFailure as failure:
-            self.ends(failure)
+            if may_fail:
+                self._events.notice(f"not with {plural(threads, 'thread')}: {failure.message}")
+            else:
+                self.ends(failure)
         except ReferenceLost as lost:
             self.ends(lost.failure)
 

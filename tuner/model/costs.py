@@ -9,7 +9,8 @@ Notation, for operator i
     R_i(b)      all else, R_i(b) = o_i + γ_i b: arithmetic, code, the call itself
     σ_i         the share of R_i that is not divided among threads
     n_i         threads that work on it: of an operator of Eigen's no more than there are grains of work
-    r           what it costs to wake threads and to wait for the last of them: they are woken one by the other
+    r           what it costs to wake threads and to wait for the last of them: they are woken one by the other; of a
+                team's, only those on other CPUs
 
     T_i(n, b) = R_i(b) (σ_i + (1 − σ_i) / n_i) + μ_i w_i(n_i, b) + r log2(n_i)
 
@@ -238,11 +239,12 @@ def lines(x: Array, y: Array, *, scale: Array | None = None) -> tuple[Array, Arr
 class _Residuals:
     """What threads were seen to cost beyond perfect division, each of shape (times,).
 
-    Operator, its time (s), that with one thread (s), what is left of it (s), what that would be at σ = 1 (s), and at
-    r = 1 s.
+    Operator, its threads, its time (s), that with one thread (s), what is left of it (s), what that would be at σ = 1
+    (s), and at r = 1 s.
     """
 
     operator: NDArray[np.intp]
+    threads: Array
     time_s: Array
     one_s: Array
     left_s: Array
@@ -251,8 +253,8 @@ class _Residuals:
 
     @property
     def gain(self) -> Array:
-        """Return how many times as fast an operator was as with one thread, 1 where it was slower."""
-        return np.asarray(np.maximum(1.0, self.one_s / np.maximum(self.time_s, _SHORT_S)))
+        """Return how many times as fast an operator was as with one thread: 1 at least, its threads at most."""
+        return np.asarray(np.clip(self.one_s / np.maximum(self.time_s, _SHORT_S), 1.0, self.threads))
 
     @property
     def weight(self) -> Array:
@@ -287,15 +289,16 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
                 operators.append(i)
                 serial_s = float(rest_s[i] * (1 - 1 / threads[i]))
                 forks = float(costs.runs[i] * np.log2(threads[i]))
-                rows.append((time_s, float(one_s[i]), time_s - float(divided_s[i]), serial_s, forks))
-    columns = np.array(rows).reshape(-1, 5).T
+                rows.append((float(threads[i]), time_s, float(one_s[i]), time_s - float(divided_s[i]), serial_s, forks))
+    columns = np.array(rows).reshape(-1, 6).T
     return _Residuals(
         operator=np.array(operators, dtype=np.intp),
-        time_s=columns[0],
-        one_s=columns[1],
-        left_s=columns[2],
-        serial_s=columns[3],
-        forks=columns[4],
+        threads=columns[0],
+        time_s=columns[1],
+        one_s=columns[2],
+        left_s=columns[3],
+        serial_s=columns[4],
+        forks=columns[5],
     )
 
 
@@ -314,7 +317,7 @@ def _with_threads(costs: Costs, types: NDArray[np.intp], residuals: _Residuals) 
     coefficients, _ = nnls(a * weight[:, None], y * weight)
     expected, fork_s = np.clip(coefficients[:-1], 0.0, 1.0)[types], float(coefficients[-1])
     left_s = residuals.left_s - fork_s * residuals.forks
-    # Each time of an operator counts as in the fit above, those with two threads as they are.
+    # Each time of an operator counts as in the fit above; with two threads once, if they halved it.
     counts = residuals.gain / 2
     undivided = np.bincount(residuals.operator, counts * left_s, n)
     divisible = np.bincount(residuals.operator, counts * residuals.serial_s, n)

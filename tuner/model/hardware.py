@@ -47,9 +47,9 @@ class Terms:
     """What a CPU loses for each further thread that it has to run; a pool gives work to whoever is free: fitted to
     results/predictions."""
     openmp_switch: float = 0.07
-    """The same of teams: fitted to MobileNetV2 and LeNet-5 with teams of two, four and eight threads on one CPU and on
-    two of that machine. Where there are two or four times as many threads as CPUs they reach 0.92 to 1 of the rate of
-    as many as CPUs, and 0.7 to 0.93 with eight times, whether they spin or sleep while they wait."""
+    """The same of teams: from MobileNetV2 on one CPU and on two, and LeNet-5 on one (`tests.benchmarks.crowded`). With
+    two times as many threads as CPUs they reach 0.92 to 0.97 of the rate of as many as CPUs, with four times 0.81 to 1,
+    with eight times 0.71 to 0.93; here that is 0.93, 0.83 and 0.67."""
     throttle: float = 0.175
     """What steps lose where twice as many threads run as the quota has time for: fitted to results/predictions."""
     remote: float = 1.6

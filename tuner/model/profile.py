@@ -160,10 +160,11 @@ def _least(traced: Sequence[Traced]) -> dict[str, float]:
     return least
 
 
-def profile(traced: Sequence[Traced]) -> Profile:
+def profile(traced: Sequence[Traced], *, has_quota: bool = False) -> Profile:
     """Return the profile of what processes told; the first of them has one thread.
 
-    It is of the nodes that ran in that: others may have taken another branch. Raises ValueError where it has not.
+    It is of the nodes that ran in that: others may have taken another branch. `has_quota` tells that they ran under
+    one, which makes some steps longer than most. Raises ValueError where the first has more threads.
     """
     if not traced or traced[0].threads != 1:
         raise ValueError("expected a first process of one thread")
@@ -192,18 +193,24 @@ def profile(traced: Sequence[Traced]) -> Profile:
                 bound=bound(times_s[1], n_flops, n_bytes, first.roof),
             )
         )
-    return Profile(traced=undisturbed(traced), operators=operators)
+    return Profile(traced=traced if has_quota else undisturbed(traced), operators=operators)
 
 
 def undisturbed(traced: Sequence[Traced]) -> list[Traced]:
     """Return what processes told, without steps that were timed while something took their CPUs.
 
     A step is known twice: timed in turns with one thread, so that drift is in both, and in a session of the same
-    process. Machines drift by a fifth. A step that is longer than that beside its session, by what others are beside
-    theirs, was disturbed, and counts as so long: what disturbs a process only makes it slower.
+    process. Machines drift by a fifth. A step that takes more than 1.2 times as long as in its session, beside what
+    other steps take longer than in theirs (as a ratio, or as a time), was disturbed. It counts as so long: what
+    disturbs a process only makes it slower.
     """
     usual = max(1.0, min(each.step_s / each.plain_s for each in traced))
-    return [replace(each, step_s=min(each.step_s, (1 + _DRIFT) * usual * each.plain_s)) for each in traced]
+    extra_s = max(0.0, min(each.step_s - each.plain_s for each in traced))
+
+    def longest_s(plain_s: float) -> float:
+        return (1 + _DRIFT) * plain_s + max((1 + _DRIFT) * (usual - 1) * plain_s, extra_s)
+
+    return [replace(each, step_s=min(each.step_s, longest_s(each.plain_s))) for each in traced]
 
 
 def bound(time_s: float, n_flops: int, n_bytes: int, roof: Roof) -> Bound:

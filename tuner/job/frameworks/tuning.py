@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from tuner.devices.registry import DEFAULT as CPU
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Participant
 from tuner.job.nested import run_search
@@ -17,7 +18,7 @@ _N_STARTS = 3  # of processes, one after the other, that a search cannot do with
 
 
 def tune(contest: Contest) -> None:
-    """Search in each framework, unless that was done, or its processes start too slowly for the time that there is.
+    """Search in each framework, unless that was done, or a GPU's processes start too slowly for the time there is.
 
     Raises KeyboardInterrupt where a search was interrupted.
     """
@@ -26,7 +27,9 @@ def tune(contest: Contest) -> None:
     # Whoever searches alone, as it came later, has no more time than the others had.
     search_s = max(_LEAST_SEARCH_S, share_s / len(contest.running()))
     for each in waiting:
-        if (least_s := _N_STARTS * each.start_s) > search_s:
+        # On the CPU most processes are forks.
+        least_s = 0.0 if each.job.device.kind == CPU else _N_STARTS * each.start_s
+        if least_s > search_s:
             failure = (
                 f"a search takes {least_s:.0f} s at least here, and {search_s:.0f} s are left for it: "
                 "give a longer --time-budget"
