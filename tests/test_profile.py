@@ -28,6 +28,8 @@ from tuner.model.profile import Bound, Profile, Roof, Traced, bound, is_worth_mo
 from tuner.model.scaling import Scaling, fit
 from tuner.report.profile import as_csv, describe_profile, rendered, roofline
 from tuner.report.result.profile import ProfileResult
+from tuner.space.deployment import Deployment
+from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
@@ -357,24 +359,36 @@ def test_a_profile_has_no_more_processes_than_memory_holds(
 
 
 @pytest.mark.tensorflow
-def test_all_threads_come_before_those_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were eight CPUs, and time for all but one count."""
+def test_all_threads_come_before_those_between_and_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were eight CPUs, and memory for no process with as many threads."""
     (tmp_path / "chain.py").write_text(CHAIN)
     spec = WorkloadSpec(words=(str(tmp_path / "chain.py"),))
     job = prepare(parse_request(SearchRequest(workload=spec, batch_size="8"), stores=False))
     monkeypatch.setattr("tuner.job.profile.thread_counts", lambda _: [1, 2, 4, 8])
     monkeypatch.setattr("tuner.job.profile.is_worth_more", lambda _: True)
-    told: list[int] = []
+    real_launch, real_ready = FreshLauncher.launch_one, ChildProcess.ready
+    too_large: set[int] = set()
 
-    def ended(traced: Traced) -> None:
-        told.append(traced.threads)
-        if traced.threads == 8:
-            monkeypatch.setattr("tuner.job.profile._BETWEEN_UNTIL_S", 0.0)
+    def launch_one(self: FreshLauncher, setting: Setting, deployment: Deployment) -> ChildProcess:
+        process = real_launch(self, setting, deployment)
+        if setting.to_dict()["intra_op"] == 8:
+            too_large.add(process.pid)
+        return process
 
-    events = SimpleNamespace(notice=told.append, began=lambda _: None, ended=ended, repeats=lambda: None)
+    def ready(self: ChildProcess) -> ReadyReport:
+        if self.pid in too_large:
+            raise TrialFailure(Status.OOM, "the kernel killed the process because memory ran out")
+        return real_ready(self)
+
+    monkeypatch.setattr(FreshLauncher, "launch_one", launch_one)
+    monkeypatch.setattr(ChildProcess, "ready", ready)
+    told: list[object] = []
+    events = SimpleNamespace(
+        notice=told.append, began=lambda _: None, ended=lambda traced: told.append(traced.threads), repeats=lambda: None
+    )
     rows = trace(job, [8], events=events)  # type: ignore[arg-type]
-    assert told == [2, 1, 8]
-    assert [each.threads for each in rows[8]] == [1, 2, 8]
+    assert told == [2, 1, "not with 8 threads: the kernel killed the process because memory ran out", 4]
+    assert [each.threads for each in rows[8]] == [1, 2, 4]
 
 
 @pytest.mark.alone
