@@ -221,7 +221,7 @@ def test_a_prediction_says_that_it_is_one_and_how_far_to_trust_it(result: Predic
     text = " ".join(page.getvalue().split())
     assert "predicted, not measured" in text
     assert "up to 2 threads" in text
-    assert "each core is taken to be as fast as one there" in text
+    assert "each core is taken to be as fast as a core of that machine" in text
     assert "measure before you use it: tftune search" in text
     rows = list(csv.DictReader(io.StringIO(as_csv(result))))
     assert len(rows) == len(result.predicted)

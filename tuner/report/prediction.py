@@ -92,12 +92,14 @@ def _reasons(why: Reasons, machine: Machine) -> list[ReasonResult]:
     """Return the reasons, in the order in which they decide."""
     cores = machine.usable_cores
     if why.width < _NARROW:
-        width = f"operators run one after another ({why.width:.1f} at once on average): one slot is enough"
+        width = f"operators run one after another ({why.width:.1f} at once on average): one slot (inter_op) is enough"
     else:
         width = f"{why.width:.1f} operators could run at once on average: as many slots may help"
     dispatch = f"the executor itself takes {percent(why.dispatch, 0)} of a step with one thread"
     dispatch += ": a larger batch helps more than threads" if why.dispatch > _LARGE else ""
-    memory = f"moving data is {percent(why.memory, 0)} of the operators' time on {plural(cores, 'core')}"
+    memory = (
+        f"moving data to and from memory is {percent(why.memory, 0)} of the operators' time on {plural(cores, 'core')}"
+    )
     memory += ": more threads do not make memory faster" if why.memory > _LARGE else ""
     quota = machine.cpu_quota
     whole = plural(cores, "core") if quota is None or quota > cores else f"a quota of {quota:g} CPUs"
@@ -119,8 +121,11 @@ def rendered(result: PredictionResult, *, top: int = _TOP) -> list[RenderableTyp
     lines: list[RenderableType] = [
         Text(f"{result.workload.name} on {machine_text(result.machine)}: {NOT_MEASURED}", style="bold"),
         Text(
-            f"best: {setting_text(result.best.setting)} — {rate_text(result.best.items_per_s)} {item}s/s, "
-            f"{result.best.ratio:.2f}× the default (the simplest within 2 % of the fastest)"
+            f"best:    {setting_text(result.best.setting)} — {rate_text(result.best.items_per_s)} {item}s/s, "
+            f"{result.best.ratio:.2f}× the default (of those within 2 % of the fastest, the nearest to the default)"
+        ),
+        Text(
+            f"default: {setting_text(result.reference.setting)} — {rate_text(result.reference.items_per_s)} {item}s/s"
         ),
         Text(),
         _settings(result, top),
@@ -144,7 +149,7 @@ def rendered(result: PredictionResult, *, top: int = _TOP) -> list[RenderableTyp
 
 def machine_text(machine: Machine) -> str:
     """Return a machine in few words."""
-    threads = f", {machine.threads_per_core} threads each" if machine.threads_per_core > 1 else ""
+    threads = f", {machine.threads_per_core} hardware threads a core" if machine.threads_per_core > 1 else ""
     sockets = f" in {machine.sockets} sockets" if machine.sockets > 1 else ""
     quota = "" if machine.cpu_quota is None else f", a quota of {machine.cpu_quota:g} CPUs"
     return f"{plural(machine.physical_cores, 'core')}{sockets}{threads}{quota}"
@@ -158,7 +163,7 @@ def _settings(result: PredictionResult, top: int) -> RenderableType:
 
 
 def _baselines(result: PredictionResult) -> RenderableType:
-    drawn = table("recommended", ">× default", f">{result.workload.item}s/s", ">best is ×")
+    drawn = table("guide", ">× default", f">{result.workload.item}s/s", ">best beside it ×")
     for name, each in result.baselines.items():
         drawn.add_row(
             name,
@@ -184,7 +189,7 @@ def _trust(result: PredictionResult) -> list[str]:
         lines.append(f"{' and '.join(beyond)} are {how_far}")
     if not trust.is_here:
         lines.append(
-            "each core is taken to be as fast as one there, and to wake a thread to take as long: "
+            "each core is taken to be as fast as a core of that machine, and waking a thread to take as long as there: "
             f"{trust.wake_us:.0f} µs"
         )
     if trust.ignored_knobs:
