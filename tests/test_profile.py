@@ -167,8 +167,8 @@ def test_the_exposed_overhead_is_what_is_between_operators(exposed: float | None
 
 def test_a_step_with_statistics_that_noise_shortens_leaves_one_share() -> None:
     one = replace(traced(1, 1.0), traced_s=0.0445)
-    assert one.between_shares == (pytest.approx(1 / 45), pytest.approx(1 / 45))
-    assert one.bounded(0.5) == pytest.approx(1 / 45)
+    assert one.between_shares == (pytest.approx(1 / 89), pytest.approx(1 / 89))
+    assert one.bounded(0.5) == pytest.approx(1 / 89)
 
 
 def test_a_profiler_that_fails_takes_nothing_from_the_profile() -> None:
