@@ -15,22 +15,20 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import numpy as np
-from scipy.stats import spearmanr
 
 from tests.benchmarks import grids, predictions
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.predictions import ERROR, NEAR, RANK, Score, capture, predictor
+from tests.benchmarks.predictions import ERROR, NEAR, RANK, Score, capture, predicted, predictor, score_of, unseen
 from tuner.job.capture import Capture
 from tuner.job.job import Job
 from tuner.job.predict import profiled_sizes
 from tuner.machine.host import Machine
-from tuner.measure.finals import Contender
 from tuner.measure.planning import FinalsPlan
 from tuner.model.hardware import hardware_of
 from tuner.model.prediction import rate_of
@@ -63,19 +61,16 @@ def measure(name: str, folder: Path = FOLDER) -> None:
     capture([name], folder)
     job, machine = grids.job_of(name), predictor(name, folder)[1].machine
     grid = settings(job, machine)
-    predicted = _predicted(name, grid, machine, folder)
+    rates = predicted(name, grid, machine, folder)
     job.export()
-    contenders = [
-        Contender(names=(str(i),), setting=each, deployment=job.space.catalogue.deploy(each.to_dict()))
-        for i, each in enumerate(grid)
-    ]
+    contenders = grids.contenders_of(job, grid)
     began_s = time.monotonic()
     rng = np.random.default_rng(grids.SEED)
     tell = functools.partial(print, file=sys.stderr, flush=True)
     with closing(ForkLauncher(job.target(), notify=tell)) as launcher:
         rounds = [grids.held(contenders, launcher, PLAN, rng) for _ in range(N_ROUNDS)]
         level = grids.log_rates_of(rounds, contenders)
-        finalists = grids.choose_finalists(contenders, level, predicted)
+        finalists = grids.choose_finalists(contenders, level, rates)
         n_finals = grids.FINAL_ROUNDS[0] if len(finalists) > 1 else 0
         finals = [grids.held(finalists, launcher, grids.FINAL_PLAN, rng) for _ in range(n_finals)]
     finals_level = grids.log_rates_of(finals, finalists)
@@ -89,37 +84,11 @@ def measure(name: str, folder: Path = FOLDER) -> None:
     print(f"{name}: {len(rows)} of {len(grid)} settings in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
 
 
-def _predicted(name: str, of: Sequence[Setting], machine: Machine, folder: Path) -> list[float]:
-    own, told = predictor(name, folder)
-    hardware = hardware_of(machine, told.bytes_s, is_here=True)
-    return [rate_of(own, each, machine, hardware) for each in of]
-
-
 def score(name: str, folder: Path = FOLDER) -> Score:
     """Return how right the predictions of a workload are."""
     measured = grids.read(folder / f"{name}.json")
-    machine, told = measured[0].machine, predictor(name, folder)[1]
-    guess = np.array(_predicted(name, [each.setting for each in measured], machine, folder))
-    own_loss = grids.loss(measured, guess.tolist())
-    # What the profile was scaled to says nothing.
-    counts = np.array([not _is_profiled(each.setting, told) for each in measured])
-    guess, truth = guess[counts], np.array([each.items_per_s for each in measured])[counts]
-    rounds = np.array([each.grid for each in measured])[counts]
-    repeats = [spearmanr(rounds[:, i], np.delete(rounds, i, axis=1).mean(axis=1)) for i in range(rounds.shape[1])]
-    return Score(
-        rank=float(spearmanr(truth, guess).statistic),
-        repeat=float(np.median([each.statistic for each in repeats])),
-        error=float(np.median(np.abs(guess / truth - 1))),
-        loss=own_loss,
-        n=len(truth),
-    )
-
-
-def _is_profiled(setting: Setting, told: Capture) -> bool:
-    values = setting.to_dict()
-    return values["inter_op"] == 1 and values["intra_op"] in {
-        row.threads for row in told.traced.get(setting.batch_size, ())
-    }
+    rates = predicted(name, [each.setting for each in measured], measured[0].machine, folder)
+    return score_of([(measured, rates)], functools.partial(unseen, name, folder=folder))
 
 
 def other_threads(capture: Capture, counts: Collection[int]) -> dict[int, float]:

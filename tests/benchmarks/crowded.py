@@ -18,7 +18,6 @@ from contextlib import closing
 import numpy as np
 
 from tests.benchmarks import grids
-from tuner.measure.finals import Contender
 from tuner.measure.planning import FinalsPlan
 from tuner.trial.forking import ForkLauncher
 
@@ -32,10 +31,7 @@ def rates(workload: str, batch_size: int, blocktime: int) -> Iterator[tuple[int,
     one = job.space.reference.with_values(kmp_blocktime=blocktime, batch_size=batch_size, intra_op=1)
     values = list(itertools.product(POOLS, TEAMS))
     settings = [one.with_values(inter_op=pools, omp_num_threads=team) for pools, team in values]
-    contenders = [
-        Contender(names=(str(i),), setting=each, deployment=job.space.catalogue.deploy(each.to_dict()))
-        for i, each in enumerate(settings)
-    ]
+    contenders = grids.contenders_of(job, settings)
     job.export()
     rng = np.random.default_rng(grids.SEED)
     with closing(ForkLauncher(job.target(), notify=print)) as launcher:

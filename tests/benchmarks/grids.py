@@ -159,10 +159,7 @@ def serve(
     job, machine = job_of(name), detect()
     grid = settings(job, shape)
     job.export()
-    contenders = [
-        Contender(names=(str(i),), setting=each, deployment=job.space.catalogue.deploy(each.to_dict()))
-        for i, each in enumerate(grid)
-    ]
+    contenders = contenders_of(job, grid)
     rng = np.random.default_rng(SEED)
     finalists: list[Contender] = []
     rounds: dict[str, list[Round]] = {GRID: [], FINAL: []}
@@ -189,6 +186,14 @@ def serve(
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def contenders_of(job: Job, of: Sequence[Setting]) -> list[Contender]:
+    """Return settings as contenders, named by their numbers."""
+    return [
+        Contender(names=(str(i),), setting=each, deployment=job.space.catalogue.deploy(each.to_dict()))
+        for i, each in enumerate(of)
+    ]
 
 
 def held(contenders: Sequence[Contender], launcher: ForkLauncher, plan: FinalsPlan, rng: np.random.Generator) -> Round:

@@ -18,7 +18,7 @@ import json
 import lzma
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,15 +94,16 @@ def predicted(name: str, settings: Sequence[Setting], machine: Machine, folder: 
     return [rate_of(own, each, machine, hardware) for each in settings]
 
 
-def unseen(name: str, measured: Sequence[Measured]) -> Array:
+def unseen(name: str, measured: Sequence[Measured], folder: Path = FOLDER) -> Array:
     """Return which are not what the profile itself was scaled to: one operator at a time on all CPUs; shape (n,)."""
-    sizes = predictor(name)[1].profiles
+    traced = predictor(name, folder)[1].traced
+    threads = {size: {row.threads for row in rows} for size, rows in traced.items()}
 
     def is_seen(each: Measured) -> bool:
         values = each.setting.to_dict()
         teams = values.get("omp_num_threads", values["intra_op"])
         one_at_a_time = each.shape == "all" and values["inter_op"] == 1 and teams == values["intra_op"]
-        return one_at_a_time and each.setting.batch_size in sizes
+        return one_at_a_time and teams in threads.get(each.setting.batch_size, ())
 
     return ~np.array([is_seen(each) for each in measured])
 
@@ -147,9 +148,15 @@ def beside(name: str, folder: Path = FOLDER) -> list[tuple[list[Measured], list[
 
 def score(name: str, folder: Path = FOLDER) -> Score:
     """Return how right the predictions of a workload are; the loss is that of the shape where it is greatest."""
-    both = beside(name, folder)
+    return score_of(beside(name, folder), functools.partial(unseen, name))
+
+
+def score_of(
+    both: Sequence[tuple[Sequence[Measured], Sequence[float]]], counting: Callable[[Sequence[Measured]], Array]
+) -> Score:
+    """Return how right predictions (items/s) are beside grids; `counting` tells which settings count."""
     grid = [each for measured, _ in both for each in measured]
-    counts = unseen(name, grid)
+    counts = counting(grid)
     truth = np.array([each.items_per_s for each in grid])[counts]
     guess = np.array([rate for _, rates in both for rate in rates])[counts]
     rounds = np.array([each.grid for each in grid])[counts]
