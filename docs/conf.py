@@ -19,6 +19,7 @@ include_patterns = [
     "docs/*.ipynb",
     "results/*.md",
     "results/frameworks/*.md",
+    "results/gpu/*/*.md",
     "results/overhead/*.md",
     "results/predictions/*.md",
     "README.md",
