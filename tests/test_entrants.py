@@ -27,7 +27,7 @@ from tuner.job.frameworks.contest import FrameworksRequest, prepare_contest
 from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
 from tuner.job.frameworks.finals import finals_share, not_known
 from tuner.job.frameworks.participant import Entry
-from tuner.job.frameworks.schedule import Schedule
+from tuner.job.frameworks.schedule import Schedule, answering
 from tuner.job.frameworks.starts import check, make_ready
 from tuner.job.frameworks.store import Store
 from tuner.job.frameworks.tuning import tune
@@ -339,7 +339,9 @@ class FakeContest:
         participant = SimpleNamespace(start_s=5.0, job=SimpleNamespace(deadline_s=300.0), name="openvino")
         self.deployment = Deployment()
         self.all = [
-            SimpleNamespace(name=f"{name}/default", participant=participant, contender=self.contender)
+            SimpleNamespace(
+                name=f"{name}/default", kind=Kind.DEFAULT, participant=participant, contender=self.contender
+            )
             for name in ("tensorflow", "openvino")
         ]
         self.reference_entry = self.all[0]
@@ -370,7 +372,7 @@ class FakeContest:
 
 def test_a_cell_lasts_for_a_start_warm_steps_and_turns() -> None:
     contest: Any = FakeContest()
-    schedule = Schedule(contest, contest.rounds)
+    schedule = Schedule(contest, contest.rounds, contest.all)
     reference, other = contest.all
     # Beside the reference: long steps once each, its own at its start, shorter ones ABBA, the shortest for so long.
     assert schedule.cell_s(other, 256, 20.0) == pytest.approx(5 + 3 * 25.6)
@@ -381,15 +383,18 @@ def test_a_cell_lasts_for_a_start_warm_steps_and_turns() -> None:
     assert schedule.cell_s(other, 16, 10.0) == pytest.approx(5 + 2 * 1.6 + 10)
     # The reference's own has another process, of 8 items; so has its only cell, beside which none is compared.
     assert schedule.cell_s(reference, 256, 20.0) == pytest.approx(5 + 2 * 25.6 + 5 + 2 * 0.8 + 2 * 25.6)
-    # A tail of 662 pairs of steps is told only where it takes less than 45 s.
-    assert schedule.cell_s(other, 1, 10.0) == pytest.approx(5 + 2 * 0.1 + 10)
-    quick = Schedule(contest, [Round(slices={each.name: [slice_of(50.0)] * 4 for each in contest.all})])
-    assert quick.cell_s(other, 1, 10.0) == pytest.approx(5 + 2 * 0.02 + samples_needed(0.99) * 0.04)
+    # A p99 of 662 pairs of steps is told only where they take less than 45 s, and a p95 of 130 likewise.
+    for items_per_s, p in ((10.0, 0.95), (50.0, 0.99)):
+        rounds = [Round(slices={each.name: [slice_of(items_per_s)] * 4 for each in contest.all})]
+        cell_s = Schedule(contest, rounds, contest.all).cell_s(other, 1, 10.0)
+        assert cell_s == pytest.approx(5 + (2 + 2 * samples_needed(p)) / items_per_s)
+    slow = Schedule(contest, [Round(slices={each.name: [slice_of(5.0)] * 4 for each in contest.all})], contest.all)
+    assert slow.cell_s(other, 1, 10.0) == pytest.approx(5 + 2 * 0.2 + 10)
 
 
 def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
     contest: Any = FakeContest()
-    schedule = Schedule(contest, contest.rounds)
+    schedule = Schedule(contest, contest.rounds, contest.all)
     reference = contest.all[0]
     assert schedule.batch_sizes == [1, 16, 256, 1024]
     needed_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16, 256, 1024))
@@ -410,15 +415,38 @@ def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
 def test_the_finals_have_what_the_rest_does_not_need() -> None:
     contest: Any = FakeContest()
     loads_s = 2 * 5 * 5.0
-    needed_s = loads_s + Schedule(contest, contest.rounds).scan_s(1e4)
+    needed_s = loads_s + Schedule(contest, contest.rounds, contest.all).scan_s(1e4)
     assert finals_share(contest, contest.rounds, 1e5) == pytest.approx(0.55)
     assert finals_share(contest, contest.rounds, needed_s / 0.6) == pytest.approx(0.4)
     assert finals_share(contest, contest.rounds, loads_s) == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize(("rate", "is_first"), [(77.0, True), (70.2, False), (63.0, False)])
+def test_curves_of_defaults_and_of_what_beats_them_come_first(lineup: Lineup, rate: float, is_first: bool) -> None:
+    """Where the time does not suffice for all, a curve that repeats the default's, or lies below, is left out."""
+    contenders = {side.name: side.contender for side in lineup.sides}
+    names = ("tensorflow", "onnxruntime", "openvino")
+    participants: list[Any] = [
+        SimpleNamespace(name=name, contender=lambda kind, _, name=name: contenders[f"{name}/{kind}"]) for name in names
+    ]
+    defaults = [Entry(participant=each, kind=Kind.DEFAULT) for each in participants]
+    tuned = Entry(participant=participants[-1], kind=Kind.TUNED)
+    contest: Any = SimpleNamespace(batch_size=BATCH, entries=lambda: [*defaults, tuned])
+    scaled = rate / RATES[tuned.name]
+    rounds = [
+        replace(each, slices=each.slices | {tuned.name: [slice_of(scaled * BATCH / s.step_s[0]) for s in slices]})
+        for each in lineup.rounds
+        for slices in [each.slices[tuned.name]]
+    ]
+    assert answering(contest, rounds) == [*defaults, *([tuned] if is_first else [])]
+    # What was not measured in the finals is not known to be faster.
+    without = [replace(each, slices={defaults[0].name: each.slices[defaults[0].name]}) for each in rounds]
+    assert answering(contest, without) == answering(contest, []) == defaults
+
+
 def test_a_cell_of_the_reference_alone_is_not_begun() -> None:
     contest: Any = FakeContest()
-    schedule = Schedule(contest, contest.rounds)
+    schedule = Schedule(contest, contest.rounds, contest.all)
     reference, other = contest.all
     own_s, other_s = (schedule.cell_s(each, 256, 0.0) for each in (reference, other))
     assert schedule.next_s(reference, [reference, other], 256, has_reference=False) == pytest.approx(own_s + other_s)

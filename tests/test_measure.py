@@ -450,17 +450,18 @@ def test_what_all_are_compared_with_runs_more_often_and_scatters_less() -> None:
     assert merged(half, reference, more).failures == {}
 
 
-@pytest.mark.parametrize(("tail_s", "timed_s"), [(0.0, 12.0), (60.0, 12.0), (90.0, 80.0)])
+@pytest.mark.parametrize(("tail_s", "timed_s"), [(0.0, 12.0), (30.0, 12.0), (60.0, 40.0), (90.0, 80.0)])
 def test_a_cell_goes_on_for_its_tail_only_where_that_is_within_reach(tail_s: float, timed_s: float) -> None:
     """400 steps of 0.1 s beside as many of the reference take 80 s; the ratio alone is known after a few blocks."""
     launcher = ScriptedLauncher(rate=lambda _: 10.0)
     one = A.with_values(batch_size=1)
     reference, candidate = (launcher.launch(one, Deployment()) for _ in range(2))
-    plan = CellPlan(pair=PairPlan(max_blocks=60), tail_steps=400, max_tail_s=tail_s)
+    plan = CellPlan(pair=PairPlan(max_blocks=60), tail_steps=(200, 400), max_tail_s=tail_s)
     pair = measure_pair(reference, candidate, plan.pair, enough=lambda pair: is_enough(pair, (1, 1), plan))
     assert pair.timed_s == pytest.approx(timed_s, rel=0.35)
     n_steps = sum(len(each.latency_samples_s) for each in pair.candidate)
     assert (n_steps >= 400) == (timed_s == 80.0)
+    assert (n_steps >= 200) == (timed_s >= 40.0)
 
 
 def test_rates_are_compared_in_the_same_drift() -> None:

@@ -109,14 +109,14 @@ class CellPlan:
     """How a cell is measured: in such a pair, which ends once the interval is narrow, or after `max_pair_s` (s).
 
     Where a block ABBA would last too long, it is AB (`is_long_block`). `half_width` is that of the interval (log).
-    Where a quantile of the contender's steps is wanted, which so many steps tell, the pair goes on to these, unless
-    they would take more than `max_tail_s` (s).
+    Where quantiles of the contender's steps are wanted, each told by so many steps (`tail_steps`), the pair goes on to
+    the most that it has within `max_tail_s` (s).
     """
 
     pair: PairPlan
     max_pair_s: float = MAX_PAIR_S
     half_width: float = 0.03
-    tail_steps: int = 0
+    tail_steps: Sequence[int] = ()
     max_tail_s: float = 0.0
 
     def pair_of(self, step_s: tuple[float, float]) -> PairPlan:
@@ -240,7 +240,7 @@ def is_enough(pair: Pair, batch_sizes: tuple[int, int], plan: CellPlan) -> bool:
     low, high = estimate(pair, batch_sizes=batch_sizes).interval()
     is_known = math.log(high / low) / 2 <= plan.half_width
     n_steps = sum(len(each.latency_samples_s) for each in pair.candidate)
-    tail_s = pair.timed_s * plan.tail_steps / max(1, n_steps)
-    if n_steps < plan.tail_steps and tail_s <= plan.max_tail_s:
+    within_reach = [n for n in plan.tail_steps if pair.timed_s * n / max(1, n_steps) <= plan.max_tail_s]
+    if n_steps < max(within_reach, default=0):
         return False
     return is_known or pair.is_long(plan.max_pair_s)

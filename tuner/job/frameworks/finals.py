@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.job.frameworks.contest import Contest, lineup_of
-from tuner.job.frameworks.schedule import Schedule
+from tuner.job.frameworks.schedule import Schedule, answering
 from tuner.job.frameworks.starts import loading_s
 from tuner.job.servers import free_memory_bytes, parallel_starts
 from tuner.measure.finals import (
@@ -86,9 +86,10 @@ def hold_finals(contest: Contest) -> None:
 
 
 def finals_share(contest: Contest, rounds: Sequence[Round], time_s: float) -> float:
-    """Return which share of the time (s) loading and the batch scan do not need, within its limits."""
+    """Return which share of the time (s) loading and the scan of what comes first do not need, within its limits."""
     loads_s = loading_s(contest)
-    needed_s = loads_s + Schedule(contest, rounds).scan_s((1 - _LEAST_SHARE) * time_s - loads_s)
+    schedule = Schedule(contest, rounds, answering(contest, rounds))
+    needed_s = loads_s + schedule.scan_s((1 - _LEAST_SHARE) * time_s - loads_s)
     return min(max(1 - needed_s / max(time_s, 1.0), _LEAST_SHARE), _MOST_SHARE)
 
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Entry
-from tuner.job.frameworks.schedule import MAX_TAIL_S, Schedule
+from tuner.job.frameworks.schedule import MAX_TAIL_S, TAIL_STEPS, Schedule, answering
 from tuner.job.frameworks.starts import cell_of
 from tuner.measure.cell import Cell, CellPlan, Reference, is_enough, measure_cell
 from tuner.measure.pair import PairPlan, ReferenceLost, measure_pair
 from tuner.report.lineup import OUT_OF_TIME
-from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 
 _MAX_BLOCKS_OF_ONE = 60  # one item at a time, whose tail is told
@@ -20,12 +19,17 @@ _MAX_BLOCKS_OF_ONE = 60  # one item at a time, whose tail is told
 def scan(contest: Contest) -> None:
     """Measure each setting at each batch size, the smallest first, to where memory or the time ends.
 
-    The batch size of the finals is known from these.
+    The batch size of the finals is known from these. Where the time does not suffice for all curves, there are those
+    that answer the question.
     """
-    schedule = Schedule(contest, contest.store.rounds(contest.entries()))
-    for batch_size in schedule.batch_sizes:
-        if not _scan_batch(contest, schedule, batch_size):
-            contest.ended = OUT_OF_TIME
+    rounds = contest.store.rounds(contest.entries())
+    first = answering(contest, rounds)
+    others = [each for each in contest.entries() if each not in first]
+    for entries in (first, others):
+        schedule = Schedule(contest, rounds, entries)
+        for batch_size in schedule.batch_sizes:
+            if not _scan_batch(contest, schedule, batch_size):
+                contest.ended = OUT_OF_TIME
 
 
 def _scan_batch(contest: Contest, schedule: Schedule, batch_size: int) -> bool:
@@ -113,11 +117,11 @@ def _reference_cell(contest: Contest, reference: Reference, pair_s: float) -> Ce
 
 
 def _plan(entry: Entry, batch_size: int, pair_s: float, *, is_reference: bool = False) -> CellPlan:
-    """Return how a cell is measured: of single items for so long, if it is not too long, that p99 is known."""
+    """Return how a cell is measured: of single items for so long, if it is not too long, that p99 is known, or p95."""
     slice_s = entry.participant.job.slice_s
     if batch_size == 1 and not is_reference:  # the reference runs beside all others
         most = PairPlan(slice_s=slice_s, max_blocks=_MAX_BLOCKS_OF_ONE)
-        return CellPlan(pair=most, max_pair_s=pair_s, tail_steps=samples_needed(0.99), max_tail_s=MAX_TAIL_S)
+        return CellPlan(pair=most, max_pair_s=pair_s, tail_steps=TAIL_STEPS, max_tail_s=MAX_TAIL_S)
     return CellPlan(pair=PairPlan(slice_s=slice_s), max_pair_s=pair_s)
 
 

@@ -5,32 +5,56 @@ Notation, of a setting at batch size b
     start   time (s) until a process is warm; 2 s(b) more where steps are long
     turns   time (s) for which it takes turns with the reference; of long steps, the second one of a process's start is
             its turn
+
+Order: first the curves that answer the question (`answering`), of all batch sizes; then the others, where time is left.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Entry
 from tuner.measure.cell import MAX_PAIR_S, is_long_block
-from tuner.measure.finals import Round
+from tuner.measure.finals import Round, log_rates
 from tuner.measure.interruption import step_s
+from tuner.measure.objective import Objective
+from tuner.report.lineup import Kind
+from tuner.stats.estimate import estimate
 from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import Status
 
-MAX_TAIL_S = 45.0  # of one item at a time, whose tail is told
+TAIL_STEPS = (samples_needed(0.95), samples_needed(0.99))  # of one item at a time, whose tail is told
+MAX_TAIL_S = 45.0
 _LEAST_PAIR_S = 6.0  # of a cell whose steps are short
 _WARM_UP_STEPS = 2
 
 
-class Schedule:
-    """What the scan lacks, and about how long that takes, by the steps that were measured so far."""
+def answering(contest: Contest, rounds: Sequence[Round]) -> list[Entry]:
+    """Return the settings whose curves come first: each default, and what the finals show to be faster than it.
 
-    def __init__(self, contest: Contest, rounds: Sequence[Round]) -> None:
+    The curve of a tuned setting that is not told apart from its default says nothing that the default's does not.
+    """
+    return [each for each in contest.entries() if each.kind is Kind.DEFAULT or _is_faster(contest, rounds, each)]
+
+
+def _is_faster(contest: Contest, rounds: Sequence[Round], tuned: Entry) -> bool:
+    """Return whether the rounds show that a tuned setting is faster than its default."""
+    default = replace(tuned, kind=Kind.DEFAULT)
+    both = [each.contender(contest.batch_size) for each in (default, tuned)]
+    common = [each for each in rounds if {default.name, tuned.name} <= {*each.slices}]
+    names, y = log_rates(common, both, Objective.THROUGHPUT)
+    return names == [default.name, tuned.name] and estimate(y[:, 1] - y[:, 0]).interval()[0] > 1
+
+
+class Schedule:
+    """What the scan lacks of some settings, and about how long that takes, by the steps that were measured so far."""
+
+    def __init__(self, contest: Contest, rounds: Sequence[Round], entries: Sequence[Entry]) -> None:
         """`rounds` are those of the finals."""
-        self._contest, self._reference = contest, contest.reference_entry
+        self._contest, self._reference, self._entries = contest, contest.reference_entry, entries
         self._steps_s = {
             (entry.name, contest.batch_size): statistics.median(steps_s)
             for entry in contest.entries()
@@ -44,7 +68,7 @@ class Schedule:
         """Return the settings of which nothing is known at a batch size, and whose curve has not ended before."""
         return [
             entry
-            for entry in self._contest.entries()
+            for entry in self._entries
             if self._contest.cell(entry, batch_size) is None and not self._has_ended(entry, batch_size)
         ]
 
@@ -63,8 +87,8 @@ class Schedule:
             anchor_s = max(own_s, self._step_s(entry, self._contest.batch_size))
             warm_s = self.warm_s(entry, batch_size) + self.warm_s(entry, self._contest.batch_size)
             return warm_s + _turns_s(own_s + anchor_s, pair_s)
-        tail_s = samples_needed(0.99) * (own_s + reference_s) if batch_size == 1 else 0.0
-        least_s = tail_s if tail_s <= MAX_TAIL_S else 0.0
+        tails_s = [n * (own_s + reference_s) for n in TAIL_STEPS if batch_size == 1]
+        least_s = max((tail_s for tail_s in tails_s if tail_s <= MAX_TAIL_S), default=0.0)
         if is_long_block(own_s + reference_s) and entry.contender(batch_size).deployment.processes == 1:
             return self.warm_s(entry, batch_size) + reference_s
         return self.warm_s(entry, batch_size) + max(least_s, _turns_s(own_s + reference_s, pair_s))
