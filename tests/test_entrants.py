@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,18 +24,21 @@ from tests.conftest import QUIET, Call
 from tests.frameworks import subject
 from tuner.devices import registry as devices
 from tuner.errors import BadInputError
-from tuner.job.frameworks.contest import FrameworksRequest, prepare_contest
+from tuner.job.frameworks.contest import Contest, FrameworksRequest, prepare_contest
 from tuner.job.frameworks.entrant import SAME, chosen, entrants, interpreters
 from tuner.job.frameworks.finals import finals_share, not_known
-from tuner.job.frameworks.participant import Entry
+from tuner.job.frameworks.participant import Entry, Failure
+from tuner.job.frameworks.scan import scan
 from tuner.job.frameworks.schedule import Schedule, answering
 from tuner.job.frameworks.starts import check, make_ready
 from tuner.job.frameworks.store import Store
 from tuner.job.frameworks.tuning import tune
 from tuner.job.request import MAY_CHANGE
 from tuner.machine.pagecache import evict
+from tuner.measure.agreement import spread
 from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
-from tuner.measure.finals import Contender, Round
+from tuner.measure.finals import Contender, Round, log_rates
+from tuner.measure.objective import Objective
 from tuner.measure.pair import Pair
 from tuner.report.frameworks import as_csv, chart, frameworks_card
 from tuner.report.lineup import Kind, Lineup, Loading, Side, Tuned
@@ -44,8 +48,10 @@ from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
+from tuner.stats.moderation import half_widths
 from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import ReadyReport, Slice, Status
+from tuner.trial.scripted import ScriptedLauncher
 from tuner.workload.spec import WorkloadSpec
 
 CPU = devices.find("cpu")
@@ -87,6 +93,9 @@ def test_an_interpreter_is_for_one_framework_or_for_all() -> None:
     assert set(interpreters([sys.executable]).values()) == {Path(sys.executable)}
     with pytest.raises(BadInputError, match="unknown framework 'pytorch'"):
         interpreters(["pytorch=/bin/python"])
+    with pytest.raises(BadInputError, match="unknown framework 'openvino-xla'"):
+        interpreters([f"openvino-xla={sys.executable}"])
+    assert interpreters([f"tensorflow-xla={sys.executable}"]) == {"tensorflow-xla": Path(sys.executable)}
     with pytest.raises(BadInputError, match="no interpreter at /none/python"):
         interpreters(["openvino=/none/python"])
 
@@ -192,6 +201,7 @@ def lineup(space: Space) -> Lineup:
         ended="complete",
         conditions=QUIET,
         why_no_energy="no meter",
+        spread=0.5,
     )  # fmt: skip
 
 
@@ -294,6 +304,44 @@ def test_a_file_is_put_out_of_the_page_cache(tmp_path: Path) -> None:
     assert (before, after) == (4 << 20, 0)
 
 
+def test_what_was_not_measured_yet_has_no_row(lineup: Lineup) -> None:
+    """It did not fail."""
+    late = "openvino/tuned"
+    rounds = [replace(r, slices={n: each for n, each in r.slices.items() if n != late}) for r in lineup.rounds]
+    rows = describe(replace(lineup, rounds=rounds)).rows
+    assert [row.kind for row in rows if row.framework == "openvino" and row.batch_size == BATCH] == ["default"]
+    failed = [replace(r, failures={late: "oom: no memory"}) for r in rounds]
+    [row] = [row for row in describe(replace(lineup, rounds=failed)).rows if row.status is Status.FAILED]
+    assert (row.kind, row.message) == ("tuned", "oom: no memory")
+
+
+@pytest.mark.parametrize(("values", "is_flat"), [((0.001, 0.001001), True), ((0.1, 0.9), False), ((), False)])
+def test_outputs_that_are_all_alike_agree_with_anything(
+    lineup: Lineup, values: tuple[float, ...], is_flat: bool
+) -> None:
+    sample = {"inputs": "", "outputs": {"output_0": values}}
+    codes = [each.code for each in describe(replace(lineup, spread=spread(sample))).warnings]
+    assert ("flat outputs" in codes) == is_flat
+    batch = {"inputs": "", "outputs": {"output_0": (0.1, 0.9)}}  # one item is like another's, and not like all
+    assert (spread({**sample, "batch": batch}) or 0.0) > 0.5
+
+
+def test_why_a_framework_takes_no_part_is_stored() -> None:
+    stored: dict[str, Any] = {}
+    record: Any = SimpleNamespace(study=SimpleNamespace(user_attrs=stored), put=stored.__setitem__)
+    participant: Any = SimpleNamespace(key="onnxruntime/1", failure=None)
+    store = Store(record, participant)
+    store.put_begin()
+    assert store.ended == "interrupted"  # until it ends: it may be killed
+    failure = Failure(status=Status.FAILED, message="it has no operator X", hint="leave it out")
+    participant.failure = failure
+    store.put_failure(participant)
+    assert Store(record, participant).failure(participant) == failure
+    participant.failure = None
+    store.put_failure(participant)
+    assert Store(record, participant).failure(participant) is None
+
+
 def test_rounds_are_stored_by_who_took_part() -> None:
     record = SimpleNamespace(study=SimpleNamespace(user_attrs={}), put=lambda *_: None)
     tf, ort, ov = (
@@ -313,6 +361,23 @@ def test_rounds_are_stored_by_who_took_part() -> None:
     assert [each.failures.keys() for each in store.rounds([tf, ov])] == [{"openvino/default"}]
     assert len(store.rounds([tf, ort, ov])) == 2
     assert len(store.rounds([tf, ort])) == 1
+
+
+def test_the_fastest_are_compared_until_their_ratio_is_known(lineup: Lineup) -> None:
+    """Each may be known beside the reference, and the answer is a ratio between the two."""
+    contenders = [side.contender for side in lineup.sides]
+    rng = np.random.default_rng(1)
+    rounds = []
+    for _ in range(12):
+        shift = rng.normal(0, 0.013)  # one is fast when the other is slow
+        rates = {"tensorflow/default": 50.0, "onnxruntime/default": 70 * math.exp(shift)}
+        rates |= {"openvino/default": 60 * math.exp(-shift), "openvino/tuned": 72 * math.exp(-shift)}
+        rounds.append(Round(slices={name: [slice_of(rate)] * 4 for name, rate in rates.items()}))
+    widths = half_widths(log_rates(rounds, contenders, Objective.THROUGHPUT)[1])
+    assert widths.max() < 0.01
+    unknown = [each.names[0] for each in not_known(rounds, contenders, at_least=6, half_width=0.01)]
+    assert unknown == ["onnxruntime/default", "openvino/tuned"]
+    assert not_known(rounds, contenders, at_least=6, half_width=0.03) == []
 
 
 def test_whoever_comes_later_meets_all_others_in_the_finals(lineup: Lineup) -> None:
@@ -336,7 +401,8 @@ class FakeContest:
     """A contest of TensorFlow's default and OpenVINO's, whose items take 0.1 s, in finals at batch size 8."""
 
     def __init__(self) -> None:
-        participant = SimpleNamespace(start_s=5.0, job=SimpleNamespace(deadline_s=300.0), name="openvino")
+        job = SimpleNamespace(deadline_s=300.0, slice_s=0.5)
+        participant = SimpleNamespace(start_s=5.0, job=job, name="openvino")
         self.deployment = Deployment()
         self.all = [
             SimpleNamespace(
@@ -390,6 +456,10 @@ def test_a_cell_lasts_for_a_start_warm_steps_and_turns() -> None:
         assert cell_s == pytest.approx(5 + (2 + 2 * samples_needed(p)) / items_per_s)
     slow = Schedule(contest, [Round(slices={each.name: [slice_of(5.0)] * 4 for each in contest.all})], contest.all)
     assert slow.cell_s(other, 1, 10.0) == pytest.approx(5 + 2 * 0.2 + 10)
+    # Slices of the two last equally long, so that steps half as long take as much of the reference's time.
+    unequal = [Round(slices={reference.name: [slice_of(25.0)] * 4, other.name: [slice_of(50.0)] * 4})]
+    cell_s = Schedule(contest, unequal, contest.all).cell_s(other, 1, 10.0)
+    assert cell_s == pytest.approx(5 + (2 + 2 * samples_needed(0.99)) / 50)
 
 
 def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
@@ -406,6 +476,8 @@ def test_the_time_is_divided_by_what_the_scan_lacks() -> None:
     large_s = sum(schedule.cell_s(each, size, 20.0) for each in contest.all for size in (1, 16))
     contest.time_s = (small_s + large_s) / 2
     assert schedule.pair_s(1) == pytest.approx(13)
+    contest.time_s = 1.0
+    assert schedule.pair_s(1) == 6
     # Nor what cannot get warm in time: here 1024 items, two steps of 102 s.
     reference.participant.job.deadline_s = 200.0
     middle_s = sum(schedule.cell_s(each, size, 6.0) for each in contest.all for size in (1, 16, 256))
@@ -461,6 +533,146 @@ def test_a_cell_of_the_reference_alone_is_not_begun() -> None:
     contest.cells["tensorflow/default", 256] = replace(contest.cells["openvino/default", 256])
     assert schedule.waiting(1024) == []
     assert schedule.waiting(16) == [reference, other]
+    del contest.cells["openvino/default", 256]
+    assert schedule.waiting(256) == []  # the reference failed there
+    # Those that come later are compared with what was measured of it before.
+    later = Schedule(contest, contest.rounds, [other])
+    assert later.waiting(16) == []
+    contest.cells["tensorflow/default", 16] = Cell(contender="tensorflow/default", batch_size=16)
+    assert later.waiting(16) == [other]
+
+
+class ScriptedContest(Contest):
+    """TensorFlow's default and two settings of OpenVINO over a scripted launcher, which has the clock."""
+
+    @classmethod
+    def of(cls, launcher: ScriptedLauncher, *, batches: Sequence[int], budget_s: float = 1e5) -> ScriptedContest:
+        """Return one of which nothing is measured yet but six rounds of finals, in which all are equally fast."""
+        job = SimpleNamespace(deadline_s=300.0, slice_s=0.5, precision_of=lambda _: "f32")
+        participants: list[Any] = []
+        for name, kinds in (("tensorflow", [Kind.DEFAULT]), ("openvino", [Kind.DEFAULT, Kind.TUNED])):
+            settings = {kind: Setting.of({"name": f"{name}/{kind}"}) for kind in kinds}
+            participant: Any = SimpleNamespace(
+                name=name,
+                key=name,
+                job=job,
+                start_s=launcher.start_s,
+                failure=None,
+                launcher=launcher,
+                entrant=SimpleNamespace(pins=(), limit=lambda _: SAME),
+                starts={Kind.DEFAULT: Cell(contender=f"{name}/default", batch_size=BATCH, precision="f32")},
+                settings=lambda settings=settings: settings,
+            )
+            participant.contender = partial(cls._contender, participant)
+            participants.append(participant)
+        record: Any = SimpleNamespace(study=SimpleNamespace(user_attrs={}), put=lambda *_: None, name="scripted")
+        nothing = SimpleNamespace(**dict.fromkeys(("began", "measured", "ended", "notice"), lambda *_: None))
+        contest = cls(
+            request=SimpleNamespace(margin=0.02),  # type: ignore[arg-type]
+            events=nothing,  # type: ignore[arg-type]
+            participants=participants,
+            absent=[],
+            batch_size=BATCH,
+            batches=batches,
+            budget_s=budget_s,
+            store=Store(record, participants[0]),
+            watch=None,  # type: ignore[arg-type]
+        )
+        rates = {each.name: [slice_of(10.0)] * 4 for each in contest.entries()}
+        for _ in range(6):
+            contest.store.add_round(contest.entries(), Round(slices=rates))
+        return contest
+
+    @staticmethod
+    def _contender(participant: Any, kind: Kind, batch_size: int) -> Contender:
+        return Contender(
+            names=(f"{participant.name}/{kind}",),
+            setting=participant.settings()[kind].with_values(batch_size=batch_size),
+            deployment=Deployment(),
+            launcher=participant.launcher,
+        )
+
+    def left_s(self) -> float:
+        launcher: Any = self.participants[0].launcher
+        return self.budget_s - float(launcher.clock_s)
+
+
+def ten_items_a_second(**options: Any) -> ScriptedLauncher:
+    """Return a launcher of processes that all compute ten items a second."""
+    return ScriptedLauncher(rate=lambda _: 10.0, **options)
+
+
+def launched(launcher: ScriptedLauncher) -> list[tuple[str, int]]:
+    """Return which settings were launched, at which batch sizes."""
+    return [(str(each.to_dict()["name"]), each.batch_size) for each in launcher.launched]
+
+
+def test_all_batch_sizes_of_the_defaults_are_scanned_before_what_gains_nothing() -> None:
+    launcher = ten_items_a_second()
+    contest = ScriptedContest.of(launcher, batches=[1, BATCH, 16])
+    scan(contest)
+    assert contest.ended == "complete"
+    order = [name for name, _ in launched(launcher) if name.startswith("openvino")]
+    assert order == ["openvino/default"] * 2 + ["openvino/tuned"] * 2
+    assert {cell.status for cell in contest.cells()} == {Status.OK}
+    assert len(contest.cells()) == 2 * 3
+    again = len(launcher.launched)
+    scan(contest)
+    assert len(launcher.launched) == again
+
+
+def test_nothing_is_measured_where_there_is_no_time_for_what_it_is_compared_with() -> None:
+    """The reference and another would take 190 s, and a tuned setting beside a reference alone 140 s."""
+    launcher = ten_items_a_second()
+    contest = ScriptedContest.of(launcher, batches=[BATCH, 256], budget_s=160.0)
+    scan(contest)
+    assert contest.ended == "time"
+    assert launched(launcher) == []
+
+
+def test_a_reference_that_fails_is_not_started_once_more() -> None:
+    failing = Setting.of({"name": "tensorflow/default"}).with_values(batch_size=256)
+    launcher = ten_items_a_second(failures={failing: Status.OOM})
+    contest = ScriptedContest.of(launcher, batches=[BATCH, 16, 256, 512])
+    for _ in range(2):  # nor in the next run
+        scan(contest)
+    assert launched(launcher).count(("tensorflow/default", 256)) == 1
+    assert max(batch for _, batch in launched(launcher)) == 256
+    assert [cell.batch_size for cell in contest.cells() if cell.status is Status.OOM] == [256]
+
+
+def test_what_cannot_get_warm_in_time_is_not_started() -> None:
+    launcher = ten_items_a_second()
+    contest = ScriptedContest.of(launcher, batches=[BATCH, 2048])
+    scan(contest)
+    assert launched(launcher) == []
+    [cell] = contest.cells()
+    assert (cell.contender, cell.status) == ("tensorflow/default", Status.TIMEOUT)
+    assert "it would take 6 min 54 s to get warm: give a longer --trial-timeout" in cell.message
+
+
+@pytest.mark.tensorflow
+def test_a_model_with_a_fixed_batch_is_measured_at_that_only(tmp_path: Path) -> None:
+    """Else its processes would compute four items a step, and count as many as they were asked for."""
+    model = tmp_path / "fixed.keras"
+    code = f"""
+import tensorflow as tf
+tf.keras.Sequential([tf.keras.layers.Input((8,), batch_size=4), tf.keras.layers.Dense(8)]).save({str(model)!r})
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    notices: list[str] = []
+    events = SimpleNamespace(began=lambda *_: None, notice=notices.append)
+    request = FrameworksRequest(
+        workload=WorkloadSpec(words=(str(model),)),
+        batch_size=4,
+        storage=f"sqlite:///{tmp_path}/t.db",
+        frameworks="tensorflow",
+    )
+    contest = prepare_contest(request, events)  # type: ignore[arg-type]
+    assert len(contest.batches) > 1
+    make_ready(contest)
+    assert contest.batches == [4]
+    assert notices[-1] == "the inputs have the fixed batch size 4: no other is measured"
 
 
 @pytest.mark.tensorflow

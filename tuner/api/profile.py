@@ -60,7 +60,7 @@ def profile(
     progress: bool = True,
     **options: Unpack[WorkloadOptions],
 ) -> OperatorProfile:
-    """Measure what each operator of a TensorFlow model takes with one thread, two, four …: `tftune profile`.
+    """Measure what each operator of a TensorFlow model takes with one thread and with more: `tftune profile`.
 
     Raises BadInputError for what has no operators to look at.
     """

@@ -54,7 +54,7 @@ def profile(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show what each operator of a model takes with one thread, two, four …, and what bounds it.
+    """Show what each operator of a model takes with one thread and with more, and what bounds it.
 
     TensorFlow runs one operator at a time meanwhile, and keeps the statistics itself.
     """

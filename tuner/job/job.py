@@ -169,10 +169,19 @@ class Job:
         )
         return [write(model, self.framework, self.build) for model in self.models]
 
+    def has_fixed_batch(self) -> bool:
+        """Return whether no input of one of the models leaves its batch open; they have to be exported."""
+        return any(self._fixed_batch_sizes(model) is not None for model in self.models)
+
+    def _fixed_batch_sizes(self, model: Workload) -> set[int] | None:
+        """Return the first dimensions of those inputs of a model that have any; None where one of them is open."""
+        sizes = {each["shape"][0] for each in described_inputs(self._folder(model)) if each["shape"]}
+        return None if None in sizes else sizes
+
     def _check_batch(self, model: Workload) -> None:
         """Raise BadInputError where no input leaves its batch open, and another batch size is asked for."""
-        sizes = {each["shape"][0] for each in described_inputs(self._folder(model)) if each["shape"]}
-        if None in sizes:
+        sizes = self._fixed_batch_sizes(model)
+        if sizes is None:
             return
         size = min(sizes) if len(sizes) == 1 else 1
         if set(self.space.domains["batch_size"]) != {size}:

@@ -119,7 +119,7 @@ def trace(
         if more:
             events.began(one)
         climb.add_one(None if climb.goes_on and more[1:] else clock)
-        for threads in [*more[1:][-1:], *more[1:-1]]:
+        for threads in _after_two(more):
             fewer = [row[sizes[-1]] for row in climb.rows() if row[sizes[-1]].threads < threads]
             is_late = threads < more[-1] and time.monotonic() - began_s > _BETWEEN_UNTIL_S
             if not climb.goes_on or is_late or not is_worth_more(fewer):
@@ -134,6 +134,14 @@ def trace(
             events.repeats()
             climb.repeat(partial(_begun_together, launch, [one, more[0]], sizes[-1]), more[0])
     return {size: [row[size] for row in climb.rows()] for size in sizes}
+
+
+def _after_two(more: Sequence[int]) -> list[int]:
+    """Return what is tried after one thread and two, of all counts above one: the most, and then those between."""
+    if len(more) < 2:
+        return []
+    _, *between, most = more
+    return [most, *between]
 
 
 class _Climb:

@@ -13,6 +13,8 @@ import numpy as np
 
 TOLERANCE = 0.05
 """The largest deviation that is still the same result: above what rounding does, to bfloat16 too, below an error."""
+TELLING_SPREAD = 0.01
+"""How much outputs have to vary, relative to the largest, for a small deviation to say that the same was computed."""
 _ROUNDING = 1e-3  # that outputs of two processes of one setting may differ by, relative
 
 Sample = Mapping[str, Any]
@@ -46,6 +48,24 @@ def _deviation(reference: Mapping[str, Sequence[float]], candidate: Mapping[str,
         if scale > 0.0:
             worst = max(worst or 0.0, float(np.abs(a - b).max()) / scale)
     return worst
+
+
+def spread(sample: Sample | None) -> float | None:
+    """Return how much the values of a sample's outputs vary, relative to the largest: of the output that does so most.
+
+    Outputs that are all alike, as the probabilities of an untrained classifier, agree with anything. None where there
+    are no numbers.
+    """
+    if not sample or not sample["outputs"]:
+        return None
+    parts = [sample["outputs"], (sample.get("batch") or {}).get("outputs", {})]
+    spreads = [
+        float(np.ptp(values) / np.abs(values).max())
+        for part in parts
+        for values in map(np.asarray, part.values())
+        if values.size and np.abs(values).max() > 0
+    ]
+    return max(spreads, default=None)
 
 
 def outputs_differ(a: Sample | None, b: Sample | None) -> bool:

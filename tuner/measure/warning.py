@@ -39,6 +39,7 @@ class Code(StrEnum):
     ASSUMED_NOISE = "assumed noise"
     NO_SEARCH = "no search"
     UNPROVEN_LIMIT = "unproven limit"
+    FLAT_OUTPUTS = "flat outputs"
     GPU_THROTTLED = "GPU throttled"
     GPU_SHARED = "GPU shared"
     GPU_LOST = "GPU lost"
@@ -63,6 +64,7 @@ ADVICE = {
     Code.ASSUMED_NOISE: "the noise floor is mostly a typical value, not measured here: give a longer --time-budget",
     Code.NO_SEARCH: "the finals needed all of the remaining time: give a longer --time-budget",
     Code.UNPROVEN_LIMIT: "give a longer --time-budget to measure more steps",
+    Code.FLAT_OUTPUTS: "that the frameworks agree says little: compare them with trained weights",
     Code.GPU_THROTTLED: "heat: improve the cooling; power cap: usual on GPUs of low power, and steadier at a clock "
     "that it can hold (nvidia-smi -lgc)",
     Code.GPU_SHARED: "stop the other programs on the GPU, or choose another --device",

@@ -134,6 +134,8 @@ class Lineup:
     conditions: Conditions | None
     """During the last run; None where that is not known."""
     why_no_energy: str | None
+    spread: float | None
+    """How much the reference's outputs vary (`tuner.measure.agreement.spread`); None where that is not known."""
     margin: float = MARGIN
     y: Array = field(init=False)
     names: list[str] = field(init=False)

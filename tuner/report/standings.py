@@ -23,10 +23,11 @@ import numpy as np
 from msgspec import convert
 
 from tuner.machine.conditions import Conditions
+from tuner.measure.agreement import TELLING_SPREAD
 from tuner.measure.cell import Cell, block_sd
 from tuner.measure.finals import failures
 from tuner.measure.objective import Objective
-from tuner.measure.warning import condition_warnings, merge
+from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, merge
 from tuner.report import evidence
 from tuner.report.lineup import Kind, Lineup, Side
 from tuner.report.result.frameworks import (
@@ -54,7 +55,7 @@ def describe(lineup: Lineup) -> FrameworksResult:
     """Return what is published of a line-up."""
     conditions = lineup.conditions
     of_conditions = [] if conditions is None else condition_warnings(conditions)
-    warnings = merge(of_conditions, evidence.round_warnings(lineup.rounds))
+    warnings = merge(of_conditions, evidence.round_warnings(lineup.rounds), _output_warnings(lineup))
     return FrameworksResult(
         comparison=lineup.name,
         machine=lineup.subject.machine,
@@ -76,6 +77,14 @@ def describe(lineup: Lineup) -> FrameworksResult:
     )
 
 
+def _output_warnings(lineup: Lineup) -> list[MeasurementWarning]:
+    """Return what makes the agreement of outputs say little."""
+    if lineup.spread is None or lineup.spread >= TELLING_SPREAD:
+        return []
+    observation = f"the outputs of {lineup.sides[0].framework} are all nearly the same number"
+    return [MeasurementWarning(code=Code.FLAT_OUTPUTS, observation=observation)]
+
+
 def rows_of(lineup: Lineup) -> list[RowResult]:
     """Return all rows: by batch size, then in the order of the sides; a tuned row for each framework that was tuned."""
     noise = _noise(lineup)
@@ -88,9 +97,9 @@ def rows_of(lineup: Lineup) -> list[RowResult]:
         of_batch: list[RowResult] = []
         for side in lineup.sides:
             cell = cells.get(side.name)
-            if in_finals:
+            if in_finals and _took_part(lineup, side):
                 of_batch.append(_finals_row(lineup, side, reference_rate))
-            elif cell is not None:
+            elif cell is not None and not in_finals:
                 of_batch.append(_cell_row(lineup, side, cell, reference_rate, noise))
         rows += _with_kept_defaults(lineup, of_batch)
     return rows
@@ -122,6 +131,11 @@ def _with_kept_defaults(lineup: Lineup, rows: Sequence[RowResult]) -> list[RowRe
             fields = {name: getattr(row, name) for name in row.__struct_fields__}
             all_rows.append(RowResult(**(fields | {"kind": Kind.TUNED.value, "is_default": True})))
     return all_rows
+
+
+def _took_part(lineup: Lineup, side: Side) -> bool:
+    """Return whether a side ran in the finals, or failed in them; one whose turn is yet to come did not."""
+    return side.name in lineup.names or side.name in failures(lineup.rounds)
 
 
 def _finals_row(lineup: Lineup, side: Side, reference_rate: float | None) -> RowResult:

@@ -25,6 +25,7 @@ from tuner.job.request import (
     parse_request,
 )
 from tuner.machine.conditions import Watch
+from tuner.measure.agreement import spread
 from tuner.measure.cell import Cell
 from tuner.paths import DEFAULT_STORAGE
 from tuner.report.lineup import COMPLETE, Absent, Kind, Lineup, Side
@@ -104,7 +105,7 @@ class Contest:
 
     def running(self) -> list[Participant]:
         """Return those that have not dropped out."""
-        return [each for each in self.participants if each.status is Status.OK]
+        return [each for each in self.participants if each.failure is None]
 
     def entries(self) -> list[Entry]:
         """Return the settings of those that have not dropped out, the reference's default first."""
@@ -190,6 +191,8 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
     )
     recall(contest)
     if not request.measures:
+        for each in contest.participants:
+            each.failure = each.failure or contest.store.failure(each)
         contest.ended = contest.store.ended or contest.ended
         contest.batches = sorted({*batches, *contest.store.batch_sizes})
     return contest
@@ -236,16 +239,24 @@ def lineup_of(contest: Contest) -> Lineup:
     dropped_out = [
         Absent(
             framework=each.name,
-            reason=each.message,
-            hint=each.hint,
-            status=each.status.value,
+            reason=each.failure.message,
+            hint=each.failure.hint,
+            status=each.failure.status.value,
             deviation=each.starts[Kind.DEFAULT].deviation if Kind.DEFAULT in each.starts else None,
             precision=each.precision,
         )
         for each in contest.participants
-        if each.status is not Status.OK
+        if each.failure is not None
     ]
-    not_yet = [each for each in contest.running() if each is not contest.reference and not each.starts]
+    start = store.checked(contest.reference_entry)
+    rounds = store.rounds(contest.entries())
+    cells = contest.cells()
+    took_part = {cell.contender for cell in cells}.union(*([*each.slices, *each.failures] for each in rounds))
+    not_yet = [
+        each
+        for each in contest.running()
+        if each is not contest.reference and not any(entry.name in took_part for entry in entries([each]))
+    ]
     dropped_out += [
         Absent(framework=each.name, reason="nothing of it was measured", hint="", status="not measured")
         for each in not_yet
@@ -258,13 +269,14 @@ def lineup_of(contest: Contest) -> Lineup:
         sides=[_side(entry, contest.batch_size) for entry in all_entries],
         absent=[*contest.absent, *dropped_out],
         tuned={each.name: each.tuned for each in contest.participants if each.tuned is not None},
-        rounds=store.rounds(all_entries),
-        cells=contest.cells(),
+        rounds=rounds,
+        cells=cells,
         loads={each.name: loading for each in contest.running() if (loading := store.loading(each)) is not None},
         ended=contest.ended,
         conditions=store.conditions,
         margin=contest.request.margin,
         why_no_energy=job.device.why_no_energy(),
+        spread=None if start is None else spread(start.sample),
     )
 
 

@@ -27,6 +27,7 @@ from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, balance_passes
 from tuner.report.layout import plural
+from tuner.stats.estimate import Array
 from tuner.stats.moderation import half_widths
 
 # Of the time that is left: as much as loading and the batch scan do not need, but so much at least and at most. The
@@ -104,8 +105,9 @@ def not_known(
 ) -> list[Contender]:
     """Return those whose ratio to the first is not known so well yet; one that does not run will not be known.
 
-    While anyone took part in fewer than `at_least` rounds, all run: so each has rounds in common with each other one,
-    those that come later too.
+    Of the best of each framework, the ratio to the fastest has to be known, too: that is the answer. While anyone took
+    part in fewer than `at_least` rounds, all run: so each has rounds in common with each other one, those that come
+    later too.
     """
     reference, *others = contenders
     failed = {name: sum(name in each.failures for each in rounds) for name in failures(rounds)}
@@ -115,9 +117,22 @@ def not_known(
         return others
     if reference.names[0] not in names:
         return []
-    widths = half_widths(y - y[:, [names.index(reference.names[0])]])
-    known = {name for name, width in zip(names, widths, strict=True) if width <= half_width}
-    return [each for each in others if each.names[0] not in known]
+    x = y - y[:, [names.index(reference.names[0])]]  # (r, c), the log-ratios to the reference
+    unknown = {name for name, width in zip(names, half_widths(x), strict=True) if width > half_width}
+    fastest, *rest = _bests(names, np.nan_to_num(np.nanmean(x, axis=0), nan=-np.inf))
+    met = [name for name in rest if np.isfinite(x[:, names.index(name)] - x[:, names.index(fastest)]).any()]
+    between = x[:, [names.index(name) for name in met]] - x[:, [names.index(fastest)]]
+    apart = [name for name, width in zip(met, half_widths(between), strict=True) if width > half_width]
+    unknown |= {*apart, *([fastest] if apart else [])}
+    return [each for each in others if each.names[0] in unknown or each.names[0] not in names]
+
+
+def _bests(names: Sequence[str], mean: Array) -> list[str]:
+    """Return the fastest contender of each framework, by its mean log-ratio (c,), the fastest of all first."""
+    bests: dict[str, str] = {}
+    for _, name in sorted(zip(mean, names, strict=True), reverse=True):
+        bests.setdefault(name.partition("/")[0], name)
+    return list(bests.values())
 
 
 def _balanced(plan: FinalsPlan, contest: Contest, rounds: Sequence[Round], running: Sequence[Contender]) -> FinalsPlan:

@@ -16,9 +16,18 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a participant takes no part, and what to do about it."""
+
+    status: Status
+    message: str
+    hint: str = ""
+
+
 @dataclass(slots=True, kw_only=True)
 class Participant:
-    """An entrant with its job; one whose status is not ok has dropped out, and `message` says why."""
+    """An entrant with its job; one that has a failure has dropped out."""
 
     entrant: Entrant
     job: Job
@@ -27,9 +36,7 @@ class Participant:
     """What the first start of each of its settings told."""
     start_s: float = 5.0
     """How long a start takes until it is warm; a guess until it is known."""
-    status: Status = Status.OK
-    message: str = ""
-    hint: str = ""
+    failure: Failure | None = None
     tuned: Tuned | None = None
     _key: str | None = field(default=None, init=False)
 
@@ -53,17 +60,13 @@ class Participant:
         """Return what its default computes in; None where that is not known."""
         return self.starts[Kind.DEFAULT].precision if Kind.DEFAULT in self.starts else None
 
-    def drop_out(self, status: Status, message: str, hint: str = "") -> None:
-        """Take no part any more."""
-        self.status, self.message, self.hint = status, message, hint
-
     def learn(self, kind: Kind, start: Cell) -> None:
         """Take what a start told: a default that computes something else drops out, a tuned setting is given up."""
         self.starts[kind] = start
         if start.status is Status.OK:
             return
         if kind is Kind.DEFAULT:
-            self.drop_out(start.status, start.message)
+            self.failure = Failure(status=start.status, message=start.message)
         elif self.tuned is not None:
             self.tuned = replace(
                 self.tuned, setting=None, failure=f"its best setting is {start.status}: {start.message}"

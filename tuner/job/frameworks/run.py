@@ -20,12 +20,14 @@ def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> 
     """
     with storage_errors():
         contest = prepare_contest(request, events)
-        try:
-            if request.measures:
-                _measure(contest)
-        except KeyboardInterrupt:
-            contest.ended = INTERRUPTED
         if request.measures:
+            contest.store.put_begin()
+            try:
+                _measure(contest)
+            except KeyboardInterrupt:
+                contest.ended = INTERRUPTED
+            for each in contest.participants:
+                contest.store.put_failure(each)
             contest.store.put_end(contest.ended, contest.watch.conditions())
         return lineup_of(contest)
 

@@ -10,6 +10,7 @@ from tuner.job.frameworks.schedule import MAX_TAIL_S, TAIL_STEPS, Schedule, answ
 from tuner.job.frameworks.starts import cell_of
 from tuner.measure.cell import Cell, CellPlan, Reference, is_enough, measure_cell
 from tuner.measure.pair import PairPlan, ReferenceLost, measure_pair
+from tuner.report.layout import duration_text
 from tuner.report.lineup import OUT_OF_TIME
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 
@@ -43,6 +44,15 @@ def _scan_batch(contest: Contest, schedule: Schedule, batch_size: int) -> bool:
             if contest.left_s() < schedule.next_s(entry, waiting, batch_size, has_reference=reference is not None):
                 is_complete = False
                 if entry == contest.reference_entry:  # the others' rates are relative to it
+                    break
+                continue
+            warm_s, deadline_s = schedule.warm_s(entry, batch_size), entry.participant.job.deadline_s
+            if warm_s > deadline_s:
+                message = f"it would take {duration_text(warm_s)} to get warm: give a longer --trial-timeout"
+                cell = Cell(contender=entry.name, batch_size=batch_size, status=Status.TIMEOUT, message=message)
+                contest.put_cell(entry, cell)
+                contest.events.measured(cell)
+                if entry == contest.reference_entry:
                     break
                 continue
             contest.say(f"batch {batch_size}: {entry.text}")
@@ -132,7 +142,7 @@ def _measured(contest: Contest, entry: Entry, reference: Reference, pair_s: floa
     assert contender.launcher is not None  # the model is ready
 
     def check(facts: ReadyReport) -> Cell:
-        return cell_of(contest, entry, batch_size, facts)
+        return cell_of(contest, entry, batch_size, facts, expected=reference.facts.sample)
 
     try:
         cell = measure_cell(

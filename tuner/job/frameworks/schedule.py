@@ -65,11 +65,21 @@ class Schedule:
         """Those of the scan: what the finals have measured is known."""
 
     def waiting(self, batch_size: int) -> list[Entry]:
-        """Return the settings of which nothing is known at a batch size, and whose curve has not ended before."""
+        """Return the settings of which nothing is known at a batch size, and whose curve has not ended before.
+
+        None where the reference failed, or where it was not measured when it was its turn: rates are relative to it.
+        """
+        reference_cell = self._contest.cell(self._reference, batch_size)
+        if reference_cell is None:
+            has_reference = self._reference in self._entries
+        else:
+            has_reference = reference_cell.status is Status.OK
         return [
             entry
             for entry in self._entries
-            if self._contest.cell(entry, batch_size) is None and not self._has_ended(entry, batch_size)
+            if has_reference
+            and self._contest.cell(entry, batch_size) is None
+            and not self._has_ended(entry, batch_size)
         ]
 
     def warm_s(self, entry: Entry, batch_size: int) -> float:
@@ -87,7 +97,9 @@ class Schedule:
             anchor_s = max(own_s, self._step_s(entry, self._contest.batch_size))
             warm_s = self.warm_s(entry, batch_size) + self.warm_s(entry, self._contest.batch_size)
             return warm_s + _turns_s(own_s + anchor_s, pair_s)
-        tails_s = [n * (own_s + reference_s) for n in TAIL_STEPS if batch_size == 1]
+        # Both have slices of the same length, unless a step is longer.
+        slice_s, reference_slice_s = (max(each, entry.participant.job.slice_s) for each in (own_s, reference_s))
+        tails_s = [n * own_s * (1 + reference_slice_s / slice_s) for n in TAIL_STEPS if batch_size == 1]
         least_s = max((tail_s for tail_s in tails_s if tail_s <= MAX_TAIL_S), default=0.0)
         if is_long_block(own_s + reference_s) and entry.contender(batch_size).deployment.processes == 1:
             return self.warm_s(entry, batch_size) + reference_s
@@ -115,6 +127,8 @@ class Schedule:
         """Return for how long (s) cells of short steps are timed from a batch size on: less where time is short."""
         left_s = self._contest.left_s()
         sizes_s = self._sizes_s(left_s, batch_size)
+        if not sizes_s:
+            return _LEAST_PAIR_S
         shortest_s, longest_s = sum(sizes_s.values()), sum(self._cells_s(size, MAX_PAIR_S) for size in sizes_s)
         if longest_s <= max(left_s, shortest_s):
             return MAX_PAIR_S

@@ -8,9 +8,10 @@ from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.job.frameworks.contest import Contest
-from tuner.job.frameworks.participant import Entry
+from tuner.job.frameworks.participant import Entry, Failure
 from tuner.job.frameworks.store import CheckedStart
 from tuner.machine.pagecache import evict, files_of
+from tuner.measure.agreement import Sample
 from tuner.measure.cell import Cell, CheckedAgainst, checked_cell
 from tuner.measure.finals import Contender
 from tuner.report.lineup import OUT_OF_TIME, Kind, Loading
@@ -29,11 +30,14 @@ def make_ready(contest: Contest) -> None:
         except BadInputError as error:
             if each is contest.reference:
                 raise
-            each.drop_out(Status.FAILED, error.message, error.hint or "")
+            each.failure = Failure(status=Status.FAILED, message=error.message, hint=error.hint or "")
             contest.events.ended(each.name, error.message)
             continue
         assert isinstance(launcher, FreshLauncher)  # it is no command
         each.launcher = launcher
+    if contest.reference.job.has_fixed_batch() and [*contest.batches] != [contest.batch_size]:
+        contest.batches = [contest.batch_size]
+        contest.events.notice(f"the inputs have the fixed batch size {contest.batch_size}: no other is measured")
 
 
 def check(contest: Contest) -> None:
@@ -70,7 +74,7 @@ def _check(contest: Contest, entry: Entry) -> None:
         name, batch_size = entry.name, contest.batch_size
         cell = Cell(contender=name, batch_size=batch_size, status=failure.status, message=failure.message)
     else:
-        cell = cell_of(contest, entry, contest.batch_size, facts)
+        cell = cell_of(contest, entry, contest.batch_size, facts, expected=_reference_sample(contest))
         start = CheckedStart(
             cell=replace(cell, peak_memory_bytes=peak_memory_bytes),
             start_s=time.monotonic() - began_s,
@@ -83,17 +87,27 @@ def _check(contest: Contest, entry: Entry) -> None:
         contest.events.ended(entry.text, cell.message)
 
 
-def cell_of(contest: Contest, entry: Entry, batch_size: int, facts: ReadyReport) -> Cell:
-    """Return the cell of a process of a setting that is warm, invalid where it computes something else."""
+def _reference_sample(contest: Contest) -> Sample | None:
+    """Return what the reference computed in its first start; None where it did not have one, or told none."""
+    start = contest.store.checked(contest.reference_entry)
+    return None if start is None else start.sample
+
+
+def cell_of(
+    contest: Contest, entry: Entry, batch_size: int, facts: ReadyReport, *, expected: Sample | None = None
+) -> Cell:
+    """Return the cell of a process of a setting that is warm, invalid where it computes something else.
+
+    `expected` is what the reference computed, from the same batch if each item is to be compared.
+    """
     participant = entry.participant
     precision = participant.job.precision_of(facts)
     if entry == contest.reference_entry:
         against = CheckedAgainst(sample=None, precision=None)
     else:
-        start = contest.store.checked(contest.reference_entry)
-        assert start is not None  # the reference is checked first
-        expected = None if participant.entrant.pins else start.cell.precision
-        against = CheckedAgainst(sample=start.sample, precision=expected)
+        reference = contest.reference.starts[Kind.DEFAULT]  # it is checked first
+        same_precision = None if participant.entrant.pins else reference.precision
+        against = CheckedAgainst(sample=expected, precision=same_precision)
     return checked_cell(entry.name, batch_size, facts, precision, against, limit=participant.entrant.limit(precision))
 
 

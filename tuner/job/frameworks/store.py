@@ -7,7 +7,7 @@ reference, as all figures are relative to that.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import optuna
@@ -15,11 +15,11 @@ from msgspec import convert
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
-from tuner.job.frameworks.participant import Entry, Participant
+from tuner.job.frameworks.participant import Entry, Failure, Participant
 from tuner.machine.conditions import Conditions
 from tuner.measure.cell import Cell
 from tuner.measure.finals import Round
-from tuner.report.lineup import Kind, Loading, Tuned
+from tuner.report.lineup import INTERRUPTED, Kind, Loading, Tuned
 from tuner.study.record import Record, now
 from tuner.study.storage import create_or_continue, open_storage
 
@@ -129,10 +129,24 @@ class Store:
         stored = self._get("conditions")
         return None if stored is None else convert(stored, Conditions)
 
+    def put_begin(self) -> None:
+        """Store that a run has begun: until it ends, it counts as interrupted."""
+        self._put(INTERRUPTED, "ended")
+
     def put_end(self, ended: str, conditions: Conditions) -> None:
         """Store how a run ended, and what else the machine did meanwhile."""
         self._put(ended, "ended")
         self._put(conditions.to_dict(), "conditions")
+
+    def failure(self, participant: Participant) -> Failure | None:
+        """Return why a participant took no part in the last run; None where it did."""
+        stored = self._get("failure", participant.key)
+        return None if stored is None else convert(stored, Failure)
+
+    def put_failure(self, participant: Participant) -> None:
+        """Store why a participant took no part, or that it did. The next run tries again."""
+        failure = participant.failure
+        self._put(None if failure is None else asdict(failure), "failure", participant.key)
 
     def loading(self, participant: Participant) -> Loading | None:
         """Return how long starts of a participant took."""
