@@ -128,7 +128,7 @@ def frameworks(
         show(*rendered(result))
     if out is not None:
         _write(result, out)
-    if result.ended == WAS_INTERRUPTED:
+    if result.ended == WAS_INTERRUPTED and not stored:
         raise typer.Exit(INTERRUPTED)
 
 

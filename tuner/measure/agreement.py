@@ -53,8 +53,8 @@ def _deviation(reference: Mapping[str, Sequence[float]], candidate: Mapping[str,
 def spread(sample: Sample | None) -> float | None:
     """Return how much the values of a sample's outputs vary, relative to the largest: of the output that does so most.
 
-    Outputs that are all alike, as the probabilities of an untrained classifier, agree with anything. None where there
-    are no numbers.
+    Outputs that are all alike, as the probabilities of an untrained classifier, agree with anything. None where no
+    output has several values.
     """
     if not sample or not sample["outputs"]:
         return None
@@ -63,7 +63,7 @@ def spread(sample: Sample | None) -> float | None:
         float(np.ptp(values) / np.abs(values).max())
         for part in parts
         for values in map(np.asarray, part.values())
-        if values.size and np.abs(values).max() > 0
+        if values.size > 1 and np.abs(values).max() > 0
     ]
     return max(spreads, default=None)
 

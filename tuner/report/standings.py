@@ -298,8 +298,8 @@ def _noise(lineup: Lineup) -> Noise:
     return replace(PRIOR_NOISE, block_sd=block_sd(lineup.cells), process_sd=process_sd)
 
 
-def _fastest(lineup: Lineup) -> FastestResult | None:
-    """Return the fastest framework at its best, and what is said of it against the others at theirs."""
+def bests(lineup: Lineup) -> list[Side]:
+    """Return each framework at its best in the precision of the reference, the fastest first, as far as it is known."""
     precision = lineup.sides[0].precision
     best: dict[str, Side] = {}
     for side in lineup.sides:
@@ -308,19 +308,19 @@ def _fastest(lineup: Lineup) -> FastestResult | None:
         # The tuned one stands after the default, and is the best unless it was shown to be slower.
         if side.framework not in best or not _is_slower(lineup, side, best[side.framework]):
             best[side.framework] = side
-    if len(best) < 2:
-        return None
     # By ratios, as who left the finals early ran at other times than who stayed.
-    relative = {name: _log_relative(lineup, side) for name, side in best.items()}
-    known = {name: mean for name, mean in relative.items() if mean is not None}
-    if len(known) < 2:
+    return sorted(best.values(), key=lambda side: _log_relative(lineup, side), reverse=True)
+
+
+def _fastest(lineup: Lineup) -> FastestResult | None:
+    """Return the fastest framework at its best, and what is said of it against the others at theirs."""
+    sides = bests(lineup)
+    if sum(math.isfinite(_log_relative(lineup, side)) for side in sides) < 2:
         return None
-    first = best[max(known, key=known.__getitem__)]
-    level = 1 - _ALPHA / math.comb(len(best), 2)
+    first, *others = sides
+    level = 1 - _ALPHA / math.comb(1 + len(others), 2)
     over = {}
-    for other in best.values():
-        if other is first:
-            continue
+    for other in others:
         own = lineup.log_ratio(first.name, other.name)  # None where they had no round in common yet
         verdict = UNMEASURED if own is None else verdict_on(own, level=level, margin=lineup.margin)
         over[other.framework] = VerdictResult.of(verdict)
@@ -333,9 +333,9 @@ def _is_slower(lineup: Lineup, side: Side, other: Side) -> bool:
     return ratio is not None and ratio.df > 0 and ratio.interval()[1] < 1.0
 
 
-def _log_relative(lineup: Lineup, side: Side) -> float | None:
-    """Return the log-ratio of a side to the reference in the finals, 0 of that itself; None where it is not known."""
+def _log_relative(lineup: Lineup, side: Side) -> float:
+    """Return the log-ratio of a side to the reference in the finals, 0 of that itself; -inf where it is not known."""
     if side.name == lineup.reference:
         return 0.0
     ratio = lineup.log_ratio(side.name, lineup.reference)
-    return None if ratio is None else ratio.mean
+    return -math.inf if ratio is None else ratio.mean

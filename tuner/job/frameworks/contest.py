@@ -84,6 +84,8 @@ class Contest:
     ended: str = COMPLETE
     passing: dict[tuple[str, int], Cell] = field(default_factory=dict)
     """Cells of this run that are not stored, by name and batch size: what failed may be over the next time."""
+    lost_at: int | None = None
+    """The batch size at which the reference failed in this run, None where it did not."""
 
     @property
     def reference(self) -> Participant:

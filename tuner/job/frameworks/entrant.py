@@ -124,16 +124,19 @@ def interpreters(texts: Sequence[str]) -> dict[str, Path]:
     """
     named: dict[str, Path] = {}
     rest: Path | None = None
-    usable = [name for name in registry.names() if name not in broken()]
-    compiled = [f"{name}-{Execution.XLA}" for name in usable if Execution.XLA in registry.find(name).executions]
-    names = [*registry.names(), *compiled]
     for text in texts:
         name, separator, path = text.partition("=")
         if not separator:
             rest = interpreter(text)
             continue
-        if name not in names:
-            raise unknown_name("framework", name, names)
+        if name not in registry.names() and not _is_compiled(name):
+            raise unknown_name("framework", name, registry.names())
         named[name] = interpreter(path)
     others = {} if rest is None else dict.fromkeys(registry.names(), rest)
     return others | named
+
+
+def _is_compiled(name: str) -> bool:
+    """Return whether a name is that of a framework compiled by XLA."""
+    plain = name.removesuffix(f"-{Execution.XLA}")
+    return plain != name and plain in registry.names() and Execution.XLA in registry.find(plain).executions

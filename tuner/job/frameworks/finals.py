@@ -27,7 +27,7 @@ from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, balance_passes
 from tuner.report.layout import plural
-from tuner.stats.estimate import Array
+from tuner.report.standings import bests
 from tuner.stats.moderation import half_widths
 
 # Of the time that is left: as much as loading and the batch scan do not need, but so much at least and at most. The
@@ -61,13 +61,14 @@ def hold_finals(contest: Contest) -> None:
     while True:
         began_s = time.monotonic()
         would_end_s = began_s + longest_s
+        best_names = [side.name for side in bests(lineup_of(contest))]
         share = finals_share(contest, rounds, time_s)
         ends_s, latest_s = (start_s + each * time_s for each in (share, max(share, latest_share)))
         least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
         if would_end_s <= ends_s:
-            unknown = not_known(rounds, contenders, at_least=_MIN_ROUNDS, half_width=_HALF_WIDTH)
+            unknown = not_known(rounds, contenders, best_names, at_least=_MIN_ROUNDS, half_width=_HALF_WIDTH)
         else:
-            unknown = not_known(rounds, contenders, at_least=least, half_width=_WANTED)
+            unknown = not_known(rounds, contenders, best_names, at_least=least, half_width=_WANTED)
         n_rounds = min((_n_rounds(rounds, each) for each in unknown), default=_MAX_ROUNDS)
         if n_rounds >= _MAX_ROUNDS or (n_rounds >= least and would_end_s > latest_s):
             break
@@ -101,13 +102,18 @@ def _n_rounds(rounds: Sequence[Round], contender: Contender) -> int:
 
 
 def not_known(
-    rounds: Sequence[Round], contenders: Sequence[Contender], *, at_least: int, half_width: float
+    rounds: Sequence[Round],
+    contenders: Sequence[Contender],
+    best_names: Sequence[str],
+    *,
+    at_least: int,
+    half_width: float,
 ) -> list[Contender]:
     """Return those whose ratio to the first is not known so well yet; one that does not run will not be known.
 
-    Of the best of each framework, the ratio to the fastest has to be known, too: that is the answer. While anyone took
-    part in fewer than `at_least` rounds, all run: so each has rounds in common with each other one, those that come
-    later too.
+    Of the best of each framework, the fastest first, the ratio to the fastest has to be known, too: that is the answer.
+    While anyone took part in fewer than `at_least` rounds, all run: so each has rounds in common with each other one,
+    those that come later too.
     """
     reference, *others = contenders
     failed = {name: sum(name in each.failures for each in rounds) for name in failures(rounds)}
@@ -119,20 +125,12 @@ def not_known(
         return []
     x = y - y[:, [names.index(reference.names[0])]]  # (r, c), the log-ratios to the reference
     unknown = {name for name, width in zip(names, half_widths(x), strict=True) if width > half_width}
-    fastest, *rest = _bests(names, np.nan_to_num(np.nanmean(x, axis=0), nan=-np.inf))
-    met = [name for name in rest if np.isfinite(x[:, names.index(name)] - x[:, names.index(fastest)]).any()]
-    between = x[:, [names.index(name) for name in met]] - x[:, [names.index(fastest)]]
-    apart = [name for name, width in zip(met, half_widths(between), strict=True) if width > half_width]
-    unknown |= {*apart, *([fastest] if apart else [])}
+    best = [names.index(name) for name in best_names if name in names]
+    between = x[:, best[1:]] - x[:, best[:1]]
+    between = between[:, np.isfinite(between).any(axis=0)]
+    for j, width in zip(best[1:], half_widths(between), strict=True):
+        unknown |= {names[j], names[best[0]]} if width > half_width else set()
     return [each for each in others if each.names[0] in unknown or each.names[0] not in names]
-
-
-def _bests(names: Sequence[str], mean: Array) -> list[str]:
-    """Return the fastest contender of each framework, by its mean log-ratio (c,), the fastest of all first."""
-    bests: dict[str, str] = {}
-    for _, name in sorted(zip(mean, names, strict=True), reverse=True):
-        bests.setdefault(name.partition("/")[0], name)
-    return list(bests.values())
 
 
 def _balanced(plan: FinalsPlan, contest: Contest, rounds: Sequence[Round], running: Sequence[Contender]) -> FinalsPlan:

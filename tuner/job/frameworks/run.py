@@ -21,13 +21,10 @@ def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> 
     with storage_errors():
         contest = prepare_contest(request, events)
         if request.measures:
-            contest.store.put_begin()
             try:
                 _measure(contest)
             except KeyboardInterrupt:
                 contest.ended = INTERRUPTED
-            for each in contest.participants:
-                contest.store.put_failure(each)
             contest.store.put_end(contest.ended, contest.watch.conditions())
         return lineup_of(contest)
 
@@ -36,6 +33,7 @@ def _measure(contest: Contest) -> None:
     """Run the stages, each as far as it was not run before."""
     request, events = contest.request, contest.events
     with machine_lock(wait=request.wait, on_wait=events.waiting):
+        contest.store.put_begin()
         recall(contest)  # another run may have ended meanwhile
         make_ready(contest)
         check(contest)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Entry
-from tuner.job.frameworks.schedule import MAX_TAIL_S, TAIL_STEPS, Schedule, answering
+from tuner.job.frameworks.schedule import MAX_ANCHOR_S, MAX_TAIL_S, TAIL_STEPS, Schedule, answering
 from tuner.job.frameworks.starts import cell_of
 from tuner.measure.cell import Cell, CellPlan, Reference, is_enough, measure_cell
 from tuner.measure.pair import PairPlan, ReferenceLost, measure_pair
@@ -46,9 +46,9 @@ def _scan_batch(contest: Contest, schedule: Schedule, batch_size: int) -> bool:
                 if entry == contest.reference_entry:  # the others' rates are relative to it
                     break
                 continue
-            warm_s, deadline_s = schedule.warm_s(entry, batch_size), entry.participant.job.deadline_s
-            if warm_s > deadline_s:
-                message = f"it would take {duration_text(warm_s)} to get warm: give a longer --trial-timeout"
+            late_s = schedule.late_s(entry, batch_size)
+            if late_s is not None:
+                message = f"it would take {duration_text(late_s)} to get warm: give a longer --trial-timeout"
                 cell = Cell(contender=entry.name, batch_size=batch_size, status=Status.TIMEOUT, message=message)
                 contest.put_cell(entry, cell)
                 contest.events.measured(cell)
@@ -66,10 +66,13 @@ def _scan_batch(contest: Contest, schedule: Schedule, batch_size: int) -> bool:
             contest.events.measured(cell)
     except _ReferenceFailed as failed:
         # Without a reference nothing is compared: the curves end at this batch size.
+        contest.lost_at = batch_size
         entry = contest.reference_entry
         cell = Cell(contender=entry.name, batch_size=batch_size, status=failed.status, message=failed.message)
         if contest.cell(entry, batch_size) is None:
             contest.put_cell(entry, cell)
+        else:  # it has run here, and may the next time
+            is_complete = False
         contest.events.measured(cell)
     finally:
         if reference is not None:
@@ -106,8 +109,9 @@ def _reference_cell(contest: Contest, reference: Reference, pair_s: float) -> Ce
         return cell
     anchor = _live(contest, contest.batch_size)
     plan = _plan(contest.reference_entry, batch_size, pair_s, is_reference=True)
-    # After a pause the first steps are slower: small batches run for as long as large ones, or they would seem slow.
-    plan = replace(plan, pair=replace(plan.pair, slice_s=max(plan.pair.slice_s, reference.facts.step_s)))
+    # After a pause the first steps are slower: small batches run for about as long as large ones, or would seem slow.
+    slice_s = max(plan.pair.slice_s, min(reference.facts.step_s, MAX_ANCHOR_S))
+    plan = replace(plan, pair=replace(plan.pair, slice_s=slice_s))
     step_s = (anchor.facts.step_s, reference.facts.step_s)
     try:
         pair = measure_pair(

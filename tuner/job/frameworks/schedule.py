@@ -28,6 +28,7 @@ from tuner.trial.outcome import Status
 
 TAIL_STEPS = (samples_needed(0.95), samples_needed(0.99))  # of one item at a time, whose tail is told
 MAX_TAIL_S = 45.0
+MAX_ANCHOR_S = 20.0  # of the reference at the batch size of the contest, beside long steps of its own
 _LEAST_PAIR_S = 6.0  # of a cell whose steps are short
 _WARM_UP_STEPS = 2
 
@@ -67,24 +68,37 @@ class Schedule:
     def waiting(self, batch_size: int) -> list[Entry]:
         """Return the settings of which nothing is known at a batch size, and whose curve has not ended before.
 
-        None where the reference failed, or where it was not measured when it was its turn: rates are relative to it.
+        The reference is first, then those that need little memory: one that memory does not hold may take the
+        reference with it. None wait where the reference failed, or was not measured when it was its turn: rates are
+        relative to it.
         """
         reference_cell = self._contest.cell(self._reference, batch_size)
-        if reference_cell is None:
+        if self._contest.lost_at is not None and self._contest.lost_at <= batch_size:
+            has_reference = False
+        elif reference_cell is None:
             has_reference = self._reference in self._entries
         else:
             has_reference = reference_cell.status is Status.OK
-        return [
+        waiting = [
             entry
             for entry in self._entries
             if has_reference
             and self._contest.cell(entry, batch_size) is None
             and not self._has_ended(entry, batch_size)
         ]
+        return sorted(waiting, key=lambda entry: (entry != self._reference, self._memory_bytes(entry, batch_size)))
 
     def warm_s(self, entry: Entry, batch_size: int) -> float:
         """Return about how long (s) it takes until a process is warm."""
         return entry.participant.start_s + _WARM_UP_STEPS * self._step_s(entry, batch_size)
+
+    def late_s(self, entry: Entry, batch_size: int) -> float | None:
+        """Return about how long (s) a start takes that is not warm by its deadline; None for one that is.
+
+        The start that was timed had warm steps of the contest's batch size.
+        """
+        needed_s = self.warm_s(entry, batch_size) - _WARM_UP_STEPS * self._step_s(entry, self._contest.batch_size)
+        return needed_s if needed_s > entry.participant.job.deadline_s else None
 
     def cell_s(self, entry: Entry, batch_size: int, pair_s: float) -> float:
         """Return about how long (s) a cell takes beside a live reference, where steps are timed for `pair_s` (s).
@@ -94,7 +108,7 @@ class Schedule:
         """
         own_s, reference_s = self._step_s(entry, batch_size), self._step_s(self._reference, batch_size)
         if entry == self._reference:
-            anchor_s = max(own_s, self._step_s(entry, self._contest.batch_size))
+            anchor_s = max(min(own_s, MAX_ANCHOR_S), self._step_s(entry, self._contest.batch_size))
             warm_s = self.warm_s(entry, batch_size) + self.warm_s(entry, self._contest.batch_size)
             return warm_s + _turns_s(own_s + anchor_s, pair_s)
         # Both have slices of the same length, unless a step is longer.
@@ -147,11 +161,7 @@ class Schedule:
 
     def _cells_s(self, batch_size: int, pair_s: float) -> float:
         """Return how long (s) the cells take that are missing at a batch size, without those that cannot get warm."""
-        waiting = [
-            entry
-            for entry in self.waiting(batch_size)
-            if self.warm_s(entry, batch_size) <= entry.participant.job.deadline_s
-        ]
+        waiting = [entry for entry in self.waiting(batch_size) if self.late_s(entry, batch_size) is None]
         needs_reference = bool(waiting) and waiting[0] != self._reference
         beside_s = self.warm_s(self._reference, batch_size) if needs_reference else 0.0
         return beside_s + sum(self.cell_s(entry, batch_size, pair_s) for entry in waiting)
@@ -168,6 +178,12 @@ class Schedule:
             return 0.0
         nearest = min(sizes, key=lambda size: max(size / batch_size, batch_size / size))
         return self._steps_s[entry.name, nearest] * batch_size / nearest
+
+    def _memory_bytes(self, entry: Entry, batch_size: int) -> int:
+        """Return the peak memory of a setting at the largest batch size below one that was measured, 0 for none."""
+        smaller = [size for size in self._contest.batches if size < batch_size]
+        cells = [self._contest.cell(entry, size) for size in sorted(smaller, reverse=True)]
+        return next((cell.peak_memory_bytes for cell in cells if cell is not None and cell.peak_memory_bytes), 0)
 
     def _has_ended(self, entry: Entry, batch_size: int) -> bool:
         """Return whether memory or its time ran out at a smaller batch size already, of it or of the reference."""

@@ -31,13 +31,15 @@ def make_ready(contest: Contest) -> None:
             if each is contest.reference:
                 raise
             each.failure = Failure(status=Status.FAILED, message=error.message, hint=error.hint or "")
+            contest.store.put_failure(each)
             contest.events.ended(each.name, error.message)
             continue
         assert isinstance(launcher, FreshLauncher)  # it is no command
         each.launcher = launcher
+        contest.store.put_failure(each)
     if contest.reference.job.has_fixed_batch() and [*contest.batches] != [contest.batch_size]:
         contest.batches = [contest.batch_size]
-        contest.events.notice(f"the inputs have the fixed batch size {contest.batch_size}: no other is measured")
+        contest.events.notice(f"the model takes batches of {contest.batch_size} only: no other batch size is measured")
 
 
 def check(contest: Contest) -> None:
@@ -83,6 +85,7 @@ def _check(contest: Contest, entry: Entry) -> None:
         contest.store.put_checked(entry, start)
         participant.start_s = start.start_s
     participant.learn(entry.kind, cell)
+    contest.store.put_failure(participant)
     if cell.status is not Status.OK:
         contest.events.ended(entry.text, cell.message)
 
