@@ -62,7 +62,8 @@ def test_a_setting_becomes_pools_on_what_it_may_use() -> None:
     assert (own.pools.streams, own.instances, own.batch_size) == (3, 2, 8)
     machine = replace(MADE_MACHINE, cores=[f"{i},{i + 8}" for i in range(8)])
     masked = configuration_of(setting.with_values(cpus="0-3"), machine, has_teams=False)
-    assert masked.cores == 4
+    assert (masked.cores, masked.smt) == (4, 1.0)  # one of the two threads of each
+    assert masked.hardware(on(machine)).cpus == 2  # of the four, for each of the two processes
     teams = Setting.of({"inter_op": 1, "intra_op": 8, "omp_num_threads": 8, "kmp_blocktime": 1, "batch_size": 8})
     own = configuration_of(teams, machine, has_teams=True)
     assert (own.pools.team, own.pools.blocktime_s, own.cores) == (8, 0.001, None)
@@ -71,8 +72,18 @@ def test_a_setting_becomes_pools_on_what_it_may_use() -> None:
     assert configuration_of(packed.with_values(inter_op=2), machine, has_teams=True).cores is None
     listed = teams.with_values(kmp_affinity="granularity=fine,proclist=[0-2],explicit")
     assert configuration_of(listed, machine, has_teams=True).cores == 3
+    strided = teams.with_values(kmp_affinity="granularity=fine,proclist=[0-6:2,{1,9}],explicit")
+    own = configuration_of(strided, machine, has_teams=True)
+    assert (own.cores, own.smt) == (5, 6 / 5)
     spread = teams.with_values(kmp_affinity="granularity=fine,compact,1,0")
     assert configuration_of(spread, machine, has_teams=True).cores is None
+
+
+def test_from_one_thread_alone_how_operators_scale_is_a_guess() -> None:
+    own = hardware_of(HERE, BYTES_S, is_here=True)
+    alone = {size: profile([each.traced[0]]) for size, each in PROFILES.items()}
+    assert not predictor_of(alone, own, has_teams=False).costs.is_divided
+    assert predictor_of(PROFILES, own, has_teams=False).costs.is_divided
 
 
 def test_a_thread_moves_no_more_than_its_share_of_a_socket() -> None:
@@ -145,8 +156,10 @@ def test_a_space_is_predicted_with_its_baselines_and_a_sample_of_what_is_too_muc
     best = max(everything.rates[setting] for setting in everything.settings)
     assert everything.rates[everything.best] >= best / 1.02
     some = predict(predictor, space, MADE_MACHINE, on(MADE_MACHINE), most=20)
-    assert some.left_out == len(space.points) + len(space.groups) - 20
-    assert len(some.settings) <= 20 + len(space.baselines) + 1
+    assert some.left_out == len(space.points) - 20
+    assert {*some.settings} >= {*space.groups, *space.baselines.values()}
+    assert len(some.settings) <= 20 + len(space.groups) + len(space.baselines)
+    assert some.rates[some.best] >= max(some.rates[each] for each in some.baselines.values()) / 1.02
     assert some == predict(predictor, space, MADE_MACHINE, on(MADE_MACHINE), most=20)
     assert influential_knobs(everything)[0] in {"inter_op", "intra_op", "batch_size"}
     alone = space.points[:2]
@@ -204,7 +217,7 @@ def result(predictor: Predictor, space: Space, stock: object, resnet50: object) 
         workload=subject.workload,
         batch_sizes=(1, 8),
         profiled_threads=2,
-        fork_s=predictor.costs.fork_s,
+        costs=predictor.costs,
         ideal=None,
     )
 
@@ -223,6 +236,12 @@ def test_a_prediction_says_that_it_is_one_and_how_far_to_trust_it(result: Predic
     assert "up to 2 threads" in text
     assert "each core is taken to be as fast as a core of that machine" in text
     assert "measure before you use it: tftune search" in text
+    assert "is a guess" not in text
+    guessed = msgspec.structs.replace(result, trust=msgspec.structs.replace(result.trust, is_divided=False))
+    page = io.StringIO()
+    Console(file=page, width=200).print(*rendered(guessed))
+    text = " ".join(page.getvalue().split())
+    assert "no two cores could be profiled side by side: how operators gain from threads is a guess" in text
     rows = list(csv.DictReader(io.StringIO(as_csv(result))))
     assert len(rows) == len(result.predicted)
     rates = [float(row["items_per_s"]) for row in rows]
@@ -298,6 +317,12 @@ def test_what_is_no_capture_is_refused(tmp_path: Path, text: str) -> None:
         ({"runtime": {}}, "its build has no id"),
         ({"traced": {}}, "it has no process with one thread"),
         ({"traced": {8: [traced(2, 8)]}}, "it has no process with one thread"),
+        ({"traced": {8: [replace(traced(1, 8), step_s=0.0)]}}, "a time or a rate in it is not above 0"),
+        (
+            {"traced": {8: [traced(1, 8), replace(traced(2, 8), threads=4), traced(2, 8)]}},
+            "not in the order of their threads",
+        ),
+        ({"traced": {8: [replace(traced(1, 8), nodes=[["x"]])]}}, "is no capture of a profile"),
     ],
 )
 def test_a_capture_that_tells_too_little_is_refused(
@@ -357,6 +382,9 @@ def test_a_machine_is_found_by_words_or_by_a_document_that_has_one(tmp_path: Pat
         ({"physical_cores": 56, "logical_cpus": 112}, "cores lists 2, and physical_cores is 56"),
         ({"affinity": "0-7"}, "affinity lists 8 CPUs, and logical_cpus is 2"),
         ({"affinity": "all"}, "affinity is 'all'"),
+        ({"cores": ["a", "b"]}, r"cores is \['a', 'b'\]"),
+        ({"cores": ["7", "8"]}, "cores lists other CPUs than affinity"),
+        ({"caches": [{"name": "L3", "size_bytes": -1, "n_instances": 1}]}, "a cache is smaller than nothing"),
     ):
         document.write_text(json.dumps({"machine": msgspec.to_builtins(HERE) | changes}))
         with pytest.raises(BadInputError, match=f"a machine that cannot be: {contradiction}"):

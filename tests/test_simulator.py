@@ -242,11 +242,26 @@ def test_a_second_thread_of_a_core_is_worth_a_quarter_of_it() -> None:
     assert four / eight == pytest.approx(1.25)
 
 
+def test_what_is_not_divided_lends_its_cores_to_nobody() -> None:
+    """Threads beyond the cores share them in what is divided; an average over the whole operator would hide that."""
+    smt = replace(MANY, cores=8, smt=2)
+    own = costs(TIMES, serial=0.1)
+    eight, sixteen = (run(CHAIN, own, Pools(inter_op=1, intra_op=n), smt).makespan_s for n in (8, 16))
+    assert eight == pytest.approx(10 * MS * (0.1 + 0.9 / 8))
+    assert sixteen == pytest.approx(10 * MS * (0.1 + 0.9 / 10))
+    half = costs(TIMES, serial=0.5)
+    two, four = (run(CHAIN, half, Pools(inter_op=1, intra_op=n), replace(MANY, cores=2)).makespan_s for n in (2, 4))
+    assert (two, four) == (pytest.approx(10 * MS * 0.75), pytest.approx(10 * MS * 0.75))
+
+
 def test_a_quota_is_a_limit_on_the_time_of_all_threads() -> None:
     half = replace(MANY, cores=2, quota=1.0)
     one, two = (run(CHAIN, costs(TIMES), Pools(inter_op=1, intra_op=n), half).makespan_s for n in (1, 2))
     assert one == pytest.approx(10 * MS)
     assert two == pytest.approx(10 * MS * (1 + PLAIN.throttle))
+    # A thread that is alone in its process keeps nobody waiting.
+    alone = run(CHAIN, costs(TIMES), Pools(inter_op=1, intra_op=1), replace(half, quota=0.5))
+    assert alone.makespan_s == pytest.approx(20 * MS)
     # What two threads waste is paid for.
     own = replace(costs(TIMES), fork_s=0.5 * MS)
     one, two = (run(CHAIN, own, Pools(inter_op=1, intra_op=n), half).makespan_s for n in (1, 2))
@@ -447,6 +462,10 @@ def test_capacity_grows_with_threads_up_to_the_cpus() -> None:
     smt = replace(MANY, cores=4, smt=2)
     assert [smt.capacity(n, 0.0) for n in (1, 4, 8, 16)] == pytest.approx([1, 4, 5, 5])
     assert smt.capacity(16, 0.5) == pytest.approx(5 / 1.5)
+    assert replace(smt, smt=4).capacity(16, 0.0) == pytest.approx(5)  # nothing is known of a third thread
+    uneven = replace(smt, cores=14, smt=20 / 14)  # six cores with two threads, and eight with one
+    assert (uneven.cpus, uneven.capacity(20, 0.0)) == (20, pytest.approx(15.5))
+    assert uneven.limited(4, 1.0).cpus == 4
     # More processes than cores share them.
     assert (smt.part(8).cores, smt.part(8).quota) == (1, 0.5)
     assert replace(smt, quota=2.0).part(2).quota == 1.0

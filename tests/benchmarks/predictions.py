@@ -95,14 +95,17 @@ def predicted(name: str, settings: Sequence[Setting], machine: Machine, folder: 
 
 
 def unseen(name: str, measured: Sequence[Measured], folder: Path = FOLDER) -> Array:
-    """Return which are not what the profile itself was scaled to: one operator at a time on all CPUs; shape (n,)."""
+    """Return which are not what the profile itself was scaled to, shape (n,).
+
+    That is one operator at a time on all CPUs, and one thread anywhere.
+    """
     traced = predictor(name, folder)[1].traced
     threads = {size: {row.threads for row in rows} for size, rows in traced.items()}
 
     def is_seen(each: Measured) -> bool:
         values = each.setting.to_dict()
         teams = values.get("omp_num_threads", values["intra_op"])
-        one_at_a_time = each.shape == "all" and values["inter_op"] == 1 and teams == values["intra_op"]
+        one_at_a_time = values["inter_op"] == 1 and teams == values["intra_op"] and (each.shape == "all" or teams == 1)
         return one_at_a_time and teams in threads.get(each.setting.batch_size, ())
 
     return ~np.array([is_seen(each) for each in measured])

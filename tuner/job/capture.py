@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,12 @@ class Capture(Document, frozen=True, kw_only=True):
             raise ValueError("its build has no id")
         if not self.traced or any(not each or each[0].threads != 1 for each in self.traced.values()):
             raise ValueError("it has no process with one thread")
+        told = [each for rows in self.traced.values() for each in rows]
+        times = [time for each in told for time in (each.step_s, each.busy_s, each.roof.flops, each.roof.bytes_s)]
+        if not all(0 < time < math.inf for time in times):
+            raise ValueError("a time or a rate in it is not above 0")
+        if any(rows != sorted(rows, key=lambda each: each.threads) for rows in self.traced.values()):
+            raise ValueError("its processes are not in the order of their threads")
 
     @property
     def profiles(self) -> dict[int, Profile]:
@@ -102,13 +109,15 @@ def _difference(captured: Mapping[str, Any], here: Mapping[str, Any], *, otherwi
 def read_capture(path: Path) -> Capture:
     """Return the capture in a file; raises BadInputError for what is none."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Capture)
+        capture = msgspec.json.decode(path.read_bytes(), type=Capture)
+        _ = capture.profiles  # whether its nodes can be read
+        return capture
     except OSError as error:
         raise BadInputError(
             f"cannot read {path}: {error.strerror}",
             "give a capture.json, as tftune predict WORKLOAD --out FOLDER writes it",
         ) from error
-    except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
+    except (ValueError, LookupError, TypeError) as error:  # msgspec's are ValueErrors
         raise BadInputError(
             f"{path} is no capture of a profile: {error}", "expected capture.json, as tftune predict --out writes it"
         ) from error

@@ -106,10 +106,17 @@ def _predict(predictor: Predictor, machine: Machine, hardware: Hardware) -> Pred
 
 
 def _latest(captures: Sequence[tuple[str, Capture]]) -> list[tuple[str, Capture]]:
-    """Return one capture of each workload and build: of those with most threads, the last."""
+    """Return one capture of each workload and build: with several batch sizes, of these with most threads, the last.
+
+    One batch size alone does not tell what an item takes, and what a step takes whatever its items.
+    """
+
+    def worth(capture: Capture) -> tuple[bool, int]:
+        return len(capture.traced) > 1, max(capture.bytes_s)
+
     chosen: dict[tuple[str, str, bool], tuple[str, Capture]] = {}
     for name, capture in captures:
         key = capture.workload.name, capture.workload.mode, capture.has_teams
-        if key not in chosen or max(capture.bytes_s) >= max(chosen[key][1].bytes_s):
+        if key not in chosen or worth(capture) >= worth(chosen[key][1]):
             chosen[key] = name, capture
     return list(chosen.values())

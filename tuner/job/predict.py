@@ -82,7 +82,7 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
         workload=capture.workload,
         batch_sizes=sorted(capture.traced),
         profiled_threads=max(capture.bytes_s),
-        fork_s=predictor.costs.fork_s,
+        costs=predictor.costs,
         ideal=_ideal(predictor, job.space, job.machine, hardware) if request.ideal else None,
     )
     return result, capture
@@ -152,11 +152,21 @@ def _contradiction(machine: Machine) -> str | None:
         return f"cpu_quota is {machine.cpu_quota:g}"
     if machine.cores and len(machine.cores) != cores:
         return f"cores lists {len(machine.cores)}, and physical_cores is {cores}"
+    if any((cache.size_bytes or 0) < 0 or cache.n_instances < 1 for cache in machine.caches):
+        return "a cache is smaller than nothing"
     try:
-        n_allowed = len(parse_list(machine.affinity))
+        allowed = parse_list(machine.affinity)
     except ValueError:
         return f"affinity is {machine.affinity!r}"
-    return None if n_allowed == cpus else f"affinity lists {n_allowed} CPUs, and logical_cpus is {cpus}"
+    if len(allowed) != cpus:
+        return f"affinity lists {len(allowed)} CPUs, and logical_cpus is {cpus}"
+    try:
+        of_cores = [parse_list(core) for core in machine.cores]
+    except ValueError:
+        return f"cores is {machine.cores!r}"
+    if not frozenset().union(*of_cores) <= allowed:
+        return f"cores lists other CPUs than affinity, {machine.affinity}"
+    return None
 
 
 def _capture(request: PredictRequest, here: Job, events: ProfileEvents) -> Capture:

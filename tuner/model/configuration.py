@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from tuner.machine.cpulist import parse_list
@@ -29,7 +30,7 @@ MODELLED = frozenset(
 DEFAULT_BLOCKTIME_S = 0.2
 """Of the OpenMP runtimes of LLVM and Intel."""
 _COMPACT = re.compile(r"\bcompact(?!,1)")
-_LISTED = re.compile(r"proclist=\[([\d,-]+)\]")
+_LISTED = re.compile(r"proclist=\[([\d,:{}-]+)\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,8 @@ class Configuration:
     instances: int = 1
     cores: int | None = None
     """Physical cores that all processes together may use; None for all."""
+    smt: float | None = None
+    """Hardware threads of each of these cores that they may use, on average; None for all."""
 
     @property
     def threads(self) -> int:
@@ -49,7 +52,7 @@ class Configuration:
 
     def hardware(self, whole: Hardware) -> Hardware:
         """Return what one of the processes has of a machine."""
-        allowed = whole.limited(self.cores)
+        allowed = whole.limited(self.cores, self.smt)
         return allowed if self.instances == 1 else allowed.part(self.instances)
 
 
@@ -61,8 +64,8 @@ def configuration_of(setting: Setting, machine: Machine, *, has_teams: bool) -> 
     values = setting.to_dict()
     own_cpus = values.get("cpus")
     mask = parse_list(machine.affinity if own_cpus is None else str(own_cpus))
-    cores = [parse_list(core) & mask for core in machine.cores]
-    n_cores = sum(1 for core in cores if core) or machine.physical_cores
+    cores = [parse_list(core) for core in machine.cores]
+    n_cores, smt = _used(cores, mask) or (machine.physical_cores, None)
     instances = int(values.get("instances", 1))
     n_cpus = max(1, len(mask) // instances)
 
@@ -78,8 +81,8 @@ def configuration_of(setting: Setting, machine: Machine, *, has_teams: bool) -> 
         n_cores = min(n_cores, max(1, instances * n_own))
     listed = _LISTED.search(affinity)
     if listed is not None:
-        own = parse_list(listed[1])
-        n_cores = min(n_cores, max(1, sum(1 for core in cores if core & own)))
+        own = parse_list(listed[1].replace("{", "").replace("}", "")) & mask
+        n_cores, smt = _used(cores, own) or (n_cores, smt)
     blocktime_s = int(values["kmp_blocktime"]) / 1000 if "kmp_blocktime" in values else DEFAULT_BLOCKTIME_S
     return Configuration(
         batch_size=setting.batch_size,
@@ -92,4 +95,11 @@ def configuration_of(setting: Setting, machine: Machine, *, has_teams: bool) -> 
         ),
         instances=instances,
         cores=None if n_cores == machine.physical_cores else n_cores,
+        smt=smt,
     )
+
+
+def _used(cores: Sequence[Set[int]], cpus: Set[int]) -> tuple[int, float] | None:
+    """Return on how many cores some CPUs lie, and how many of these each has on average; None for none."""
+    shares = [len(core & cpus) for core in cores if core & cpus]
+    return (len(shares), sum(shares) / len(shares)) if shares else None

@@ -57,6 +57,8 @@ class Costs:
     """How often it runs in a step."""
     fork_s: float
     """r (s)."""
+    is_divided: bool = True
+    """Whether any operator was timed with several threads that each had a core; else σ and r are guesses."""
     asleep_s: float = 0.0
     """What each parallel loop takes longer (s) where its threads have gone to sleep."""
     terms: Terms = TERMS
@@ -75,15 +77,15 @@ class Costs:
         missed_share = missed(n_bytes, hardware)
         threads = self._threads(n, rest_s, n_bytes, missed_share, hardware)
         parallel_s = rest_s * (1 - self.serial) / threads
-        memory_s = self.seen * moving_s(n_bytes, missed_share, threads, hardware, self.terms)
-        fork_s = self.fork_s * np.log2(threads) + self.asleep_s * (threads > 1)
-        total_s = rest_s * self.serial + parallel_s + memory_s + fork_s
+        cache_s = self.seen * from_cache_s(n_bytes, missed_share, threads, hardware, self.terms)
+        memory_s = self.seen * from_memory_s(n_bytes, missed_share, threads, hardware, self.terms)
+        serial_s = rest_s * self.serial + self.fork_s * np.log2(threads) + self.asleep_s * (threads > 1)
         # Threads beyond those that fill the memory wait for it.
         moving = np.minimum(threads, hardware.most_bytes_s / hardware.one_bytes_s)
-        busy_s = rest_s * self.serial + threads * parallel_s + moving * memory_s + fork_s
         return Operating(
-            time_s=self.runs * total_s,
-            busy_s=self.runs * busy_s,
+            time_s=self.runs * (serial_s + parallel_s + cache_s + memory_s),
+            serial_s=self.runs * serial_s,
+            busy_s=self.runs * (serial_s + threads * (parallel_s + cache_s) + moving * memory_s),
             memory_s=self.runs * memory_s,
             moved=self.runs * self.seen * n_bytes * missed_share,
         )
@@ -103,11 +105,12 @@ class Costs:
 class Operating:
     """Operators, or parts of a step, alone on a machine, each of shape (parts,).
 
-    How long they take (s), the CPU time of all their threads (s), the part of their time that moves data (s), and the
-    bytes that come from memory.
+    How long they take (s), the part of that in which one thread works (s), the CPU time of all their threads (s), the
+    part of their time in which data comes from memory (s), and the bytes that do.
     """
 
     time_s: Array
+    serial_s: Array
     busy_s: Array
     memory_s: Array
     moved: Array
@@ -119,13 +122,18 @@ class Operating:
             return np.bincount(parts, values, n_parts).astype(np.float64)
 
         return Operating(
-            time_s=sums(self.time_s), busy_s=sums(self.busy_s), memory_s=sums(self.memory_s), moved=sums(self.moved)
+            time_s=sums(self.time_s),
+            serial_s=sums(self.serial_s),
+            busy_s=sums(self.busy_s),
+            memory_s=sums(self.memory_s),
+            moved=sums(self.moved),
         )
 
     def where(self, mask: NDArray[np.bool_], other: Operating) -> Operating:
         """Return these operators where the mask is true, and another's where not."""
         return Operating(
             time_s=np.where(mask, self.time_s, other.time_s),
+            serial_s=np.where(mask, self.serial_s, other.serial_s),
             busy_s=np.where(mask, self.busy_s, other.busy_s),
             memory_s=np.where(mask, self.memory_s, other.memory_s),
             moved=np.where(mask, self.moved, other.moved),
@@ -136,11 +144,25 @@ def moving_s(
     n_bytes: Array, missed_share: Array, threads: Array | float, hardware: Hardware, terms: Terms = TERMS
 ) -> Array:
     """Return w(n, b) of bytes (s) of which a cache misses a share f, shape (operators,)."""
+    parts = (part(n_bytes, missed_share, threads, hardware, terms) for part in (from_cache_s, from_memory_s))
+    return np.asarray(sum(parts))
+
+
+def from_cache_s(
+    n_bytes: Array, missed_share: Array, threads: Array | float, hardware: Hardware, terms: Terms = TERMS
+) -> Array:
+    """Return the part of w(n, b) (s) of what a cache holds, shape (operators,)."""
     n = np.maximum(1.0, threads)
-    from_cache = (1 - missed_share) / (terms.cache_gain * n * hardware.one_bytes_s)
+    return np.asarray(n_bytes * (1 - missed_share) / (terms.cache_gain * n * hardware.one_bytes_s))
+
+
+def from_memory_s(
+    n_bytes: Array, missed_share: Array, threads: Array | float, hardware: Hardware, terms: Terms = TERMS
+) -> Array:
+    """Return the part of w(n, b) (s) of what comes from memory, shape (operators,)."""
+    n = np.maximum(1.0, threads)
     apart = np.where(n > hardware.cores_per_socket, 1 + (terms.remote - 1) * (1 - 1 / hardware.sockets), 1.0)
-    from_memory = missed_share * apart / np.minimum(n * hardware.one_bytes_s, hardware.most_bytes_s)
-    return np.asarray(n_bytes * (from_cache + from_memory))
+    return np.asarray(n_bytes * missed_share * apart / np.minimum(n * hardware.one_bytes_s, hardware.most_bytes_s))
 
 
 def missed(n_bytes: Array, hardware: Hardware) -> Array:
@@ -306,7 +328,7 @@ def _with_threads(costs: Costs, types: NDArray[np.intp], residuals: _Residuals) 
     """Return costs with r and σ_i: least squares for r and the σ of each type, then each σ_i beside its type's."""
     n_types, n = int(types.max(initial=-1)) + 1, len(types)
     if not len(residuals.operator):
-        return replace(costs, serial=np.full(n, _PRIOR_SHARE), fork_s=costs.terms.fork_s)
+        return replace(costs, serial=np.full(n, _PRIOR_SHARE), fork_s=costs.terms.fork_s, is_divided=False)
     of_type = types[residuals.operator]
     a = np.zeros((len(of_type) + n_types, n_types + 1))
     a[np.arange(len(of_type)), of_type] = residuals.serial_s

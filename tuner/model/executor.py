@@ -8,15 +8,17 @@ begins with what is handed to it; so does the slot that hands it over, for each 
     n_E   = max(1, intra_op / k)     threads of an operator on the pool that all share (Eigen's); cheap tasks, which run
                                      on the thread that found them, do not count
     n_O                              threads of a team of OpenMP's, one team for each slot
-    N     = Σ busy threads of the k tasks + spinning threads of idle teams
+    n_i   = threads of task i while it runs on several; a_i = the share of T_i(n) in which it runs on one
+    O_i   = Σ busy threads of the other tasks, on average + spinning threads of idle teams
+    crowd(N) = max(1, N / capacity(N))
             (what a pool loses by too many threads, it loses in the part of them that others wait for: 2 (1 − k / N))
-    crowd = max(1, N / capacity(N))
-    slow  = crowd · (1 + m (max(1, D / W_max) − 1))    the second factor for k > 1 only: T(n) knows what one task does
+    slow  = (a_i crowd(1 + O_i) + (1 − a_i) crowd(n_i + O_i)) · (1 + m (max(1, D / W_max) − 1))
+            the second factor for k > 1 only: T(n) knows what one task does
 
-where D = Σ of the bytes that running tasks move a second, divided by the crowd, and m the share of a task's time that
-moves data. A task's rate is 1 / (T(n) slow), and what is done of it stays done when rates change. A quota limits the
-capacity at each moment, and stops threads that others wait for. (That threads run until the time of a period is used up
-would gain in steps shorter than that; measured steps do not show it.)
+where D = Σ of the bytes that running tasks move a second, each slowed down by the first factor, and m the share of a
+task's time in which data comes from memory. A task's rate is 1 / (T(n) slow), and what is done of it stays done when
+rates change. A quota limits the capacity at each moment, and stops threads that others wait for. (That threads run
+until the time of a period is used up would gain in steps shorter than that; measured steps do not show it.)
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ from tuner.model.hardware import TERMS, Hardware, Terms
 from tuner.model.tasks import Tasks
 
 _TINY = 1e-15
+_NEGLIGIBLE = 1e-9  # share of a time
+
+_Row = tuple[list[float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +111,17 @@ def simulate(
         crowd = max(1.0, n_threads / max(_TINY, hardware.capacity(n_threads, switch, terms)))
         if hardware.quota is not None and n_threads > hardware.quota:
             excess_threads = n_threads / hardware.quota - 1
-            crowd = max(crowd, (1 + excess_threads) * (1 + terms.throttle * min(1.0, excess_threads)))
+            waits = min(1.0, n_threads - 1)  # a thread that is alone in its process keeps nobody waiting
+            crowd = max(crowd, (1 + excess_threads) * (1 + waits * terms.throttle * min(1.0, excess_threads)))
         return crowd
 
+    def slowed(i: int, others: float, k: int) -> float:
+        """Return the first factor of `slow` of a task, beside so many threads of others."""
+        if most_threads[i] + others <= n_free:
+            return 1.0
+        return serial[i] * crowded(1 + others, k) + (1 - serial[i]) * crowded(most_threads[i] + others, k)
+
+    n_free = min(hardware.cores, hardware.quota or hardware.cores)
     while ready or left:
         while ready and len(left) < slots:
             task = ready.popleft()
@@ -123,21 +136,22 @@ def simulate(
         k = len(left)
         most = max(most, k)
         n_sharing = 1 if k == 1 else max(1, sum(not is_cheap[task % n_tasks] for task in left))
-        time_s, threads, memory_share, bytes_s = rows.at(max(1.0, pools.intra_op / n_sharing))
+        time_s, serial, threads, most_threads, memory_share, bytes_s = rows.at(max(1.0, pools.intra_op / n_sharing))
         spinning = _spinning(idle_since, now_s, pools) if idle_since else 0
         if k == 1:  # most of a chain
             [task] = left
             i = task % n_tasks
-            crowd = crowded(threads[i] + spinning, 1)
-            step_s = left.pop(task) * time_s[i] * crowd + waking_s.pop(task, 0.0)
+            step_s = left.pop(task) * time_s[i] * slowed(i, spinning, 1) + waking_s.pop(task, 0.0)
             ended = [task]
         else:
             own = [task % n_tasks for task in left]
-            crowd = crowded(sum(threads[i] for i in own) + spinning, k)
-            excess = max(0.0, sum(bytes_s[i] for i in own) / crowd / hardware.most_bytes_s - 1)
+            all_threads = sum(threads[i] for i in own) + spinning
+            crowds = [slowed(i, all_threads - threads[i], k) for i in own]
+            demand = sum(bytes_s[i] / crowd for i, crowd in zip(own, crowds, strict=True))
+            excess = max(0.0, demand / hardware.most_bytes_s - 1)
             works_s = [
                 left[task] * time_s[i] * crowd * (1 + memory_share[i] * excess)
-                for task, i in zip(left, own, strict=True)
+                for task, i, crowd in zip(left, own, crowds, strict=True)
             ]
             needs_s = [work_s + waking_s.get(task, 0.0) for work_s, task in zip(works_s, left, strict=True)]
             step_s = min(needs_s)
@@ -204,14 +218,24 @@ class _Rows:
 
     def __init__(self, alone: Alone, tasks: Tasks, dispatch_s: float) -> None:
         self._alone, self._dispatched_s = alone, dispatch_s * np.array(tasks.n_operators, dtype=float)
-        self._known: dict[float, tuple[list[float], list[float], list[float], list[float]]] = {}
+        self._known: dict[float, _Row] = {}
 
-    def at(self, n: float) -> tuple[list[float], list[float], list[float], list[float]]:
-        """Return (time (s), busy threads, share of time that moves data, bytes/s) of each task."""
+    def at(self, n: float) -> _Row:
+        """Return what there is to know of each task.
+
+        Its time (s), the share of that in which it runs on one thread, its busy threads on average, those beside each
+        other in the rest of the time, the share of time in which data comes from memory, and bytes/s.
+        """
         if n not in self._known:
             alone = self._alone(n)
             time_s = np.maximum(_TINY, alone.time_s + self._dispatched_s)
-            threads = np.where(alone.time_s > 0, (alone.busy_s + self._dispatched_s) / time_s, 1.0)
-            rows = (time_s, threads, alone.memory_s / time_s, alone.moved / time_s)
+            serial_s = np.minimum(time_s, alone.serial_s + self._dispatched_s)
+            busy_s = alone.busy_s + self._dispatched_s
+            threads = np.where(alone.time_s > 0, busy_s / time_s, 1.0)
+            parallel_s = time_s - serial_s
+            is_divided = parallel_s > _NEGLIGIBLE * time_s
+            beside = np.where(is_divided, (busy_s - serial_s) / np.where(is_divided, parallel_s, 1.0), 1.0)
+            shares_s = alone.memory_s / time_s, alone.moved / time_s
+            rows = time_s, serial_s / time_s, threads, np.maximum(1.0, beside), *shares_s
             self._known[n] = tuple(each.tolist() for each in rows)
         return self._known[n]

@@ -2,11 +2,12 @@
 
 Notation
     C, S     physical cores that may be used, and the sockets that they lie in
-    h        hardware threads of a core
+    h        hardware threads of a core, on average: some may have two, and others one
     q        quota: how many CPUs' worth of time may be used, None if there is none
     W(n)     bytes/s that n threads move from memory, W(1) of one, W_max of all
     L        bytes of the last-level caches
-    y        yield of a second hardware thread: n > C threads are worth C + y (n − C) cores
+    y        yield of a second hardware thread: n > C threads are worth C + y (n − C) cores, up to n = 2 C; what a third
+             and a fourth thread of a core add is not known, and taken to be nothing
 
 Each constant is one of `Terms`, with its source or the measurement that it was fitted to.
 """
@@ -43,14 +44,14 @@ class Terms:
     that machine where the thread that waits has a CPU of its own (7 to 10 µs in the median)."""
     asleep_s: float = 20e-6
     """What it costs more (s) where the threads of a team had gone to sleep: a guess."""
-    eigen_switch: float = 0.1
-    """What a CPU loses for each further thread that it has to run; a pool gives work to whoever is free: fitted to
-    results/predictions."""
+    eigen_switch: float = 0.01
+    """What a CPU loses for each further thread of a pool, beyond that they share it: fitted to results/predictions,
+    two threads on one CPU beside one. That is next to nothing: a pool gives work to whoever is free."""
     openmp_switch: float = 0.07
     """The same of teams: from MobileNetV2 on one CPU and on two, and LeNet-5 on one (`tests.benchmarks.crowded`). With
     two times as many threads as CPUs they reach 0.92 to 0.97 of the rate of as many as CPUs, with four times 0.81 to 1,
     with eight times 0.71 to 0.93; here that is 0.93, 0.83 and 0.67."""
-    throttle: float = 0.175
+    throttle: float = 0.135
     """What steps lose where twice as many threads run as the quota has time for: fitted to results/predictions."""
     remote: float = 1.6
     """So much slower is the memory of another socket: in the range of published figures."""
@@ -68,7 +69,7 @@ class Hardware:
     """The cores that a process may use; see the notation above."""
 
     cores: int
-    smt: int
+    smt: float
     sockets: int
     quota: float | None
     one_bytes_s: float
@@ -78,7 +79,7 @@ class Hardware:
     @property
     def cpus(self) -> int:
         """Return how many threads can run at once."""
-        return self.cores * self.smt
+        return round(self.cores * self.smt)
 
     @property
     def cores_per_socket(self) -> int:
@@ -87,7 +88,7 @@ class Hardware:
 
     def capacity(self, n: float, switch: float, terms: Terms = TERMS) -> float:
         """Return how many cores' worth of work n threads get done; `switch` is the loss where they are too many."""
-        worth = min(n, self.cores) + terms.smt_yield * max(0.0, min(n, self.cpus) - self.cores)
+        worth = min(n, self.cores) + terms.smt_yield * max(0.0, min(n, self.cpus, 2 * self.cores) - self.cores)
         if n > self.cpus:
             worth /= 1 + switch * (n / self.cpus - 1)
         return worth
@@ -106,14 +107,18 @@ class Hardware:
             cache_bytes=self.cache_bytes / n,
         )
 
-    def limited(self, cores: int | None) -> Hardware:
-        """Return the machine with no more than so many cores of it, beside each other; None for all."""
+    def limited(self, cores: int | None, smt: float | None = None) -> Hardware:
+        """Return the machine with no more than so many cores of it, beside each other; None for all.
+
+        `smt` is how many hardware threads of each may be used, None for all.
+        """
         n_cores = min(self.cores, cores or self.cores)
         n_sockets = min(self.sockets, math.ceil(n_cores / self.cores_per_socket))
         share = n_sockets / self.sockets
         return replace(
             self,
             cores=n_cores,
+            smt=min(self.smt, smt or self.smt),
             sockets=n_sockets,
             most_bytes_s=self.most_bytes_s * share,
             cache_bytes=self.cache_bytes * share,
@@ -151,7 +156,7 @@ def hardware_of(
     cache_bytes = next((sizes[name] for name in _LAST_LEVEL if sizes.get(name)), _DEFAULT_CACHE)
     return Hardware(
         cores=cores,
-        smt=max(1, machine.logical_cpus // max(1, cores)),
+        smt=max(1.0, machine.logical_cpus / max(1, cores)),
         sockets=sockets,
         quota=machine.cpu_quota,
         one_bytes_s=one_bytes_s,

@@ -89,7 +89,8 @@ def _makespan_s(
     heapq.heapify(ready)
     running: list[tuple[float, int, int]] = []  # when it ends, the task, its cores
     demand: dict[int, float] = {}  # bytes/s of what runs
-    now_s, idle, spare = 0.0, counts[-1], counts[-1] * (hardware.smt - 1)
+    # As in simulations, no third thread of a core adds anything.
+    now_s, idle, spare = 0.0, counts[-1], int(counts[-1] * (min(hardware.smt, 2.0) - 1))
     while ready or running:
         while ready and (idle or (spare and best_s[ready[0][1]] <= _SMALL_S)):
             _, i = heapq.heappop(ready)

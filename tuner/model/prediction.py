@@ -46,7 +46,7 @@ class Reasons:
     dispatch: float
     """Share of a step with one thread that the executor itself takes."""
     memory: float
-    """Share of the operators' time that moves data, with one thread for each core."""
+    """Share of the operators' time in which data comes from memory, with one thread for each core."""
     efficiency: float
     """Of all cores, one operator at a time: how much of each does work."""
 
@@ -62,11 +62,13 @@ def predict(
 ) -> Predicted:
     """Return the predicted throughput of a space, or of some settings alone; the baselines are predicted beside them.
 
-    Of more than `most` points a sample of that size is taken, the same each time.
+    Of more than `most` points a sample of that size is taken, the same each time; the groups of processes that the
+    space names, and the baselines, are few, and always among them.
     """
-    points, left_out = sampled(settings or [*space.points, *space.groups], most)
+    points, left_out = sampled(settings or space.points, most)
     baselines = dict(space.baselines) | {name: each for each, names in space.groups.items() for name in names}
-    recommended = [] if settings else [each for each in space.baselines.values() if space.satisfies_pins(each)]
+    named = [] if settings else [*space.groups, *space.baselines.values()]
+    recommended = [each for each in named if space.satisfies_pins(each)]
     chosen = distinct([*points, *recommended])
     rates = {
         setting: rate_of(predictor, setting, machine, hardware)

@@ -120,7 +120,7 @@ class Predictor:
         fork_s = self.costs.fork_s * math.log2(apart) / max(1.0, math.log2(pools.team))
         if pools.blocktime_s > 0:
             team = replace(self.costs, fork_s=fork_s).time_s(pools.team, batch_size, hardware)
-            return replace(team, busy_s=team.time_s * pools.team)
+            return replace(team, busy_s=team.time_s * pools.team, serial_s=np.zeros_like(team.time_s))
         asleep_s = self.terms.asleep_s if apart > 1 else 0.0
         return replace(self.costs, fork_s=fork_s, asleep_s=asleep_s).time_s(pools.team, batch_size, hardware)
 

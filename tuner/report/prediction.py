@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.machine.host import Machine
+from tuner.model.costs import Costs
 from tuner.model.prediction import Predicted, Reasons, influential_knobs
 from tuner.report.chart import MAX_CELLS, empty_grid, ordered, svg_of
 from tuner.report.layout import percent, plural, rate_text, table
@@ -46,7 +47,7 @@ def describe_prediction(
     workload: WorkloadFacts,
     batch_sizes: Sequence[int],
     profiled_threads: int,
-    fork_s: float,
+    costs: Costs,
     ideal: IdealResult | None,
 ) -> PredictionResult:
     """Return what is published of a prediction."""
@@ -62,6 +63,7 @@ def describe_prediction(
     largest = max(predicted.best.batch_size, *batch_sizes)
     times = max(machine.usable_cores / profiled_threads, largest / max(batch_sizes) / _LARGER)
     code = Trust.PROFILED if is_here and times <= 1 else Trust.NEAR if times <= _NEAR else Trust.FAR
+    code = code if costs.is_divided or machine.usable_cores == 1 else Trust.FAR
     return PredictionResult(
         machine=machine,
         profiled_on=profiled_on,
@@ -80,7 +82,8 @@ def describe_prediction(
             cores=machine.usable_cores,
             is_here=is_here,
             largest_batch_size=largest,
-            wake_us=1e6 * fork_s,
+            wake_us=1e6 * costs.fork_s,
+            is_divided=costs.is_divided,
             ignored_knobs=predicted.ignored,
             left_out=predicted.left_out,
         ),
@@ -98,7 +101,7 @@ def _reasons(why: Reasons, machine: Machine) -> list[ReasonResult]:
     dispatch = f"the executor itself takes {percent(why.dispatch, 0)} of a step with one thread"
     dispatch += ": a larger batch helps more than threads" if why.dispatch > _LARGE else ""
     memory = (
-        f"moving data to and from memory is {percent(why.memory, 0)} of the operators' time on {plural(cores, 'core')}"
+        f"waiting for data from memory is {percent(why.memory, 0)} of the operators' time on {plural(cores, 'core')}"
     )
     memory += ": more threads do not make memory faster" if why.memory > _LARGE else ""
     quota = machine.cpu_quota
@@ -188,9 +191,13 @@ def _trust(result: PredictionResult) -> list[str]:
         how_far = how_far if trust.code is Trust.FAR else "beyond that: take it as a first guess"
         lines.append(f"{' and '.join(beyond)} are {how_far}")
     if not trust.is_here:
+        fast = "each core is taken to be as fast as a core of that machine"
+        wakes = f", and waking a thread to take as long as there: {trust.wake_us:.0f} µs" if trust.is_divided else ""
+        lines.append(fast + wakes)
+    if not trust.is_divided and trust.cores > 1:
         lines.append(
-            "each core is taken to be as fast as a core of that machine, and waking a thread to take as long as there: "
-            f"{trust.wake_us:.0f} µs"
+            "no two cores could be profiled side by side: how operators gain from threads is a guess "
+            f"(a tenth of each is not divided, and waking a thread takes {trust.wake_us:.0f} µs)"
         )
     if trust.ignored_knobs:
         lines.append(f"not modelled, and taken to be at their defaults: {', '.join(trust.ignored_knobs)}")

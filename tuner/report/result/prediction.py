@@ -56,6 +56,8 @@ class TrustResult(Struct, frozen=True, kw_only=True):
     """Of the best setting, where it is beyond what was profiled; else the largest that was."""
     wake_us: float
     """What it costs to wake a thread and to wait for it, as on the machine that was profiled (µs)."""
+    is_divided: bool
+    """Whether operators were timed on several cores; else how they gain from threads is a guess, and `wake_us` too."""
     ignored_knobs: tuple[str, ...]
     left_out: int
     """Settings of the space that were not simulated: it has too many, and those that were are a sample."""
