@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The table of frameworks of the models that Pochelu (2022) compares: a folder for each beside this file, with the document, the table
-# and the chart. It takes two and a half hours alone on a machine of two cores, may be interrupted, and goes on where it was. Run it in a
+# and the chart. It takes about three and a half hours alone on a machine of two cores, may be interrupted, and goes on where it was. Run it in a
 # checkout with the README's .venv that has onnxruntime, tf2onnx and openvino too.
 #
 #     results/frameworks/run.sh [DATABASE [PYTHON [MODEL...]]]
