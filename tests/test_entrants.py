@@ -705,6 +705,41 @@ def test_what_cannot_get_warm_in_time_is_not_started() -> None:
 
 
 @pytest.mark.tensorflow
+def test_depthwise_convolutions_compute_the_same_in_all_frameworks(tmp_path: Path) -> None:
+    """As EfficientNet has them; its own outputs without weights are all alike, and agree with anything."""
+    (tmp_path / "depthwise.py").write_text("""
+BATCH_SIZE = 2
+
+def build():
+    import tensorflow as tf
+    L = tf.keras.layers
+    tf.keras.utils.set_random_seed(1)
+    image = L.Input((32, 32, 3))
+    x = L.DepthwiseConv2D(3, strides=2, padding="same", depth_multiplier=8, activation="swish")(image)
+    x = L.BatchNormalization()(x)
+    scale = L.Dense(24, activation="sigmoid")(L.GlobalAveragePooling2D(keepdims=True)(x))
+    x = L.DepthwiseConv2D(5, padding="valid")(L.Multiply()([x, scale]))
+    return tf.keras.Model(image, L.Dense(10)(L.GlobalAveragePooling2D()(x)))
+
+def inputs(batch_size):
+    import numpy as np
+    return (np.random.default_rng(1).random((batch_size, 32, 32, 3), dtype=np.float32),)
+""")
+    request = FrameworksRequest(
+        workload=WorkloadSpec(words=(str(tmp_path / "depthwise.py"),)), storage=f"sqlite:///{tmp_path}/t.db"
+    )
+    contest = prepare_contest(request, SimpleNamespace(began=lambda *_: None, notice=lambda _: None))  # type: ignore[arg-type]
+    make_ready(contest)
+    check(contest)
+    start = contest.store.checked(contest.reference_entry)
+    assert start is not None
+    assert (spread(start.sample) or 0.0) > 0.5
+    others = [each.starts[Kind.DEFAULT] for each in contest.running()][1:]
+    assert len(others) == 3
+    assert all(each.deviation is not None and each.deviation < SAME for each in others)
+
+
+@pytest.mark.tensorflow
 def test_a_model_with_a_fixed_batch_is_measured_at_that_only(tmp_path: Path) -> None:
     """Else its processes would compute four items a step, and count as many as they were asked for."""
     model = tmp_path / "fixed.keras"
