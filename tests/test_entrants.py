@@ -383,6 +383,14 @@ def test_the_fastest_are_compared_until_their_ratio_is_known(lineup: Lineup) -> 
     assert unknown == ["onnxruntime/default", "openvino/tuned"]
     assert not_known(rounds, contenders, best_names, at_least=6, half_width=0.03) == []
     assert not_known(rounds, contenders, [], at_least=6, half_width=0.01) == []
+    # Two that came in different runs, each known beside the reference, have not met.
+    halves = [{"onnxruntime/default"}, {"openvino/default", "openvino/tuned"}]
+    apart = [
+        replace(each, slices={name: s for name, s in each.slices.items() if name not in halves[i % 2]})
+        for i, each in enumerate(rounds * 2)
+    ]
+    unknown = [each.names[0] for each in not_known(apart, contenders, best_names, at_least=6, half_width=0.03)]
+    assert unknown == ["onnxruntime/default", "openvino/tuned"]
 
 
 def test_whoever_comes_later_meets_all_others_in_the_finals(lineup: Lineup) -> None:
@@ -657,6 +665,16 @@ def test_a_reference_that_fails_is_not_started_once_more() -> None:
     assert launched(launcher).count(("tensorflow/default", 256)) == 1
     assert max(batch for _, batch in launched(launcher)) == 256
     assert [cell.batch_size for cell in contest.cells() if cell.status is Status.OOM] == [256]
+    assert contest.ended == "complete"
+
+
+def test_after_a_crash_of_the_reference_the_next_run_goes_on() -> None:
+    launcher = ten_items_a_second()
+    contest = ScriptedContest.of(launcher, batches=[BATCH, 16, 256])
+    launcher.failures = {Setting.of({"name": "tensorflow/default"}).with_values(batch_size=16): Status.CRASHED}
+    scan(contest)
+    assert launched(launcher) == [("tensorflow/default", 16)]
+    assert contest.ended == "time"
 
 
 def test_a_reference_that_is_lost_where_it_ran_before_is_tried_in_the_next_run() -> None:

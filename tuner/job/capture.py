@@ -46,7 +46,8 @@ class Capture(Document, frozen=True, kw_only=True):
         if not self.traced or any(not each or each[0].threads != 1 for each in self.traced.values()):
             raise ValueError("it has no process with one thread")
         told = [each for rows in self.traced.values() for each in rows]
-        times = [time for each in told for time in (each.step_s, each.busy_s, each.roof.flops, each.roof.bytes_s)]
+        times = [time for each in told for time in (each.step_s, each.plain_s, each.traced_s)]
+        times += [rate for each in told for rate in (each.roof.flops, each.roof.bytes_s)]
         if not all(0 < time < math.inf for time in times):
             raise ValueError("a time or a rate in it is not above 0")
         if any(rows != sorted(rows, key=lambda each: each.threads) for rows in self.traced.values()):
@@ -117,7 +118,7 @@ def read_capture(path: Path) -> Capture:
             f"cannot read {path}: {error.strerror}",
             "give a capture.json, as tftune predict WORKLOAD --out FOLDER writes it",
         ) from error
-    except (ValueError, LookupError, TypeError) as error:  # msgspec's are ValueErrors
+    except (ValueError, LookupError, TypeError, ArithmeticError) as error:  # msgspec's are ValueErrors
         raise BadInputError(
             f"{path} is no capture of a profile: {error}", "expected capture.json, as tftune predict --out writes it"
         ) from error

@@ -1,4 +1,4 @@
-"""Profile a workload: one process for each number of threads, doubling until no operator gains."""
+"""Profile a workload: processes with one thread, two, all, and numbers between, while operators gain by them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Costs:
     fork_s: float
     """r (s)."""
     is_divided: bool = True
-    """Whether any operator was timed with several threads that each had a core; else σ and r are guesses."""
+    """Whether steps were profiled with several threads that each had a core; else σ and r are guesses."""
     asleep_s: float = 0.0
     """What each parallel loop takes longer (s) where its threads have gone to sleep."""
     terms: Terms = TERMS
@@ -208,6 +208,11 @@ def costs_of(
         library=np.array([operator.op.startswith(_LIBRARY) for operator in operators], dtype=bool),
         runs=np.array([operator.runs for operator in operators], dtype=float),
         fork_s=0.0,
+        is_divided=any(
+            each.threads > 1 and _have_cores(each.threads, hardware)
+            for profile in profiles.values()
+            for each in profile.traced
+        ),
         terms=terms,
     )
     types = _numbers([plain(operator.op) for operator in operators])
@@ -288,6 +293,11 @@ class _Residuals:
         return np.asarray(np.sqrt(self.gain / np.maximum(self.time_s, _SHORT_S)))
 
 
+def _have_cores(n: int, hardware: Hardware) -> bool:
+    """Return whether so many threads have a core each, and the time to use it."""
+    return hardware.capacity(n, 0.0) >= n and (hardware.quota or n) >= n
+
+
 def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware, dispatch_s: float) -> _Residuals:
     """Return what the times with several threads leave to be explained."""
     largest = profiles[max(profiles)]
@@ -299,7 +309,7 @@ def _residuals(costs: Costs, profiles: Mapping[int, Profile], hardware: Hardware
         one_s = costs.time_s(1, size, hardware).time_s
         for n in sorted({n for operator in each.operators for n in operator.times_s if n > 1}):
             # What second threads of cores and a quota do is not the operator's: it is simulated.
-            if hardware.capacity(n, 0.0) < n or (hardware.quota or n) < n:
+            if not _have_cores(n, hardware):
                 continue
             threads, scale = costs.threads(n, size, hardware), own_scale(each, n, dispatch_s)
             divided_s = costs.time_s(n, size, hardware).time_s
@@ -328,7 +338,7 @@ def _with_threads(costs: Costs, types: NDArray[np.intp], residuals: _Residuals) 
     """Return costs with r and σ_i: least squares for r and the σ of each type, then each σ_i beside its type's."""
     n_types, n = int(types.max(initial=-1)) + 1, len(types)
     if not len(residuals.operator):
-        return replace(costs, serial=np.full(n, _PRIOR_SHARE), fork_s=costs.terms.fork_s, is_divided=False)
+        return replace(costs, serial=np.full(n, _PRIOR_SHARE), fork_s=costs.terms.fork_s)
     of_type = types[residuals.operator]
     a = np.zeros((len(of_type) + n_types, n_types + 1))
     a[np.arange(len(of_type)), of_type] = residuals.serial_s

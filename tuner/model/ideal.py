@@ -46,7 +46,10 @@ def ideal_makespan_s(predictor: Predictor, batch_size: int, hardware: Hardware) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alone:
-    """What tasks take with each of some numbers of threads: times (s), the parts of them that move data, bytes."""
+    """What tasks take with each of some numbers of threads.
+
+    Times (s), the parts of them in which data comes from memory (s), and the bytes that do.
+    """
 
     counts: list[int]
     times_s: Array

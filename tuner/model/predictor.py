@@ -77,7 +77,8 @@ class Predictor:
         """Return what a simulation of one of the processes comes to; equal ones are simulated once."""
         hardware = configuration.hardware(whole)
         # Processes that have the same share of a machine are the same simulation.
-        own, slots = replace(configuration, instances=1, cores=None), configuration.pools.inter_op
+        own = replace(configuration, instances=1, cores=None, smt=None)
+        slots = configuration.pools.inter_op
         any_slots = (replace(own, pools=replace(own.pools, inter_op=0)), hardware)
         known = self._simulated.get((own, hardware)) or self._never_full.get(any_slots)
         if known is not None and slots >= known.most_running:

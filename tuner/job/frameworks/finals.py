@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.job.frameworks.contest import Contest, lineup_of
-from tuner.job.frameworks.schedule import Schedule, answering
+from tuner.job.frameworks.schedule import Schedule, answering, steps_s
 from tuner.job.frameworks.starts import loading_s
 from tuner.job.servers import free_memory_bytes, parallel_starts
 from tuner.measure.finals import (
@@ -23,7 +23,6 @@ from tuner.measure.finals import (
     replicates,
     run_round,
 )
-from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.measure.planning import Cost, FinalsPlan, balance_passes
 from tuner.report.layout import plural
@@ -127,8 +126,10 @@ def not_known(
     unknown = {name for name, width in zip(names, half_widths(x), strict=True) if width > half_width}
     best = [names.index(name) for name in best_names if name in names]
     between = x[:, best[1:]] - x[:, best[:1]]
-    between = between[:, np.isfinite(between).any(axis=0)]
-    for j, width in zip(best[1:], half_widths(between), strict=True):
+    has_met = np.isfinite(between).any(axis=0)  # who came later may have run in other rounds
+    widths = np.full(len(best[1:]), np.inf)
+    widths[has_met] = half_widths(between[:, has_met])
+    for j, width in zip(best[1:], widths, strict=True):
         unknown |= {names[j], names[best[0]]} if width > half_width else set()
     return [each for each in others if each.names[0] in unknown or each.names[0] not in names]
 
@@ -137,15 +138,10 @@ def _balanced(plan: FinalsPlan, contest: Contest, rounds: Sequence[Round], runni
     """Return the plan of the next round: as many slices of each process as the noise makes worth it."""
     start_s = {entry.name: entry.participant.start_s for entry in contest.entries()}
     costs = [
-        Cost(start_s=start_s[name], step_s=statistics.median(_steps_s(rounds, name) or [0.0]))
+        Cost(start_s=start_s[name], step_s=statistics.median(steps_s(rounds, name) or [0.0]))
         for name in (each.names[0] for each in running)
     ]
     return balance_passes(plan, noise_between(rounds, running, Objective.THROUGHPUT), costs)
-
-
-def _steps_s(rounds: Sequence[Round], name: str) -> list[float]:
-    """Return how long a step of a contender took (s), in each of its slices."""
-    return [step_s(each) for round_ in rounds for each in round_.slices.get(name, ())]
 
 
 def _max_resident(contest: Contest, most: int) -> int:

@@ -71,7 +71,7 @@ def _scan_batch(contest: Contest, schedule: Schedule, batch_size: int) -> bool:
         cell = Cell(contender=entry.name, batch_size=batch_size, status=failed.status, message=failed.message)
         if contest.cell(entry, batch_size) is None:
             contest.put_cell(entry, cell)
-        else:  # it has run here, and may the next time
+        if contest.store.cell(entry, batch_size) != cell:  # it may run the next time
             is_complete = False
         contest.events.measured(cell)
     finally:

@@ -15,6 +15,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tuner.job.frameworks.contest import Contest
 from tuner.job.frameworks.participant import Entry
 from tuner.measure.cell import MAX_PAIR_S, is_long_block
@@ -22,7 +24,7 @@ from tuner.measure.finals import Round, log_rates
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
 from tuner.report.lineup import Kind
-from tuner.stats.estimate import estimate
+from tuner.stats.estimate import paired
 from tuner.stats.tail import samples_needed
 from tuner.trial.outcome import Status
 
@@ -45,9 +47,14 @@ def _is_faster(contest: Contest, rounds: Sequence[Round], tuned: Entry) -> bool:
     """Return whether the rounds show that a tuned setting is faster than its default."""
     default = replace(tuned, kind=Kind.DEFAULT)
     both = [each.contender(contest.batch_size) for each in (default, tuned)]
-    common = [each for each in rounds if {default.name, tuned.name} <= {*each.slices}]
-    names, y = log_rates(common, both, Objective.THROUGHPUT)
-    return names == [default.name, tuned.name] and estimate(y[:, 1] - y[:, 0]).interval()[0] > 1
+    names, y = log_rates(rounds, both, Objective.THROUGHPUT)
+    has_both = names == [default.name, tuned.name] and bool(np.isfinite(y).all(axis=1).any())
+    return has_both and paired(y, 0, 1).interval()[0] > 1
+
+
+def steps_s(rounds: Sequence[Round], name: str) -> list[float]:
+    """Return how long a step of a contender took (s), in each of its slices."""
+    return [step_s(each) for round_ in rounds for each in round_.slices.get(name, ())]
 
 
 class Schedule:
@@ -57,9 +64,9 @@ class Schedule:
         """`rounds` are those of the finals."""
         self._contest, self._reference, self._entries = contest, contest.reference_entry, entries
         self._steps_s = {
-            (entry.name, contest.batch_size): statistics.median(steps_s)
+            (entry.name, contest.batch_size): statistics.median(own_s)
             for entry in contest.entries()
-            if (steps_s := [step_s(each) for round_ in rounds for each in round_.slices.get(entry.name, ())])
+            if (own_s := steps_s(rounds, entry.name))
         }
         """How long steps are (s), by setting and batch size."""
         self.batch_sizes = [size for size in contest.batches if not (rounds and size == contest.batch_size)]
@@ -162,6 +169,8 @@ class Schedule:
     def _cells_s(self, batch_size: int, pair_s: float) -> float:
         """Return how long (s) the cells take that are missing at a batch size, without those that cannot get warm."""
         waiting = [entry for entry in self.waiting(batch_size) if self.late_s(entry, batch_size) is None]
+        if self._reference in self.waiting(batch_size) and self._reference not in waiting:
+            return 0.0  # without it there are none
         needs_reference = bool(waiting) and waiting[0] != self._reference
         beside_s = self.warm_s(self._reference, batch_size) if needs_reference else 0.0
         return beside_s + sum(self.cell_s(entry, batch_size, pair_s) for entry in waiting)
