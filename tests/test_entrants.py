@@ -746,8 +746,10 @@ def inputs(batch_size):
     request = FrameworksRequest(
         workload=WorkloadSpec(words=(str(tmp_path / "depthwise.py"),)), storage=f"sqlite:///{tmp_path}/t.db"
     )
-    contest = prepare_contest(request, SimpleNamespace(began=lambda *_: None, notice=lambda _: None))  # type: ignore[arg-type]
+    events = SimpleNamespace(began=lambda *_: None, notice=lambda _: None, ended=lambda *_: None)
+    contest = prepare_contest(request, events)  # type: ignore[arg-type]
     make_ready(contest)
+    assert [each.failure for each in contest.participants] == [None] * 4
     check(contest)
     start = contest.store.checked(contest.reference_entry)
     assert start is not None
@@ -755,6 +757,19 @@ def inputs(batch_size):
     others = [each.starts[Kind.DEFAULT] for each in contest.running()][1:]
     assert len(others) == 3
     assert all(each.deviation is not None and each.deviation < SAME for each in others)
+    # What is converted keeps its variables, whenever Python collects its garbage.
+    job = contest.reference.job
+    code = """
+import gc, json, sys
+import tensorflow as tf
+from tuner.frameworks.tensorflow.child import source
+step, names = source.traced(sys.argv[1], json.loads(sys.argv[2]))
+gc.collect()
+assert [each.shape for each in tf.nest.flatten(step(tf.zeros((2, 32, 32, 3))))] == [(2, 10)], names
+"""
+    words = [sys.executable, "-c", code, str(job.export()[0]), json.dumps(job.workload.child_spec())]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.tensorflow

@@ -224,4 +224,6 @@ def traced(folder: str, spec: Report) -> tuple[Any, list[str]]:
     names = [each["name"] for each in described]
     signature = [tf.TensorSpec(each["shape"], each["dtype"], name=each["name"]) for each in described]
     step = tf.function(lambda *given: function(**dict(zip(names, given))), input_signature=signature, autograph=False)
-    return step.get_concrete_function(), names
+    concrete = step.get_concrete_function()
+    concrete._tftune_keeps = function
+    return concrete, names
