@@ -151,7 +151,7 @@ def beside(name: str, folder: Path = FOLDER) -> list[tuple[list[Measured], list[
 
 def score(name: str, folder: Path = FOLDER) -> Score:
     """Return how right the predictions of a workload are; the loss is that of the shape where it is greatest."""
-    return score_of(beside(name, folder), functools.partial(unseen, name))
+    return score_of(beside(name, folder), functools.partial(unseen, name, folder=folder))
 
 
 def score_of(

@@ -57,10 +57,11 @@ def hold_finals(contest: Contest) -> None:
     rng = np.random.default_rng()
     assert contest.reference.launcher is not None  # the models are ready
     longest_s = 0.0
+    lineup = lineup_of(contest)
     while True:
         began_s = time.monotonic()
         would_end_s = began_s + longest_s
-        best_names = [side.name for side in bests(lineup_of(contest))]
+        best_names = [side.name for side in bests(lineup)]
         share = finals_share(contest, rounds, time_s)
         ends_s, latest_s = (start_s + each * time_s for each in (share, max(share, latest_share)))
         least = _SOME_ROUNDS if contest.left_s() > 0 else _LEAST_ROUNDS
@@ -81,7 +82,8 @@ def hold_finals(contest: Contest) -> None:
         rounds.append(merged(held, contenders[0], more))
         contest.store.add_round(entries, rounds[-1])
         longest_s = max(longest_s, time.monotonic() - began_s)
-        contest.events.looked(lineup_of(contest))
+        lineup = lineup_of(contest)
+        contest.events.looked(lineup)
     for name, reason in failures(rounds).items():
         contest.events.ended(name, reason)
 

@@ -168,8 +168,9 @@ class Schedule:
 
     def _cells_s(self, batch_size: int, pair_s: float) -> float:
         """Return how long (s) the cells take that are missing at a batch size, without those that cannot get warm."""
-        waiting = [entry for entry in self.waiting(batch_size) if self.late_s(entry, batch_size) is None]
-        if self._reference in self.waiting(batch_size) and self._reference not in waiting:
+        all_waiting = self.waiting(batch_size)
+        waiting = [entry for entry in all_waiting if self.late_s(entry, batch_size) is None]
+        if self._reference in all_waiting and self._reference not in waiting:
             return 0.0  # without it there are none
         needs_reference = bool(waiting) and waiting[0] != self._reference
         beside_s = self.warm_s(self._reference, batch_size) if needs_reference else 0.0
