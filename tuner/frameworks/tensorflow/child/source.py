@@ -225,5 +225,5 @@ def traced(folder: str, spec: Report) -> tuple[Any, list[str]]:
     signature = [tf.TensorSpec(each["shape"], each["dtype"], name=each["name"]) for each in described]
     step = tf.function(lambda *given: function(**dict(zip(names, given))), input_signature=signature, autograph=False)
     concrete = step.get_concrete_function()
-    concrete._tftune_keeps = function
+    concrete._tftune_keeps = function  # it does not keep what it calls, nor that the variables
     return concrete, names
