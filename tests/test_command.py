@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from tuner.space.deployment import Deployment
 from tuner.trial import running
 from tuner.trial.outcome import Slice, Status, TrialFailure
 from tuner.trial.running import CommandLauncher, CommandProcess
-from tuner.workload.command import Command, NoNumberError
+from tuner.workload.command import Command
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Kind, find
 
@@ -54,22 +55,12 @@ def test_the_values_of_the_setting_stand_in_their_places() -> None:
     ("pattern", "output", "numbers"),
     [
         (r"images/sec: ([0-9.]+)", "images/sec: 12.5\nimages/sec: 13 +- 1\ntotal images/sec: 12\n", (12.5, 13.0, 12.0)),
-        (r"[0-9.]+ ms", "", None),
         (r"\d+", "5 of 7", (5.0, 7.0)),
         (r"^rate (.*)$", "first\nrate 1e3\nlast", (1000.0,)),
-        (r"rate (\S+)", "rate n/a", None),
-        (r"rate (\S+)", "rate nan", None),
-        (r"rate (\S+)", "rate 0", None),
-        (r"rate (\S+)", "rate -3", None),
     ],
 )
-def test_numbers_are_found_in_what_was_printed(pattern: str, output: str, numbers: tuple[float, ...] | None) -> None:
-    command = Command(words=("run",), pattern=pattern)
-    if numbers is None:
-        with pytest.raises(NoNumberError):
-            command.numbers(output)
-    else:
-        assert command.numbers(output) == numbers
+def test_numbers_are_found_in_what_was_printed(pattern: str, output: str, numbers: tuple[float, ...]) -> None:
+    assert Command(words=("run",), pattern=pattern).read(output).values == numbers
 
 
 def test_the_scripts_among_the_words_are_part_of_what_is_measured(
@@ -103,6 +94,25 @@ def test_a_slice_is_a_run_and_its_numbers(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(several.metrics) == 6
     assert several.elapsed_s == pytest.approx(sum(several.step_s)) == 0.375
     assert Slice.from_dict(several.to_dict()).metrics == several.metrics
+
+
+def test_a_slice_has_one_unit_and_what_its_numbers_cannot_show(tmp_path: Path) -> None:
+    """All runs of a launcher are converted to the unit of its first one."""
+    launcher = shell(tmp_path, "echo rate: 0; echo rate: $TFTUNE_TEST_RATE")
+    first, second, inverse = (
+        process(launcher, Deployment(env={"TFTUNE_TEST_RATE": rate})) for rate in ("2ms/step", "917us/step", "3step/s")
+    )
+    measured = first.slice(0.0)
+    assert (measured.metrics, measured.unit, measured.resolution, measured.n_left_out) == ((2.0,), "ms/step", 1.0, 1)
+    stored = Slice.from_dict(measured.to_dict())
+    assert stored == replace(measured, start_s=stored.start_s, elapsed_s=stored.elapsed_s)
+    assert second.slice(0.0).metrics == pytest.approx((0.917,))
+    with pytest.raises(
+        TrialFailure, match=r"different units, step/s and ms/step, one the inverse of the other"
+    ) as caught:
+        inverse.slice(0.0)
+    assert caught.value.status is Status.FAILED
+    assert "let the command print one unit" in caught.value.hint
 
 
 def test_of_many_numbers_some_are_kept(tmp_path: Path) -> None:
@@ -218,7 +228,7 @@ def test_a_placeholder_for_another_frameworks_knob_is_refused(call: Call) -> Non
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("fails_at", [1, 3])
 def test_a_command_that_fails_once_in_a_search(fails_at: int, tmp_path: Path) -> None:
-    """The first run of all and a baseline's end the search with what the command said, others are worth a try more."""
+    """The first run of all and the default's end the search with what the command said, others are worth a try more."""
     script = (
         "n=$(($(cat n 2>/dev/null || echo 0) + 1)); echo $n > n; "
         f"[ $n -eq {fails_at} ] && {{ echo out of luck >&2; exit 7; }}; sleep 0.05; echo rate: 1$n"
@@ -233,3 +243,58 @@ def test_a_command_that_fails_once_in_a_search(fails_at: int, tmp_path: Path) ->
     again = tftune(*search, "--time-budget", "5s", "--json", "--", "sh", "-c", script, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["verdicts"]
+
+
+GUIDED = """
+inter=${TF_NUM_INTEROP_THREADS:-2} intra=${TF_NUM_INTRAOP_THREADS:-2}
+case $inter$intra in 12) echo "3.20s/it";; 11) echo "1.50it/s";; *) echo "1.25it/s";; esac
+"""
+
+
+@pytest.mark.tensorflow
+def test_a_guide_whose_setting_fails_does_not_end_the_search_of_a_command(tmp_path: Path) -> None:
+    """It prints a time where the default prints a rate, which is larger and must not win."""
+    search = ("search", "--metric-regex", r"([0-9.]+)(?:it/s|s/it)", "--name", "guided", "--no-instances")
+    ended = tftune(*search, "--trials", "4", "--json", "--", "sh", "-c", GUIDED, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    guide = next(trial for trial in document["history"] if "intel" in trial["baselines"])
+    assert (guide["status"], guide["setting"]["inter_op"]) == ("failed", 1)
+    assert "different units, s/it and it/s, one the inverse of the other" in guide["message"]
+    assert "intel" not in [name for names in document["finals"]["names"].values() for name in names]
+    assert document["finals"]["incumbent"] | {"batch_size": 1} == {"inter_op": 1, "intra_op": 1, "batch_size": 1}
+    assert document["recommended"]["gain"]["speedup"] == pytest.approx(1.2, abs=0.01)
+
+
+@pytest.mark.tensorflow
+def test_a_command_that_takes_no_variables_is_not_proven_to_need_none(tmp_path: Path) -> None:
+    search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "deaf", "--no-instances", "--trials", "4")
+    deaf = 'echo "rate: 1520.$(($(date +%N | sed "s/^0*//") % 9))"'
+    ended = tftune(*search, "--json", "--", "sh", "-c", deaf, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    [warning] = [each for each in json.loads(ended.stdout)["warnings"] if each["code"] == "unseen"]
+    assert warning["found"] == "variables may not reach the program: 2 and 4 threads gave the same number"
+    shown = tftune("show", "last", cwd=tmp_path)
+    [head] = [line for line in shown.stdout.splitlines() if "NO DIFFERENCE" in line]
+    assert "whether its variables reach the program was not seen" in head
+
+
+@pytest.mark.tensorflow
+def test_few_digits_decide_nothing(tmp_path: Path) -> None:
+    """The step of 3.4 and 2.9 ms is printed as 3 both times."""
+    search = ("search", "--metric-regex", r"(\d+)ms", "--minimize", "--name", "coarse", "--no-instances")
+    ended = tftune(*search, "--time-budget", "20s", "--", "sh", "-c", "echo 3ms", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "? UNDECIDED" in ended.stdout
+    assert "the command prints whole numbers, and 2 % of 3 ms cannot be seen" in ended.stdout
+    assert "no budget decides it before the command prints more digits" in ended.stdout
+    compare = ("compare", "--a", "tf-default", "--b", "intra_op=1", "--metric-regex", r"(\d+)ms", "--time-budget", "3s")
+    compared = tftune(*compare, "--json", "--", "sh", "-c", "echo 3ms", cwd=tmp_path)
+    assert compared.returncode == 0, compared.stderr
+    document = json.loads(compared.stdout)
+    assert (document["verdict"], document["reason"]) == (
+        "undecided",
+        "the command prints whole numbers, and 2 % of 3 ms cannot be seen",
+    )
+    codes = {each["code"] for each in document["warnings"]}
+    assert {"few digits", "unseen", "wrong way"} <= codes

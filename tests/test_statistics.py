@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tuner.stats.estimate import Estimate, estimate, p_of_equal_means, paired, unpaired
+from tuner.stats.equivalence import VerdictCode, verdict_on
+from tuner.stats.estimate import Estimate, estimate, p_of_equal_means, paired, rounding_error, unpaired
 from tuner.stats.moderation import half_widths, moderated_estimate, pooled_sd
+from tuner.stats.pooling import pool
 
 SAMPLES = st.lists(st.floats(-1, 1), min_size=3, max_size=20).filter(lambda x: np.std(x) > 1e-6)
 
@@ -23,6 +26,40 @@ def test_estimate_is_students(x: list[float]) -> None:
     assert mean.mean == pytest.approx(np.mean(x))
     assert mean.se == pytest.approx(stats.sem(x))
     assert mean.interval() == pytest.approx((math.exp(low), math.exp(high)))
+
+
+@pytest.mark.parametrize(
+    ("values", "resolution", "error"),
+    [
+        ([3, 3, 3], 1.0, math.log(3.5 / 3)),
+        ([3, 3, 4, 3], 1.0, math.log1p(0.5 / 3.25)),  # rounding alone may make this of 3.5
+        ([1520.3, 1520.4, 1520.3], 0.1, math.log1p(0.05 / 1520.33333)),
+        ([45, 47, 49, 46, 48, 50, 44, 47], 1.0, 0.0),  # scatter over several steps makes up for it
+        ([3, 3], 0.0, 0.0),
+        ([], 1.0, 0.0),
+    ],
+)
+def test_what_rounding_may_have_shifted_a_mean_by(values: list[float], resolution: float, error: float) -> None:
+    assert rounding_error(values, resolution) == pytest.approx(error, abs=1e-9)
+
+
+@pytest.mark.parametrize("scatter", [0.0, 0.1, 0.25, 0.4, 0.7, 1.5])
+def test_the_mean_of_rounded_values_is_no_further_off(scatter: float) -> None:
+    """Of 400 values at any place between two steps: what their mean is off by, but for what they scatter by."""
+    rng = np.random.default_rng(0)
+    for true in np.linspace(10, 11, 21):
+        rounded = np.round(true + scatter * rng.standard_normal(400))
+        chance = 3 * max(scatter, 1e-9) / math.sqrt(400) / true
+        assert abs(math.log(rounded.mean() / true)) <= rounding_error(rounded, 1.0) + chance + 0.003
+
+
+def test_rounding_widens_an_interval_that_has_no_width() -> None:
+    equal = Estimate(mean=0.0, se=0.0, n=5, df=4, rounding=0.2)
+    assert equal.interval() == pytest.approx((math.exp(-0.2), math.exp(0.2)))
+    assert verdict_on(equal).code is VerdictCode.UNDECIDED
+    assert verdict_on(replace(equal, rounding=0.001)).code is VerdictCode.NO_DIFFERENCE
+    assert equal.minus(equal).rounding == pytest.approx(0.4)
+    assert pool([equal, equal]).rounding == 0.2  # which no number of sessions reduces
 
 
 def test_one_value_has_no_interval() -> None:

@@ -26,11 +26,11 @@ from tuner.measure.finals import Contender, Round
 from tuner.measure.group_sequential import MIN_ROUNDS, SequentialTest
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
-from tuner.measure.warning import DISTURBING, MeasurementWarning, condition_warnings, merge
+from tuner.measure.warning import DISTURBING, Code, MeasurementWarning, condition_warnings, merge
 from tuner.report import evidence
 from tuner.report.result.comparison import ComparisonResult, SideResult
 from tuner.report.result.study import WarningResult, applied
-from tuner.stats.equivalence import MARGIN, Verdict, VerdictCode
+from tuner.stats.equivalence import DIFFERENCES, MARGIN, Verdict, VerdictCode
 from tuner.study.record import now
 
 A, B = "a", "b"
@@ -192,9 +192,12 @@ def describe(comparison: Comparison) -> ComparisonResult:
         )
         for name, each in ((A, comparison.a), (B, comparison.b))
     }
+    is_unseen = comparison.verdict.code not in DIFFERENCES and comparison.a.setting != comparison.b.setting
     warnings = merge(
         condition_warnings(comparison.conditions),
         evidence.round_warnings(comparison.rounds),
+        evidence.number_warnings(comparison.rounds, comparison.objective),
+        evidence.unseen_warnings((), 1, comparison.objective) if is_unseen else [],
         evidence.step_warnings(len(evidence.steps_of(comparison.rounds, B)), comparison.objective, Limits()),
     )
     return ComparisonResult(
@@ -224,6 +227,9 @@ def _reason(comparison: Comparison, warnings: Sequence[MeasurementWarning]) -> s
     """Return why nothing could be decided."""
     if comparison.ended == "failed":
         return f"{' and '.join(sorted(comparison.failures))} did not run"
+    few_digits = [warning.observation for warning in warnings if warning.code is Code.FEW_DIGITS]
+    if few_digits:
+        return few_digits[0]
     blamed = [warning.observation for warning in warnings if warning.code in DISTURBING]
     if comparison.n_rounds <= MIN_ROUNDS:
         blamed.append(f"there was time for only {comparison.n_rounds} rounds: give a longer --time-budget")

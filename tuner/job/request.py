@@ -108,6 +108,7 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
     machine = machine or detect()
     framework, workload = find_workload(request.workload)
     catalogue = catalogue_of(framework.catalogue, [member.name for member in workload.members])
+    catalogue = catalogue if workload.command is None else catalogue.of_command()
     if request.launcher not in LAUNCHERS:
         raise unknown_name("launcher", request.launcher, LAUNCHERS)
     deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")

@@ -144,12 +144,11 @@ class SequentialTest:
 
     def estimates(self) -> FinalsEstimates:
         """Return the rates so far, and what is asked of claims about them."""
-        names, y = finals.log_rates(self.rounds, self.contenders, self.objective)
-        return FinalsEstimates(
-            contenders=self.contenders,
+        return FinalsEstimates.of_rounds(
+            self.rounds,
+            self.contenders,
+            self.objective,
             incumbent=self.contenders[0].names[0],
-            names=names,
-            y=y,
             levels=self.levels,
             margin=self.margin,
         )

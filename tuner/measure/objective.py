@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from enum import StrEnum
 
 from tuner.errors import TunerError
+from tuner.stats.estimate import rounding_error
 from tuner.trial.outcome import Slice
 
 RESPONSE_UNIT = "ms to respond"
@@ -52,6 +54,11 @@ class Objective(StrEnum):
         return logarithm if self is Objective.MAXIMIZE else -logarithm
 
     @property
+    def is_of_command(self) -> bool:
+        """Return whether it is a number that a command prints."""
+        return self in (Objective.MAXIMIZE, Objective.MINIMIZE)
+
+    @property
     def unit(self) -> str:
         """Return what a rate is shown in."""
         units = {
@@ -77,6 +84,12 @@ class Objective(StrEnum):
     def smaller_is_better(self) -> bool:
         """Return whether less is better of what `shown` gives."""
         return self in (Objective.RESPONSE, Objective.MINIMIZE, Objective.ENERGY)
+
+
+def rounding(slices: Sequence[Slice]) -> float:
+    """Return the most by which the mean log rate of slices may be off because a command prints few digits."""
+    medians = [statistics.median(each.metrics) for each in slices if each.metrics]
+    return rounding_error(medians, min((each.resolution for each in slices if each.metrics), default=0.0))
 
 
 OF_MODELS = (Objective.THROUGHPUT, Objective.LATENCY, Objective.ENERGY)

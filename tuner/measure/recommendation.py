@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tuner.measure.finals import GROUP, INCUMBENT, SAME_BATCH, Contender
+from tuner.measure import finals
+from tuner.measure.finals import GROUP, INCUMBENT, SAME_BATCH, Contender, Round
+from tuner.measure.objective import Objective, rounding
 from tuner.space.catalogue import Catalogue
 from tuner.space.setting import Setting
 from tuner.stats.equivalence import IDENTICAL, MARGIN, UNMEASURED, Verdict, VerdictCode, verdict_on
@@ -31,6 +33,33 @@ class FinalsEstimates:
     y: Array
     levels: Mapping[str, float]
     margin: float = MARGIN
+    rounding: Mapping[str, float] = field(default_factory=dict)
+    """The most by which each mean log rate may be off because a command prints few digits, by first name."""
+
+    @classmethod
+    def of_rounds(
+        cls,
+        rounds: Sequence[Round],
+        contenders: Sequence[Contender],
+        objective: Objective,
+        *,
+        incumbent: str,
+        levels: Mapping[str, float],
+        margin: float,
+    ) -> FinalsEstimates:
+        """Return what rounds say of contenders."""
+        names, y = finals.log_rates(rounds, contenders, objective)
+        counted = [each for each in rounds if not each.interruptions]
+        slices = {name: [each for round_ in counted for each in round_.slices.get(name, ())] for name in names}
+        return cls(
+            contenders=contenders,
+            incumbent=incumbent,
+            names=names,
+            y=y,
+            levels=levels,
+            margin=margin,
+            rounding={name: rounding(own) for name, own in slices.items()},
+        )
 
     def log_ratio(self, a: str, b: str) -> Estimate | None:
         """Return the log-ratio of contender `b` to `a`; None where nothing is known of it.
@@ -47,7 +76,9 @@ class FinalsEstimates:
         if a not in self.names or b not in self.names:
             return None
         i, j = self.names.index(a), self.names.index(b)
-        return None if np.isnan(self.y[:, i] + self.y[:, j]).all() else paired(self.y, i, j)
+        if np.isnan(self.y[:, i] + self.y[:, j]).all():
+            return None
+        return replace(paired(self.y, i, j), rounding=sum(self.rounding.get(name, 0.0) for name in {a, b}))
 
     def level(self, a: str, b: str) -> float | None:
         """Return the level of an interval between two contenders: the stricter of those that they have.

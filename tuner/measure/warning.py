@@ -39,6 +39,10 @@ class Code(StrEnum):
     ASSUMED_NOISE = "assumed noise"
     NO_SEARCH = "no search"
     UNPROVEN_LIMIT = "unproven limit"
+    FEW_DIGITS = "few digits"
+    LEFT_OUT = "left out"
+    WRONG_WAY = "wrong way"
+    UNSEEN = "unseen"
     FLAT_OUTPUTS = "flat outputs"
     GPU_THROTTLED = "GPU throttled"
     GPU_SHARED = "GPU shared"
@@ -64,6 +68,11 @@ ADVICE = {
     Code.ASSUMED_NOISE: "the noise floor is mostly a typical value, not measured here: give a longer --time-budget",
     Code.NO_SEARCH: "the finals needed all of the remaining time: give a longer --time-budget",
     Code.UNPROVEN_LIMIT: "give a longer --time-budget to measure more steps",
+    Code.FEW_DIGITS: "let the command print more digits: no longer --time-budget can replace them",
+    Code.LEFT_OUT: "let the pattern match the lines of the measurement alone",
+    Code.WRONG_WAY: "see that --minimize is given for a time, and not for a rate",
+    Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
+    "them, or put {intra_op} among the words of the command",
     Code.FLAT_OUTPUTS: "that the frameworks agree says little: compare them with trained weights",
     Code.GPU_THROTTLED: "heat: improve the cooling; power cap: usual on GPUs of low power, and steadier at a clock "
     "that it can hold (nvidia-smi -lgc)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -13,7 +13,7 @@ from tuner.errors import BadInputError
 from tuner.measure import finals
 from tuner.measure.objective import Objective
 from tuner.measure.recommendation import FinalsEstimates, all_verdicts
-from tuner.measure.warning import merge
+from tuner.measure.warning import MeasurementWarning, merge
 from tuner.model.graph import Features
 from tuner.report import evidence
 from tuner.report.decision import StudyRecommendation, deployment_of, recommend_study
@@ -35,8 +35,10 @@ from tuner.report.result.study import (
 from tuner.report.terminal import cores_text
 from tuner.space.catalogue import Catalogue
 from tuner.space.groups import INSTANCES
+from tuner.space.setting import Setting
 from tuner.space.values import Value
 from tuner.stats.equivalence import Verdict
+from tuner.stats.estimate import Estimate
 from tuner.stats.tail import LimitStatus, p99
 from tuner.study.attributes import Attributes, StoredFinals
 from tuner.study.history import incumbent
@@ -262,7 +264,7 @@ def _warnings(
     stored: Attributes, trials: Sequence[Trial], finals: _FinalsVerdicts | None, groups: _FinalsVerdicts | None
 ) -> tuple[WarningResult, ...]:
     """Return all warnings, those on the finals of several processes before those on one."""
-    warnings = evidence.study_warnings(stored, trials)
+    warnings = merge(evidence.study_warnings(stored, trials), _unseen(stored, trials, finals))
     for held in (groups, finals):
         if held is None:
             continue
@@ -271,10 +273,37 @@ def _warnings(
         warnings = merge(
             warnings,
             evidence.round_warnings(rounds),
+            evidence.number_warnings(rounds, stored.objective),
             evidence.step_warnings(len(evidence.steps_of(rounds, chosen)), stored.objective, limits),
             evidence.limit_warnings(held.limit_statuses.get(chosen, LimitStatus.UNKNOWN), limits) if limits else [],
         )
     return tuple(WarningResult.of(warning) for warning in warnings)
+
+
+def _unseen(stored: Attributes, trials: Sequence[Trial], finals: _FinalsVerdicts | None) -> list[MeasurementWarning]:
+    """Return whether nothing shows that the variables reach the program of a command."""
+    subject = stored.subject
+    n_threads = subject.catalogue.n_threads(Setting.of(subject.baselines[subject.default].setting))
+    return evidence.unseen_warnings(list(_compared(stored, trials, finals)), n_threads, stored.objective)
+
+
+def _compared(
+    stored: Attributes, trials: Sequence[Trial], finals: _FinalsVerdicts | None
+) -> Iterator[tuple[int, Estimate]]:
+    """Yield the threads of each setting that was compared with the default, and its log-ratio to that."""
+    default, catalogue = stored.subject.default, stored.subject.catalogue
+    for trial in trials:
+        if default not in trial.baselines and trial.estimate is not None:
+            yield catalogue.n_threads(trial.setting), trial.estimate
+    if finals is None:
+        return
+    names = {contender.names[0]: contender for contender in finals.estimates.contenders}
+    reference = next((name for name, each in names.items() if default in each.names), None)
+    for name, contender in names.items():
+        if reference is not None and name != reference:
+            ratio = finals.estimates.log_ratio(reference, name)
+            if ratio is not None:
+                yield catalogue.n_threads(contender.setting), ratio
 
 
 def _recommended(finals: _FinalsVerdicts, default: str) -> RecommendedResult:

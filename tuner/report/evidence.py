@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
@@ -11,7 +12,7 @@ from tuner.measure.constraint import Limits
 from tuner.measure.finals import INCUMBENT, Round
 from tuner.measure.group_sequential import MIN_ROUNDS
 from tuner.measure.interruption import Interruption, Kind
-from tuner.measure.objective import Objective
+from tuner.measure.objective import Objective, rounding
 from tuner.measure.pair import Pair
 from tuner.measure.planning import FinalsPlan, noise_floor
 from tuner.measure.recommendation import FinalsEstimates
@@ -20,14 +21,18 @@ from tuner.report.layout import plural
 from tuner.report.result.study import NoiseResult, ShrinkageResult, TailResult
 from tuner.stats import steady
 from tuner.stats.equivalence import MARGIN, Verdict
+from tuner.stats.estimate import Estimate
 from tuner.stats.noise import Noise
 from tuner.stats.tail import QUANTILES, LimitStatus, quantiles, samples_needed
 from tuner.study.attributes import Attributes, EndReason, Run
 from tuner.study.record import Trial
 from tuner.trial.meter import energy_of
 from tuner.trial.outcome import Slice
+from tuner.workload.reading import is_time
 
 _GIB = 1024**3
+_ALPHA = 0.05
+_OTHER, _SAME = 2, 0.05  # so many times the threads change the speed of most programs by more than this
 
 
 def noise_result(noise: Noise, floor: float) -> NoiseResult:
@@ -121,6 +126,53 @@ def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
             )
         )
     return warnings + _creeping([list(r.slices.values()) for r in counted_rounds], "round")
+
+
+def number_warnings(rounds: Sequence[Round], objective: Objective) -> list[MeasurementWarning]:
+    """Return what the numbers of a command cannot show."""
+    texts = {}
+    for name in {name for round_ in rounds for name in round_.slices}:
+        slices = _slices_of(rounds, name)
+        metrics = [value for each in slices for value in each.metrics]
+        if not metrics:
+            continue
+        if rounding(slices) >= math.log1p(MARGIN) / 2:
+            resolution = min(each.resolution for each in slices)
+            digits = "whole numbers" if resolution == 1 else f"numbers in steps of {resolution:g}"
+            typical = f"{statistics.median(metrics):g} {slices[0].unit}".strip()
+            texts[Code.FEW_DIGITS] = f"the command prints {digits}, and {100 * MARGIN:g} % of {typical} cannot be seen"
+        n_left_out = sum(each.n_left_out for each in slices)
+        if n_left_out:
+            share = f"{n_left_out} of {n_left_out + len(metrics)} numbers"
+            texts[Code.LEFT_OUT] = f"{share} of a setting were 0 or not finite, and do not count"
+        is_smaller_better = is_time(slices[0].unit)
+        if is_smaller_better not in (None, objective.smaller_is_better):
+            kind, aim = ("a time", "large") if is_smaller_better else ("a rate", "small")
+            texts[Code.WRONG_WAY] = f"the numbers are in {slices[0].unit}, {kind}, and the best is a {aim} one"
+    return [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
+
+
+def unseen_warnings(
+    others: Sequence[tuple[int, Estimate]], default_threads: int, objective: Objective
+) -> list[MeasurementWarning]:
+    """Return whether nothing shows that the variables of a setting reach the program of a command.
+
+    `others` are the threads of each setting beside the default, and its log-ratio to that. A framework's own processes
+    show their threads.
+    """
+    if not objective.is_of_command or any(_is_different(ratio, _ALPHA / len(others)) for _, ratio in others):
+        return []
+    text = "nothing shows that variables reach the program: no setting changed its number"
+    threads = [default_threads, *(n_threads for n_threads, _ in others)]
+    ends = [end for _, ratio in others for end in ratio.interval()]
+    if max(threads) >= _OTHER * min(threads) and all(1 - _SAME <= end <= 1 + _SAME for end in ends):
+        text = f"variables may not reach the program: {min(threads)} and {max(threads)} threads gave the same number"
+    return [MeasurementWarning(code=Code.UNSEEN, observation=text)]
+
+
+def _is_different(ratio: Estimate, alpha: float) -> bool:
+    low, high = ratio.interval(1 - alpha)
+    return abs(ratio.mean) > math.log1p(MARGIN) and not low <= 1 <= high
 
 
 def _cannot_keep_up(rounds: Sequence[Round]) -> list[str]:

@@ -100,19 +100,26 @@ def _answer(
         text = f"{of}: keep {defaults}; no speed-up can be named"
         return Answer(code=VerdictCode.UNDECIDED, word="UNDECIDED", text=text, setting=())
     interval = card.interval(against)
-    if against.code is VerdictCode.NO_DIFFERENCE and any(each.code is Code.NO_SEARCH for each in study.warnings):
+    unseen = "; whether its variables reach the program was not seen" if _observation(study, Code.UNSEEN) else ""
+    if against.code is VerdictCode.NO_DIFFERENCE and _observation(study, Code.NO_SEARCH):
         text = f"{of}: the guides' settings run at {interval} the {quantity} of {defaults}; no other setting was tried"
-        return Answer(code=against.code, word="NO DIFFERENCE", text=text, setting=())
+        return Answer(code=against.code, word="NO DIFFERENCE", text=text + unseen, setting=())
     if against.code is VerdictCode.NO_DIFFERENCE:
-        text = f"{of}: nothing to set; the best other setting runs at {interval} the {quantity} of {defaults}"
+        start = "no setting made a difference" if unseen else "nothing to set"
+        text = f"{of}: {start}; the best other setting runs at {interval} the {quantity} of {defaults}{unseen}"
         return Answer(code=against.code, word="NO DIFFERENCE", text=text, setting=())
     if against.code is VerdictCode.UNDECIDED:
-        text = f"{of}: keep {defaults} for now; the best other setting runs at {interval} their {quantity}"
+        text = f"{of}: keep {defaults} for now; the best other setting runs at {interval} their {quantity}{unseen}"
         return Answer(code=against.code, word="UNDECIDED", text=text, setting=())
     if against.code is VerdictCode.WORSE:
         text = f"{of}: keep {defaults}; the best other setting {spoken.is_worse}, {card.speed_up(against)}"
         return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=text, setting=())
     return Answer(code=VerdictCode.NO_DIFFERENCE, word="KEEP", text=f"{of}: {advice.reason}", setting=())
+
+
+def _observation(study: StudyResult, code: Code) -> str:
+    """Return what was seen of a kind of warning, "" where there is none."""
+    return next((each.found for each in study.warnings if each.code is code), "")
 
 
 def _processes_text(finals: FinalsResult) -> str:
@@ -219,7 +226,8 @@ def _why(
     if advice.source == study.default:
         if advice.gain is None and advice.together is not None and advice.together.sessions > 1:
             return advice.reason
-        return _why_default(advice, verdicts.get(study.default), finals, card.wording(study.objective))
+        few_digits, spoken = _observation(study, Code.FEW_DIGITS), card.wording(study.objective)
+        return _why_default(advice, verdicts.get(study.default), finals, spoken, few_digits)
     same = _same_as(study, finals, advice.source)
     parts = []
     if advice.source == study.default + SAME_BATCH:
@@ -249,14 +257,20 @@ def _fastest_text(study: StudyResult, finals: FinalsResult, source: str) -> str:
 
 
 def _why_default(
-    advice: RecommendedResult, against: VerdictResult | None, finals: FinalsResult, spoken: card.Wording
+    advice: RecommendedResult,
+    against: VerdictResult | None,
+    finals: FinalsResult,
+    spoken: card.Wording,
+    few_digits: str,
 ) -> str:
-    """Return why the default is kept, by the verdict of its rival."""
+    """Return why the default is kept, by the verdict of its rival; `few_digits` is what a command does not print."""
     margin = percent(finals.margin, 0)
     verdict = advice.together or against
     code = None if verdict is None else verdict.code
     if code is VerdictCode.NO_DIFFERENCE:
         return f"the whole interval lies within {margin} of the defaults"
+    if code is VerdictCode.UNDECIDED and few_digits:
+        return few_digits
     if code is VerdictCode.UNDECIDED:
         rival = " ".join(f"{name}={value}" for name, value in finals.incumbent.items() if name != INSTANCES)
         return f"{plural(finals.rounds, 'round')} cannot tell; the other setting is {rival}"
@@ -288,7 +302,7 @@ def where(subject: Subject) -> str:
 
 def _searching(study: StudyResult) -> Iterator[tuple[str, str]]:
     """Yield how long a budget would leave time for a search where the recommended settings took all of it."""
-    if study.wall_s and any(each.code is Code.NO_SEARCH for each in study.warnings):
+    if study.wall_s and _observation(study, Code.NO_SEARCH):
         minutes = round(math.ceil(2 * study.wall_s / _ROUND_UP_S) * _ROUND_UP_S / 60)
         yield "Search", f"no setting beside the guides' was tried: the same command with --time-budget {minutes}m"
 
@@ -308,6 +322,9 @@ def _deciding(study: StudyResult, finals: FinalsResult) -> Iterator[tuple[str, s
         if codes != {VerdictCode.UNDECIDED}:
             continue
         of = "" if several is None else "one process: " if option else "several: "
+        if _observation(study, Code.FEW_DIGITS):
+            yield "Decide", f"{of}no budget decides it before the command prints more digits"
+            continue
         budget_s = deciding_budget_s(study, own_finals, against, share=share)
         if budget_s is None:
             yield "Decide", f"{of}there were too few rounds to say how long it would take"

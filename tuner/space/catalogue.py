@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tuner.errors import BadInputError, unknown_name
@@ -42,6 +42,11 @@ class Catalogue:
     def must_run(self, names: Collection[str]) -> bool:
         """Return whether a search cannot do without one of these baselines."""
         return any(each.must_run for each in self.baselines if each.name in names)
+
+    def of_command(self) -> Catalogue:
+        """Return the catalogue for a command: what a guide sets need not suit it, so that only the default must run."""
+        default, *guides = self.baselines
+        return replace(self, baselines=(default, *(replace(each, must_run=False) for each in guides)))
 
     @property
     def experiments(self) -> list[Experiment]:

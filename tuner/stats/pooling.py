@@ -75,7 +75,8 @@ def pool(sessions: Sequence[Estimate]) -> Estimate:
     mean = float((w * x).sum() / w.sum())
     df = BELIEVED_DF + len(x) - 1
     q = (BELIEVED_DF + float((w * (x - mean) ** 2).sum())) / df
-    return Estimate(mean=mean, se=math.sqrt(q / float(w.sum())), n=len(x), df=df)
+    rounding = max(each.rounding for each in sessions)  # it is of one sign in all of them
+    return Estimate(mean=mean, se=math.sqrt(q / float(w.sum())), n=len(x), df=df, rounding=rounding)
 
 
 def _standard_errors(sessions: Sequence[Estimate]) -> Array:

@@ -13,7 +13,6 @@ from msgspec import Struct, convert
 from tuner.errors import BadInputError, DamagedStudyError
 from tuner.frameworks import registry
 from tuner.machine.conditions import Conditions
-from tuner.measure import finals
 from tuner.measure.constraint import Limits
 from tuner.measure.finals import INCUMBENT, Contender, Round
 from tuner.measure.objective import Objective
@@ -117,11 +116,10 @@ class StoredFinals:
     def estimates(self, objective: Objective) -> FinalsEstimates:
         """Return what they say; of a check about its first contender."""
         contenders = self.contenders
-        names, y = finals.log_rates(self.rounds, contenders, objective)
         incumbent = next((c.names[0] for c in contenders if INCUMBENT in c.names), contenders[0].names[0])
         levels = {name: level for name, level in self.levels.items() if name != incumbent}
-        return FinalsEstimates(
-            contenders=contenders, incumbent=incumbent, names=names, y=y, levels=levels, margin=self.margin
+        return FinalsEstimates.of_rounds(
+            self.rounds, contenders, objective, incumbent=incumbent, levels=levels, margin=self.margin
         )
 
 

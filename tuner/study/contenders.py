@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER, Contender
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
 from tuner.measure.recommendation import simplicity
+from tuner.space.catalogue import Catalogue
 from tuner.space.groups import is_group
 from tuner.space.setting import Setting, distinct
 from tuner.space.space import Space
@@ -32,8 +33,8 @@ def choose_contenders(
     recommended in the incumbent's place is the first rival; of the others those come first of which a verdict is
     likely, by `posterior`, the posterior mean of each setting that was measured (log-ratio).
     """
-    void = _void(trials)
-    best = _best_other(trials, space, posterior)
+    void = _void(trials, space.catalogue)
+    best = _best_other(trials, space, posterior, void)
     if best is None:
         return contenders(None, space, without=void)
     settings = [trial.setting for trial in tied(trials, process_sd=noise.process_sd, posterior=posterior)]
@@ -49,22 +50,29 @@ def choose_contenders(
     return [first, second, *sorted(rivals, key=urgency)]
 
 
-def _void(trials: Sequence[Trial]) -> list[Setting]:
-    """Return the settings that are no rivals: they do not hold, or need more processes than could run."""
+def _void(trials: Sequence[Trial], catalogue: Catalogue) -> list[Setting]:
+    """Return the settings that are no rivals: what does not hold, and failed advice that need not run."""
     ran = {trial.setting for trial in trials if trial.status is Status.OK}
     return [
         trial.setting
         for trial in trials
-        if trial.is_inapplicable or (trial.baselines and is_group(trial.setting) and trial.setting not in ran)
+        if trial.is_inapplicable
+        or (
+            trial.baselines
+            and trial.setting not in ran
+            and (is_group(trial.setting) or not catalogue.must_run(trial.baselines))
+        )
     ]
 
 
-def _best_other(trials: Sequence[Trial], space: Space, posterior: Mapping[Setting, float]) -> Setting | None:
+def _best_other(
+    trials: Sequence[Trial], space: Space, posterior: Mapping[Setting, float], without: Collection[Setting]
+) -> Setting | None:
     """Return the best setting besides the default: if there is none that may be chosen, any that ran, or a baseline.
 
     Somebody has to stand against the default, even where all others were stopped early or break a limit.
     """
-    void = {trial.setting.without("batch_size") for trial in trials if trial.is_inapplicable}
+    void = {setting.without("batch_size") for setting in without}
     candidates = [t for t in trials if t.setting != space.reference and t.setting.without("batch_size") not in void]
     best = incumbent(candidates, posterior)
     if best is None:

@@ -24,6 +24,7 @@ from tuner.study.plan import Plan
 from tuner.study.processes import Processes
 from tuner.study.record import Record, now
 from tuner.trial.launcher import Launcher
+from tuner.trial.outcome import Status
 
 _SHARE = 0.5  # of the time budget, at most, is kept for their first rounds
 _SHARE_WITH_GROUPS = 0.55  # the same where several processes have finals of their own
@@ -100,6 +101,12 @@ class Finals:
             raise TunerError("all trials failed", "`tftune show --details` gives the reason of each")
         contenders = self._contenders()
         if len(contenders) < 2:
+            failed = [trial for trial in self.history.trials if trial.status is not Status.OK]
+            if failed:
+                raise TunerError(
+                    f"no setting but the default ran: {len(failed)} failed, the last one with: {failed[-1].message}",
+                    "`tftune show --details` gives the reason of each",
+                )
             raise TunerError(
                 "there is no other setting to compare the default with",
                 "use a larger --space, or drop a --set; `tftune show --details` says why trials failed",

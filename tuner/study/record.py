@@ -20,6 +20,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import DamagedStudyError
+from tuner.measure.objective import rounding
 from tuner.measure.pair import Pair
 from tuner.space.catalogue import Catalogue
 from tuner.space.groups import INSTANCES
@@ -95,7 +96,13 @@ class Trial:
         """Return its log-ratio to the reference; None where there is no number."""
         if self.status is not Status.OK or self.log_ratio is None or self.se is None:
             return None
-        return Estimate(mean=self.log_ratio, se=self.se, n=self.pair.n_blocks if self.pair else 0, df=self.df)
+        return Estimate(
+            mean=self.log_ratio,
+            se=self.se,
+            n=self.pair.n_blocks if self.pair else 0,
+            df=self.df,
+            rounding=rounding(self.pair.reference) + rounding(self.pair.candidate) if self.pair else 0.0,
+        )
 
     @property
     def start_s(self) -> float:

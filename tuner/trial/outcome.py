@@ -34,9 +34,10 @@ class Slice:
     """Steps that ran without a pause; of a command, whole runs.
 
     `start_s` is CLOCK_MONOTONIC, one clock for all processes of a host. `step_s` are the durations of the steps,
-    or of every k-th step of a slice of many. `metrics` are the numbers that a command printed. `resumed` tells whether
-    the process was stopped before it. `window_s` is for how long (s) requests came at random times, None for steps one
-    after another: the steps are the responses to them then, which overlap.
+    or of every k-th step of a slice of many. `metrics` are the numbers that a command printed, in its `unit`, and
+    `resolution` is the smallest difference that they can show. `resumed` tells whether the process was stopped before
+    it. `window_s` is for how long (s) requests came at random times, None for steps one after another: the steps are
+    the responses to them then, which overlap.
     """
 
     start_s: float
@@ -44,6 +45,10 @@ class Slice:
     n_steps: int
     step_s: tuple[float, ...]
     metrics: tuple[float, ...] = ()
+    resolution: float = 0.0
+    unit: str = ""
+    n_left_out: int = 0
+    """How many numbers that a command printed were 0 or not finite."""
     resumed: bool = False
     window_s: float | None = None
     energy_j: float | None = None
@@ -116,6 +121,9 @@ class Slice:
             n_steps=data["n_steps"],
             step_s=tuple(data["step_s"]),
             metrics=tuple(data.get("metrics", ())),
+            resolution=data.get("resolution", 0.0),
+            unit=data.get("unit", ""),
+            n_left_out=data.get("n_left_out", 0),
             resumed=bool(data.get("resumed", False)),
             window_s=data.get("window_s"),
             energy_j=data.get("energy_j"),
@@ -129,7 +137,9 @@ class Slice:
             "n_steps": self.n_steps,
             "step_s": list(self.step_s),
         }
-        data |= {"metrics": list(self.metrics)} if self.metrics else {}
+        data |= {"metrics": list(self.metrics), "resolution": self.resolution} if self.metrics else {}
+        data |= {"unit": self.unit} if self.unit else {}
+        data |= {"n_left_out": self.n_left_out} if self.n_left_out else {}
         data |= {"window_s": self.window_s} if self.window_s is not None else {}
         data |= {"energy_j": round(self.energy_j, 3)} if self.energy_j is not None else {}
         return data | ({"resumed": True} if self.resumed else {})
@@ -145,6 +155,8 @@ def joined(before: Slice, after: Slice) -> Slice:
         n_steps=before.n_steps + n_steps,
         step_s=before.step_s + after.step_s[after.n_steps - n_steps :],
         metrics=before.metrics + after.metrics,
+        resolution=max(before.resolution, after.resolution),
+        n_left_out=before.n_left_out + after.n_left_out,
         energy_j=joules,
     )
 

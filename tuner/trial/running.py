@@ -18,9 +18,9 @@ from tuner.space.setting import Setting
 from tuner.trial.meter import EnergyMeter, metered, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
 from tuner.trial.process import ChildProcess, PipeFds, guarded
-from tuner.workload.command import Command, NoNumberError
+from tuner.workload.command import Command
+from tuner.workload.reading import NoNumberError, Reading
 
-_MAX_NUMBERS = 400  # of one run; of more every k-th is kept
 _LOG_BYTES = 16 << 20  # that the pattern is looked for in
 _OUT_OF_MEMORY = (*OUT_OF_MEMORY_CODES, "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError")
 """What programs of a GPU print where its memory runs out: codes of CUDA, and PyTorch's exceptions."""
@@ -38,6 +38,8 @@ class CommandLauncher:
     energy_j: EnergyMeter = no_meter
     typical_run: Slice = field(default_factory=lambda: Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,)))
     """A run of it, as an idea of how long one takes."""
+    unit: str | None = None
+    """What its numbers are in, None before the first run; those of all runs are converted to it."""
 
     def run_once(self, setting: Setting, deployment: Deployment) -> Slice:
         """Run it once and return what came of it; raises BadInputError where it cannot be measured at all."""
@@ -49,7 +51,7 @@ class CommandLauncher:
                 f"cannot measure the command: {failure.message}",
                 "give a longer --trial-timeout"
                 if failure.status is Status.TIMEOUT
-                else "fix the command, or --metric-regex",
+                else failure.hint or "fix the command, or --metric-regex",
                 log=failure.log[-2000:],
             ) from failure
         finally:
@@ -103,11 +105,11 @@ class CommandProcess:
     def slice(self, duration_s: float) -> Slice:
         """Run the command, and again until `duration_s` has passed; raises TrialFailure."""
         runs_s: list[float] = []
-        numbers: list[float] = []
+        readings: list[Reading] = []
         before_j = self._launcher.energy_j()
         began_s = now_s = time.monotonic()
         while not runs_s or now_s - began_s < duration_s:
-            numbers += self._run()
+            readings.append(self._run())
             after_s = time.monotonic()
             runs_s.append(round(after_s - now_s, 7))
             now_s = after_s
@@ -116,12 +118,15 @@ class CommandProcess:
             elapsed_s=now_s - began_s,
             n_steps=len(runs_s),
             step_s=tuple(runs_s),
-            metrics=tuple(numbers),
+            metrics=tuple(value for each in readings for value in each.values),
+            resolution=min(each.resolution for each in readings),
+            unit=readings[0].unit,
+            n_left_out=sum(each.n_left_out for each in readings),
         )
         return metered(runs, before_j, self._launcher.energy_j())
 
-    def _run(self) -> tuple[float, ...]:
-        """Run the command once and return the numbers that it printed."""
+    def _run(self) -> Reading:
+        """Run the command once and return the numbers that it printed, in the unit of the first run."""
         process = self._running = ChildProcess(self._start, self._launcher.deadline_s, log_bytes=_LOG_BYTES)
         try:
             ended = process.finish()
@@ -129,9 +134,13 @@ class CommandProcess:
                 returncode=ended.returncode,
                 peak_memory_bytes=max(ended.peak_memory_bytes or 0, self._exit.peak_memory_bytes or 0) or None,
             )
-            numbers = self._launcher.command.numbers(process.log_tail())
+            reading = self._launcher.command.read(process.log_tail())
+            if self._launcher.unit is None:
+                self._launcher.unit = reading.unit
+            return reading.in_unit(self._launcher.unit)
         except NoNumberError as error:
-            raise TrialFailure(Status.FAILED, str(error), process.log_tail()[-_KEPT_LOG:]) from error
+            log = process.log_tail()[-_KEPT_LOG:]
+            raise TrialFailure(Status.FAILED, str(error), log, hint=error.hint) from error
         except TrialFailure as failure:
             last = failure.log.strip()[-_KEPT_LOG:].splitlines()[-1:]
             message = ": ".join([failure.message, *(line[-_KEPT_LINE:] for line in last)])
@@ -141,7 +150,6 @@ class CommandProcess:
         finally:
             process.close()
             self._running = None
-        return numbers[:: -(-len(numbers) // _MAX_NUMBERS)]
 
     def _start(self, ends: PipeFds) -> subprocess.Popen[bytes]:
         return guarded(ends, self._words, self._env, folder=self._launcher.folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import shutil
@@ -11,13 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import BadInputError
+from tuner.workload.reading import Reading, read
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")  # not of a shell
 _LARGEST_SCRIPT = 16 << 20
-
-
-class NoNumberError(Exception):
-    """The output does not hold what the pattern promises; the message says what was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +39,9 @@ class Command:
         """Return the words with the values of a setting in place; braces that name no knob are left as they are."""
         return [_PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), word) for word in self.words]
 
-    def numbers(self, output: str) -> tuple[float, ...]:
-        """Return the numbers that the pattern finds, in their order; raises NoNumberError."""
-        matches = re.findall(self.pattern, output, re.MULTILINE)
-        if not matches:
-            raise NoNumberError(f"no line of its output matches '{self.pattern}'")
-        numbers = []
-        for text in matches:
-            try:
-                number = float(text)
-            except ValueError:
-                raise NoNumberError(f"'{self.pattern}' matched '{text[:80]}', which is not a number") from None
-            if not 0 < number < math.inf:
-                raise NoNumberError(f"'{self.pattern}' matched {text}; expected finite numbers above 0")
-            numbers.append(number)
-        return tuple(numbers)
+    def read(self, output: str) -> Reading:
+        """Return the numbers that the pattern finds; raises NoNumberError."""
+        return read(self.pattern, output)
 
     def scripts(self) -> list[Path]:
         """Return the files among its words: scripts and settings, which are part of what is measured."""

@@ -1,0 +1,193 @@
+"""Numbers as programs print them: what is read of a line, and what is refused because it can be read in two ways."""
+
+from __future__ import annotations
+
+import math
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.workload.reading import NoNumberError, Reading, is_time, plain, read
+
+RATE = r"rate: ([0-9.]+)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "value", "resolution"),
+    [
+        (RATE, "rate: 1830.4", 1830.4, 0.1),
+        (RATE, "rate: 1,830.4", 1830.4, 0.1),
+        (r"rate: ([0-9.,]+)", "rate: 1,830.4, loss 0.3", 1830.4, 0.1),
+        (r"rate: ([0-9.]+).*", "rate: 1,830.4, loss 0.3", 1830.4, 0.1),
+        (RATE, "rate: 1,234,830", 1234830.0, 1.0),
+        (RATE, "rate: 1.830.400", 1830400.0, 1.0),
+        (RATE, "rate: 1.830,4", 1830.4, 0.1),
+        (RATE, "rate: 1'830.4", 1830.4, 0.1),
+        (RATE, "rate: 1’830.4", 1830.4, 0.1),
+        (RATE, "rate: 1_830", 1830.0, 1.0),
+        (RATE, "rate: 1\u202f830.4", 1830.4, 0.1),
+        (RATE, "rate: 1\u00a0830", 1830.0, 1.0),
+        (r"rate: ([0-9. ]+)", "rate: 1 830.4", 1830.4, 0.1),
+        (r"([0-9.]+) images/s", "1,830.4 images/s", 1830.4, 0.1),
+        (r".*?([0-9.]+) images/s", "at 3: 1,830.4 images/s", 1830.4, 0.1),
+        (RATE, "rate: 1.83e3", 1830.0, 10.0),
+        (RATE, "rate: 1.83E+03 of 2e3", 1830.0, 10.0),
+        (RATE, "rate: 1.83D+03", 1830.0, 10.0),
+        (r"rate: (\d+)", "rate: 1830.4", 1830.4, 0.1),
+        (r"rate: \D*([0-9.]+)", "rate: \x1b[1;32m1830\x1b[0m", 1830.0, 1.0),
+        (r"rate: (.\d+)", "rate: .512", 0.512, 0.001),
+        (RATE, "rate: 12.", 12.0, 1.0),
+        (RATE, "rate: 12.5, 13.2", 12.5, 0.1),
+        (RATE, "rate: 12.5,13.2", 12.5, 0.1),
+        (RATE, "rate: 13 +- 1", 13.0, 1.0),
+        (r"[0-9.]+ ms", "took 5.2 ms", 5.2, 0.1),
+        (r"epoch \d+ (\d+)", "epoch 3 120 ms", 120.0, 1.0),
+        # Columns: the pattern names what parts them, and a digit on the other side.
+        (r"^8,([0-9.]+)", "8,152", 152.0, 1.0),
+        (r",([0-9.]+)$", "8,1520.4", 1520.4, 0.1),
+        (r"^([0-9]+),", "1520,12", 1520.0, 1.0),
+        (r"^(\d+) \d+", "12 345", 12.0, 1.0),
+    ],
+)
+def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolution: float) -> None:
+    reading = read(pattern, output)
+    assert reading.values == pytest.approx((value,))
+    assert reading.resolution == pytest.approx(resolution)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "shown"),
+    [
+        (RATE, "rate: 12,84", "12,84"),
+        (r"rate: ([0-9.,]+)", "rate: 12,84", "12,84"),
+        (RATE, "rate: 0,830", "0,830"),
+        (RATE, "rate: 1,50,000", "1,50,000"),
+        (RATE, "rate: 1 830.4", "1 830.4"),
+        (r"([0-9.]+) images/s", "1 830.4 images/s", "1 830.4"),
+        (r"([0-9.]+)$", "8,1520", "8,1520"),
+        (r",([0-9.]+)$", "8,152", "8,152"),
+        (r"^([0-9]+),", "8,152", "8,152"),
+        (r"rate: ([0-9.]+),", "rate: 1,830.4, loss 0.3", "1,830.4"),
+        (RATE, "rate: 1.2.3", "1.2.3"),
+        (r"real\s+(\d+)", "real 1:23", "1:23"),
+        (r"real\s+(\d+)", "real 1m12.3s", "1m12.3s"),
+        (RATE, "rate: 1.83x10^3", "1.83x10^3"),
+        (r"rate: (.*)", "rate: 12.5 (13)", "12.5 (13)"),
+        (r"rate: (\S+)", "rate: fast", "fast"),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, shown: str) -> None:
+    with pytest.raises(NoNumberError) as caught:
+        read(pattern, output)
+    assert shown in str(caught.value)
+
+
+def test_without_a_match_the_last_line_is_shown() -> None:
+    with pytest.raises(NoNumberError, match=r"the last line is '100%\| 20/20 \[1\.18s/it\]'"):
+        read("([0-9.]+)it/s", "\r  0%| 0/20\r100%| 20/20 [1.18s/it]\n\n")
+    with pytest.raises(NoNumberError, match="it printed nothing"):
+        read("x", "")
+
+
+def test_lines_are_those_that_a_terminal_shows() -> None:
+    assert read(r"^rate (\d+)$", "rate 5\r\nrate 6\r\n").values == (5.0, 6.0)
+    assert read(r"^(\d+)it/s$", "1it/s\r2it/s\r3it/s\n").values == (1.0, 2.0, 3.0)
+    assert plain("a\x1b[0m\x1b]0;title\x07b\x08\x08c") == "ab\nc"
+
+
+@pytest.mark.parametrize(
+    ("output", "values", "unit"),
+    [
+        ("1ms/step 917us/step", (1.0, 0.917), "ms/step"),
+        ("12.5 s 980 ms", (12.5, 0.98), "s"),
+        ("980it/s 1.83kit/s", (980.0, 1830.0), "it/s"),
+        ("980 1.83k 1.2M", (980.0, 1830.0, 1.2e6), ""),
+        ("980 B/s 1.2 MB/s 2 KiB/s", (980.0, 1.2e6, 2048.0), "B/s"),
+        ("12.5 images/sec 1.5k images/sec", (12.5, 1500.0), "images/sec"),
+        ("60it/s 60it/min", (60.0, 1.0), "it/s"),
+        ("3 images per second 4 images/s", (3.0, 4.0), "images per second"),
+    ],
+)
+def test_numbers_of_a_run_are_in_one_unit(output: str, values: tuple[float, ...], unit: str) -> None:
+    reading = read(r"(?<![\w./])[0-9.]+", output)
+    assert reading.values == pytest.approx(values)
+    assert reading.unit == unit
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("3.20s/it", "1.51it/s", "one the inverse of the other"),
+        ("12ms", "12", "ms and none"),
+        ("12img/s", "12tok/s", "img/s and tok/s"),
+    ],
+)
+def test_a_unit_of_another_kind_is_refused(one: str, other: str, said: str) -> None:
+    for output in (f"{one}\n{other}", f"{other}\n{one}"):
+        with pytest.raises(NoNumberError, match="different units"):
+            read(r"^[0-9.]+", output)
+    with pytest.raises(NoNumberError, match=said):
+        read(r"^[0-9.]+", one).in_unit(read(r"^[0-9.]+", other).unit)
+
+
+def test_a_label_names_the_unit_too() -> None:
+    with pytest.raises(NoNumberError, match="inverse"):
+        read(r"(?:it/s|s/it): ([0-9.]+)", "it/s: 1.51\ns/it: 3.2")
+
+
+def test_a_reading_is_converted_with_its_resolution() -> None:
+    converted = Reading(values=(917.0, 915.0), resolution=1.0, unit="us/step").in_unit("ms/step")
+    assert converted.values == pytest.approx((0.917, 0.915))
+    assert (converted.resolution, converted.unit) == (pytest.approx(0.001), "ms/step")
+
+
+@pytest.mark.parametrize(
+    ("unit", "answer"),
+    [
+        *[("ms/step", True), ("s/it", True), ("s", True)],
+        *[("it/s", False), ("images per second", False)],
+        *[("", None), ("k", None), ("img", None)],
+    ],
+)
+def test_of_a_time_less_is_better(unit: str, answer: bool | None) -> None:
+    assert is_time(unit) is answer
+
+
+@pytest.mark.parametrize("nothing", ["0.0", "nan", "inf", "-inf", "?", "n/a", "-3"])
+def test_what_is_reported_before_anything_was_counted_is_left_out(nothing: str) -> None:
+    lines = [f"rate {nothing}", "rate 5", "rate 6"]
+    reading = read(r"rate (\S+)", "\n".join(lines))
+    assert (reading.values, reading.n_left_out) == ((5.0, 6.0), 1)
+    late = read(r"rate (\S+)", "\n".join([*lines, lines[0]]))
+    assert (late.values, late.n_left_out) == ((5.0, 6.0), 2)
+
+
+@pytest.mark.parametrize("output", ["rate 0.0", "rate nan\nrate inf", "rate 5\nrate 0\nrate 0", "rate -3"])
+def test_a_run_without_enough_numbers_above_0_is_refused(output: str) -> None:
+    with pytest.raises(NoNumberError, match="expected finite numbers above 0"):
+        read(r"rate (\S+)", output)
+
+
+def test_of_many_numbers_some_are_read() -> None:
+    assert 100 < len(read(r"rate (\d+)", "\n".join(f"rate {i}" for i in range(1, 10_001))).values) <= 400
+
+
+@given(st.integers(1, 10**12), st.integers(0, 6))
+def test_what_python_prints_with_separators_is_read_as_it_was_meant(number: int, decimals: int) -> None:
+    value = number / 10**decimals
+    reading = read(RATE, f"rate: {value:,.{decimals}f}")
+    assert math.isclose(reading.values[0], value, rel_tol=1e-9)
+    assert reading.resolution == pytest.approx(10.0**-decimals)
+
+
+@given(st.text(alphabet=string.digits + string.ascii_letters + " .,:'_/%+-\r\n\x1b[", max_size=60))
+def test_no_output_is_more_than_refused(output: str) -> None:
+    for pattern in (r"[0-9.]+", r"(\S+)", r"(\d+)", r"([0-9.]+) ?\w*$"):
+        try:
+            reading = read(pattern, output)
+        except NoNumberError:
+            continue
+        assert all(0 < value < math.inf for value in reading.values)
+        assert reading.resolution > 0

@@ -1,0 +1,292 @@
+"""Numbers as programs print them: separators, exponents, units, and how fine they are.
+
+A pattern finds the place of a number in a line. What stands there may go on past the match, and is read whole:
+
+    1,830.4   1'830.4   1_830          separators of thousands, in groups of three
+    1.83e3   1.83E+03   1.83D+03       exponents
+    1.83k   2 ms   917us   3.20s/it    units, which are compared
+
+Whatever can be read in two ways is refused: `12,84`, `1:23` and `1 830` are one number to some readers and two to
+others. A separator that the pattern itself names, with a digit on its other side, parts two columns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_REDRAWN = re.compile(r"\r\n?|\x08+")  # a progress bar writes its line again and again
+_NO_BREAK = "\u00a0\u202f\u2009"  # the spaces that typography has for thousands
+_SEPARATORS = ".,'’_" + _NO_BREAK
+_PARTING = _SEPARATORS.replace(".", "") + ": "  # what parts columns, too
+_RUN = re.compile(rf"\.?[0-9]+(?:[{_SEPARATORS}:][0-9]+)*(?:[eE][+-]?[0-9]+|[dD][+-]?[0-9]+(?![\w.]))?")
+_SPACED = re.compile(r"(?<![\w.,:])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?(?![\w:])")
+_NUMBER = re.compile(r"(?P<digits>.*?)(?:[eEdD](?P<exponent>[+-]?[0-9]+))?", re.DOTALL)
+_BEFORE = re.compile(r"[\s(\[=~≈$€£<>+]*")
+_NEGATIVE = re.compile(r"(?:^|[\s=:(\[,])[-−]$")
+_NOTHING_YET = frozenset(
+    ["", "?", "-", "--", "n/a", "na", "nan", "-nan", "inf", "+inf", "-inf", "infinity", "none", "null"]
+)
+_MAX_NUMBERS = 400  # of one output; of more every k-th is read
+_WINDOW = 200  # characters: no number is longer
+_DURATION = re.compile(r"(?:d|h|m|min|s)[0-9]")  # 1m12.3s
+_POWER_OF_TEN = re.compile(r"\s?[x×*·]\s?10(?![0-9])")
+
+_PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
+_SECONDS = {
+    1e-9: ("ns", "nsec", "nanosecond", "nanoseconds"),
+    1e-6: ("us", "µs", "μs", "usec", "microsecond", "microseconds"),
+    1e-3: ("ms", "msec", "msecs", "millisecond", "milliseconds"),
+    1.0: ("s", "sec", "secs", "second", "seconds"),
+    60.0: ("min", "mins", "minute", "minutes"),
+    3600.0: ("h", "hr", "hour", "hours"),
+}
+_TIMES = {word: seconds for seconds, words in _SECONDS.items() for word in words}
+_LETTERS = r"[A-Za-zµμ]"
+_RATIO = rf"{_LETTERS}*\s?(?:/|\bper\b)\s?{_LETTERS}+"
+_ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+(?: {_RATIO})?")
+_APART = re.compile(
+    rf" (?P<unit>(?:[kKMGT]i? )?{_RATIO}|[kKMGT]?i?B\b|[kKMGT]?(?:Hz|FPS|fps|FLOPS|flops|FLOP)\b"
+    rf"|(?:{'|'.join(sorted(_TIMES, key=len, reverse=True))})\b)"
+)
+_NAMED = re.compile(rf"{_LETTERS}+/{_LETTERS}+|\((?P<unit>{_LETTERS}+)\)|\b(?:ns|us|µs|μs|ms)\b")
+
+
+class NoNumberError(Exception):
+    """The output does not hold what the pattern promises: what was found, and what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The numbers of a run, in their order, all in one unit.
+
+    `resolution` is the smallest difference that they can show, 1 of whole numbers. `n_left_out` numbers were 0 or not
+    finite, as of counters that report before anything was counted.
+    """
+
+    values: tuple[float, ...]
+    resolution: float
+    unit: str = ""
+    n_left_out: int = 0
+
+    def in_unit(self, unit: str) -> Reading:
+        """Return the reading in the unit of another; raises NoNumberError where one cannot be had from the other."""
+        factor = _factor(self.unit, unit)
+        if factor == 1:
+            return replace(self, unit=unit)
+        return replace(
+            self, values=tuple(factor * each for each in self.values), resolution=factor * self.resolution, unit=unit
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Number:
+    """A number as it stands in a line: what it is worth in its unit, and its text."""
+
+    value: float
+    resolution: float
+    unit: str
+    text: str
+
+
+def plain(output: str) -> str:
+    """Return the lines of an output as a terminal shows them: no escape codes, each state of a progress bar a line."""
+    return _REDRAWN.sub("\n", _ESCAPES.sub("", output))
+
+
+def read(pattern: str, output: str) -> Reading:
+    """Return the numbers that a pattern with at most one group finds in an output; raises NoNumberError."""
+    lines = plain(output)
+    matches = list(re.finditer(pattern, lines, re.MULTILINE))
+    numbers = list(_numbers(matches[:: max(1, -(-len(matches) // _MAX_NUMBERS))], lines))
+    if not numbers:
+        last = next((line.strip() for line in reversed(lines.splitlines()) if line.strip()), "")
+        shown = last if len(last) <= 100 else f"…{last[-99:]}"
+        printed = f"; the last line is '{shown}'" if last else "; it printed nothing"
+        raise NoNumberError(f"no line of its output matches '{pattern}'{printed}")
+    good = [each for each in numbers if isinstance(each, _Number)]
+    late = list(itertools.dropwhile(lambda each: not isinstance(each, _Number), numbers))
+    if 2 * len(good) <= len(late) or not good:
+        bad = [each for each in numbers if not isinstance(each, _Number)]
+        raise NoNumberError(
+            f"'{pattern}' matched {bad[-1] or 'nothing'} ({len(bad)} of {len(numbers)} numbers); "
+            "expected finite numbers above 0",
+            "let the pattern match the lines of the measurement alone",
+        )
+    readings = [Reading(values=(each.value,), resolution=each.resolution, unit=each.unit) for each in good]
+    converted = [each.in_unit(readings[0].unit) for each in readings]
+    return Reading(
+        values=tuple(each.values[0] for each in converted),
+        resolution=min(each.resolution for each in converted),
+        unit=readings[0].unit,
+        n_left_out=len(numbers) - len(good),
+    )
+
+
+def is_time(unit: str) -> bool | None:
+    """Return whether less of a unit is better, as of ms/step; None of one that does not say."""
+    over, separator, under = _parts(unit)
+    if over in _TIMES and under not in _TIMES:
+        return True
+    return False if separator and under in _TIMES else None
+
+
+def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number | str]:
+    """Yield what each match stands for: a number above 0, or the text of what is none yet; raises NoNumberError."""
+    last_end = -1
+    for match in matches:
+        begin, end = match.span(match.re.groups)
+        text = "" if begin < 0 else lines[begin:end]
+        if text.strip().lower() in _NOTHING_YET:
+            yield text.strip()
+            continue
+        before = _BEFORE.match(text)
+        first = begin + (0 if before is None else before.end())
+        if not re.match(r"[-−]?\.?[0-9]", lines[first:end]):
+            raise NoNumberError(f"'{match.re.pattern}' matched '{_short(text)}', which is not a number")
+        first += lines[first] in "-−"
+        begin, end = _extent(match, first, lines)
+        if begin < last_end:  # another part of a number that was read
+            continue
+        last_end = end
+        number = _number(lines, begin, end, match)
+        sign = "-" if _NEGATIVE.search(lines[max(0, begin - 2) : begin]) else ""
+        yield number if 0 < number.value < math.inf and not sign else sign + number.text
+
+
+def _extent(match: re.Match[str], first: int, lines: str) -> tuple[int, int]:
+    """Return where the number begins and ends whose digit `first` the group holds; raises NoNumberError.
+
+    It may begin before the group, or end after it.
+    """
+    group_end = match.end(match.re.groups)
+    window_begin = max(lines.rfind("\n", 0, first) + 1, first - _WINDOW)
+    window = lines[window_begin : first + _WINDOW].split("\n")[0]
+    runs = [each.span() for form in (_SPACED, _RUN) for each in form.finditer(window)]
+    run_begin, run_end = next(span for span in runs if span[0] <= first - window_begin < span[1])
+    begin, end = run_begin + window_begin, run_end + window_begin
+    last = max(at + 1 for at in range(first, min(end, group_end)) if lines[at] in "0123456789")
+    whole = lines[begin:end]
+    if _value(whole) is None and "." in whole.rpartition(",")[0]:  # 12.5,13.2 is no number in any country
+        begin = max(begin, lines.rfind(",", begin, first) + 1)
+        end = min(end, lines.find(",", first) % (len(lines) + 1))
+        last, whole = min(last, end), lines[begin:end]
+    edges = [first - 1] if begin < first else []
+    edges += [last] if group_end < end else []
+    for edge in edges:
+        is_left = edge < first
+        if lines[edge] not in _PARTING:
+            continue
+        is_named = _is_named(match, lines, edge)
+        is_column = is_named and (match.start() < edge if is_left else match.end() > edge + 1)
+        if is_column or (is_named and _value(whole) is None):
+            begin, end = (first, end) if is_left else (begin, last)
+        elif is_named or lines[edge] == " ":
+            raise NoNumberError(
+                f"'{match.re.pattern}' matched '{_short(match[0])}' of '{whole}', which is one number or two",
+                "print plain numbers such as 1830.4; of two columns let the pattern match both",
+            )
+    if re.search(r"[0-9]", lines[end:group_end]):
+        raise NoNumberError(f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}', which is not one number")
+    return begin, end
+
+
+def _is_named(match: re.Match[str], lines: str, at: int) -> bool:
+    """Return whether the pattern matches here only because of the character at a place."""
+    begin = lines.rfind("\n", 0, match.start()) + 1
+    other_lines = f"{lines[begin:at]}\0{lines[at + 1 : match.end() + _WINDOW]}"
+    other = match.re.search(other_lines, match.start() - begin)
+    return other is None or other.start(match.re.groups) != match.start(match.re.groups) - begin
+
+
+def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
+    """Return the number between two places, with the unit next to it; raises NoNumberError."""
+    text, after = lines[begin:end], lines[end : end + 80].partition("\n")[0]
+    parsed = _value(text)
+    shown = text
+    if _DURATION.match(after) or _POWER_OF_TEN.match(after):
+        parsed, shown = None, text + after.split(" ")[0]
+    if parsed is None:
+        raise NoNumberError(
+            f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}' of '{_short(shown)}', "
+            "which can be read in two ways",
+            "print plain numbers such as 1830.4; of two columns let the pattern match both",
+        )
+    value, resolution = parsed
+    named = [each["unit"] or each[0] for each in _NAMED.finditer(lines[match.start() : begin])]
+    attached, apart = _ATTACHED.match(after), _APART.match(after)
+    unit = attached[0] if attached else apart["unit"] if apart else named[-1] if named else ""
+    return _Number(
+        value=value, resolution=resolution, unit=" ".join(unit.split()), text=text + (attached or apart or [""])[0]
+    )
+
+
+def _value(text: str) -> tuple[float, float] | None:
+    """Return what a number is worth, and what its last digit is; None where there are two ways to read.
+
+    A comma parts thousands, or follows them in the place of the decimal point; a dot is the decimal point unless there
+    are several. Thousands come in groups of three.
+    """
+    parts = _NUMBER.fullmatch(text)
+    assert parts is not None  # it takes any text
+    power = int(parts["exponent"] or 0)
+    groups = re.split(r"[^0-9]", parts["digits"])
+    marks = re.findall(r"[^0-9]", parts["digits"])
+    decimals = ""
+    if marks and marks[-1] in ".," and marks.count(marks[-1]) == 1 and (marks[-1] == "." or len(marks) > 1):
+        *groups, decimals = groups
+        marks.pop()
+    is_grouped = len(set(marks)) <= 1 and all(len(each) == 3 for each in groups[1:]) and 1 <= len(groups[0]) <= 3
+    if marks and (not is_grouped or ":" in marks or groups[0].startswith("0")):
+        return None
+    try:
+        return float(f"{''.join(groups) or 0}.{decimals or 0}e{power}"), 10.0 ** (power - len(decimals))
+    except OverflowError:
+        return math.inf, math.inf
+
+
+def _parts(unit: str) -> tuple[str, str, str]:
+    """Return what stands over a unit's bar, the bar, and what stands under it."""
+    over, bar, under = re.sub(r"\s?(?:/|\bper\b)\s?", "/", unit).partition("/")
+    return over, bar, under
+
+
+def _scales(unit: str) -> dict[str, float]:
+    """Return how a unit can be understood: its root, and how many of the root it is."""
+    over, bar, under = _parts(unit)
+    numerators = {over: 1.0}
+    if over in _TIMES:
+        numerators = {"s": _TIMES[over]}
+    for prefix, scale in _PREFIXES.items():
+        if over.startswith(prefix) and over not in _TIMES:
+            numerators.setdefault(over.removeprefix(prefix).strip(), scale)
+    per, share = ("s", _TIMES[under]) if under in _TIMES else (under, 1.0)
+    return {f"{root}{bar}{per}": scale / share for root, scale in numerators.items()}
+
+
+def _factor(unit: str, other: str) -> float:
+    """Return how many of the other unit one of this unit is; raises NoNumberError where they are of different kinds."""
+    if unit == other:
+        return 1.0
+    own, others = _scales(unit), _scales(other)
+    common = [root for root in own if root in others]
+    if common:
+        return own[common[0]] / others[common[0]]
+    over, bar, under = _parts(unit)
+    inverse = ", one the inverse of the other" if _scales(f"{under}{bar}{over}").keys() & others.keys() else ""
+    raise NoNumberError(
+        f"numbers with different units, {unit or 'none'} and {other or 'none'}{inverse}",
+        "let the command print one unit under every setting, or let the pattern match one unit alone",
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}…"
