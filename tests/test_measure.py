@@ -729,3 +729,47 @@ def test_interruptions_of_earlier_studies_are_read(text: str, kind: Kind) -> Non
     assert Interruption.from_dict(read.to_dict()) == read
     expected = Code.FORKS if kind is Kind.FORKS_DIFFER else Code.ASLEEP
     assert expected in {each.code for each in evidence.round_warnings([Round(slices={}, interruptions=[read])])}
+
+
+@pytest.mark.parametrize(
+    ("unit", "batch_sizes", "smaller", "codes"),
+    [
+        ("it/s", {8, 16}, False, {Code.PER_STEP}),
+        ("it/s", {8}, False, set()),
+        ("images/s", {8, 16}, False, set()),
+        ("ms/step", {8}, False, {Code.WRONG_WAY}),
+        ("ms/step", {8}, True, set()),
+        ("images/s", {8}, True, {Code.WRONG_WAY}),
+    ],
+)
+def test_what_the_numbers_of_a_command_are_is_compared_with_what_is_asked(
+    unit: str, batch_sizes: set[int], smaller: bool, codes: set[Code]
+) -> None:
+    run = Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,), metrics=(1520.4,), resolution=0.1, unit=unit)
+    objective = Objective.MINIMIZE if smaller else Objective.MAXIMIZE
+    warnings = evidence.number_warnings([Round(slices={"a": [run]})], objective, batch_sizes)
+    assert {each.code for each in warnings} == codes
+
+
+def seen(ratio: float, se: float = 0.005) -> Estimate:
+    return Estimate(mean=math.log(ratio), se=se, n=5, df=4)
+
+
+@pytest.mark.parametrize(
+    ("others", "text"),
+    [
+        ([(2, seen(1.0)), (3, seen(1.003))], "2 and 4 threads gave the same number"),
+        ([(2, seen(1.0, 0.05))], "no setting changed its number"),
+        ([(4, seen(1.0))], "no setting changed its number"),  # which no thread was to change
+        ([], "no setting changed its number"),
+        ([(2, seen(0.75)), (3, seen(1.0))], None),
+        ([(2, seen(1.015, 0.001))], "2 and 4 threads"),  # by less than matters
+    ],
+)
+def test_a_command_whose_number_no_setting_changes_may_not_take_variables(
+    others: list[tuple[int, Estimate]], text: str | None
+) -> None:
+    warnings = evidence.unseen_warnings(others, 4, Objective.MAXIMIZE)
+    assert [text in each.observation for each in warnings if text] == [True] * bool(text)
+    assert bool(warnings) is bool(text)
+    assert not evidence.unseen_warnings(others, 4, Objective.THROUGHPUT)  # of which the threads are seen

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.workload.reading import NoNumberError, Reading, is_time, plain, read
+from tuner.workload.reading import NoNumberError, Reading, is_per_step, is_time, plain, read
 
 RATE = r"rate: ([0-9.]+)"
 
@@ -153,6 +153,13 @@ def test_a_reading_is_converted_with_its_resolution() -> None:
 )
 def test_of_a_time_less_is_better(unit: str, answer: bool | None) -> None:
     assert is_time(unit) is answer
+
+
+@pytest.mark.parametrize(
+    ("unit", "answer"), [("it/s", True), ("ms/step", True), ("batches/sec", True), ("images/s", False), ("", False)]
+)
+def test_a_unit_of_steps_does_not_count_items(unit: str, answer: bool) -> None:
+    assert is_per_step(unit) is answer
 
 
 @pytest.mark.parametrize("nothing", ["0.0", "nan", "inf", "-inf", "?", "n/a", "-3"])

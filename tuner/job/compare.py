@@ -196,7 +196,9 @@ def describe(comparison: Comparison) -> ComparisonResult:
     warnings = merge(
         condition_warnings(comparison.conditions),
         evidence.round_warnings(comparison.rounds),
-        evidence.number_warnings(comparison.rounds, comparison.objective),
+        evidence.number_warnings(
+            comparison.rounds, comparison.objective, {each.setting.batch_size for each in (comparison.a, comparison.b)}
+        ),
         evidence.unseen_warnings((), 1, comparison.objective) if is_unseen else [],
         evidence.step_warnings(len(evidence.steps_of(comparison.rounds, B)), comparison.objective, Limits()),
     )

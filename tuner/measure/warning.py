@@ -42,6 +42,7 @@ class Code(StrEnum):
     FEW_DIGITS = "few digits"
     LEFT_OUT = "left out"
     WRONG_WAY = "wrong way"
+    PER_STEP = "per step"
     UNSEEN = "unseen"
     FLAT_OUTPUTS = "flat outputs"
     GPU_THROTTLED = "GPU throttled"
@@ -71,6 +72,7 @@ ADVICE = {
     Code.FEW_DIGITS: "let the command print more digits: no longer --time-budget can replace them",
     Code.LEFT_OUT: "let the pattern match the lines of the measurement alone",
     Code.WRONG_WAY: "see that --minimize is given for a time, and not for a rate",
+    Code.PER_STEP: "larger batches look slower than they are: let the command print items per second",
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
     "them, or put {intra_op} among the words of the command",
     Code.FLAT_OUTPUTS: "that the frameworks agree says little: compare them with trained weights",

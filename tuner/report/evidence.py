@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from tuner.measure import interruption
@@ -28,7 +28,7 @@ from tuner.study.attributes import Attributes, EndReason, Run
 from tuner.study.record import Trial
 from tuner.trial.meter import energy_of
 from tuner.trial.outcome import Slice
-from tuner.workload.reading import is_time
+from tuner.workload.reading import is_per_step, is_time
 
 _GIB = 1024**3
 _ALPHA = 0.05
@@ -128,8 +128,10 @@ def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
     return warnings + _creeping([list(r.slices.values()) for r in counted_rounds], "round")
 
 
-def number_warnings(rounds: Sequence[Round], objective: Objective) -> list[MeasurementWarning]:
-    """Return what the numbers of a command cannot show."""
+def number_warnings(
+    rounds: Sequence[Round], objective: Objective, batch_sizes: Collection[int]
+) -> list[MeasurementWarning]:
+    """Return what the numbers of a command cannot show, of settings of these batch sizes."""
     texts = {}
     for name in {name for round_ in rounds for name in round_.slices}:
         slices = _slices_of(rounds, name)
@@ -149,6 +151,9 @@ def number_warnings(rounds: Sequence[Round], objective: Objective) -> list[Measu
         if is_smaller_better not in (None, objective.smaller_is_better):
             kind, aim = ("a time", "large") if is_smaller_better else ("a rate", "small")
             texts[Code.WRONG_WAY] = f"the numbers are in {slices[0].unit}, {kind}, and the best is a {aim} one"
+        if len(batch_sizes) > 1 and is_per_step(slices[0].unit):
+            sizes = ", ".join(map(str, sorted(batch_sizes)))
+            texts[Code.PER_STEP] = f"the numbers are in {slices[0].unit}, and a step has {sizes} items"
     return [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
 
 

@@ -46,6 +46,10 @@ _SECONDS = {
     3600.0: ("h", "hr", "hour", "hours"),
 }
 _TIMES = {word: seconds for seconds, words in _SECONDS.items() for word in words}
+_STEPS = frozenset(f"{word}{ending}" for word in ("it", "iter", "iteration", "step") for ending in ("", "s")) | {
+    "batch",
+    "batches",
+}
 _LETTERS = r"[A-Za-zµμ]"
 _RATIO = rf"{_LETTERS}*\s?(?:/|\bper\b)\s?{_LETTERS}+"
 _ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+(?: {_RATIO})?")
@@ -129,6 +133,11 @@ def read(pattern: str, output: str) -> Reading:
         unit=readings[0].unit,
         n_left_out=len(numbers) - len(good),
     )
+
+
+def is_per_step(unit: str) -> bool:
+    """Return whether a unit counts steps, however many items a step has: it/s, ms/step."""
+    return not _STEPS.isdisjoint(_parts(unit))
 
 
 def is_time(unit: str) -> bool | None:
