@@ -30,6 +30,14 @@ class WorkloadError(Exception):
         self.advice = advice
 
 
+def shortened(text: str, limit: int = 400) -> str:
+    """Return a text on one line, its middle left out if it is long: reasons stand at the beginning or at the end."""
+    line = " ".join(text.split())
+    if len(line) <= limit:
+        return line
+    return "%s … %s" % (line[: limit // 2].rstrip(), line[-limit // 2 :].lstrip())
+
+
 @functools.lru_cache(maxsize=None)
 def load_module(path: str) -> Any:
     """Execute a workload file, once; its folder is importable, so that it may stand beside other modules."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -223,6 +223,8 @@ class ReadyReport:
     """Whether the warm-up came to its end; None where steps are too long to tell."""
     sample: dict[str, Any] | None = None
     """Some values of the outputs, see `tuner.measure.agreement`; None where the model computes at random."""
+    not_finite: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of outputs with values that are NaN or infinite: their `size`, and how many are of which kind."""
 
     @property
     def step_s(self) -> float:
@@ -243,6 +245,7 @@ class ReadyReport:
             shared_bytes=data.get("shared_bytes"),
             settled=data.get("settled"),
             sample=data.get("sample"),
+            not_finite=data.get("not_finite") or {},
         )
 
     def with_batch(self, report: dict[str, Any]) -> ReadyReport:
@@ -258,6 +261,7 @@ class ReadyReport:
             shared_bytes=report.get("shared_bytes"),
             settled=report["settled"],
             sample=report["sample"],
+            not_finite=report.get("not_finite") or {},
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -272,7 +276,7 @@ class ReadyReport:
             "memory_bytes": self.memory_bytes,
             "settled": self.settled,
             "sample": self.sample,
-        }
+        } | ({"not_finite": self.not_finite} if self.not_finite else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

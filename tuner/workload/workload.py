@@ -71,6 +71,10 @@ class Workload:
     fingerprint: str
     params: Mapping[str, Any] = field(default_factory=dict)
     signature: str | None = None
+    tags: Sequence[str] | None = None
+    """Of the graph of a SavedModel; None where it is not said which."""
+    op_libraries: Sequence[str] = ()
+    """What is loaded before the model: paths of libraries of operators and of Python files, and names of modules."""
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of inputs whose shape the model leaves open, without the batch."""
     ranges: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -90,6 +94,8 @@ class Workload:
             "execution": self.execution.value,
             "params": dict(self.params),
             "signature": self.signature,
+            "tags": None if self.tags is None else list(self.tags),
+            "op_libraries": list(self.op_libraries),
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
         }
@@ -169,7 +175,16 @@ def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, s
     """Return the workload of several models that answer together, `a+b`; its batch size is the smallest of theirs."""
     text = spec.words[0]
     spec.reject_options(
-        "--mode", "--param", "--signature", "--input-shape", "--input-range", "--minimize", "--rate", kind="an ensemble"
+        "--mode",
+        "--param",
+        "--signature",
+        "--tags",
+        "--op-library",
+        "--input-shape",
+        "--input-range",
+        "--minimize",
+        "--rate",
+        kind="an ensemble",
     )
     members_as_typed = parts(spec.words)
     if not all(members_as_typed):
@@ -234,9 +249,10 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
     if spec.mode not in file.modes:
         raise NoModeError(f"{path.stem} has no mode '{spec.mode}'", f"known: {', '.join(file.modes)}")
     spec.reject_options(
-        "--signature", "--input-shape", "--input-range", kind="a Python file, which makes its own inputs"
+        "--signature", "--tags", "--input-shape", "--input-range", kind="a Python file, which makes its own inputs"
     )
     params = options.parameters(spec.params, file.params)
+    op_libraries = options.op_libraries(spec.op_libraries)
     return Workload(
         name=_named(spec, path.stem),
         kind=Kind.PYTHON,
@@ -247,7 +263,8 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
         item=file.item,
         batch_size=file.batch_size,
         params=params,
-        fingerprint=digest([pyfile.fingerprint(path), spec.mode, params]),
+        op_libraries=op_libraries,
+        fingerprint=digest([pyfile.fingerprint(path), spec.mode, params, *_loaded_first(op_libraries)]),
     )
 
 
@@ -281,6 +298,8 @@ def _model_workload(
             f"{path} has no mode '{spec.mode}'", f"known: {INFERENCE}; to train, write a Python workload file"
         )
     shapes, ranges = options.shapes(spec.input_shapes), options.ranges(spec.input_ranges)
+    tags, op_libraries = options.tags(spec.tags), options.op_libraries(spec.op_libraries)
+    asked = [spec.signature, shapes, ranges, *([] if tags is None else [{"tags": tags}]), *_loaded_first(op_libraries)]
     return Workload(
         name=_named(spec, path.resolve().name.removesuffix(path.suffix)),
         kind=kind,
@@ -291,10 +310,23 @@ def _model_workload(
         item="item",
         batch_size=1,
         signature=spec.signature,
+        tags=tags,
+        op_libraries=op_libraries,
         shapes=shapes,
         ranges=ranges,
-        fingerprint=digest([_contents(files, path.parent), spec.signature, shapes, ranges]),
+        fingerprint=digest([_contents(files, path.parent), *asked]),
     )
+
+
+def _loaded_first(op_libraries: Sequence[str]) -> list[object]:
+    """Return what a fingerprint holds of what is loaded before a model, of files their contents; [] if nothing."""
+    contents = [
+        pyfile.fingerprint(Path(each)) if each.endswith(".py")
+        else _contents([Path(each)], Path(each).parent) if os.sep in each
+        else each
+        for each in op_libraries
+    ]  # fmt: skip
+    return [{"libraries": contents}] if contents else []
 
 
 def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
@@ -307,6 +339,8 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
         "--execution",
         "--param",
         "--signature",
+        "--tags",
+        "--op-library",
         "--input-shape",
         "--input-range",
         "--rate",

@@ -6,7 +6,7 @@ import tempfile
 from typing import Any, Callable, Dict, Optional
 
 from ....child import effective, fork, inputs
-from . import exporter, facts, importing, operators, source, timeline
+from . import exporter, facts, importing, libraries, operators, source, timeline
 
 OUT_OF_MEMORY = ("ResourceExhaustedError",)
 Report = Dict[str, Any]
@@ -128,7 +128,7 @@ class Model:
         """Return the floating-point outputs as arrays."""
         return {
             name: tensor.numpy()
-            for name, tensor in outputs.items()
+            for name, tensor in source.named(outputs).items()
             if tensor.dtype.is_floating or tensor.dtype.is_complex
         }
 
@@ -158,7 +158,7 @@ def fetching(call: Step) -> Step:
 
     def step() -> Any:
         outputs = call()
-        for tensor in outputs.values():
+        for tensor in source.named(outputs).values():
             tensor.numpy()
         return outputs
 
@@ -170,6 +170,7 @@ def loaded(spec: Report) -> Callable[[Report], Step]:
     import tensorflow as tf
 
     if spec["execution"] == "eager":
+        libraries.load(spec["op_libraries"])
         call = source.step_of(spec)[1]
         return lambda tensors: lambda: call(*tensors.values())
     function = source.exported(spec)
