@@ -16,13 +16,12 @@ from typing import Any
 from tuner.errors import BadInputError, NoModeError, unknown_name
 from tuner.identity import digest
 from tuner.paths import shipped_folder
-from tuner.workload import pyfile
+from tuner.workload import formats, pyfile
 from tuner.workload import spec as options
 from tuner.workload.command import Command, command
 from tuner.workload.pyfile import INFERENCE, PythonFile
 from tuner.workload.spec import WorkloadSpec
 
-_MODEL = "saved_model.pb"
 _JOINED = "+"
 _LONGEST_NAME = 200  # characters
 MAX_MEMBERS = 8
@@ -221,27 +220,39 @@ def _model(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]
     """Return the workload of a model."""
     spec.reject_options("--minimize", kind="a model")
     name, path = spec.words[0], Path(spec.words[0])
-    if path.suffix in suffixes and os.path.isdir(path):  # noqa: PTH112
-        raise BadInputError(f"{path} is a folder", f"expected a {path.suffix} file")
-    if name not in names() and os.path.isdir(path):  # noqa: PTH112  # pathlib's raises where a folder may not be entered
-        return _saved_model(path, spec, execution)
-    if path.suffix in suffixes:
-        return _file(path, suffixes[path.suffix], spec, execution)
+    suffix = path.suffix.lower()
+    is_folder = os.path.isdir(path)  # noqa: PTH112  # pathlib's raises where a folder may not be entered
+    if suffix in suffixes and is_folder and not formats.is_saved_model(path):
+        raise BadInputError(f"{path} is a folder", f"expected a {suffix} file")
+    if name not in names() and is_folder:
+        return _saved_model(path, spec, execution, suffixes)
+    if suffix in suffixes:
+        return _file(path, suffixes[suffix], spec, execution)
     return _python(name, spec, execution)
 
 
 def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
-    path = Path(name) if name.endswith(".py") or "/" in name else shipped_folder("workloads") / f"{name}.py"
+    path = Path(name)
+    is_file = os.path.isfile(path) and (name not in names() or "/" in name)  # noqa: PTH113
+    is_path = is_file or name.endswith(".py") or "/" in name or formats.of_name(path) is not None
+    path = path if is_path else shipped_folder("workloads") / f"{name}.py"
     if not os.path.isfile(path):  # noqa: PTH113
-        if path.parent == shipped_folder("workloads"):
+        if os.path.isfile(f"{name}.index"):  # noqa: PTH113
+            path = Path(f"{name}.index")
+        elif not is_path:
             raise unknown_name("workload", name, names())
-        raise BadInputError(
-            f"no workload file {name}",
-            f"give a Python file, a model file, the folder of a SavedModel, or one of: {', '.join(names())}",
-        )
-    if path.name == _MODEL:
-        raise BadInputError(f"{name} is part of a SavedModel", f"give its folder, {path.parent}")
-    if path.suffix != ".py":
+        elif not name.endswith(".py") and formats.of_name(path) is not None:
+            raise BadInputError(f"no file {name}", "check its path")
+        else:
+            raise BadInputError(
+                f"no workload file {name}",
+                f"give a Python file, a model file, the folder of a SavedModel, or one of: {', '.join(names())}",
+            )
+    if path.suffix.lower() != ".py":
+        formats.check_whole(path)
+        known = formats.of_file(path)
+        if known is not None:
+            raise BadInputError(f"{name} is {known.what}", known.hint)
         raise BadInputError(
             f"{name} is not a Python file", "to measure a command, put it after -- and give --metric-regex"
         )
@@ -272,20 +283,35 @@ def _file(path: Path, kind: str, spec: WorkloadSpec, execution: Execution) -> Wo
     if not os.path.isfile(path):  # noqa: PTH113
         target = f"; it is a link to {path.readlink()}" if path.is_symlink() else ""
         raise BadInputError(f"no model file {path}{target}", "check its path")
+    formats.check_whole(path)
     description = f"a {path.suffix} file"
     spec.reject_options("--signature", kind=description)
     return _model_workload(path, kind, spec, execution, [path], description)
 
 
-def _saved_model(path: Path, spec: WorkloadSpec, execution: Execution) -> Workload:
-    if not os.path.isfile(path / _MODEL):  # noqa: PTH113
-        near = sorted(path.glob(f"*/{_MODEL}"))
-        suggestion = f", such as {near[-1].parent}" if near else ""
-        raise BadInputError(f"{path} is a folder without {_MODEL}", f"give the folder of a SavedModel{suggestion}")
+def _saved_model(path: Path, spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]) -> Workload:
+    if not formats.is_saved_model(path):
+        message = f"{path} is a folder without {formats.SAVED_MODELS[0]}"
+        if path.resolve().name in formats.PART_FOLDERS and formats.is_saved_model(path.resolve().parent):
+            raise BadInputError(f"{path} is part of a SavedModel", f"give its folder, {path.parent}")
+        near = sorted({each.parent for name in formats.SAVED_MODELS for each in path.glob(f"*/{name}")}, key=_version)
+        if near:
+            raise BadInputError(message, f"give the folder of a SavedModel, such as {near[-1]}")
+        holds = formats.in_folder(path, suffixes)
+        if holds is not None:
+            raise BadInputError(f"{message}; {holds[0]}", holds[1])
+        raise BadInputError(message, "give the folder of a SavedModel")
+    for name in formats.SAVED_MODELS:
+        formats.check_whole(path / name)
     if execution is Execution.EAGER:
         raise BadInputError("--execution eager does not work for a SavedModel, which is a graph", "use graph or xla")
     files = sorted(file for file in path.rglob("*") if file.is_file())
     return _model_workload(path, Kind.SAVED_MODEL, spec, execution, files, "a SavedModel")
+
+
+def _version(folder: Path) -> tuple[int, str]:
+    """Return what folders are ordered by: model servers number versions, and 10 comes after 9."""
+    return (int(folder.name) if folder.name.isdecimal() else -1, folder.name)
 
 
 def _model_workload(

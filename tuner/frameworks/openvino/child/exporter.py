@@ -38,7 +38,7 @@ def export(spec: Report) -> None:
         convert(spec, os.path.join(folder, MODEL))
         copy_described(spec)
         return
-    os.symlink(spec["workload"], os.path.join(folder, ONNX if spec["workload"].endswith(".onnx") else MODEL))
+    os.symlink(spec["workload"], os.path.join(folder, ONNX if spec["workload"].lower().endswith(".onnx") else MODEL))
     write_described(folder, described_inputs(model_inputs(spec["workload"]), spec), None)
 
 
