@@ -25,7 +25,7 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, Iterable, Optional
 
-from . import adapter, arrivals, callers, device, effective, inputs
+from . import adapter, arrivals, callers, device, effective, environment, inputs
 from .adapter import Adapter
 from .callers import CLOCK, Callers
 from .device import Device
@@ -212,7 +212,7 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
         "report": "failure",
         "kind": kinds.get(name, "failed"),
         "message": message,
-        "advice": getattr(error, "advice", ""),
+        "advice": getattr(error, "advice", "") or environment.advice(error),
         "frames": "".join(traceback.format_list(frames[-MAX_FRAMES:])),
     }
 

@@ -109,8 +109,7 @@ def _model_options(
             "--tags",
             rich_help_panel=WORKLOAD,
             metavar="TAG,TAG…",
-            help="Tags of the SavedModel's graph to run, e.g. serve,gpu, or '' for the graph without tags (default: "
-            "serve).",
+            help="Tags of the SavedModel's graph, e.g. serve,gpu.",
         ),
     ] = None,
     op_libraries: Annotated[
@@ -119,8 +118,7 @@ def _model_options(
             "--op-library",
             rich_help_panel=WORKLOAD,
             metavar="FILE|MODULE",
-            help="Load this before the model: a library of operators (./op.so), a Python file, or a module, e.g. "
-            "tensorflow_text; can be repeated.",
+            help="Load ./op.so, ./layers.py or a module such as tensorflow_text before the model; can be repeated.",
         ),
     ] = None,
     input_shapes: Annotated[

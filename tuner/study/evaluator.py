@@ -193,7 +193,7 @@ class Evaluator:
                 if attempt == 2:
                     raise TunerError(
                         f"the reference process failed beside {trial.setting}: {lost}",
-                        "the machine may be out of memory; end of its log:\n" + lost.failure.log[-2000:],
+                        "the machine may be out of memory; end of its log:\n" + lost.failure.evidence(2000),
                     ) from lost
                 continue
             peak = live.process.peak_memory_bytes

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import NoReturn
 
 from tuner.errors import BadInputError
 
@@ -15,7 +16,7 @@ SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt", "saved_model.cpb")
 """One of them makes a folder a SavedModel: as bytes, as text, or the first part of a large one."""
 _LOOKED_AT = 512  # bytes at the beginning of a file
 _HDF5, _TFLITE, _LFS = b"\x89HDF\r\n\x1a\n", b"TFL3", b"version https://git-lfs"
-PART_FOLDERS = ("variables", "assets", "assets.extra")
+_PART_FOLDERS = ("variables", "assets", "assets.extra")
 _MOST_FILES = 1000  # of a folder that are looked at
 
 
@@ -47,6 +48,7 @@ _NOTEBOOK = Format("a notebook", "write a Python file with build() and inputs(),
 _CORE_ML = Format("a Core ML model", "give the model that it was converted from")
 _KERAS_3 = Format("a Keras file under another name", "name it model.keras")
 _HDF5_FILE = Format("an HDF5 file", "if it is a Keras model, name it model.h5")
+_PROTOCOL = Format("the graph of a SavedModel", "name it saved_model.pb, in a folder with its variables/")
 _ONNX = Format("an ONNX model under another name", "name it model.onnx")
 _ARCHITECTURE = Format(
     "the architecture of a Keras model without weights",
@@ -98,8 +100,8 @@ def of_name(path: Path) -> Format | None:
 def of_file(path: Path) -> Format | None:
     """Return what a file is that no framework reads by its suffix, None if neither its contents nor its name tell."""
     folder = next((each for each in (path.parent, path.parent.parent) if is_saved_model(each)), None)
-    if folder is not None and (folder == path.parent or path.parent.name in PART_FOLDERS):
-        is_part = path.name in SAVED_MODELS or path.parent.name in PART_FOLDERS or path.suffix == ".pb"
+    if folder is not None and (folder == path.parent or path.parent.name in _PART_FOLDERS):
+        is_part = path.name in SAVED_MODELS or path.parent.name in _PART_FOLDERS or path.suffix == ".pb"
         if is_part:
             return Format("part of a SavedModel", f"give its folder, {folder}")
     begin = _beginning(path)
@@ -115,13 +117,9 @@ def _of_contents(path: Path, begin: bytes) -> Format | None:
         return _of_zip(path)
     if begin.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")) and path.suffix not in (".pt", ".pth"):
         return _PICKLE
-    if begin[:1] == b"\x08" and begin[2:3] == b"\x12":  # the number of a format, and then a text or a message
-        is_tensorflow = begin[1:2] == b"\x01"
-        return (
-            Format("a SavedModel's graph", "name it saved_model.pb in a folder with its variables/")
-            if is_tensorflow
-            else _ONNX
-        )
+    has_version = begin[:1] == b"\x08" and begin[2:3] == b"\x12"  # a number first, then a text or a message
+    if has_version and path.suffix.lower() in (".pb", ""):
+        return _PROTOCOL if begin[1:2] == b"\x01" else _ONNX
     if begin.lstrip().startswith(b"{") and b'"class_name"' in begin and b'"config"' in begin:
         return _ARCHITECTURE
     if path.suffix.lower() == ".bin" and path.with_suffix(".xml").is_file():
@@ -153,25 +151,45 @@ def check_whole(path: Path) -> None:
         raise BadInputError(f"{path} is a web page, not a model", "fetch the file itself")
 
 
-def in_folder(folder: Path, suffixes: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return what a folder holds that is no SavedModel, and what to give instead; None if nothing there is known.
+def refuse_file(name: str, path: Path) -> NoReturn:
+    """Raise BadInputError for a file that no framework reads; `name` is what it was called."""
+    check_whole(path)
+    known = of_file(path)
+    if known is not None:
+        raise BadInputError(f"{name} is {known.what}", known.hint)
+    raise BadInputError(f"{name} is not a Python file", "to measure a command, put it after -- and give --metric-regex")
+
+
+def refuse_folder(path: Path, suffixes: Iterable[str]) -> NoReturn:
+    """Raise BadInputError for a folder that is no SavedModel, with what it holds.
 
     `suffixes` are those of the files that a framework reads.
     """
+    message = f"{path} is a folder without {SAVED_MODELS[0]}"
+    if path.resolve().name in _PART_FOLDERS and is_saved_model(path.resolve().parent):
+        raise BadInputError(f"{path} is part of a SavedModel", f"give its folder, {path.parent}")
+    near = sorted({each.parent for name in SAVED_MODELS for each in path.glob(f"*/{name}")}, key=_version)
+    if near:
+        raise BadInputError(message, f"give the folder of a SavedModel, such as {near[-1]}")
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(path) as entries:
             names = sorted(entry.name for entry, _ in zip(entries, range(_MOST_FILES), strict=False) if entry.is_file())
     except OSError:
-        return None
-    paths = [folder / name for name in names]
-    models = [path for path in paths if path.suffix.lower() in suffixes and not path.name.endswith(".weights.h5")]
+        names = []
+    paths = [path / name for name in names]
+    models = [each for each in paths if each.suffix.lower() in suffixes and not each.name.endswith(".weights.h5")]
     if models:
-        return f"it holds {models[0].name}", f"give the file, {models[0]}"
-    formats = [(path, known) for path in paths if (known := of_file(path)) is not None]
-    if not formats:
-        return None
-    path, known = next((each for each in formats if each[1] not in (_ARRAYS, _ARCHIVE)), formats[0])
-    return f"it holds {path.name}, {known.what}", known.hint
+        raise BadInputError(f"{message}; it holds {models[0].name}", f"give the file, {models[0]}")
+    formats = [(each, known) for each in paths if (known := of_file(each)) is not None]
+    if formats:
+        file, known = next((each for each in formats if each[1] not in (_ARRAYS, _ARCHIVE)), formats[0])
+        raise BadInputError(f"{message}; it holds {file.name}, {known.what}", known.hint)
+    raise BadInputError(message, "give the folder of a SavedModel")
+
+
+def _version(folder: Path) -> tuple[int, str]:
+    """Return what folders are ordered by: model servers number versions, and 10 comes after 9."""
+    return (int(folder.name) if folder.name.isdecimal() else -1, folder.name)
 
 
 def _beginning(path: Path) -> bytes:

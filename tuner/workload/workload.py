@@ -249,13 +249,7 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
                 f"give a Python file, a model file, the folder of a SavedModel, or one of: {', '.join(names())}",
             )
     if path.suffix.lower() != ".py":
-        formats.check_whole(path)
-        known = formats.of_file(path)
-        if known is not None:
-            raise BadInputError(f"{name} is {known.what}", known.hint)
-        raise BadInputError(
-            f"{name} is not a Python file", "to measure a command, put it after -- and give --metric-regex"
-        )
+        formats.refuse_file(name, path)
     file = pyfile.read(path)
     if spec.mode not in file.modes:
         raise NoModeError(f"{path.stem} has no mode '{spec.mode}'", f"known: {', '.join(file.modes)}")
@@ -285,33 +279,19 @@ def _file(path: Path, kind: str, spec: WorkloadSpec, execution: Execution) -> Wo
         raise BadInputError(f"no model file {path}{target}", "check its path")
     formats.check_whole(path)
     description = f"a {path.suffix} file"
-    spec.reject_options("--signature", kind=description)
+    spec.reject_options("--signature", "--tags", kind=description)
     return _model_workload(path, kind, spec, execution, [path], description)
 
 
 def _saved_model(path: Path, spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]) -> Workload:
     if not formats.is_saved_model(path):
-        message = f"{path} is a folder without {formats.SAVED_MODELS[0]}"
-        if path.resolve().name in formats.PART_FOLDERS and formats.is_saved_model(path.resolve().parent):
-            raise BadInputError(f"{path} is part of a SavedModel", f"give its folder, {path.parent}")
-        near = sorted({each.parent for name in formats.SAVED_MODELS for each in path.glob(f"*/{name}")}, key=_version)
-        if near:
-            raise BadInputError(message, f"give the folder of a SavedModel, such as {near[-1]}")
-        holds = formats.in_folder(path, suffixes)
-        if holds is not None:
-            raise BadInputError(f"{message}; {holds[0]}", holds[1])
-        raise BadInputError(message, "give the folder of a SavedModel")
+        formats.refuse_folder(path, suffixes)
     for name in formats.SAVED_MODELS:
         formats.check_whole(path / name)
     if execution is Execution.EAGER:
         raise BadInputError("--execution eager does not work for a SavedModel, which is a graph", "use graph or xla")
     files = sorted(file for file in path.rglob("*") if file.is_file())
     return _model_workload(path, Kind.SAVED_MODEL, spec, execution, files, "a SavedModel")
-
-
-def _version(folder: Path) -> tuple[int, str]:
-    """Return what folders are ordered by: model servers number versions, and 10 comes after 9."""
-    return (int(folder.name) if folder.name.isdecimal() else -1, folder.name)
 
 
 def _model_workload(

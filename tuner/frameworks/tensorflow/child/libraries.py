@@ -7,12 +7,11 @@ one: the process that exports it records them, as no other process calls `build(
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import re
 from typing import Any, Iterator
 
-from ....child.inputs import WorkloadError, load_module, shortened
+from ....child.inputs import WorkloadError, load_libraries
 
 UNKNOWN_OPERATOR = re.compile(r"Op type not registered '([^']+)'")
 # How operators of well-known packages begin.
@@ -46,28 +45,9 @@ def recorded() -> "Iterator[list[str]]":
 
 def load(names: "list[str]") -> None:
     """Load libraries of operators and modules, in their order; raises WorkloadError for one that cannot be loaded."""
-    for name in names:
-        load_one(name)
-
-
-def load_one(name: str) -> None:
-    """Load a library of operators, a Python file or a module; raises WorkloadError."""
     import tensorflow as tf
 
-    try:
-        if name.endswith(".py"):
-            load_module(name)
-        elif os.sep in name or ".so" in name:
-            tf.load_op_library(name)
-        else:
-            importlib.import_module(name)
-    except (MemoryError, tf.errors.ResourceExhaustedError):
-        raise
-    except Exception as error:
-        raise WorkloadError(
-            "the library %s cannot be loaded: %s: %s" % (name, type(error).__name__, shortened(str(error))),
-            "install or build it for TensorFlow %s, in the interpreter of --python" % tf.__version__,
-        ) from error
+    load_libraries(names, tf.load_op_library)
 
 
 @contextlib.contextmanager

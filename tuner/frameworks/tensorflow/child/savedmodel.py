@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from ....child.inputs import Report, WorkloadError, shortened
+from ....child.inputs import WorkloadError, shortened
 from . import libraries
 
 SERVE = ["serve"]
@@ -135,15 +135,3 @@ def function(loaded: Any, name: str) -> "tuple[Callable[..., Any], list[Any]]":
         return form(*given, **named)
 
     return call, specs
-
-
-def named_inputs(specs: "list[Any]") -> "list[Report]":
-    """Return name, dtype and shape of inputs as plain data; the shape is None where its rank is not known."""
-    return [
-        {
-            "name": spec.name or "input_%d" % i,
-            "dtype": spec.dtype.name,
-            "shape": spec.shape.as_list() if spec.shape.rank is not None else None,
-        }
-        for i, spec in enumerate(specs)
-    ]

@@ -23,7 +23,7 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
 
     if spec["kind"] == "keras":
         model = kerasfile.load(spec["workload"])
-        model_inputs = described_inputs(savedmodel.named_inputs([keras_spec(each) for each in model.inputs]), spec)
+        model_inputs = described_inputs([found_input(keras_spec(each)) for each in model.inputs], spec)
         # The names that Keras gives need not be fit for arguments.
         return [dict(each, name="input_%d" % i) for i, each in enumerate(model_inputs)], forward(model), model
     module = load_module(spec["workload"])
@@ -73,6 +73,12 @@ def keras_spec(tensor: Any) -> Any:
     import tensorflow as tf
 
     return tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.name)
+
+
+def found_input(tensor_spec: Any) -> Report:
+    """Return name, dtype and shape of an input as plain data; the shape is None where its rank is not known."""
+    shape = tensor_spec.shape.as_list() if tensor_spec.shape.rank is not None else None
+    return {"name": tensor_spec.name, "dtype": tensor_spec.dtype.name, "shape": shape}
 
 
 def forward(model: Any) -> Callable[..., Any]:
@@ -186,10 +192,11 @@ def signature_of(spec: Report) -> tuple[Any, list[Report], Report]:
     choice = {"tags": tags, "signature": name}
     if name is None:
         function, specs = savedmodel.function(loaded, spec["signature"] or savedmodel.CALL)
-        return kept(function, loaded), described_inputs(savedmodel.named_inputs(specs), spec), choice
+        model_inputs = [dict(found_input(each), name=each.name or "input_%d" % i) for i, each in enumerate(specs)]
+        return kept(function, loaded), described_inputs(model_inputs, spec), choice
     function = kept(loaded.signatures[name], loaded)
-    specs = [each for _, each in sorted(function.structured_input_signature[1].items())]
-    return function, described_inputs(savedmodel.named_inputs(specs), spec), choice
+    input_specs = function.structured_input_signature[1]
+    return function, described_inputs([found_input(each) for _, each in sorted(input_specs.items())], spec), choice
 
 
 def kept(function: Any, owner: Any) -> Any:
