@@ -125,10 +125,12 @@ class Model:
         return timeline.traced(self.step(arrays), n_steps, n_rounds)
 
     def floats(self, outputs: Any) -> Report:
-        """Return the floating-point outputs as arrays."""
+        """Return the floating-point outputs as arrays; raises WorkloadError where there are no outputs at all."""
+        tensors = source.named(outputs)
+        source.check_returns(tensors)
         return {
             name: tensor.numpy()
-            for name, tensor in source.named(outputs).items()
+            for name, tensor in tensors.items()
             if tensor.dtype.is_floating or tensor.dtype.is_complex
         }
 

@@ -63,6 +63,7 @@ def save(spec: Report, described: list[Report], call: Callable[..., Any], owner:
 
     step = tf.function(call, input_signature=[tensor_spec(each, None) for each in described])
     function = step.get_concrete_function()
+    source.check_returns(function.structured_outputs)
     if graph.calls_python(function):
         raise WorkloadError(
             "its graph calls Python (tf.py_function), which no other process can load",

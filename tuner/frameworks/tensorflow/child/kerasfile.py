@@ -105,7 +105,7 @@ def why_not(text: str, own: str, version: str) -> "tuple[str, str]":
     `own` is the version of Keras that was asked, `version` the one that wrote the file, "" if it is not known.
     """
     said = " ".join(text.rpartition("Exception encountered:")[2].split())
-    said = said.partition(" Full object config:")[0]
+    said = said.partition(" Full object config:")[0].rstrip(".")
     where = re.search(r"class '(\w+)' using config", text)
     if where and where.group(1) not in said:
         said = "%s: %s" % (where.group(1), said)
@@ -119,8 +119,8 @@ def why_not(text: str, own: str, version: str) -> "tuple[str, str]":
         )
     if missing:
         return message, (
-            "register the class %s with @keras.saving.register_keras_serializable() in a module, and load that first: "
-            "--op-library ./layers.py; or give what model.export('FOLDER') writes"
+            "load the file that registers %s (@keras.saving.register_keras_serializable()) first, with --op-library "
+            "./layers.py, or give what model.export('FOLDER') writes"
         ) % next(filter(None, missing.groups()))
     if is_of_keras_2(version) and own and not is_of_keras_2(own):
         return message, (
