@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,3 +188,65 @@ def test_a_sample_tells_of_every_item_of_a_batch() -> None:
         assert "batch" not in told
     large = np.zeros((1, outputs.MOST_HASHED // 4 + 1), np.float32)
     assert outputs.sample_of_batch([large], {"y": y}, {"y": y}) is None
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_what_is_not_finite_is_compared_place_by_place() -> None:
+    masked = np.where(np.arange(4000) < 90, -INF, np.linspace(0, 1, 4000)).astype(np.float32)[None]
+    assert outputs.close(masked, masked)
+    assert not outputs.close(masked, np.where(np.isinf(masked), NAN, masked))  # another kind
+    assert not outputs.close(masked, np.roll(masked, 1000, axis=1))
+    assert not outputs.close(masked, np.where(np.isinf(masked), 0.0, masked))
+    assert not outputs.close(masked, np.where(np.isinf(masked), masked, masked + 1))
+    assert outputs.close(masked, masked * (1 + 1e-5))
+    # One of many values that crosses a threshold by rounding is no other place.
+    many = np.full(100_000, NAN)
+    one_less = many.copy()
+    one_less[7] = 1.0
+    assert not outputs.moved(outputs.places(many), outputs.places(one_less))
+    assert outputs.moved({}, outputs.places(np.array([NAN, 1.0])))
+    assert outputs.places(np.array([1.0, 2.0])) == {}
+    assert outputs.counted({"y": masked}, outputs.not_finite({"y": masked})) == {"y": {"-inf": 90, "size": 4000}}
+
+
+def test_outputs_that_are_no_result() -> None:
+    nothing, some, good = np.full((2, 3), NAN), np.array([[NAN, 1.0]]), np.ones((2, 3))
+
+    def first(*, learns: bool = False, **arrays: Any) -> None:
+        outputs.check_first(arrays, outputs.not_finite(arrays), learns=learns)
+
+    first(y=good)
+    first(y=some)
+    first(y=nothing, z=good)
+    first(y=np.ones((0, 3)))
+    with pytest.raises(
+        outputs.InvalidOutputError, match=r"no output holds a finite value: y: 6 of 6 values are not fin"
+    ):
+        first(y=nothing)
+    with pytest.raises(outputs.InvalidOutputError, match=r"y: 1 of 2 values are not finite .*: the training diverges"):
+        first(y=some, learns=True)
+
+
+def test_a_later_step_is_not_finite_where_the_first_was() -> None:
+    found = outputs.not_finite({"y": np.array([NAN, 1.0, 2.0])})
+    outputs.check_later(found, {"y": np.array([NAN, 1.0, 3.0])}, learns=False, at_random=False)
+    outputs.check_later(found, {"y": np.array([1.0, NAN, 3.0])}, learns=False, at_random=True)
+    for first, at_random in ((found, False), ({}, False), ({}, True)):
+        with pytest.raises(outputs.InvalidOutputError, match="not at the same places"):
+            outputs.check_later(first, {"y": np.array([1.0, NAN, 3.0])}, learns=False, at_random=at_random)
+    with pytest.raises(outputs.InvalidOutputError, match="the training diverges"):
+        outputs.check_later({}, {"loss": np.float32(NAN)}, learns=True, at_random=False)
+
+
+def test_a_sample_is_strict_json_and_tells_of_what_is_not_finite() -> None:
+    x, y = np.ones((2, 2), np.float32), np.array([[1.0, -INF], [NAN, INF]], np.float32)
+    told = outputs.sample([x], {"y": y}, {"y": y}, learns=False)
+    assert told is not None
+    again = json.loads(json.dumps(told, allow_nan=False))
+    assert again["outputs"] == {"y": [1.0, "-inf"]}
+    assert again["batch"]["outputs"] == {"y": [1.0, "-inf", "nan", "inf"]}
+    assert set(again["not_finite"]["y"]) == {"-inf"}
+    assert set(again["batch"]["not_finite"]["y"]) == {"-inf", "nan", "inf"}
+    assert "not_finite" not in (outputs.sample([x], {"y": x}, {"y": x}, learns=False) or {})

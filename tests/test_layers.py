@@ -47,7 +47,7 @@ def test_files_stay_small_enough_to_hold_in_the_head(path: Path) -> None:
 
 FRAMEWORKS = {
     "tuner": set(),  # what all frameworks share
-    "tensorflow": {"tensorflow"},
+    "tensorflow": {"tensorflow", "h5py"},  # the last comes with Keras, and is asked only if it is there
     "openvino": {"openvino"},
     "tensorrt": {"tensorrt", "onnx"},
     "onnxruntime": {"onnxruntime", "tensorflow", "onnx", "tf2onnx"},  # the last two to convert what is no ONNX file

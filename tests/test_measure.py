@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import setting
 from tests.frameworks import CATALOGUE
 from tuner.measure import cell
-from tuner.measure.agreement import deviation
+from tuner.measure.agreement import deviation, moved_text, only_not_finite, spread
 from tuner.measure.cell import Cell, CellPlan, is_enough
 from tuner.measure.finals import (
     INCUMBENT,
@@ -701,6 +701,27 @@ def test_what_cannot_be_compared_is_not_judged() -> None:
     assert deviation(a, None) is None
     assert deviation(a, a | {"inputs": "y"}) is None
     assert deviation(a, {"inputs": "x", "outputs": {"output_0": [1.0, 2.0]}}) == 1.0
+
+
+def test_what_is_not_finite_agrees_at_the_same_places_only() -> None:
+    places = {"y": {"-inf": [1, *[0] * 250]}}
+    a = {"inputs": "x", "outputs": {"y": ["-inf", 1.0, 2.0]}, "not_finite": places}
+    assert deviation(a, a) == 0.0
+    assert deviation(a, a | {"outputs": {"y": ["-inf", 1.0, 2.2]}}) == pytest.approx(0.1)
+    assert spread(a) == pytest.approx(0.5)
+    # Elsewhere in what was sampled, of another kind, and where nothing was sampled.
+    assert deviation(a, a | {"outputs": {"y": [1.0, "-inf", 2.0]}}) == 1.0
+    assert deviation(a, a | {"outputs": {"y": ["nan", 1.0, 2.0]}}) == 1.0
+    moved = a | {"not_finite": {"y": {"-inf": [0, 1, *[0] * 249]}}}
+    finite = {"inputs": "x", "outputs": a["outputs"]}
+    for other in (moved, finite):
+        assert deviation(a, other) == deviation(other, a) == 1.0
+        assert moved_text(a, other, than="the reference's") is not None
+    assert moved_text(a, a, than="the reference's") is None
+    nothing = {"inputs": "x", "outputs": {"y": ["nan", "nan"]}, "not_finite": {"y": {"nan": [2, *[0] * 250]}}}
+    assert deviation(nothing, nothing) is None  # no number to compare
+    assert only_not_finite({"y": {"nan": 2, "size": 4}}, ["y"]) is None
+    assert only_not_finite({"y": {"nan": 2, "size": 4}}, []) == "y: 2 of 4 values are not finite (NaN)"
 
 
 def test_the_first_step_after_a_pause_is_left_out_of_the_rate() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
-from tuner.workload.spec import WorkloadSpec
-from tuner.workload.workload import Kind, catalogue, find, load, names
+from tuner.workload.spec import WorkloadSpec, op_libraries
+from tuner.workload.workload import Kind, Workload, catalogue, find, load, names
 
 BODY = "def build(): pass\ndef inputs(batch_size): pass\n"
 TRAINS = BODY + "MODES = ('inference', 'training')\n"
@@ -219,3 +220,48 @@ def test_what_cannot_be_a_workload(tmp_path: Path, name: str, text: str | None, 
     with pytest.raises(BadInputError) as caught:
         load(name)
     assert message in str(caught.value)
+
+
+def test_tags_and_libraries_are_part_of_what_a_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served/saved_model.pb").write_bytes(b"x")
+    (tmp_path / "op.so").write_bytes(b"first")
+
+    def found(**options: Any) -> Workload:
+        return find(WorkloadSpec(words=("served",), **options))
+
+    plain, tagged, untagged = found(), found(tags="serve, gpu"), found(tags="")
+    assert (plain.tags, tagged.tags, untagged.tags) == (None, ("gpu", "serve"), ())
+    assert tagged.fingerprint == found(tags="gpu,serve").fingerprint
+    library, module = found(op_libraries=("./op.so",)), found(op_libraries=("tensorflow_text",))
+    assert library.child_spec()["op_libraries"] == [str(tmp_path / "op.so")]
+    assert module.op_libraries == ("tensorflow_text",)
+    (tmp_path / "op.so").write_bytes(b"second")
+    changed = found(op_libraries=("op.so",))
+    marks = [each.fingerprint for each in (plain, tagged, untagged, library, module, changed)]
+    assert len(set(marks)) == len(marks)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("./none.so", "--op-library ./none.so: no such file; give a .so or .py file, or the name of a module"),
+        ("a-b", "--op-library a-b is no name of a module"),
+        ("./served", "--op-library ./served: no such file"),
+    ],
+)
+def test_libraries_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError) as caught:
+        op_libraries([text])
+    assert message in str(caught.value)
+
+
+def test_an_option_of_models_is_refused_where_it_means_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(BODY)
+    with pytest.raises(BadInputError, match="--tags does not apply to a Python file"):
+        find(WorkloadSpec(words=(str(path),), tags="serve"))
+    line = WorkloadSpec(words=("served",), tags="", op_libraries=("./a b.so", "text")).command_line
+    assert line == "served --tags '' --op-library './a b.so' --op-library text"

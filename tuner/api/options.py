@@ -16,11 +16,12 @@ class WorkloadOptions(TypedDict, total=False):
     """What names a workload beside its name or file.
 
     `mode` is `inference` or `training`, `execution` one of `graph`, `eager` and `xla`, `framework` and `device` are
-    names; `params` are parameters of a shipped workload or a Python file. Of a SavedModel: the `signature`, the
-    `input_shapes` without the batch dimension, and the `input_ranges` of random values, the upper bound excluded.
+    names; `params` are parameters of a shipped workload or a Python file. Of a SavedModel: the `signature`, the `tags`
+    of its graph, the `input_shapes` without the batch dimension, and the `input_ranges` of random values, the upper
+    bound excluded. `op_libraries` are loaded before the model: paths of .so or .py files, or names of modules.
     `name` is what the workload is called. On a GPU `feed` is `host` or `device`: where the inputs of a step are.
-    `rate` sends that many requests a second at random times. Of a command,
-    `metric_regex` finds the number that it prints, and with `minimize` a smaller one is better.
+    `rate` sends that many requests a second at random times. Of a command, `metric_regex` finds the number that it
+    prints, and with `minimize` a smaller one is better.
     """
 
     mode: str
@@ -29,6 +30,8 @@ class WorkloadOptions(TypedDict, total=False):
     device: str
     params: Mapping[str, int | float | bool | str]
     signature: str
+    tags: str | Sequence[str]
+    op_libraries: Sequence[str | Path]
     input_shapes: Mapping[str, Sequence[int]]
     input_ranges: Mapping[str, tuple[int, int]]
     name: str
@@ -55,6 +58,8 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
         device=options.get("device", "cpu"),
         params=tuple(f"{name}={_text(value)}" for name, value in options.get("params", {}).items()),
         signature=options.get("signature"),
+        tags=_tags_text(options.get("tags")),
+        op_libraries=tuple(map(str, options.get("op_libraries", ()))),
         input_shapes=tuple(
             f"{name}={','.join(map(str, shape))}" for name, shape in options.get("input_shapes", {}).items()
         ),
@@ -69,6 +74,10 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
 
 def _text(value: float | bool | str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _tags_text(tags: str | Sequence[str] | None) -> str | None:
+    return tags if tags is None or isinstance(tags, str) else ",".join(tags)
 
 
 def batch_sizes_text(batch_size: str | int | Sequence[int] | None) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import importlib.util
 import inspect
 import json
@@ -28,6 +29,43 @@ class WorkloadError(Exception):
     def __init__(self, message: str, advice: str) -> None:
         Exception.__init__(self, message)
         self.advice = advice
+
+
+def shortened(text: str, limit: int = 400) -> str:
+    """Return a text on one line, its middle left out if it is long: reasons stand at the beginning or at the end."""
+    line = " ".join(text.split())
+    if len(line) <= limit:
+        return line
+    return "%s … %s" % (line[: limit // 2].rstrip(), line[-limit // 2 :].lstrip())
+
+
+def load_libraries(names: list[str], load: Callable[[str], Any]) -> None:
+    """Load what a model needs first: Python files and modules are imported, and `load` gets the path of a library.
+
+    Raises WorkloadError for what cannot be loaded.
+    """
+    for name in names:
+        load_library(name, load)
+
+
+def load_library(name: str, load: Callable[[str], Any]) -> None:
+    """Load one; a module that has the path of a library tells it by `get_library_path()`."""
+    try:
+        if name.endswith(".py"):
+            load_module(name)
+        elif os.sep in name or ".so" in name:
+            load(name)
+        else:
+            path_of = getattr(importlib.import_module(name), "get_library_path", None)
+            if path_of is not None:
+                load(path_of())
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise WorkloadError(
+            "the library %s cannot be loaded: %s: %s" % (name, type(error).__name__, shortened(str(error))),
+            "install or build it for the framework's version in the interpreter of --python",
+        ) from error
 
 
 @functools.lru_cache(maxsize=None)

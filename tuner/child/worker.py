@@ -25,12 +25,22 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, Iterable, Optional
 
-from . import adapter, arrivals, callers, device, effective, inputs
+from . import adapter, arrivals, callers, device, effective, environment, inputs
 from .adapter import Adapter
 from .callers import CLOCK, Callers
 from .device import Device
-from .outputs import InvalidOutputError, agree, check_finite, check_learns, sample
+from .outputs import (
+    InvalidOutputError,
+    agree,
+    check_first,
+    check_later,
+    check_learns,
+    counted,
+    not_finite,
+    sample,
+)
 
+MAX_MESSAGE = 600  # characters of an error's own text
 MAX_FRAMES = 3  # of the user's own, that are told of an error
 # The warm-up: the first step, which traces and compiles, then windows of at least so long until two in a row differ
 # by at most so much, but no new window once it has taken this long in all.
@@ -93,12 +103,17 @@ class LoadedWorkload:
         together = Callers([self.model.step(arrays) for _ in range(self.n_callers)], self.device.wait)
         outputs = self.model.floats(together.steps[0]())
         self.device.wait()
-        check_finite(outputs)
         first = CLOCK()
+        found = not_finite(outputs)
+        check_first(outputs, found, learns=self.learns)
+        at_random: Optional[bool] = None
 
         def check(later: Any) -> None:
+            nonlocal at_random
             values = self.model.floats(later)
-            check_finite(values)
+            if found and at_random is None:
+                at_random = not agree(outputs, values)
+            check_later(found, values, learns=self.learns, at_random=bool(at_random))
             if self.learns:
                 check_learns(outputs, values)
 
@@ -118,6 +133,7 @@ class LoadedWorkload:
             "memory_bytes": self.memory_bytes(),
             "shared_bytes": self.device.shared_memory(),
             "sample": output_sample,
+            "not_finite": counted(outputs, found),
         }
         self.trained = self.learns
         return together, facts, check
@@ -186,7 +202,7 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
     error_text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).rpartition("%s: " % name)[2]
     if any(code in error_text for code in OUT_OF_MEMORY_CODES):
         kinds[name] = "oom"
-    message = " ".join(error_text.split())[:500]
+    message = inputs.shortened(error_text, MAX_MESSAGE)
     if not isinstance(error, (inputs.WorkloadError, CpusLostError)):
         message = "%s: %s" % (name, message)
     frames = own_frames(error, os.path.join(os.path.dirname(workload), ""))
@@ -196,7 +212,7 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
         "report": "failure",
         "kind": kinds.get(name, "failed"),
         "message": message,
-        "advice": getattr(error, "advice", ""),
+        "advice": getattr(error, "advice", "") or environment.advice(error),
         "frames": "".join(traceback.format_list(frames[-MAX_FRAMES:])),
     }
 

@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
+from tuner.child import environment
 from tuner.cli import (
     deploy,
     env,
@@ -127,7 +128,10 @@ def main() -> NoReturn:
     except OSError as error:
         discard(sys.stdout)
         code = _fail(
-            TunerError(f"operating system error: {error}", "check the path, its permissions and the free disk space")
+            TunerError(
+                f"operating system error: {error}",
+                environment.of_files(error) or "check the path, its permissions and the free disk space",
+            )
         )
     sys.exit(code)
 

@@ -103,6 +103,24 @@ def _model_options(
             "--signature", rich_help_panel=WORKLOAD, metavar="NAME", help="Signature of the SavedModel to run."
         ),
     ] = None,
+    tags: Annotated[
+        str | None,
+        typer.Option(
+            "--tags",
+            rich_help_panel=WORKLOAD,
+            metavar="TAG,TAG…",
+            help="Tags of the SavedModel's graph, e.g. serve,gpu.",
+        ),
+    ] = None,
+    op_libraries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--op-library",
+            rich_help_panel=WORKLOAD,
+            metavar="FILE|MODULE",
+            help="Load ./op.so, ./layers.py or a module such as tensorflow_text before the model; can be repeated.",
+        ),
+    ] = None,
     input_shapes: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,6 +164,8 @@ def _model_options(
         params=tuple(params or ()),
         execution=execution,
         signature=signature,
+        tags=tags,
+        op_libraries=tuple(op_libraries or ()),
         input_shapes=tuple(input_shapes or ()),
         input_ranges=tuple(input_ranges or ()),
         name=name,

@@ -52,7 +52,7 @@ def reader_of(path: Path) -> Framework | None:
     """Return the first framework that reads a file of such a name as a model, None if none does."""
     if not path.suffix:
         return None
-    return next((each for each in _FRAMEWORKS if path.suffix in each.suffixes), None)
+    return next((each for each in _FRAMEWORKS if path.suffix.lower() in each.suffixes), None)
 
 
 def owner(knob: str, *, besides: str) -> str | None:

@@ -306,7 +306,7 @@ def thread_counts(usable_cpus: int) -> list[int]:
 
 def _cannot(failure: TrialFailure) -> BadInputError:
     hint = advice(failure.status, failure.hint, smaller="a smaller --batch-size")
-    return BadInputError(f"a step cannot be profiled: {failure.message}", hint, log=failure.log[-2000:])
+    return BadInputError(f"a step cannot be profiled: {failure.message}", hint, log=failure.evidence(2000))
 
 
 def check_profiled(job: Job) -> None:

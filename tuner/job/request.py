@@ -198,7 +198,7 @@ def _feed(text: str | None, device: Device) -> str | None:
 def _refuse_model_of_another(framework: Framework, words: Sequence[str]) -> None:
     """Raise BadInputError for a model file that another framework reads, and this one does not."""
     for path in map(Path, workloads.parts(words)):
-        if path.suffix not in framework.suffixes and (reader := registry.reader_of(path)) is not None:
+        if path.suffix.lower() not in framework.suffixes and (reader := registry.reader_of(path)) is not None:
             raise BadInputError(
                 f"{framework.title} does not read {path.suffix} files", f"use --framework {reader.name}"
             )

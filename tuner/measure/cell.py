@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.measure.agreement import Sample, deviation
+from tuner.measure.agreement import Sample, deviation, moved_text
 from tuner.measure.finals import Contender
 from tuner.measure.interruption import stalled
 from tuner.measure.objective import Objective
@@ -225,7 +225,8 @@ def checked_cell(
         message = f"it computes in {precision}, and TensorFlow in {reference.precision}"
         return replace(cell, status=Status.INVALID, message=message)
     if apart is not None and apart > limit:
-        message = f"its outputs deviate from TensorFlow's by {apart:.2g}, more than {limit:g}"
+        differ = f"its outputs deviate from TensorFlow's by {apart:.2g}, more than {limit:g}"
+        message = moved_text(reference.sample, facts.sample, than="TensorFlow's") or differ
         return replace(cell, status=Status.INVALID, message=message)
     return cell
 

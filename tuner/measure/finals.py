@@ -19,6 +19,7 @@ import numpy as np
 
 from tuner.machine.conditions import suspended_s
 from tuner.measure import interruption
+from tuner.measure.agreement import only_not_finite
 from tuner.measure.interruption import Interruption, Kind
 from tuner.measure.objective import Objective
 from tuner.measure.planning import FinalsPlan
@@ -92,6 +93,8 @@ class Round:
     """Whether memory did not hold them together."""
     without_memory: set[str] = field(default_factory=set, compare=False)
     """The contenders whose processes found no memory; it is not stored."""
+    not_finite: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """Of each contender with outputs that are NaN or infinite in part: see `tuner.trial.outcome.ReadyReport`."""
 
     @property
     def is_contradicted(self) -> bool:
@@ -114,6 +117,7 @@ class Round:
             interruptions=[Interruption.from_dict(each) for each in data["interruptions"]],
             repeated=[Interruption.from_dict(each) for each in data.get("repeated", [])],
             fresh=data.get("fresh", True),
+            not_finite=data.get("not_finite", {}),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -125,7 +129,7 @@ class Round:
             "interruptions": [each.to_dict() for each in self.interruptions],
             "repeated": [each.to_dict() for each in self.repeated],
             "fresh": self.fresh,
-        }
+        } | ({"not_finite": self.not_finite} if self.not_finite else {})
 
 
 def run_round(
@@ -159,6 +163,7 @@ def _held(
     order = [contenders[i] for i in rng.permutation(len(contenders))]
     for at in range(0, len(order), plan.max_resident):
         _run_group(order[at : at + plan.max_resident], launcher, plan, rng, result)
+    _refuse_strange_outputs(result)
     slept = interruption.suspended(suspended_s() - slept_s)
     if slept is not None:
         result.interruptions.insert(0, slept)
@@ -180,6 +185,8 @@ def _run_group(
         if start.failure is not None:
             _fail(name, start.failure, live, result)
         if start.facts is not None:
+            if start.facts.not_finite:
+                result.not_finite[name] = start.facts.not_finite
             usual_s[name] = [start.facts.step_s]
     n_failed = len(result.failures)
     try:
@@ -221,6 +228,17 @@ def _time(name: str, slice_s: float, usual_s: list[float], live: dict[str, Proce
     usual_s.append(interruption.step_s(ran[-1]))
     result.slices.setdefault(name, []).append(ran[-1])
     return ran
+
+
+def _refuse_strange_outputs(result: Round) -> None:
+    """Let contenders fail whose outputs are NaN or infinite in part, if another one's are finite."""
+    ran = list(result.slices)
+    common = set.intersection(*(set(result.not_finite.get(name, {})) for name in ran)) if ran else set()
+    for name in ran:
+        strange = only_not_finite(result.not_finite.get(name, {}), common)
+        if strange is not None:
+            del result.slices[name]
+            result.failures[name] = f"{Status.INVALID}: {strange}, and another setting's are finite"
 
 
 def _fail(name: str, failure: TrialFailure, live: dict[str, Process], result: Round) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tuner.child.outputs import text_of
 from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure import interruption
 
@@ -45,6 +46,7 @@ class Code(StrEnum):
     PER_STEP = "per step"
     UNSEEN = "unseen"
     FLAT_OUTPUTS = "flat outputs"
+    NOT_FINITE = "not finite"
     GPU_THROTTLED = "GPU throttled"
     GPU_SHARED = "GPU shared"
     GPU_LOST = "GPU lost"
@@ -76,6 +78,7 @@ ADVICE = {
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
     "them, or put {intra_op} among the words of the command",
     Code.FLAT_OUTPUTS: "that the frameworks agree says little: compare them with trained weights",
+    Code.NOT_FINITE: "if the model does not mean them, its weights are wrong, or the inputs do not fit it",
     Code.GPU_THROTTLED: "heat: improve the cooling; power cap: usual on GPUs of low power, and steadier at a clock "
     "that it can hold (nvidia-smi -lgc)",
     Code.GPU_SHARED: "stop the other programs on the GPU, or choose another --device",
@@ -153,6 +156,14 @@ def _device_warnings(seen: DeviceConditions) -> list[MeasurementWarning]:
         Code.GPU_LOST: f"the GPU could not be read any more: {seen.lost}" if seen.lost else "",
     }
     return [MeasurementWarning(code=code, observation=text) for code, text in texts.items() if text]
+
+
+def output_warnings(not_finite: Iterable[Mapping[str, Mapping[str, int]]]) -> list[MeasurementWarning]:
+    """Return that outputs hold NaN or infinite values, with the counts of the first process that told of any."""
+    for counts in not_finite:
+        if counts:
+            return [MeasurementWarning(code=Code.NOT_FINITE, observation=f"{text_of(counts)}, under every setting")]
+    return []
 
 
 def merge(*groups: Iterable[MeasurementWarning]) -> list[MeasurementWarning]:

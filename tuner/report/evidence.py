@@ -16,7 +16,7 @@ from tuner.measure.objective import Objective, rounding
 from tuner.measure.pair import Pair
 from tuner.measure.planning import FinalsPlan, noise_floor
 from tuner.measure.recommendation import FinalsEstimates
-from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, merge
+from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, merge, output_warnings
 from tuner.report.layout import plural
 from tuner.report.result.study import NoiseResult, ShrinkageResult, TailResult
 from tuner.stats import steady
@@ -27,7 +27,7 @@ from tuner.stats.tail import QUANTILES, LimitStatus, quantiles, samples_needed
 from tuner.study.attributes import Attributes, EndReason, Run
 from tuner.study.record import Trial
 from tuner.trial.meter import energy_of
-from tuner.trial.outcome import Slice
+from tuner.trial.outcome import Slice, Status
 from tuner.workload.reading import is_per_step, is_time
 
 _GIB = 1024**3
@@ -118,6 +118,7 @@ def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:
     stalls = [each.text for r in rounds for each in r.repeated]
     if stalls:
         warnings.append(MeasurementWarning(code=Code.STALLED, observation=stalls[-1]))
+    warnings += output_warnings(r.not_finite.get(name, {}) for r in rounds for name in r.slices)
     counted_rounds = [r for r in rounds if not r.interruptions]
     if rounds and len(counted_rounds) <= MIN_ROUNDS:
         warnings.append(
@@ -295,7 +296,7 @@ def _of_search(runs: Sequence[Run], trials: Sequence[Trial]) -> list[Measurement
 
 
 def _of_trials(trials: Sequence[Trial]) -> list[MeasurementWarning]:
-    warnings = []
+    warnings = output_warnings((t.facts or {}).get("not_finite", {}) for t in trials if t.status is Status.OK)
     restless = [t for t in trials if not t.steady]
     if restless:
         warnings.append(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tuner.errors import TunerError
-from tuner.measure.agreement import TOLERANCE, deviation
+from tuner.measure.agreement import TOLERANCE, deviation, moved_text, only_not_finite
 from tuner.measure.pair import Pair, ReferenceLost, log_ratios, measure_pair
 from tuner.space.setting import Setting
 from tuner.space.space import Space
@@ -163,12 +163,19 @@ class Evaluator:
         """Pair a live process with the reference; a reference that dies is renewed once. Raises TrialFailure."""
         output_deviation = self._deviation(trial, live.facts)
         if output_deviation is not None and output_deviation > TOLERANCE:
+            sample = None if self.processes.reference is None else self.processes.reference.sample
             return replace(
                 trial,
                 status=Status.INVALID,
-                message=f"its outputs differ from the reference's by {100 * output_deviation:.3g} %",
+                message=moved_text(sample, live.facts.sample, than="the reference's")
+                or f"its outputs differ from the reference's by {100 * output_deviation:.3g} %",
                 deviation=output_deviation,
             )
+        beside = self.processes.reference
+        strange = None if beside is None else only_not_finite(live.facts.not_finite, beside.not_finite)
+        if strange is not None:
+            message = f"{strange}, and the reference's are finite"
+            return replace(trial, status=Status.INVALID, message=message, deviation=output_deviation)
         for attempt in (1, 2):
             if self.processes.reference is None:
                 self._start([])
@@ -186,7 +193,7 @@ class Evaluator:
                 if attempt == 2:
                     raise TunerError(
                         f"the reference process failed beside {trial.setting}: {lost}",
-                        "the machine may be out of memory; end of its log:\n" + lost.failure.log[-2000:],
+                        "the machine may be out of memory; end of its log:\n" + lost.failure.evidence(2000),
                     ) from lost
                 continue
             peak = live.process.peak_memory_bytes

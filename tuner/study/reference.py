@@ -7,7 +7,7 @@ ended after each turn and started anew for the next; see `tuner.trial.restarting
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.errors import BaselineError
@@ -32,6 +32,7 @@ class Reference:
     batch_size: int
     step_s: float
     sample: dict[str, Any] | None = None
+    not_finite: dict[str, dict[str, int]] = field(default_factory=dict)
     alone: bool = False
     n_trials: int = 0
 
@@ -59,4 +60,5 @@ def reference_from(start: StartResult, number: int) -> Reference:
         batch_size=start.setting.batch_size,
         step_s=start.facts.step_s,
         sample=start.facts.sample,
+        not_finite=start.facts.not_finite,
     )

@@ -23,9 +23,9 @@ from tuner.trial.fresh import interpreter
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
 from tuner.workload import pyfile
-from tuner.workload.workload import Workload
+from tuner.workload.workload import Kind, Workload
 
-_FORMAT = 5  # raise it when the worker writes something else
+_FORMAT = 6  # raise it when the worker writes something else
 _ABANDONED_S = 2 * 3600.0  # old is a part that no process writes any more
 _OUT_OF_TIME = "give it more time, once, as it is kept: --trial-timeout 10m"
 _OUT_OF_MEMORY = "exporting takes several times the memory of the weights; free some, or use a smaller model"
@@ -193,18 +193,21 @@ def _write(
         hints = {
             Status.OOM: _OUT_OF_MEMORY,
             Status.TIMEOUT: _OUT_OF_TIME,
+            Status.CRASHED: f"see the end of what it printed, and try {framework.title} by itself: {python}",
         }
         raise BadInputError(
             f"cannot use workload '{workload.name}': {reason}",
-            failure.hint or hints.get(failure.status, _fix(workload)),
-            log=failure.log[-_LOG_CHARS:] if silent else failure.frames,
+            failure.hint or hints.get(failure.status, _fix(workload, framework)),
+            log=failure.evidence(_LOG_CHARS) if silent else failure.frames,
         ) from failure
     finally:
         process.close()
 
 
-def _fix(workload: Workload) -> str:
-    """Return what may be wrong with a workload: of a shipped one only what it was told."""
+def _fix(workload: Workload, framework: Framework) -> str:
+    """Return what may be wrong with a workload that gave no hint: its code, or what a shipped one was told."""
+    if workload.kind != Kind.PYTHON:
+        return f"try {framework.title} by itself with {workload.path}: the file and this version may not fit each other"
     if shipped_folder("workloads") not in workload.path.parents:
         return f"fix {workload.path}"
     usual = pyfile.read(workload.path).params

@@ -196,10 +196,17 @@ class Ensemble(InStep):
         sample = _joined(samples)
         if sample["outputs"] and len(batches) == len(samples):
             sample["batch"] = _joined(batches)
-        return replace(super()._facts(facts), sample=sample if sample["outputs"] else None)
+        not_finite = {
+            f"{name}/{output}": counts
+            for name, each in zip(self._names, facts, strict=True)
+            for output, counts in each.not_finite.items()
+        }
+        return replace(super()._facts(facts), sample=sample if sample["outputs"] else None, not_finite=not_finite)
 
 
 def _joined(samples: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the samples of members as one, in which the outputs of each have its name before theirs."""
     outputs = {f"{name}/{each}": values for name, own in samples.items() for each, values in own["outputs"].items()}
-    return {"inputs": " ".join(own["inputs"] for own in samples.values()), "outputs": outputs}
+    joined = {"inputs": " ".join(own["inputs"] for own in samples.values()), "outputs": outputs}
+    places = {f"{name}/{each}": at for name, own in samples.items() for each, at in own.get("not_finite", {}).items()}
+    return joined | ({"not_finite": places} if places else {})

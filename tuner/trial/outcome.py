@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+_REASON = re.compile(
+    r"^.*(?:Check failed|terminate called|Fatal Python error|OMP: Error|Assertion .*failed).*$|^F\d{4} .*$",
+    re.MULTILINE,
+)
 _LATE = 1.5  # times the window of a slice: whoever answers longer than that falls behind
 _OVERLAPPING = 1.001  # times the duration of a slice: steps of several callers take longer in sum
 
@@ -235,6 +240,8 @@ class ReadyReport:
     """Whether the warm-up came to its end; None where steps are too long to tell."""
     sample: dict[str, Any] | None = None
     """Some values of the outputs, see `tuner.measure.agreement`; None where the model computes at random."""
+    not_finite: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of outputs with values that are NaN or infinite: their `size`, and how many are of which kind."""
 
     @property
     def step_s(self) -> float:
@@ -255,6 +262,7 @@ class ReadyReport:
             shared_bytes=data.get("shared_bytes"),
             settled=data.get("settled"),
             sample=data.get("sample"),
+            not_finite=data.get("not_finite") or {},
         )
 
     def with_batch(self, report: dict[str, Any]) -> ReadyReport:
@@ -270,6 +278,7 @@ class ReadyReport:
             shared_bytes=report.get("shared_bytes"),
             settled=report["settled"],
             sample=report["sample"],
+            not_finite=report.get("not_finite") or {},
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -284,7 +293,7 @@ class ReadyReport:
             "memory_bytes": self.memory_bytes,
             "settled": self.settled,
             "sample": self.sample,
-        }
+        } | ({"not_finite": self.not_finite} if self.not_finite else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,3 +318,17 @@ class TrialFailure(Exception):  # noqa: N818  # a failure of the trial, not an e
         self.log = log
         self.frames = frames
         self.hint = hint
+
+    @property
+    def reason_line(self) -> str:
+        """Return the line of what the process printed that tells why it failed: of an abort, or else the last one."""
+        reason = _REASON.search(self.log)
+        return reason[0].strip() if reason is not None else (self.log.strip().splitlines() or [""])[-1]
+
+    def evidence(self, most: int) -> str:
+        """Return what the process printed of its failure, at most so many characters: from the reason on, or the end.
+
+        An abort prints its reason first, and then a stack that may be longer than all that is shown.
+        """
+        reason = _REASON.search(self.log)
+        return self.log[-most:] if reason is None else self.log[reason.start() :][:most]

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.child.inputs import shortened
 from tuner.child.worker import OUT_OF_MEMORY_CODES
 from tuner.errors import BadInputError, TunerError
 from tuner.space.deployment import Deployment
@@ -52,7 +53,7 @@ class CommandLauncher:
                 "give a longer --trial-timeout"
                 if failure.status is Status.TIMEOUT
                 else failure.hint or "fix the command, or --metric-regex",
-                log=failure.log[-2000:],
+                log=failure.evidence(2000),
             ) from failure
         finally:
             process.close()
@@ -142,8 +143,8 @@ class CommandProcess:
             log = process.log_tail()[-_KEPT_LOG:]
             raise TrialFailure(Status.FAILED, str(error), log, hint=error.hint) from error
         except TrialFailure as failure:
-            last = failure.log.strip()[-_KEPT_LOG:].splitlines()[-1:]
-            message = ": ".join([failure.message, *(line[-_KEPT_LINE:] for line in last)])
+            reason = shortened(failure.reason_line, _KEPT_LINE)
+            message = ": ".join(filter(None, [failure.message, reason]))
             is_full = any(code in failure.log[-_KEPT_LOG:] for code in _OUT_OF_MEMORY)
             status = Status.OOM if is_full else failure.status
             raise TrialFailure(status, message, failure.log[-_KEPT_LOG:]) from failure

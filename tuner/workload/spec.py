@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError, unknown_name
@@ -24,6 +26,9 @@ class WorkloadSpec:
     execution: str = "graph"
     params: Sequence[str] = ()
     signature: str | None = None
+    tags: str | None = None
+    """Of the graph of a SavedModel, joined by commas; "" for the graph without tags."""
+    op_libraries: Sequence[str] = ()
     input_shapes: Sequence[str] = ()
     input_ranges: Sequence[str] = ()
     metric_regex: str | None = None
@@ -53,6 +58,8 @@ class WorkloadSpec:
             "--execution": self.execution if self.execution != usual.execution else None,
             "--param": self.params,
             "--signature": self.signature,
+            "--tags": self.tags,
+            "--op-library": self.op_libraries,
             "--input-shape": self.input_shapes,
             "--input-range": self.input_ranges,
             "--name": self.name,
@@ -70,6 +77,8 @@ class WorkloadSpec:
             "--execution": self.execution != "graph",
             "--param": self.params,
             "--signature": self.signature,
+            "--tags": self.tags is not None,
+            "--op-library": self.op_libraries,
             "--input-shape": self.input_shapes,
             "--input-range": self.input_ranges,
             "--metric-regex": self.metric_regex,
@@ -95,6 +104,29 @@ def parameters(texts: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, A
             words = {bool: "true or false", int: "a whole number", float: "a number"}
             raise BadInputError(f"--param {name} is '{text}'", f"expected {words[kind]}") from None
     return values
+
+
+def tags(text: str | None) -> tuple[str, ...] | None:
+    """Return the tags of `--tags serve,gpu` in one order; none of "", which is the graph without tags."""
+    return None if text is None else tuple(sorted({tag.strip() for tag in text.split(",") if tag.strip()}))
+
+
+def op_libraries(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the libraries of `--op-library`, files by their absolute paths; raises BadInputError."""
+    names = []
+    for text in texts:
+        is_file = "/" in text or text.endswith(".py") or ".so" in text
+        if is_file and not os.path.isfile(text):  # noqa: PTH113  # pathlib's raises where a folder may not be entered
+            raise BadInputError(f"--op-library {text}: no such file", "give a .so or .py file, or the name of a module")
+        if is_file and not (text.endswith(".py") or ".so" in Path(text).name):
+            raise BadInputError(f"--op-library {text} is no .so or .py file", "e.g. --op-library ./op.so")
+        if not is_file and not all(part.isidentifier() for part in text.split(".")):
+            raise BadInputError(
+                f"--op-library {text} is no name of a module",
+                "e.g. --op-library tensorflow_text or --op-library ./op.so",
+            )
+        names.append(str(Path(text).resolve()) if is_file else text)
+    return tuple(dict.fromkeys(names))
 
 
 def shapes(texts: Sequence[str]) -> dict[str, list[int]]:

@@ -16,13 +16,12 @@ from typing import Any
 from tuner.errors import BadInputError, NoModeError, unknown_name
 from tuner.identity import digest
 from tuner.paths import shipped_folder
-from tuner.workload import pyfile
+from tuner.workload import formats, pyfile
 from tuner.workload import spec as options
 from tuner.workload.command import Command, command
 from tuner.workload.pyfile import INFERENCE, PythonFile
 from tuner.workload.spec import WorkloadSpec
 
-_MODEL = "saved_model.pb"
 _JOINED = "+"
 _LONGEST_NAME = 200  # characters
 MAX_MEMBERS = 8
@@ -71,6 +70,10 @@ class Workload:
     fingerprint: str
     params: Mapping[str, Any] = field(default_factory=dict)
     signature: str | None = None
+    tags: Sequence[str] | None = None
+    """Of the graph of a SavedModel; None where it is not said which."""
+    op_libraries: Sequence[str] = ()
+    """What is loaded before the model: paths of libraries of operators and of Python files, and names of modules."""
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of inputs whose shape the model leaves open, without the batch."""
     ranges: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -90,6 +93,8 @@ class Workload:
             "execution": self.execution.value,
             "params": dict(self.params),
             "signature": self.signature,
+            "tags": None if self.tags is None else list(self.tags),
+            "op_libraries": list(self.op_libraries),
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
         }
@@ -169,7 +174,16 @@ def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, s
     """Return the workload of several models that answer together, `a+b`; its batch size is the smallest of theirs."""
     text = spec.words[0]
     spec.reject_options(
-        "--mode", "--param", "--signature", "--input-shape", "--input-range", "--minimize", "--rate", kind="an ensemble"
+        "--mode",
+        "--param",
+        "--signature",
+        "--tags",
+        "--op-library",
+        "--input-shape",
+        "--input-range",
+        "--minimize",
+        "--rate",
+        kind="an ensemble",
     )
     members_as_typed = parts(spec.words)
     if not all(members_as_typed):
@@ -206,37 +220,44 @@ def _model(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]
     """Return the workload of a model."""
     spec.reject_options("--minimize", kind="a model")
     name, path = spec.words[0], Path(spec.words[0])
-    if path.suffix in suffixes and os.path.isdir(path):  # noqa: PTH112
-        raise BadInputError(f"{path} is a folder", f"expected a {path.suffix} file")
-    if name not in names() and os.path.isdir(path):  # noqa: PTH112  # pathlib's raises where a folder may not be entered
-        return _saved_model(path, spec, execution)
-    if path.suffix in suffixes:
-        return _file(path, suffixes[path.suffix], spec, execution)
+    suffix = path.suffix.lower()
+    is_folder = os.path.isdir(path)  # noqa: PTH112  # pathlib's raises where a folder may not be entered
+    if suffix in suffixes and is_folder and not formats.is_saved_model(path):
+        raise BadInputError(f"{path} is a folder", f"expected a {suffix} file")
+    if name not in names() and is_folder:
+        return _saved_model(path, spec, execution, suffixes)
+    if suffix in suffixes:
+        return _file(path, suffixes[suffix], spec, execution)
     return _python(name, spec, execution)
 
 
 def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
-    path = Path(name) if name.endswith(".py") or "/" in name else shipped_folder("workloads") / f"{name}.py"
+    path = Path(name)
+    is_file = os.path.isfile(path) and (name not in names() or "/" in name)  # noqa: PTH113
+    is_path = is_file or name.endswith(".py") or "/" in name or formats.of_name(path) is not None
+    path = path if is_path else shipped_folder("workloads") / f"{name}.py"
     if not os.path.isfile(path):  # noqa: PTH113
-        if path.parent == shipped_folder("workloads"):
+        if os.path.isfile(f"{name}.index"):  # noqa: PTH113
+            path = Path(f"{name}.index")
+        elif not is_path:
             raise unknown_name("workload", name, names())
-        raise BadInputError(
-            f"no workload file {name}",
-            f"give a Python file, a model file, the folder of a SavedModel, or one of: {', '.join(names())}",
-        )
-    if path.name == _MODEL:
-        raise BadInputError(f"{name} is part of a SavedModel", f"give its folder, {path.parent}")
-    if path.suffix != ".py":
-        raise BadInputError(
-            f"{name} is not a Python file", "to measure a command, put it after -- and give --metric-regex"
-        )
+        elif not name.endswith(".py") and formats.of_name(path) is not None:
+            raise BadInputError(f"no file {name}", "check its path")
+        else:
+            raise BadInputError(
+                f"no workload file {name}",
+                f"give a Python file, a model file, the folder of a SavedModel, or one of: {', '.join(names())}",
+            )
+    if path.suffix.lower() != ".py":
+        formats.refuse_file(name, path)
     file = pyfile.read(path)
     if spec.mode not in file.modes:
         raise NoModeError(f"{path.stem} has no mode '{spec.mode}'", f"known: {', '.join(file.modes)}")
     spec.reject_options(
-        "--signature", "--input-shape", "--input-range", kind="a Python file, which makes its own inputs"
+        "--signature", "--tags", "--input-shape", "--input-range", kind="a Python file, which makes its own inputs"
     )
     params = options.parameters(spec.params, file.params)
+    op_libraries = options.op_libraries(spec.op_libraries)
     return Workload(
         name=_named(spec, path.stem),
         kind=Kind.PYTHON,
@@ -247,7 +268,8 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
         item=file.item,
         batch_size=file.batch_size,
         params=params,
-        fingerprint=digest([pyfile.fingerprint(path), spec.mode, params]),
+        op_libraries=op_libraries,
+        fingerprint=digest([pyfile.fingerprint(path), spec.mode, params, *_loaded_first(op_libraries)]),
     )
 
 
@@ -255,16 +277,17 @@ def _file(path: Path, kind: str, spec: WorkloadSpec, execution: Execution) -> Wo
     if not os.path.isfile(path):  # noqa: PTH113
         target = f"; it is a link to {path.readlink()}" if path.is_symlink() else ""
         raise BadInputError(f"no model file {path}{target}", "check its path")
+    formats.check_whole(path)
     description = f"a {path.suffix} file"
-    spec.reject_options("--signature", kind=description)
+    spec.reject_options("--signature", "--tags", kind=description)
     return _model_workload(path, kind, spec, execution, [path], description)
 
 
-def _saved_model(path: Path, spec: WorkloadSpec, execution: Execution) -> Workload:
-    if not os.path.isfile(path / _MODEL):  # noqa: PTH113
-        near = sorted(path.glob(f"*/{_MODEL}"))
-        suggestion = f", such as {near[-1].parent}" if near else ""
-        raise BadInputError(f"{path} is a folder without {_MODEL}", f"give the folder of a SavedModel{suggestion}")
+def _saved_model(path: Path, spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, str]) -> Workload:
+    if not formats.is_saved_model(path):
+        formats.refuse_folder(path, suffixes)
+    for name in formats.SAVED_MODELS:
+        formats.check_whole(path / name)
     if execution is Execution.EAGER:
         raise BadInputError("--execution eager does not work for a SavedModel, which is a graph", "use graph or xla")
     files = sorted(file for file in path.rglob("*") if file.is_file())
@@ -281,6 +304,8 @@ def _model_workload(
             f"{path} has no mode '{spec.mode}'", f"known: {INFERENCE}; to train, write a Python workload file"
         )
     shapes, ranges = options.shapes(spec.input_shapes), options.ranges(spec.input_ranges)
+    tags, op_libraries = options.tags(spec.tags), options.op_libraries(spec.op_libraries)
+    asked = [spec.signature, shapes, ranges, *([] if tags is None else [{"tags": tags}]), *_loaded_first(op_libraries)]
     return Workload(
         name=_named(spec, path.resolve().name.removesuffix(path.suffix)),
         kind=kind,
@@ -291,10 +316,23 @@ def _model_workload(
         item="item",
         batch_size=1,
         signature=spec.signature,
+        tags=tags,
+        op_libraries=op_libraries,
         shapes=shapes,
         ranges=ranges,
-        fingerprint=digest([_contents(files, path.parent), spec.signature, shapes, ranges]),
+        fingerprint=digest([_contents(files, path.parent), *asked]),
     )
+
+
+def _loaded_first(op_libraries: Sequence[str]) -> list[object]:
+    """Return what a fingerprint holds of what is loaded before a model, of files their contents; [] if nothing."""
+    contents = [
+        pyfile.fingerprint(Path(each)) if each.endswith(".py")
+        else _contents([Path(each)], Path(each).parent) if os.sep in each
+        else each
+        for each in op_libraries
+    ]  # fmt: skip
+    return [{"libraries": contents}] if contents else []
 
 
 def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
@@ -307,6 +345,8 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
         "--execution",
         "--param",
         "--signature",
+        "--tags",
+        "--op-library",
         "--input-shape",
         "--input-range",
         "--rate",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ _SWITCHES = (
 CHILD = Path(__file__).parent / "child"
 SUBJECT = probing.ProbedPackage(title="TensorFlow", package="tensorflow", install="tensorflow", folder=CHILD)
 _OFF_BY_DEFAULT = "off by default on this CPU"
+_KERAS_USUAL = {"floatx": "float32", "epsilon": 1e-7, "image_data_format": "channels_last"}
 # On Linux and x86, TensorFlow turns oneDNN on by itself where the CPU has one of these.
 _ONEDNN_FLAGS = ("avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16")
 
@@ -85,7 +87,7 @@ class TensorFlowBuild:
     observations: list[Observation]
     """The raw experiments; see `tuner.frameworks.tensorflow.reach`."""
     keras: str = ""
-    """The version of Keras, which is released apart from TensorFlow."""
+    """The version of Keras, which is released apart from TensorFlow, and what the user's settings of Keras change."""
 
     @property
     def pools(self) -> reach.Pools | None:
@@ -156,7 +158,8 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     # oneDNN's choices depend on the instruction sets, and on the CPUs that it may use.
     cpus, flags = sorted(os.sched_getaffinity(0)), probing.cpu_flags()
     plan = experiment.plan(experiments, cpus)
-    looks = [plan, Path(__file__).read_text(encoding="utf-8"), probing.sources(CHILD)]
+    settings = keras_settings(env)
+    looks = [plan, settings, Path(__file__).read_text(encoding="utf-8"), probing.sources(CHILD)]
     memory = probing.ProbeCache([place, switches, flags, cpus, looks])
     cached = memory.load()
     with contextlib.suppress(TypeError):  # a file that was damaged has other names
@@ -165,10 +168,23 @@ def probe(python: Path, env: Mapping[str, str], experiments: Sequence[Experiment
     facts, verbose_output = probing.run_probe(
         python, {**env, "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}, SUBJECT, plan
     )
+    facts["keras"] = " ".join([facts["keras"], *settings])
     build = describe(facts, read_onednn(verbose_output), switches=env, flags=flags)
     if build.refused is None:  # what a passing circumstance hid must not stay hidden
         memory.save(asdict(build))
     return build
+
+
+def keras_settings(env: Mapping[str, str]) -> list[str]:
+    """Return the user's settings of Keras that change what a model computes, as text: none of those that are usual."""
+    folder = Path(env.get("KERAS_HOME") or Path(env.get("HOME", "~")).expanduser() / ".keras")
+    try:
+        settings = json.loads((folder / "keras.json").read_text(encoding="utf-8"))
+        return [
+            f"{name}={settings[name]}" for name, usual in _KERAS_USUAL.items() if settings.get(name, usual) != usual
+        ]
+    except (OSError, ValueError, AttributeError):  # Keras ignores such a file
+        return []
 
 
 def is_off_by_default(build: Mapping[str, Any]) -> bool:

@@ -32,7 +32,7 @@ class TensorFlow(framework.Framework):
     spaces = shipped_folder("search_spaces")
     knobs = KNOBS
     baselines = BASELINES
-    suffixes: Mapping[str, str] = {".keras": _KERAS, ".h5": _KERAS}  # not changed
+    suffixes: Mapping[str, str] = {".keras": _KERAS, ".h5": _KERAS, ".hdf5": _KERAS}  # not changed
     kinds = (Kind.PYTHON, _KERAS, Kind.SAVED_MODEL)
     modes = (INFERENCE, TRAINING)
     executions = tuple(Execution)

@@ -71,7 +71,7 @@ def _check(contest: Contest, entry: Entry) -> None:
     except TrialFailure as failure:
         if entry == contest.reference_entry:
             raise BadInputError(
-                f"TensorFlow's default does not run: {failure.message}", failure.hint or "", log=failure.log[-2000:]
+                f"TensorFlow's default does not run: {failure.message}", failure.hint or "", log=failure.evidence(2000)
             ) from failure
         name, batch_size = entry.name, contest.batch_size
         cell = Cell(contender=name, batch_size=batch_size, status=failure.status, message=failure.message)

@@ -52,7 +52,10 @@ class Model:
         path = os.path.join(self.spec["folder"], exporter.MODEL)
         on_gpu = self.spec["feed"] is not None
         try:
-            self.session = session.make_session(os.path.realpath(path), self.spec["options"], on_gpu=on_gpu)
+            libraries = self.spec["op_libraries"] if self.spec["kind"] == "onnx" else ()  # else it is converted
+            self.session = session.make_session(
+                os.path.realpath(path), self.spec["options"], on_gpu=on_gpu, libraries=libraries
+            )
         except Exception as error:
             raise session.translated(error) from error
         self.names = [each.name for each in self.session.get_outputs()]

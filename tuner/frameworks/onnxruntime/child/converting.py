@@ -7,7 +7,7 @@ import logging
 from typing import Any, Dict, List, NamedTuple, Set
 
 from ....child.inputs import WorkloadError
-from ...tensorflow.child import source
+from ...tensorflow.child import importing, source
 
 LARGE_BYTES = 1 << 20
 WEIGHTED = {"MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "DepthwiseConv2dNative", "GatherV2"}
@@ -19,6 +19,7 @@ def convert(spec: Dict[str, Any], path: str) -> None:
     An operator that tf2onnx does not know stays in the file under its own name: what loads it refuses it by that. Large
     constants pass tf2onnx by, which otherwise copies them until 24 GB do not suffice for the 0.6 GB of VGG-19.
     """
+    importing.tensorflow()  # before tf2onnx does
     try:
         import tf2onnx
     except ImportError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, Iterable, List, Set
 
 from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
 from . import converting, session
@@ -28,34 +28,40 @@ def export(spec: Report) -> None:
     path = os.path.join(spec["folder"], MODEL)
     if "from" not in spec:
         os.symlink(spec["workload"], path)  # its weights may lie in files beside it
-        write_described(spec["folder"], described_inputs(model_inputs(spec["workload"]), spec), None)
+        write_described(
+            spec["folder"], described_inputs(model_inputs(spec["workload"], spec["op_libraries"]), spec), None
+        )
         return
     converting.convert(spec, path)
     copy_described(spec)
     loaded(path)
 
 
-def loaded(path: str) -> Any:
+def loaded(path: str, libraries: Iterable[str] = ()) -> Any:
     """Return a session of a model; raises WorkloadError in ONNX Runtime's words for one that it cannot run."""
     try:
-        return session.make_session(path, {})
+        return session.make_session(path, {}, libraries=libraries)
+    except WorkloadError:
+        raise
     except Exception as error:
         unknown = UNKNOWN_OPERATOR.search(str(error))
+        advice = "use another model, or a framework that runs it"
         if unknown:
+            advice += ", or the library that has the operator: --op-library ./op.so"
             message = "ONNX Runtime cannot run its operator %s on the CPU" % next(filter(None, unknown.groups()))
         else:
             reason = PLACE.sub("", str(error).split(" : ")[-1])  # after its codes
             message = "ONNX Runtime cannot load it: %s" % reason
-        raise WorkloadError(message, "use another model, or a framework that runs it") from error
+        raise WorkloadError(message, advice) from error
 
 
-def model_inputs(path: str) -> List[Report]:
+def model_inputs(path: str, libraries: Iterable[str] = ()) -> List[Report]:
     """Return name, dtype and shape of each input of a model, None for a rank that is not known.
 
     Raises WorkloadError for a model that cannot be loaded, and for a type without numbers.
     """
     described = []
-    for each in loaded(path).get_inputs():
+    for each in loaded(path, libraries).get_inputs():
         kind = each.type.partition("(")[2].rstrip(")")
         if kind not in DTYPES:
             raise WorkloadError(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 from ....child import effective
-from ....child.inputs import WorkloadError
+from ....child.inputs import WorkloadError, load_libraries
 
 CONFIG = "session."
 MODE = "execution_mode"
@@ -26,8 +26,10 @@ OUT_OF_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc", "ou
 Options = Mapping[str, Union[int, str]]
 
 
-def make_session(path: str, options: Options, *, on_gpu: bool = False) -> Any:
+def make_session(path: str, options: Options, *, on_gpu: bool = False, libraries: Iterable[str] = ()) -> Any:
     """Return a session of a model, made with these options and the defaults of all others, on the CPU or the first GPU.
+
+    `libraries` of operators are registered with it.
 
     One of them is ours: `intra_op_affinity`, "cores" for a physical core for each thread, or any other word for none.
     Raises WorkloadError where ONNX Runtime would compute on the CPU instead of the GPU, which it only logs.
@@ -35,6 +37,7 @@ def make_session(path: str, options: Options, *, on_gpu: bool = False) -> Any:
     import onnxruntime
 
     session_options = onnxruntime.SessionOptions()
+    load_libraries(list(libraries), session_options.register_custom_ops_library)
     cuda_options = {}
     for name, value in options.items():
         if name == AFFINITY:

@@ -49,11 +49,10 @@ class Model:
 
     def start(self) -> None:
         """Read the model: its threads come when it is compiled, for the first arrays."""
-        import openvino
-
         folder = self.spec["folder"]
         path = next(filter(os.path.exists, (os.path.join(folder, each) for each in exporter.FILES)))
-        self.core = openvino.Core()
+        is_own = self.spec["kind"] in ("onnx", "openvino")  # else it is converted
+        self.core = exporter.core(self.spec["op_libraries"] if is_own else [])
         self.model = self.core.read_model(os.path.realpath(path))
         # A converter leaves out what no output needs.
         self.taken = {port.get_any_name() for port in self.model.inputs}

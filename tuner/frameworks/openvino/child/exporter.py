@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any, Dict, List
 
-from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
+from ....child.inputs import WorkloadError, copy_described, described_inputs, load_libraries, write_described
 
 MODEL = "model.xml"
 NOISE = re.compile(r"Check |Exception from |FrontEnd API failed|Summary:|To facilitate ")
@@ -38,24 +38,34 @@ def export(spec: Report) -> None:
         convert(spec, os.path.join(folder, MODEL))
         copy_described(spec)
         return
-    os.symlink(spec["workload"], os.path.join(folder, ONNX if spec["workload"].endswith(".onnx") else MODEL))
-    write_described(folder, described_inputs(model_inputs(spec["workload"]), spec), None)
+    os.symlink(spec["workload"], os.path.join(folder, ONNX if spec["workload"].lower().endswith(".onnx") else MODEL))
+    write_described(folder, described_inputs(model_inputs(spec["workload"], spec["op_libraries"]), spec), None)
 
 
-def read(path: str) -> Any:
-    """Return a model as OpenVINO reads it; raises WorkloadError in its words for one that it cannot."""
+def core(libraries: "List[str]") -> Any:
+    """Return OpenVINO with these libraries of operators; raises WorkloadError for one that cannot be loaded."""
     import openvino
 
+    paths: List[str] = []
+    load_libraries(libraries, paths.append)
+    result = openvino.Core()  # after modules, which may change what it is
+    load_libraries(paths, result.add_extension)
+    return result
+
+
+def read(path: str, libraries: "List[str]") -> Any:
+    """Return a model as OpenVINO reads it; raises WorkloadError in its words for one that it cannot."""
+    with_libraries = core(libraries)
     try:
-        return openvino.Core().read_model(os.path.realpath(path))
+        return with_libraries.read_model(os.path.realpath(path))
     except RuntimeError as error:
         raise WorkloadError("OpenVINO cannot read it: %s" % words(error), "use a framework that runs it") from error
 
 
-def model_inputs(path: str) -> List[Report]:
+def model_inputs(path: str, libraries: "List[str]") -> List[Report]:
     """Return name, dtype and shape of each input of a model, None for a rank that is not known."""
     described = []
-    for port in read(path).inputs:
+    for port in read(path, libraries).inputs:
         kind = port.get_element_type().get_type_name()
         shape = port.get_partial_shape()
         sizes = None if shape.rank.is_dynamic else [None if n.is_dynamic else n.get_length() for n in shape]

@@ -6,7 +6,7 @@ import tempfile
 from typing import Any, Callable, Dict, Optional
 
 from ....child import effective, fork, inputs
-from . import exporter, facts, importing, operators, source, timeline
+from . import exporter, facts, importing, libraries, operators, source, timeline
 
 OUT_OF_MEMORY = ("ResourceExhaustedError",)
 Report = Dict[str, Any]
@@ -125,10 +125,12 @@ class Model:
         return timeline.traced(self.step(arrays), n_steps, n_rounds)
 
     def floats(self, outputs: Any) -> Report:
-        """Return the floating-point outputs as arrays."""
+        """Return the floating-point outputs as arrays; raises WorkloadError where there are no outputs at all."""
+        tensors = source.named(outputs)
+        source.check_returns(tensors)
         return {
             name: tensor.numpy()
-            for name, tensor in outputs.items()
+            for name, tensor in tensors.items()
             if tensor.dtype.is_floating or tensor.dtype.is_complex
         }
 
@@ -158,7 +160,7 @@ def fetching(call: Step) -> Step:
 
     def step() -> Any:
         outputs = call()
-        for tensor in outputs.values():
+        for tensor in source.named(outputs).values():
             tensor.numpy()
         return outputs
 
@@ -170,6 +172,7 @@ def loaded(spec: Report) -> Callable[[Report], Step]:
     import tensorflow as tf
 
     if spec["execution"] == "eager":
+        libraries.load(spec["op_libraries"])
         call = source.step_of(spec)[1]
         return lambda tensors: lambda: call(*tensors.values())
     function = source.exported(spec)

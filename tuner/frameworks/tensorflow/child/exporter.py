@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
+import json
 import os
 import traceback
 from typing import Any, Callable
 
 from ....child.inputs import Report, WorkloadError, write_described
-from . import graph, source
+from . import graph, importing, libraries, source
 
 
 def export(spec: Report) -> None:
     """Write the model as a SavedModel, what its inputs are, and the graph of one item's call.
 
-    A SavedModel is used as it is, and for eager execution none is needed.
+    A SavedModel is used as it is, and for eager execution none is needed. Beside it stands what has to be loaded first,
+    in every process that loads it.
     """
+    with libraries.recorded() as loaded, libraries.named_operators():
+        libraries.load(spec["op_libraries"])
+        try:
+            choice = write(spec)
+        except WorkloadError:
+            raise
+        except Exception as error:
+            problem = importing.why_no_keras() if importing.blamed_keras(error) else None
+            if problem is None:
+                raise
+            raise WorkloadError(*problem) from error
+    own = [each for each in dict.fromkeys(loaded) if each not in spec["op_libraries"]]
+    with open(os.path.join(spec["folder"], source.ORIGIN), "w", encoding="utf-8") as file:
+        json.dump(dict(choice, libraries=[*spec["op_libraries"], *own]), file)
+
+
+def write(spec: Report) -> Report:
+    """Write the model and what is beside it; return what was chosen of a SavedModel."""
     call = function = None
+    choice: Report = {}
     if spec["kind"] == "savedmodel":
-        os.symlink(spec["workload"], os.path.join(spec["folder"], source.MODEL))
-        function, described = source.signature_of(spec)
+        link = os.path.join(spec["folder"], source.MODEL)
+        os.symlink(spec["workload"], link)
+        function, described, choice = source.signature_of(spec)
+        if choice["signature"] is None:  # then it gets one
+            call = source.forward(function)
+            described = [dict(each, name="input_%d" % i) for i, each in enumerate(described)]
+            os.unlink(link)
+            function = save(spec, described, call, function._tftune_keeps)
     else:
         described, call, owner = source.step_of(spec)
         if spec["execution"] != "eager":
             function = save(spec, described, call, owner)
     write_described(spec["folder"], described, graph_of(function, call, described))
+    return choice
 
 
 def save(spec: Report, described: list[Report], call: Callable[..., Any], owner: Any) -> Any:
@@ -35,6 +63,7 @@ def save(spec: Report, described: list[Report], call: Callable[..., Any], owner:
 
     step = tf.function(call, input_signature=[tensor_spec(each, None) for each in described])
     function = step.get_concrete_function()
+    source.check_returns(function.structured_outputs)
     if graph.calls_python(function):
         raise WorkloadError(
             "its graph calls Python (tf.py_function), which no other process can load",

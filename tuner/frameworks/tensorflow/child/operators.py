@@ -18,7 +18,6 @@ ATTRIBUTES = ("transpose_a", "transpose_b", "adj_x", "adj_y", "equation")
 PEAK_SIZE, SUM_BYTES = 2048, 1 << 26
 PEAK_RUNS = 3
 UNKNOWN = ["variant", []]
-SERVE = "serve"
 LONG_STEP_S = 0.5
 Report = Dict[str, Any]
 Ran = Dict[str, Tuple[float, List[Any], int]]  # by the node's name: its time (s), its outputs, how often it ran
@@ -27,15 +26,15 @@ Ran = Dict[str, Tuple[float, List[Any], int]]  # by the node's name: its time (s
 class Signature:
     """A SavedModel's signature in a session. Of what the session is not told, variables of the environment decide."""
 
-    def __init__(self, folder: str, name: str) -> None:
+    def __init__(self, folder: str, tags: "Tuple[str, ...]", name: str) -> None:
         import tensorflow as tf
 
         v1 = tf.compat.v1
         with tf.Graph().as_default() as graph:
             self._session = v1.Session(graph=graph)  # it holds the callables, and lasts as long as the process
-            signature = v1.saved_model.load(self._session, [SERVE], folder).signature_def[name]
+            signature = v1.saved_model.load(self._session, list(tags), folder).signature_def[name]
             self._names = {each.name: key for key, each in signature.inputs.items()}
-            fetches = [each.name for each in signature.outputs.values()]
+            fetches = [name for each in signature.outputs.values() for name in tensor_names(each)]
             self.run = self._session.make_callable(fetches, list(self._names))
             self._run_told = self._session.make_callable(fetches, list(self._names), accept_options=True)
         self._definitions: Optional[Report] = None
@@ -64,12 +63,23 @@ class Signature:
 
 
 @functools.lru_cache(maxsize=1)
-def loaded(folder: str, signature_name: str) -> Signature:
+def loaded(folder: str, tags: "Tuple[str, ...]", signature_name: str) -> Signature:
     """Return a signature, loaded once for all batch sizes."""
-    return Signature(folder, signature_name)
+    return Signature(folder, tags, signature_name)
 
 
-def traced(folder: str, signature_name: str, arrays: Report, n_steps: int) -> Report:
+def tensor_names(info: Any) -> "List[str]":
+    """Return the names of the tensors that an output of a signature is made of: a sparse one of three."""
+    kind = info.WhichOneof("encoding")
+    if kind == "coo_sparse":
+        sparse = info.coo_sparse
+        return [sparse.indices_tensor_name, sparse.values_tensor_name, sparse.dense_shape_tensor_name]
+    if kind == "composite_tensor":
+        return [name for each in info.composite_tensor.components for name in tensor_names(each)]
+    return [info.name]
+
+
+def traced(folder: str, tags: "List[str]", signature_name: str, arrays: Report, n_steps: int) -> Report:
     """Run so many steps of a SavedModel's signature on arrays by name, and return what its operators take.
 
     Steps with statistics take turns with steps without, of which one is enough where it is long: `plain_s` and
@@ -80,7 +90,7 @@ def traced(folder: str, signature_name: str, arrays: Report, n_steps: int) -> Re
 
     The index is -1 where nothing is known of what it takes.
     """
-    signature = loaded(folder, signature_name)
+    signature = loaded(folder, tuple(tags), signature_name)
     fed = signature.fed(arrays)
     plain: List[float] = []
     steps_s: List[float] = []

@@ -95,7 +95,8 @@ def describe(experiments: Dict[str, Any]) -> Dict[str, Any]:
     convolve(lambda: None)
     return {
         "tensorflow": tf.__version__,
-        "keras": getattr(tf.keras, "__version__", ""),
+        # It is not imported: a model may need none, and the user's settings of Keras may keep it from being imported.
+        "keras": "".join(probe_result.installed(["tf_keras" if importing.uses_legacy() else "keras"]).values()),
         "xla": bool(tf.test.is_built_with_xla()),
         "cuda": tf.sysconfig.get_build_info().get("cuda_version"),
         "openmp_libraries": effective.openmp_libraries(),

@@ -6,12 +6,13 @@ import contextlib
 import inspect
 import json
 import os
-import zipfile
 from typing import Any, Callable
 
 from ....child.inputs import INPUTS, TRAINING, Report, WorkloadError, batch_of, called, described_inputs, load_module
+from . import importing, kerasfile, libraries, savedmodel
 
 MODEL = "model"  # a link to a SavedModel, in the folder of its export
+ORIGIN = "origin.json"  # beside an export: its tags and signature, and the libraries that have to be loaded first
 
 
 def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
@@ -21,7 +22,7 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     """
 
     if spec["kind"] == "keras":
-        model = keras_model(spec["workload"])
+        model = kerasfile.load(spec["workload"])
         model_inputs = described_inputs([found_input(keras_spec(each)) for each in model.inputs], spec)
         # The names that Keras gives need not be fit for arguments.
         return [dict(each, name="input_%d" % i) for i, each in enumerate(model_inputs)], forward(model), model
@@ -43,31 +44,11 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
     return described, gradient_step(model, module.LOSS, optimizer, len(inputs)), model
 
 
-def keras_model(path: str) -> Any:
-    """Return the model of a file of Keras; raises WorkloadError where that does not hold all of it."""
-    import tensorflow as tf
-
-    try:
-        return tf.keras.models.load_model(path, compile=False)
-    except (MemoryError, tf.errors.ResourceExhaustedError):
-        raise
-    except Exception as error:
-        if path.endswith(".keras") and not zipfile.is_zipfile(path):
-            raise WorkloadError("it is not a file of Keras 3", "save it with model.save('model.keras')") from error
-        if isinstance(error, (OSError, zipfile.BadZipFile)):
-            raise WorkloadError("it cannot be read: %s" % error, "save the model again") from error
-        raise WorkloadError(
-            "Keras cannot load it: %s" % " ".join(str(error).split())[:300],
-            "a layer of your own, or a Lambda, is not in the file: give what model.export('FOLDER') writes, or a "
-            "Python file that builds the model",
-        ) from error
-
-
 def check_outputs(model: Any, inputs: Any, targets: Any) -> None:
     """Call a model once, which makes the variables of one that has none; raises WorkloadError where LOSS cannot fit."""
     import tensorflow as tf
 
-    if not isinstance(model, tf.keras.Model):
+    if not is_keras(model):
         raise WorkloadError("LOSS needs a build() that returns a Keras model", "define training(model) instead")
     outputs = tf.nest.flatten(model(*arrangement(model)([tf.constant(array) for array in inputs]), training=False))
     if len(outputs) != len(targets):
@@ -102,12 +83,16 @@ def found_input(tensor_spec: Any) -> Report:
 
 def forward(model: Any) -> Callable[..., Any]:
     """Return inference by a Keras model or by any callable."""
-    import tensorflow as tf
-
-    if not isinstance(model, tf.keras.Model):
+    if not is_keras(model):
         return lambda *tensors: named(model(*tensors))
     arguments = arrangement(model)
     return lambda *tensors: named(model(*arguments(tensors), training=False))
+
+
+def is_keras(model: Any) -> bool:
+    """Return whether an object is a model of Keras, of whichever version, without importing any."""
+    modules = [each.__module__ for each in type(model).__mro__ if each.__name__ == "Model"]
+    return any(module.partition(".")[0] in ("keras", "tf_keras") or ".python.keras" in module for module in modules)
 
 
 def arrangement(model: Any) -> Callable[[Any], tuple[Any, ...]]:
@@ -148,13 +133,36 @@ def gradient_step(model: Any, loss_name: Any, optimizer_name: Any, n_inputs: int
 
 
 def named(outputs: Any) -> dict[str, Any]:
-    """Return outputs as a flat dictionary; names that are given are kept."""
+    """Return outputs as a flat dictionary of tensors; names that are given are kept.
+
+    What has several parts gives one output for each: a ragged or sparse tensor, a list, a dictionary in a dictionary.
+    None gives none.
+    """
     import tensorflow as tf
 
-    if isinstance(outputs, dict) and all(tf.is_tensor(each) for each in outputs.values()):
+    if isinstance(outputs, dict) and len(outputs) > 0 and all(is_dense(each) for each in outputs.values()):
         return outputs
-    flat = [each for each in tf.nest.flatten(outputs, expand_composites=True) if each is not None]
-    return {"output_%d" % i: tensor for i, tensor in enumerate(flat)}
+    named_parts = outputs if isinstance(outputs, dict) else {"output": outputs}
+    flat: dict[str, Any] = {}
+    for name, output in named_parts.items():
+        parts = [each for each in tf.nest.flatten(output, expand_composites=True) if each is not None]
+        is_one = len(parts) == 1 and isinstance(outputs, dict)
+        for i, part in enumerate(parts):
+            flat[str(name) if is_one else "%s_%d" % (name, i)] = part if is_dense(part) else tf.convert_to_tensor(part)
+    return flat
+
+
+def check_returns(outputs: dict[str, Any]) -> None:
+    """Raise WorkloadError for a model that returns no tensor: its graph would be empty."""
+    if not outputs:
+        raise WorkloadError("the model returns no tensor", "return what it computes")
+
+
+def is_dense(output: Any) -> bool:
+    """Return whether an output is a tensor that is not made of several."""
+    import tensorflow as tf
+
+    return isinstance(output, tf.Tensor)
 
 
 def trackables(owner: Any, visited: set[int] | None = None) -> list[Any]:
@@ -174,56 +182,68 @@ def trackables(owner: Any, visited: set[int] | None = None) -> list[Any]:
     return [each for part in parts for each in trackables(part, visited)]
 
 
-def signature_of(spec: Report) -> tuple[Any, list[Report]]:
-    """Return (function, inputs) of a SavedModel: its signature, and what that takes, its batch size left open."""
-    import tensorflow as tf
+def signature_of(spec: Report) -> tuple[Any, list[Report], Report]:
+    """Return (function, inputs, choice) of a SavedModel: its signature, and what that takes, its batch size left open.
 
+    `choice` are the tags of the graph and the name of the signature that were chosen. The name is None, and the
+    function one of tensors, if the SavedModel has no signature.
+    """
     # By way of the link: TensorFlow takes a path for a pattern, and the user's may have characters of one.
-    loaded = tf.saved_model.load(os.path.join(spec["folder"], MODEL))
-    signature_names = sorted(loaded.signatures)
-    name = spec["signature"] or (
-        "serving_default" if "serving_default" in signature_names or len(signature_names) != 1 else signature_names[0]
-    )
-    if name not in signature_names:
-        raise WorkloadError(
-            "it has no signature '%s'" % name, "give --signature; known: %s" % (", ".join(signature_names) or "none")
-        )
-    function = loaded.signatures[name]
-    function._tftune_signature = name
-    function._tftune_keeps = loaded  # the variables live as long as what loaded them
+    path = os.path.join(spec["folder"], MODEL)
+    tags = savedmodel.chosen_tags(path, spec["tags"])
+    loaded = savedmodel.load(path, tags)
+    name = savedmodel.signature_name(loaded, spec["signature"])
+    choice = {"tags": tags, "signature": name}
+    if name is None:
+        function, specs = savedmodel.function(loaded, spec["signature"] or savedmodel.CALL)
+        model_inputs = [dict(found_input(each), name=each.name or "input_%d" % i) for i, each in enumerate(specs)]
+        return kept(function, loaded), described_inputs(model_inputs, spec), choice
+    function = kept(loaded.signatures[name], loaded)
     input_specs = function.structured_input_signature[1]
-    return function, described_inputs([found_input(each) for _, each in sorted(input_specs.items())], spec)
+    return function, described_inputs([found_input(each) for _, each in sorted(input_specs.items())], spec), choice
+
+
+def kept(function: Any, owner: Any) -> Any:
+    """Return a function that keeps what it needs: variables live as long as what loaded them."""
+    function._tftune_keeps = owner
+    return function
+
+
+def origin(folder: str) -> Report:
+    """Return what is told beside an export of where it comes from: `libraries`, and of a SavedModel the choice."""
+    with open(os.path.join(folder, ORIGIN), encoding="utf-8") as file:
+        told: Report = json.load(file)
+    return told
 
 
 def exported(spec: Report) -> Any:
     """Return the signature of an exported workload, its batch size left open."""
-    import tensorflow as tf
-
-    if spec["kind"] == "savedmodel":
-        return signature_of(spec)[0]
-    module = tf.saved_model.load(spec["folder"])
-    function = module.signatures[spec["mode"]]
-    function._tftune_keeps = module  # the variables live as long as what loaded them
-    return function
+    libraries.load(origin(spec["folder"])["libraries"])
+    folder, tags, signature = place(spec)
+    loaded = savedmodel.load(folder, tags)
+    return kept(loaded.signatures[signature], loaded)
 
 
-def place(spec: Report) -> tuple[str, str]:
-    """Return where the SavedModel of a workload lies, and the name of its signature."""
-    if spec["kind"] == "savedmodel":
-        return os.path.join(spec["folder"], MODEL), signature_of(spec)[0]._tftune_signature
-    return spec["folder"], spec["mode"]
+def place(spec: Report) -> tuple[str, list[str], str]:
+    """Return where the SavedModel of a workload lies, the tags of its graph, and the name of its signature."""
+    choice, link = origin(spec["folder"]), os.path.join(spec["folder"], MODEL)
+    if os.path.exists(link):
+        return link, choice["tags"], choice["signature"]
+    return spec["folder"], savedmodel.SERVE, spec["mode"]
 
 
 def traced(folder: str, spec: Report) -> tuple[Any, list[str]]:
     """Return (function, inputs) of the export in a folder: its step as one concrete function of the named inputs."""
-    import tensorflow as tf
+    tf = importing.tensorflow()
 
     function = exported(dict(spec, folder=folder))
     with open(os.path.join(folder, INPUTS), encoding="utf-8") as file:
         described = json.load(file)
     names = [each["name"] for each in described]
     signature = [tf.TensorSpec(each["shape"], each["dtype"], name=each["name"]) for each in described]
-    step = tf.function(lambda *given: function(**dict(zip(names, given))), input_signature=signature, autograph=False)
+    step = tf.function(
+        lambda *given: named(function(**dict(zip(names, given)))), input_signature=signature, autograph=False
+    )
     concrete = step.get_concrete_function()
     concrete._tftune_keeps = function  # it does not keep what it calls, nor that the variables
     return concrete, names

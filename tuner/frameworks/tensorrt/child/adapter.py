@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -47,7 +48,9 @@ class Model:
         return inputs.arguments_of(self.spec, batch_size, self.described, np.dtype)
 
     def start(self) -> None:
-        """Do nothing: an engine is built for the shapes of the first arrays."""
+        """Load libraries of plugins; an engine is built for the shapes of the first arrays."""
+        if self.spec["kind"] == "onnx":  # else it is converted
+            inputs.load_libraries(self.spec["op_libraries"], lambda path: ctypes.CDLL(path, ctypes.RTLD_GLOBAL))
 
     def load(self) -> None:
         """Do nothing: what is loaded depends on the batch size."""

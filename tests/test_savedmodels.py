@@ -1,0 +1,279 @@
+"""Models as people have saved them: SavedModels of any tags or without signatures, operators of libraries, Keras files.
+
+All are made and looked at in one process of TensorFlow, by the code that exports them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import tftune
+from tuner.frameworks.tensorflow import build
+
+pytestmark = pytest.mark.tensorflow
+
+LOOK = r'''
+import json, os, sys, zipfile
+import h5py, numpy as np
+import tensorflow as tf
+from tuner.child.inputs import WorkloadError
+from tuner.frameworks.tensorflow.child import exporter, kerasfile, libraries, savedmodel, source
+
+v1, told = tf.compat.v1, {}
+def attempt(name, call):
+    """Keep what a call returns, or the error and its advice."""
+    try:
+        told[name] = call()
+    except WorkloadError as error:
+        told[name] = [str(error), error.advice]
+
+def tagged(folder, tag_sets):
+    """Write a SavedModel of TensorFlow 1 whose graphs multiply by the number of their tags and one."""
+    builder = v1.saved_model.Builder(folder)
+    for n, tags in enumerate(tag_sets):
+        with tf.Graph().as_default(), v1.Session() as session:
+            x = v1.placeholder(tf.float32, [None, 2], name="x")
+            y = x * v1.get_variable("v", initializer=1.0) * (len(tags) + 1)
+            info = v1.saved_model.utils.build_tensor_info
+            signature = v1.saved_model.signature_def_utils.build_signature_def(
+                {"x": info(x)}, {"y": info(y)}, v1.saved_model.signature_constants.PREDICT_METHOD_NAME)
+            session.run(v1.global_variables_initializer())
+            if n == 0:
+                builder.add_meta_graph_and_variables(session, tags, signature_def_map={"serving_default": signature})
+            else:
+                builder.add_meta_graph(tags, signature_def_map={"serving_default": signature})
+    builder.save(as_text=folder == "text")
+
+SETS = {
+    "two": [["train"], ["serve"]], "gpu": [["serve", "gpu"], ["serve"]], "tpu": [["serve", "tpu"]], "text": [["serve"]],
+    "hub": [["train"], []], "one": [["eval"]], "pair": [["train"], ["serve", "tpu"]], "open": [["train"], ["eval"]],
+}
+SPEC = {"kind": "savedmodel", "mode": "inference", "execution": "graph", "params": {}, "signature": None, "tags": None,
+        "shapes": {}, "ranges": {}, "op_libraries": []}
+def export(name, path, **changes):
+    """Export a workload; return its folder and spec."""
+    folder = os.path.abspath("export-" + name)
+    os.makedirs(folder)
+    spec = dict(SPEC, workload=os.path.abspath(path), folder=folder, **changes)
+    exporter.export(spec)
+    return folder, spec
+
+def outputs_of(name, path, *arrays, **changes):
+    """Return what the export of a workload computes, by name."""
+    folder, spec = export(name, path, **changes)
+    function, names = source.exported(spec), [each["name"] for each in json.load(open(folder + "/inputs.json"))]
+    outputs = source.named(function(**{n: tf.constant(a) for n, a in zip(names, arrays)}))
+    return {key: np.asarray(each.numpy()).tolist() for key, each in sorted(outputs.items()) if each.dtype != tf.string}
+
+one = np.ones((1, 2), np.float32)
+for folder, sets in SETS.items():
+    tagged(folder, sets)
+    attempt(folder, lambda: outputs_of(folder, folder, one))
+attempt("chosen", lambda: outputs_of("chosen", "gpu", one, tags=["gpu", "serve"]))
+attempt("not there", lambda: outputs_of("nt", "two", one, tags=["tpu"]))
+
+class Net(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.v = tf.Variable(2.0)
+    @tf.function
+    def __call__(self, x, training=False):
+        return x * self.v * (10.0 if training else 1.0)
+class Methods(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
+    def encode(self, x):
+        return x + 1.0
+    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
+    def score(self, x):
+        return x + 2.0
+net = Net()
+net(tf.zeros([4, 2]))
+for training in (True, False):
+    net.__call__.get_concrete_function(tf.TensorSpec([None, 2]), training=training)
+tf.saved_model.save(net, "none")
+methods = Methods()
+tf.saved_model.save(methods, "methods")
+tf.saved_model.save(methods, "named", signatures={"encode": methods.encode, "score": methods.score})
+tf.saved_model.save(tf.Module(), "nothing")
+for name in ("none", "methods", "named", "nothing"):
+    attempt(name, lambda: outputs_of(name, name, one))
+attempt("method", lambda: outputs_of("method", "methods", one, signature="score"))
+
+for name, outputs in {
+    "ragged": "tf.RaggedTensor.from_row_splits(x[:, 0], [0, 1])", "sparse": "{'s': tf.sparse.from_dense(x), 'y': x}",
+    "nested": "{'a': [x, {'b': x + 1.0, 'c': None}], 'd': x}", "text": "{'t': tf.strings.as_string(x), 'y': x}",
+    "empty": "x[:0]", "number": "(x, 3.0)", "nil": "None",
+}.items():
+    with open(name + ".py", "w") as file:
+        file.write("def build():\n    import tensorflow as tf\n    return lambda x: %s\ndef inputs(batch_size):\n"
+                   "    import numpy as np\n    return np.ones((batch_size, 2), np.float32)\n" % outputs)
+    attempt(name + ".py", lambda: outputs_of(name + ".py", name + ".py", one, kind="python"))
+
+def unknown():
+    with libraries.named_operators():
+        raise tf.errors.NotFoundError(None, None, "Op type not registered 'SentencepieceOp' in binary")
+attempt("operator", unknown)
+attempt("library", lambda: libraries.load(["./none.so"]))
+
+L = tf.keras.layers
+class Mine(L.Layer):
+    def call(self, x):
+        return 2 * x
+good = tf.keras.Sequential([L.Input((2,)), L.Dense(1)])
+good.save("good.h5")
+os.rename("good.h5", "GOOD.KERAS")  # HDF5, whatever it is called
+tf.keras.Sequential([L.Input((2,)), Mine()]).save("custom.keras")
+@tf.keras.utils.register_keras_serializable("own")
+class Registered(Mine):
+    pass
+tf.keras.Sequential([L.Input((2,)), Registered()]).save("registered.keras")
+tf.keras.Sequential([L.Input((2,)), L.Lambda(lambda x: x)]).save("lambda.keras")
+good.save_weights("net.weights.h5")
+with h5py.File("weights.h5", "w") as file:
+    file.attrs["layer_names"] = [b"dense"]
+with h5py.File("data.h5", "w") as file:
+    file["x"] = np.zeros(3)
+with zipfile.ZipFile("zip.keras", "w") as file:
+    file.writestr("x", "")
+open("noise.h5", "wb").write(b"noise")
+config = {"name": "s", "layers": [
+    {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 8, 8, 1], "name": "i"}},
+    {"class_name": "DepthwiseConv2D", "config": {"name": "d", "kernel_size": [3, 3], "groups": 1}}]}
+with h5py.File("old.h5", "w") as file:
+    file.attrs["keras_version"] = "2.4.0"
+    file.attrs["model_config"] = json.dumps({"class_name": "Sequential", "config": config})
+for name in ("GOOD.KERAS", "custom.keras", "lambda.keras", "net.weights.h5", "weights.h5", "data.h5", "zip.keras",
+             "noise.h5", "old.h5"):
+    attempt(name, lambda: kerasfile.load(name) and "loaded")
+json.dump(told, open("told.json", "w"))
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models, and what was told of each."""
+    home = tmp_path_factory.mktemp("saved")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", LOOK], cwd=home, env=env, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return home
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> dict[str, Any]:
+    """What each model computes, or the error and its advice."""
+    found: dict[str, Any] = json.loads((folder / "told.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [("two", 2), ("gpu", 2), ("tpu", 3), ("text", 2), ("hub", 1), ("one", 2), ("pair", 3), ("chosen", 3)],
+)
+def test_the_graph_is_the_one_that_is_served(told: dict[str, Any], name: str, factor: int) -> None:
+    assert told[name] == {"y": [[factor, factor]]}
+
+
+def test_a_choice_of_graphs_is_the_users(told: dict[str, Any]) -> None:
+    assert told["open"] == ["several graphs could be meant: the tag sets are train; eval", "choose one: --tags train"]
+    assert told["not there"][0] == "no graph is tagged tpu: the tag sets are train; serve"
+
+
+def test_what_has_no_signature_is_called(told: dict[str, Any]) -> None:
+    assert told["none"] == {"output_0": [[2, 2]]}  # the form with an open batch that does not train
+    assert told["method"] == {"output_0": [[3, 3]]}
+    assert told["methods"] == [
+        "it has no signatures, and cannot be called",
+        "choose one of its functions: --signature encode or --signature score",
+    ]
+    assert told["named"][1] == "choose one: --signature encode or --signature score"
+    assert "write a Python file" in told["nothing"][1]
+
+
+def test_outputs_of_all_kinds_come_out(told: dict[str, Any]) -> None:
+    assert told["ragged.py"] == {"output_0": [1], "output_1": [0, 1]}
+    assert told["sparse.py"]["s_1"] == [1, 1]
+    assert told["sparse.py"]["y"] == [[1, 1]]
+    assert told["nested.py"] == {"a_0": [[1, 1]], "a_1": [[2, 2]], "d": [[1, 1]]}
+    assert told["text.py"] == {"y": [[1, 1]]}
+    assert told["empty.py"] == {"output_0": []}
+    assert told["number.py"] == {"output_0": [[1, 1]], "output_1": 3.0}
+    assert told["nil.py"] == ["the model returns no tensor", "return what it computes"]
+
+
+def test_operators_of_libraries_are_named(told: dict[str, Any]) -> None:
+    assert told["operator"][0].startswith("TensorFlow has no operator SentencepieceOp: it comes from a library")
+    assert told["operator"][1].endswith("--op-library tensorflow_text")
+    assert told["library"][0].startswith(
+        "the library ./none.so cannot be loaded: NotFoundError: ./none.so: cannot open"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "advice"),
+    [
+        ("custom.keras", "Could not locate class 'Mine'", "--op-library ./layers.py"),
+        ("lambda.keras", "`Lambda` layer", "Keras does not run the Python code of a Lambda layer"),
+        ("net.weights.h5", "it holds weights only", "calls load_weights()"),
+        ("weights.h5", "it holds weights only", "give what model.save() writes"),
+        ("data.h5", "it holds no Keras model", "give what model.save() writes"),
+        ("zip.keras", "it is a zip archive without a model of Keras", "model.save('model.keras')"),
+        ("noise.h5", "it is no file of Keras", "give what model.save() writes"),
+        ("old.h5", "(it was saved with Keras 2.4.0): Unrecognized keyword arguments passed to DepthwiseConv2D: "
+         "{'groups': 1}", "-m pip install tf_keras, then set TF_USE_LEGACY_KERAS=1"),
+    ],
+)  # fmt: skip
+def test_keras_files_are_refused_with_the_reason(told: dict[str, Any], name: str, message: str, advice: str) -> None:
+    assert message in told[name][0]
+    assert advice in told[name][1]
+    assert len(told[name][0]) < 500
+
+
+def test_a_keras_file_is_known_by_what_it_holds(told: dict[str, Any]) -> None:
+    assert told["GOOD.KERAS"] == "loaded"
+
+
+def test_a_module_that_registers_a_layer_makes_its_file_load(folder: Path) -> None:
+    (folder / "layers.py").write_text(
+        "import tensorflow as tf\n@tf.keras.utils.register_keras_serializable('own')\n"
+        "class Registered(tf.keras.layers.Layer):\n    def call(self, x):\n        return 2 * x\n"
+    )
+    words = ["workloads", "show", "registered.keras", "--json"]
+    refused = tftune(*words, cwd=folder)
+    assert refused.returncode == 2
+    assert "load the file that registers Registered" in refused.stderr
+    done = tftune(*words, "--op-library", "layers.py", cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("setting", ["variable", "theano", "jax"])
+def test_another_backend_of_keras_is_no_matter_without_keras(folder: Path, tmp_path: Path, setting: str) -> None:
+    """The cache is cold: TensorFlow is probed, and what it exports needs no Keras."""
+    (tmp_path / "keras.json").write_text(json.dumps({"backend": setting}))
+    variable = {"KERAS_BACKEND": "jax"} if setting == "variable" else {"KERAS_HOME": str(tmp_path)}
+    env = {**os.environ, "TFTUNE_CACHE": str(tmp_path / "cache"), **variable}
+    done = tftune("workloads", "show", "none", "--json", cwd=folder, env=env)
+    assert done.returncode == 0, done.stderr
+    done = tftune("workloads", "show", "mlp", cwd=folder, env=env)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    if setting == "variable":
+        assert "KERAS_BACKEND=jax is set, and tftune tunes TensorFlow; unset KERAS_BACKEND" in last
+    else:
+        assert f"{tmp_path / 'keras.json'} sets the backend {setting}, and tftune tunes TensorFlow" in last
+
+
+def test_settings_of_keras_that_change_a_model_make_another_build(tmp_path: Path) -> None:
+    env = {"KERAS_HOME": str(tmp_path)}
+    assert build.keras_settings(env) == []
+    (tmp_path / "keras.json").write_text('{"floatx": "float16", "epsilon": 1e-07, "backend": "tensorflow"}')
+    assert build.keras_settings(env) == ["floatx=float16"]
+    (tmp_path / "keras.json").write_text("[]")
+    assert build.keras_settings(env) == []

@@ -1,0 +1,201 @@
+"""What a file is that no framework reads as a model: by what it holds if that is cheap to see, else by its name."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import NoReturn
+
+from tuner.errors import BadInputError
+
+SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt", "saved_model.cpb")
+"""One of them makes a folder a SavedModel: as bytes, as text, or the first part of a large one."""
+_LOOKED_AT = 512  # bytes at the beginning of a file
+_HDF5, _TFLITE, _LFS = b"\x89HDF\r\n\x1a\n", b"TFL3", b"version https://git-lfs"
+_PART_FOLDERS = ("variables", "assets", "assets.extra")
+_MOST_FILES = 1000  # of a folder that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of file: what it is, with an article, and what to give instead."""
+
+    what: str
+    hint: str
+
+
+_WRAPPER = "write a Python file whose build() loads it, as docs/models.md shows"
+_FROZEN = Format("a frozen graph (GraphDef)", f"give the SavedModel that it was made from, or {_WRAPPER}")
+_TEXT_GRAPH = Format("a graph as text", f"give the SavedModel that it was made from, or {_WRAPPER}")
+_CHECKPOINT = Format(
+    "part of a checkpoint, which holds weights and no model",
+    "give a SavedModel, or a Python file whose build() makes the model and loads the weights",
+)
+_LITE = Format("a TensorFlow Lite model", "give the SavedModel or the Keras file that it was converted from")
+_TORCH = Format("a file of PyTorch", "export it with torch.onnx.export(…) and give the .onnx file")
+_WEIGHTS = Format(
+    "a file of weights without a model", f"give a SavedModel, a Keras file or an .onnx file, or {_WRAPPER}"
+)
+_PICKLE = Format("a pickled Python object", _WRAPPER)
+_ARRAYS = Format("a file of arrays", "give the model: a SavedModel, a Keras file, an .onnx file or a Python file")
+_ENGINE = Format("a TensorRT engine", "give the .onnx file that it was built from: tftune builds one for each setting")
+_ARCHIVE = Format("an archive", "unpack it, and give the folder of the SavedModel or the model file in it")
+_NOTEBOOK = Format("a notebook", "write a Python file with build() and inputs(), as docs/models.md shows")
+_CORE_ML = Format("a Core ML model", "give the model that it was converted from")
+_KERAS_3 = Format("a Keras file under another name", "name it model.keras")
+_HDF5_FILE = Format("an HDF5 file", "if it is a Keras model, name it model.h5")
+_PROTOCOL = Format("the graph of a SavedModel", "name it saved_model.pb, in a folder with its variables/")
+_ONNX = Format("an ONNX model under another name", "name it model.onnx")
+_ARCHITECTURE = Format(
+    "the architecture of a Keras model without weights",
+    "give what model.save() writes, or a Python file whose build() calls keras.models.model_from_json()",
+)
+_OPENVINO_WEIGHTS = Format("the weights of an OpenVINO model", "give the .xml file beside it")
+_ORT = Format("a model in ONNX Runtime's own format", "give the .onnx file that it was made from")
+_OTHER = "export it to ONNX and give the .onnx file"
+
+_BY_SUFFIX: Mapping[str, Format] = MappingProxyType(
+    {
+        **dict.fromkeys((".pb", ".graphdef"), _FROZEN),
+        **dict.fromkeys((".pbtxt", ".prototxt"), _TEXT_GRAPH),
+        **dict.fromkeys((".tflite", ".lite"), _LITE),
+        **dict.fromkeys((".ckpt", ".index", ".meta"), _CHECKPOINT),
+        **dict.fromkeys((".pt", ".pth", ".pt2", ".torchscript", ".mar"), _TORCH),
+        **dict.fromkeys((".safetensors", ".weights", ".params", ".msgpack"), _WEIGHTS),
+        **dict.fromkeys((".pkl", ".pickle", ".joblib"), _PICKLE),
+        **dict.fromkeys((".npy", ".npz"), _ARRAYS),
+        **dict.fromkeys((".engine", ".plan", ".trt"), _ENGINE),
+        **dict.fromkeys((".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst"), _ARCHIVE),
+        **dict.fromkeys((".mlmodel", ".mlpackage"), _CORE_ML),
+        ".ipynb": _NOTEBOOK,
+        ".ort": _ORT,
+        ".hdf": _HDF5_FILE,
+        ".gguf": Format("a model of llama.cpp", "give the model that it was converted from"),
+        ".caffemodel": Format("a model of Caffe", _OTHER),
+        ".pdmodel": Format("a model of PaddlePaddle", _OTHER),
+        ".pdparams": Format("weights of PaddlePaddle", _OTHER),
+        ".cbm": Format("a model of CatBoost", _OTHER),
+        ".bst": Format("a model of XGBoost", _OTHER),
+        ".ubj": Format("a model of XGBoost", _OTHER),
+    }
+)
+
+
+def is_saved_model(folder: Path) -> bool:
+    """Return whether a folder is a SavedModel."""
+    return any(os.path.isfile(folder / name) for name in SAVED_MODELS)  # noqa: PTH113  # pathlib's raises where a folder may not be entered
+
+
+def of_name(path: Path) -> Format | None:
+    """Return what a file is by its name alone, None if that does not tell."""
+    if path.name.lower() == "checkpoint" or ".data-" in path.name:
+        return _CHECKPOINT
+    return _BY_SUFFIX.get(path.suffix.lower())
+
+
+def of_file(path: Path) -> Format | None:
+    """Return what a file is that no framework reads by its suffix, None if neither its contents nor its name tell."""
+    folder = next((each for each in (path.parent, path.parent.parent) if is_saved_model(each)), None)
+    if folder is not None and (folder == path.parent or path.parent.name in _PART_FOLDERS):
+        is_part = path.name in SAVED_MODELS or path.parent.name in _PART_FOLDERS or path.suffix == ".pb"
+        if is_part:
+            return Format("part of a SavedModel", f"give its folder, {folder}")
+    begin = _beginning(path)
+    return _of_contents(path, begin) or of_name(path)
+
+
+def _of_contents(path: Path, begin: bytes) -> Format | None:
+    if begin[4:8] == _TFLITE:
+        return _LITE
+    if begin.startswith(_HDF5):
+        return _HDF5_FILE
+    if begin.startswith(b"PK\x03\x04"):
+        return _of_zip(path)
+    if begin.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")) and path.suffix not in (".pt", ".pth"):
+        return _PICKLE
+    has_version = begin[:1] == b"\x08" and begin[2:3] == b"\x12"  # a number first, then a text or a message
+    if has_version and path.suffix.lower() in (".pb", ""):
+        return _PROTOCOL if begin[1:2] == b"\x01" else _ONNX
+    if begin.lstrip().startswith(b"{") and b'"class_name"' in begin and b'"config"' in begin:
+        return _ARCHITECTURE
+    if path.suffix.lower() == ".bin" and path.with_suffix(".xml").is_file():
+        return _OPENVINO_WEIGHTS
+    return _TORCH if path.name == "pytorch_model.bin" else None
+
+
+def _of_zip(path: Path) -> Format:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return _ARCHIVE
+    if "config.json" in names and any(name.endswith(".weights.h5") for name in names):
+        return _KERAS_3
+    if any(name.rpartition("/")[2] == "data.pkl" for name in names):
+        return _TORCH
+    return _ARRAYS if names and all(name.endswith(".npy") for name in names) else _ARCHIVE
+
+
+def check_whole(path: Path) -> None:
+    """Raise BadInputError for a model file that is empty, or only the pointer of one, or a web page."""
+    begin = _beginning(path)
+    if os.path.isfile(path) and begin == b"" and os.path.getsize(path) == 0:  # noqa: PTH113, PTH202  # as above
+        raise BadInputError(f"{path} is empty", "copy it or fetch it again")
+    if begin.startswith(_LFS):
+        raise BadInputError(f"{path} is the pointer of a file in Git LFS, not the file", "fetch it: git lfs pull")
+    if begin.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
+        raise BadInputError(f"{path} is a web page, not a model", "fetch the file itself")
+
+
+def refuse_file(name: str, path: Path) -> NoReturn:
+    """Raise BadInputError for a file that no framework reads; `name` is what it was called."""
+    check_whole(path)
+    known = of_file(path)
+    if known is not None:
+        raise BadInputError(f"{name} is {known.what}", known.hint)
+    raise BadInputError(f"{name} is not a Python file", "to measure a command, put it after -- and give --metric-regex")
+
+
+def refuse_folder(path: Path, suffixes: Iterable[str]) -> NoReturn:
+    """Raise BadInputError for a folder that is no SavedModel, with what it holds.
+
+    `suffixes` are those of the files that a framework reads.
+    """
+    message = f"{path} is a folder without {SAVED_MODELS[0]}"
+    if path.resolve().name in _PART_FOLDERS and is_saved_model(path.resolve().parent):
+        raise BadInputError(f"{path} is part of a SavedModel", f"give its folder, {path.parent}")
+    near = sorted({each.parent for name in SAVED_MODELS for each in path.glob(f"*/{name}")}, key=_version)
+    if near:
+        raise BadInputError(message, f"give the folder of a SavedModel, such as {near[-1]}")
+    try:
+        with os.scandir(path) as entries:
+            names = sorted(entry.name for entry, _ in zip(entries, range(_MOST_FILES), strict=False) if entry.is_file())
+    except OSError:
+        names = []
+    paths = [path / name for name in names]
+    models = [each for each in paths if each.suffix.lower() in suffixes and not each.name.endswith(".weights.h5")]
+    if models:
+        raise BadInputError(f"{message}; it holds {models[0].name}", f"give the file, {models[0]}")
+    formats = [(each, known) for each in paths if (known := of_file(each)) is not None]
+    if formats:
+        file, known = next((each for each in formats if each[1] not in (_ARRAYS, _ARCHIVE)), formats[0])
+        raise BadInputError(f"{message}; it holds {file.name}, {known.what}", known.hint)
+    raise BadInputError(message, "give the folder of a SavedModel")
+
+
+def _version(folder: Path) -> tuple[int, str]:
+    """Return what folders are ordered by: model servers number versions, and 10 comes after 9."""
+    return (int(folder.name) if folder.name.isdecimal() else -1, folder.name)
+
+
+def _beginning(path: Path) -> bytes:
+    """Return the first bytes of a file, none if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_LOOKED_AT)
+    except OSError:
+        return b""
