@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from tuner.errors import BadInputError, NoModeError
 from tuner.frameworks import registry
 from tuner.machine.host import Machine
-from tuner.space import experiment
+from tuner.space import auditing, experiment
 from tuner.space.baseline import Baseline
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
@@ -180,6 +180,13 @@ class Framework(ABC):
         device may round factors of single precision to TF32, which a process says that it may use.
         """
         return TF32 if has_tf32 and of_graph == F32 and effective.get("tf32") else of_graph
+
+    def pinned(self, effective: Mapping[str, Any]) -> str | None:
+        """Return how a process has changed the CPUs that it was given, by what it tells of itself; None if it has not.
+
+        What the framework itself binds by default, or by a setting, is no such change.
+        """
+        return auditing.pinned(effective)
 
     def initial_design(self, space: Space) -> list[Setting]:
         """Return a few points of a space that lie in different regimes: what a search tries before its model speaks."""

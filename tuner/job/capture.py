@@ -38,6 +38,8 @@ class Capture(Document, frozen=True, kw_only=True):
     """What is known of the graph; None in captures that earlier versions made."""
     environment: dict[str, str] | None = None
     """The inherited variables that change timings; None in captures that earlier versions made."""
+    pinned: str = ""
+    """How the workload has changed the CPUs of the processes that told, in words; empty where it has not."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no prediction can be made from."""
@@ -183,6 +185,7 @@ def new_capture(
         traced=traced,
         features=job.features(),
         environment=job.environment,
+        pinned=job.seen.pinned,
     )
     largest = traced[max(traced)]
     is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))
