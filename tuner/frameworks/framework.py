@@ -85,6 +85,8 @@ class Framework(ABC):
     """Flags of the framework's own model server, by the variable whose place each takes."""
     calls: Mapping[str, str] = {}  # not changed
     """Calls of the framework that set the same as a variable, with `{}` for its value."""
+    passing_facts: frozenset[str] = frozenset({"cpus", "observations"})
+    """Facts of a build that are only of the mask or the day of its probe, and not part of what it is."""
     scrubbed_prefixes: tuple[str, ...] = ()
     timing_prefixes: tuple[str, ...] = ()
 

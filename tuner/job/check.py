@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import structs
 
 from tuner.errors import BadInputError, TunerError
-from tuner.job import compare
+from tuner.job import comparable, compare
 from tuner.job.compare import A, B, Comparison, measure
 from tuner.job.compared import ComparedSetting
 from tuner.job.events import ComparisonEvents
@@ -213,19 +213,19 @@ def _parsed_request(
 
 def refuse_elsewhere(stored: Attributes, job: Job) -> None:
     """Raise BadInputError where the study was made on something else than what is here."""
-    there = stored.subject
+    there, here = stored.subject, job.subject
     environment = there.environment or {}
-    changed = [
-        what
-        for what, before, current in (
-            ("machine", there.machine.id, job.machine.id),
-            ("device", there.device_identity, job.subject.device_identity),
-            ("build", there.runtime["id"], job.build.id),
-            ("workload", there.workload.fingerprint, job.workload.fingerprint),
-            ("environment (variables that change timings)", environment, job.environment),
-        )
-        if before != current
-    ]
+    changed = []
+    if there.machine.id != here.machine.id:
+        changed.append(f"machine ({comparable.machine_difference(there.machine, here.machine)})")
+    if there.device_identity != here.device_identity:
+        changed.append(f"device ({comparable.difference(there.device_identity, here.device_identity)})")
+    if there.runtime["id"] != here.runtime["id"]:
+        changed.append(f"build ({comparable.build_difference(there.runtime, here.runtime)})")
+    if there.workload.fingerprint != here.workload.fingerprint:
+        changed.append(f"workload ({comparable.workload_difference(there.workload, here.workload)})")
+    if environment != job.environment:
+        changed.append(f"environment ({comparable.difference(environment, job.environment)})")
     if changed:
         raise BadInputError(
             f"study {stored.study} was measured with a different {' and a different '.join(changed)}",

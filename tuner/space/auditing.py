@@ -66,10 +66,7 @@ def pinned(effective: Effective) -> str | None:
     everyone = frozenset().union(*map(parse_list, effective["masks"]))
     for cpus in (before, everyone):
         if cpus - given:
-            return (
-                f"the workload itself lets the process use {_cpus(cpus)}, and not only the {len(given)} that it was "
-                f"given ({effective['given']})"
-            )
+            return f"the workload itself lets the process use {_cpus(cpus)}, and it was given {_cpus(given)}"
         if cpus < given:
             return f"the workload itself pins the process to {_cpus(cpus)}, {len(cpus)} of {len(given)} CPUs"
     if main < given and not binds_threads(effective):

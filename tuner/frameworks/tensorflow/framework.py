@@ -36,6 +36,7 @@ class TensorFlow(framework.Framework):
     kinds = (Kind.PYTHON, _KERAS, Kind.SAVED_MODEL)
     modes = (INFERENCE, TRAINING)
     executions = tuple(Execution)
+    passing_facts = build.PASSING
     devices = ("cpu", "gpu")
     server_flags: Mapping[str, str] = {  # not changed
         "TF_NUM_INTEROP_THREADS": "--tensorflow_inter_op_parallelism",
