@@ -34,8 +34,8 @@ from tuner.report.prediction import as_csv, chart, describe_prediction, rendered
 from tuner.report.result.prediction import PredictionResult, Trust
 from tuner.space.setting import Setting
 from tuner.space.space import Space
-from tuner.study.subject import subject_offrom tuner.trial.audit import Seen
-
+from tuner.study.subject import subject_of
+from tuner.trial.audit import Seen
 
 PROFILES: dict[int, Profile] = {b: profile([traced(n, b) for n in (1, 2)]) for b in (1, 8)}
 HERE = parse_spec("cores=2").machine()
