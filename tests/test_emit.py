@@ -341,3 +341,20 @@ def test_snippets_of_several_processes_say_that_their_cores_are_unlike() -> None
     for format_ in set(Format) - {Format.JSON}:
         assert words in emit(two, format_, title=TITLE, ways=WAYS, machine=machine)
         assert "unlike" not in emit(two, format_, title=TITLE, ways=WAYS, machine=here(2))
+
+
+def test_one_model_of_an_ensemble_is_given_its_share() -> None:
+    members = (Deployment(name="a", env=PLAIN, cpus="0-2"), Deployment(name="b", env=PLAIN, cpus="3"))
+    apart = Deployment(processes=2, members=members)
+    shared = Deployment(processes=2, members=(Deployment(name="a", env=PLAIN), Deployment(name="b", env=PLAIN)))
+
+    def cpus(whole: Deployment, machine: Machine) -> str:
+        text = emit(whole.members[0], Format.K8S, title=TITLE, machine=machine, whole=whole)
+        return str(yaml.safe_load(text)["resources"]["limits"]["cpu"])
+
+    assert cpus(apart, here(4, quota=2)) == "1.5"
+    assert cpus(apart, here(4)) == "3"
+    assert cpus(shared, here(8)) == "4"
+    assert cpus(shared, here(8, quota=2)) == "1"
+    unit = emit(apart.members[0], Format.SYSTEMD, title=TITLE, machine=here(4), whole=apart)
+    assert "CPUQuota" not in unit  # none was measured

@@ -82,10 +82,14 @@ def test_digits_that_go_on_with_the_number_are_refused_for_more_than_ten() -> No
     words = ["serve", "--port=850{instance}", "shard-{instance}"]
     with pytest.raises(BadInputError) as refused:
         copies(Deployment(processes=11), words)
-    assert refused.value.message == "--port=850{instance} becomes --port=85010 for copy 10 of 11"
+    assert refused.value.message == "850{instance} becomes 85010 for copy 10 of 11"
     assert refused.value.hint == "write the sum {8500+instance} instead of 850{instance}"
     assert copies(Deployment(processes=10), words)[9].words[1] == "--port=8509"
-    assert copies(Deployment(processes=11), ["shard-{instance}"])[10].words == ("shard-10",)
+    names = ["shard-{instance}", "run2{instance}.log", "v1.{instance}"]
+    assert copies(Deployment(processes=11), names)[10].words == ("shard-10", "run210.log", "v1.10")
+    for port in ("-p850{instance}", "http://localhost:850{instance}/v1", "850{instance}"):
+        with pytest.raises(BadInputError, match="becomes 85010"):
+            copies(Deployment(processes=11), [port])
 
 
 def test_copies_on_unlike_cores_are_noted(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:

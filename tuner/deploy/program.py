@@ -32,7 +32,7 @@ from tuner.space.deployment import Deployment
 
 _NUMBER, _NAME = "{instance}", "{model}"
 _SUM = re.compile(r"\{(?:(\d+)\+instance|instance\+(\d+))\}")
-_AFTER_DIGITS = re.compile(rf"(\d+){re.escape(_NUMBER)}")
+_AFTER_DIGITS = re.compile(rf"(?:(?<![\w.])|(?<=-\w))(\d+){re.escape(_NUMBER)}(?![\w.])")  # and no part of a name
 _DIGITS = 10  # the numbers of so many copies have one digit each
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # whoever sends these wants all to end
@@ -104,7 +104,7 @@ def _check_numbers(words: Sequence[str], n_copies: int) -> None:
         if joined is not None and n_copies > _DIGITS:
             last = n_copies - 1
             raise BadInputError(
-                f"{word} becomes {word.replace(_NUMBER, str(last))} for copy {last} of {n_copies}",
+                f"{joined[0]} becomes {joined[1]}{last} for copy {last} of {n_copies}",
                 f"write the sum {{{int(joined[1]) * 10}+instance}} instead of {joined[0]}",
             )
 

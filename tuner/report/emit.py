@@ -70,17 +70,18 @@ def emit(
     machine: Machine | None = None,
     cpu_limited: Collection[str] = (),
     better: str = "",
+    whole: Deployment | None = None,
 ) -> str:
     """Return the snippet for `deployment`, ending in a newline; `title` is its first comment, where it can have one.
 
     `facts` are further comments: what is gained, and where that holds. `ways` are the framework's own, of which most
     formats have no use. `machine` is what the setting was measured on, whose limits containers and services are given,
     and `cpu_limited` are variables whose value is the number of CPUs, whatever that is. `better` is what was proven to
-    be better than this deployment. Raises BadInputError for a format that cannot carry the setting.
+    be better, and `whole` the ensemble that is one member of. Raises BadInputError for a format that cannot carry it.
     """
     if machine is not None and machine.core_kinds and (differ := unlike(deployment.cpu_sets, machine.kind_by_core)):
         facts = [*facts, differ[0].upper() + differ[1:]]
-    limit = CpuLimit.of(machine)
+    limit = CpuLimit.of(machine) if whole is None else CpuLimit.of(machine).of_member(whole, deployment.name)
     if deployment.members:
         return _ensemble(deployment, format_, limit, title=title, facts=facts)
     if deployment.name and format_ is not Format.JSON:
@@ -301,7 +302,6 @@ def _k8s(deployment: Deployment, notes: list[str], limit: CpuLimit, cpu_limited:
         number = "metadata.labels['apps.kubernetes.io/pod-index']"
         lines = lines if deployment.env else ["env:"]
         lines += [f"  - name: {INSTANCE}", "    valueFrom:", "      fieldRef:", f'        fieldPath: "{number}"']
-        # The static policy keeps whole CPUs for a pod, and nothing for one with a part of one.
         nodes = ", on nodes whose CPU manager is static" if n_cpus == int(n_cpus or 0) else ""
         notes = [*notes, f"A pod each: a StatefulSet with replicas: {deployment.processes}{nodes}."]
     if deployment.gpu is not None and deployment.gpu.startswith("MIG-"):

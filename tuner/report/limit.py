@@ -19,7 +19,7 @@ class CpuLimit:
 
     quota: float | None = None
     mask: str | None = None
-    n_cpus: int | None = None
+    n_cpus: float | None = None
 
     @classmethod
     def of(cls, machine: Machine | None) -> CpuLimit:
@@ -39,6 +39,11 @@ class CpuLimit:
         total = min((each for each in (self.quota, self.n_cpus) if each is not None), default=math.inf)
         whole = sum(width or 0 for width in widths)
         return [None if width is None else _thousandths(min(width, total * (width / whole))) for width in widths]
+
+    def of_member(self, ensemble: Deployment, name: str) -> CpuLimit:
+        """Return the limit of one member of an ensemble: its share."""
+        share = dict(zip((each.name for each in ensemble.members), self.cpus_each(ensemble), strict=True))[name]
+        return CpuLimit(quota=None if self.quota is None else share, mask=self.mask, n_cpus=share)
 
     def least(self, deployment: Deployment) -> float | None:
         """Return the least of what each process could keep busy; None where that is not known."""

@@ -211,6 +211,8 @@ def _trust(result: PredictionResult) -> list[str]:
         lines.append(f"not modelled, and taken to be at their defaults: {', '.join(trust.ignored_knobs)}")
     if trust.left_out:
         lines.append(f"{trust.left_out} settings were left out: those that are shown are the best of a sample")
+    if result.machine.core_kinds:
+        lines.append("its cores are of several kinds, and are taken to be equally fast")
     lines.append("measure before you use it: tftune search")
     return lines
 

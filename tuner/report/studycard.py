@@ -166,6 +166,7 @@ def snippet(
     `better` points to what was proven to be better than the advice.
     """
     deployment, title = deployment_of(study, advice), f"tftune, study {study.study}"
+    whole = None if model is None else deployment
     if model is not None:
         deployment, title = replace(deployment.member(model), gpu=deployment.gpu), f"{title}, {model}"
     if format_ is not Format.JSON:  # which is read by programs, and whole
@@ -176,7 +177,7 @@ def snippet(
     ways = Ways(session=framework.session_code, server_flags=framework.server_flags, calls=framework.calls)
     machine = study.machine if deployment else None  # what sets nothing needs no limits
     facts = _facts(study, advice)
-    return emit(deployment, format_, title=title, facts=facts, ways=ways, machine=machine, better=better)
+    return emit(deployment, format_, title=title, facts=facts, ways=ways, machine=machine, better=better, whole=whole)
 
 
 def deployment_of(study: StudyResult, advice: RecommendedResult) -> Deployment:
