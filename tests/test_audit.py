@@ -5,19 +5,23 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from tests.conftest import DATA
+from tests.conftest import DATA, QUIET
 from tests.frameworks import CATALOGUE
+from tuner.frameworks import registry
 from tuner.frameworks.tensorflow import auditing, reach
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
 from tuner.machine.host import Machine
 from tuner.machine.openmp import Binding
+from tuner.space.auditing import AuditCase, core_set
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
-from tuner.trial.audit import Auditor, Finding, unapplied
+from tuner.trial.audit import Auditor, Finding, Seen, unapplied
 
 BOUND = Binding(cpus=((0,), (1,)), warnings=())
 FREE = Binding(cpus=((0, 1), (0, 1)), warnings=())
@@ -135,3 +139,86 @@ def test_only_knobs_that_were_set_are_judged() -> None:
 
 def test_an_answer_is_one_line() -> None:
     assert all("\n" not in f.evidence for f in judged("openmp-2.14").values() if isinstance(f, Finding))
+
+
+def told(*, given: str = "0-1", mask: str = "0-1", main: str = "0-1", **more: object) -> dict[str, Any]:
+    """Return what a process says of its CPUs: what it was given, what is left before its threads start, and after."""
+    effective = json.loads((DATA / "processes" / "stock-2.21.json").read_text())["effective"]
+    effective |= {"given": given, "mask": mask, "main": main}
+    if main == mask and mask != given:  # threads that start later inherit it
+        effective |= {"masks": {mask: 7}, "pools": effective["pools"] | {"framework": {mask: 4}}}
+    return effective | more
+
+
+def test_a_process_that_keeps_to_what_it_was_given_is_not_pinned() -> None:
+    assert FRAMEWORK.pinned(told()) is None
+    assert FRAMEWORK.pinned(told(given="0", mask="0", main="0", masks={"0": 7}, pools={"framework": {"0": 3}})) is None
+    assert FRAMEWORK.pinned({}) is None  # a command
+    earlier = told()
+    del earlier["given"], earlier["main"]
+    assert FRAMEWORK.pinned(earlier) is None
+
+
+def test_a_workload_that_pins_its_process_is_seen_wherever_it_does_so() -> None:
+    pin = "the workload itself pins the process to CPU 0, 1 of 2 CPUs"
+    assert FRAMEWORK.pinned(told(mask="0", main="0")) == pin  # at import, or where inputs are made
+    assert FRAMEWORK.pinned(told(main="0", masks={"0": 7})) == pin  # all of its threads, by taskset -ap
+    assert FRAMEWORK.pinned(told(main="0")) == "the workload itself pins the main thread to CPU 0, 1 of 2 CPUs"
+    own = "the workload itself pins the process to CPUs 4-5, 2 of 4 CPUs"
+    assert FRAMEWORK.pinned(told(given="4-7", mask="4-5", main="4-5")) == own  # of a group's own CPUs
+
+
+def test_a_workload_that_frees_its_process_is_seen() -> None:
+    seen = FRAMEWORK.pinned(told(given="1", mask="0-1", main="0-1"))
+    assert seen == "the workload itself lets the process use CPUs 0-1, and it was given CPU 1"
+
+
+def test_a_thread_of_the_pools_with_fewer_cpus_was_pinned() -> None:
+    pools = {"interpreter": {}, "framework": {"0-1": 3, "1": 1}, "later": {}}
+    seen = "the workload itself pins 1 of 4 threads of the pools: 1 on CPUs 1"
+    assert FRAMEWORK.pinned(told(pools=pools)) == seen
+
+
+def test_what_an_openmp_library_binds_by_a_setting_is_no_pin() -> None:
+    effective = json.loads((DATA / "processes" / "openmp-2.14.json").read_text())["effective"]
+    bound = effective | {"given": "0-1", "main": "0"}
+    assert "0" in bound["pools"]["framework"]
+    assert FRAMEWORK.pinned(bound) is None
+    pin = "the workload itself pins the process to CPU 1, 1 of 2 CPUs"
+    assert FRAMEWORK.pinned(bound | {"mask": "1"}) == pin
+
+
+def test_processes_of_several_are_compared_with_their_own_cpus() -> None:
+    def answer(mask: str, given: str) -> tuple[bool | None, str]:
+        case = AuditCase(
+            values={},
+            deployment=Deployment(processes=2, cpu_sets=("0", "1")),
+            effective=told(mask=mask, main=mask, given=given, masks={mask: 5}),
+            build=None,
+            machine=cast("Machine", None),
+            libraries={},
+        )
+        return core_set(case)
+
+    assert answer("1", "1") == (True, "a process may use CPUs 1")
+    applied, evidence = answer("0", "1")  # the set of the other process
+    assert not applied
+    assert evidence == "the workload itself lets the process use CPU 0, and it was given CPU 1"
+
+
+@pytest.mark.parametrize("framework", ["onnxruntime", "openvino", "tensorrt"])
+def test_other_frameworks_may_bind_threads_of_their_own(framework: str) -> None:
+    pools = {"interpreter": {}, "framework": {"0": 1, "1": 1}, "later": {}}
+    assert registry.find(framework).pinned(told(pools=pools, masks={"0-1": 4, "0": 1, "1": 1})) is None
+    assert registry.find(framework).pinned(told(mask="0", main="0")) is not None
+
+
+def test_what_processes_showed_goes_into_the_conditions(machine: Machine) -> None:
+    seen, hybrid = Seen(), replace(machine, cores=["0", "1"], core_kinds=[0, 1])
+    seen.see(None, Deployment(), hybrid)
+    assert seen.added_to(QUIET) == QUIET
+    seen.see("pinned first", Deployment(processes=2, cpu_sets=("0", "1")), hybrid)
+    seen.see("pinned second", Deployment(), hybrid)
+    told_of = seen.added_to(QUIET)
+    assert told_of.pinned == "pinned first"
+    assert told_of.unlike_cores.startswith("2 processes: the cores of the processes are unlike")

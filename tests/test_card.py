@@ -22,11 +22,14 @@ from tests.frameworks import read_space, resolve
 from tests.scripted import noisy, run, side_by_side
 from tuner.cli.output import append_summary
 from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.job import check
 from tuner.machine.host import Machine
-from tuner.report import card, chart, studycard, studypage
+from tuner.measure.warning import Code, MeasurementWarning
+from tuner.report import card, chart, studycard, studypage, suite
 from tuner.report.document import describe_study
 from tuner.report.emit import Format
-from tuner.report.result.study import StudyResult
+from tuner.report.result.comparison import NothingToCheck
+from tuner.report.result.study import StudyResult, WarningResult
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.stats.equivalence import VerdictCode
@@ -92,7 +95,7 @@ def test_several_processes_have_an_answer_of_their_own(of_groups: StudyResult) -
         for word in several.setting
     )
     rows = [text for _, text in studycard.study_card(of_groups, handle="last").rows]
-    assert "tftune run last --instances -- python serve.py --port 850{instance}" in rows
+    assert "tftune run last --instances -- python serve.py --port {8500+instance}" in rows
     assert "tftune emit last --instances" in rows
     assert "tftune check last --instances" in rows
 
@@ -325,3 +328,66 @@ def test_a_surface_is_of_the_two_knobs_that_were_tried_most(better: StudyResult)
     one = structs.replace(better, history=better.history[:1])
     assert chart.surface(one) is None
     assert chart.finals(structs.replace(better, finals=None)) is None
+
+
+@pytest.fixture
+def only_several(of_groups: StudyResult) -> StudyResult:
+    """A study of which one process is undecided, and several are proven to be faster."""
+    default = of_groups.baselines[of_groups.default].setting
+    advice = structs.replace(of_groups.recommended, source=of_groups.default, setting=default, gain=None, env={})
+    advice = structs.replace(advice, arguments={}, reason="nothing was shown")
+    return structs.replace(of_groups, recommended=advice)
+
+
+def test_what_one_process_is_told_points_to_the_better_answer_of_several(only_several: StudyResult) -> None:
+    study = tuner.Study(only_several, handle="last", storage="sqlite:///my data.db")
+    n = only_several.groups.recommended.deployment.processes
+    pointer = study.better_with_instances("run")
+    assert pointer is not None
+    assert pointer.startswith(f"{n} processes side by side were proven FASTER: ")
+    assert pointer.endswith(" over the defaults; get that with: tftune run last --storage 'my data.db' --instances")
+    for format_ in set(Format) - {Format.JSON}:
+        text = study.emit(format_)
+        assert "nothing to set" not in text
+        assert "A single process keeps the defaults." in text
+        assert "tftune emit last --storage 'my data.db' --instances" in text
+        assert "were proven" not in study.emit(format_, instances=True)
+
+
+def test_nothing_points_to_several_that_were_not_proven(only_several: StudyResult, better: StudyResult) -> None:
+    def undecided(study: StudyResult) -> StudyResult:
+        advice = structs.replace(study.groups.recommended, gain=None)
+        return structs.replace(study, groups=structs.replace(study.groups, recommended=advice))
+
+    for study in (better, undecided(only_several)):
+        assert tuner.Study(study).better_with_instances() is None
+    assert "there is nothing to set" in tuner.Study(undecided(only_several)).emit("sh")
+
+
+def test_emit_run_and_check_say_that_there_is_more(
+    call: Call, monkeypatch: pytest.MonkeyPatch, only_several: StudyResult
+) -> None:
+    study = tuner.Study(only_several, handle="last")
+    monkeypatch.setattr("tuner.api.study.load_study", lambda *_: study)
+    code, out, error = call("emit", "last")
+    assert code == 0
+    assert "nothing to set" not in out
+    assert error.startswith("tftune: this is not the best that is known: ")
+    assert error.strip().endswith("tftune emit last --instances")
+    assert call("emit", "last", "--instances")[2] == ""
+    assert "tftune emit last --instances" in call("emit", "last", "--format", "json")[2]
+    better = study.better_with_instances("check")
+    nothing = check.describe(check.StudyCheck(study="made", comparison=None, better=better))
+    assert isinstance(nothing, NothingToCheck)
+    assert nothing.reason.startswith("study made recommends the default for a single process, but ")
+    assert nothing.reason.endswith("tftune check last --instances")
+
+
+def test_a_pinned_process_is_not_called_valid_for_all_cores(better: StudyResult) -> None:
+    pin = "the workload itself pins the process to CPU 0, 1 of 2 CPUs"
+    warning = WarningResult.of(MeasurementWarning(code=Code.PINNED, observation=pin))
+    study = structs.replace(better, warnings=(warning, *better.warnings))
+    rows = dict(studycard.study_card(study, handle="last").rows)
+    assert rows["Valid"].startswith(f"{pin}; ")
+    assert f"# Measured on {pin}; " in tuner.Study(study).emit("sh")
+    assert suite.outcome(study, "").endswith(f"; {pin}")

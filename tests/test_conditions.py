@@ -42,6 +42,22 @@ def test_counters_of_the_cpus_in_the_mask(tmp_path: Path) -> None:
     assert (counters.mhz, counters.hot) == (2500, 3)
 
 
+def test_counters_of_a_container_that_numbers_its_cpus_from_0(tmp_path: Path) -> None:
+    stat(tmp_path, [10, 0, 0, 0, 0, 0, 0, 1], [20, 0, 0, 0, 0, 0, 0, 2])
+    for mask in ("8-9", "1-2"):
+        counters = read(mask, tmp_path)
+        assert (counters.busy_s, counters.steal_s) == (pytest.approx(30), pytest.approx(3))
+    assert read("1", tmp_path).busy_s == pytest.approx(20)
+
+
+def test_a_pinned_process_and_unlike_cores_are_warned_of_first() -> None:
+    seen = replace(
+        QUIET, foreign_cpus=float(QUIET.n_cpus), pinned="pinned to CPU 0", unlike_cores="4 processes: unlike"
+    )
+    assert [each.code for each in condition_warnings(seen)][:2] == [Code.PINNED, Code.UNLIKE_CORES]
+    assert convert(seen.to_dict(), Conditions) == seen
+
+
 def test_what_a_kernel_does_not_tell_is_unknown(tmp_path: Path) -> None:
     counters = read("0-1", tmp_path)
     assert (counters.pressure_s, counters.hot, counters.mhz) == (None, None, None)

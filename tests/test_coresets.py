@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import DATA
-from tests.trees import make_machine
-from tuner.machine.coresets import core_sets
+from tests.trees import make_machine, write
+from tuner.machine.coresets import core_sets, unlike
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine, detect
 
 
 def sets_of(machine: Machine, n: int) -> list[frozenset[int]]:
-    return [parse_list(text) for text in core_sets(machine.cores, list(machine.numa_nodes.values()), n)]
+    sets = core_sets(machine.cores, list(machine.numa_nodes.values()), n, machine.kind_by_core)
+    return [parse_list(text) for text in sets]
 
 
 def capture(name: str, folder: Path) -> Machine:
@@ -108,3 +109,72 @@ def test_each_of_n_has_as_many_cores_as_can_be(cores_by_node: list[int], n: int)
     assert len(sets) == n and len(sizes) == 1
     larger = max(sizes) + 1
     assert n < len(nodes) or sum(count // larger for count in cores_by_node) < n
+
+
+def hybrid(root: Path, *, fast: int = 8, slow: int = 16) -> Machine:
+    """Make a machine as Intel's: fast cores of two hardware threads first, slow ones of one thread after them."""
+    cores = [(2 * i, 2 * i + 1) for i in range(fast)] + [(2 * fast + i,) for i in range(slow)]
+    cpus = [cpu for core in cores for cpu in core]
+    make_machine(root, cores=cores, sockets=[cpus], nodes=[cpus])
+    write(root, "sys/devices/cpu_core/cpus", f"0-{2 * fast - 1}")
+    write(root, "sys/devices/cpu_atom/cpus", f"{2 * fast}-{2 * fast + slow - 1}")
+    for cpu in cpus:
+        # Two of the fast cores reach a little more than the others: they are of one kind all the same.
+        mhz = 3900 if cpu >= 2 * fast else 5700 if cpu < 4 else 5500
+        write(root, f"sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq", str(mhz * 1000))
+    return detect(root)
+
+
+@pytest.mark.parametrize(("n", "fast", "slow"), [(2, 4, 8), (3, 2, 5), (4, 2, 4), (5, 1, 3), (8, 1, 2)])
+def test_each_process_of_a_hybrid_has_as_many_cores_of_each_kind(tmp_path: Path, n: int, fast: int, slow: int) -> None:
+    machine = hybrid(tmp_path)
+    assert machine.core_kinds == [0] * 8 + [1] * 16
+    sets = sets_of(machine, n)
+    assert len(sets) == n
+    assert not any(a & b for a, b in itertools.combinations(sets, 2))
+    assert {(len([cpu for cpu in each if cpu < 16]), len([cpu for cpu in each if cpu >= 16])) for each in sets} == {
+        (2 * fast, slow)
+    }
+    assert unlike(core_sets(machine.cores, ["0-31"], n, machine.kind_by_core), machine.kind_by_core) is None
+
+
+@pytest.mark.parametrize("n", [12, 16, 24])
+def test_more_processes_than_fast_cores_are_not_called_alike(tmp_path: Path, n: int) -> None:
+    machine = hybrid(tmp_path)
+    texts = core_sets(machine.cores, ["0-31"], n, machine.kind_by_core)
+    assert len(texts) == n
+    differ = unlike(texts, machine.kind_by_core)
+    assert differ is not None
+    assert differ.startswith("the cores of the processes are unlike: faster on CPUs 0-")
+    assert "slower on CPUs 16" in differ
+
+
+def test_arm_tells_its_kinds_by_capacity(tmp_path: Path) -> None:
+    machine = capture("arm-A510-A710-A715-X3", tmp_path)
+    assert machine.core_kinds == [2, 2, 2, 1, 1, 1, 1, 0]  # A710 and A715 are equally fast
+    texts = core_sets(machine.cores, [], 2, machine.kind_by_core)
+    assert unlike(texts, machine.kind_by_core) == (
+        "the cores of the processes are unlike: faster on CPUs 4-7, slower on CPUs 0-3"
+    )
+    big_little = make_machine(tmp_path / "a", cores=[(i,) for i in range(8)], sockets=[range(8)])
+    for cpu in range(8):
+        write(big_little, f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity", "1024" if cpu >= 4 else "410")
+    assert sets_of(detect(big_little), 2) == [{0, 1, 4, 5}, {2, 3, 6, 7}]
+    assert sets_of(detect(big_little), 4) == [{0, 4}, {1, 5}, {2, 6}, {3, 7}]
+
+
+def test_cores_of_one_kind_are_shared_out_as_ever(tmp_path: Path, captured: Machine) -> None:
+    assert captured.core_kinds == []
+    root = make_machine(tmp_path, cores=[(0,), (1,), (2,), (3,)], sockets=[(0, 1, 2, 3)])
+    for cpu, mhz in enumerate((5700, 5500, 5400, 5300)):  # a maker's preferred cores
+        write(root, f"sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq", str(mhz * 1000))
+    assert detect(root).core_kinds == []
+    assert unlike(("0-1", "2-3"), {}) is None
+
+
+def test_a_core_with_fewer_threads_in_the_mask_is_another_kind(tmp_path: Path) -> None:
+    cores = [(0, 4), (1, 5), (2, 6), (3, 7)]
+    machine = detect(make_machine(tmp_path, cores=cores, sockets=[range(8)], mask=(0, 1, 2, 3, 4, 5, 6)))
+    assert machine.core_kinds == [0, 0, 0, 1]
+    assert sets_of(machine, 3) == [{0, 4}, {1, 5}, {2, 6}]
+    assert unlike(core_sets(machine.cores, [], 2, machine.kind_by_core), machine.kind_by_core) is not None

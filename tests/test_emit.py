@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import dotenv
@@ -18,9 +19,10 @@ import psutil
 import pytest
 import yaml
 
-from tests.frameworks import WAYS
+from tests.frameworks import MADE_MACHINE, WAYS
 from tests.processes import gone, wait_until
 from tuner.errors import BadInputError
+from tuner.machine.host import Machine
 from tuner.report.emit import Format, emit
 from tuner.space.deployment import Deployment
 
@@ -31,6 +33,14 @@ HOSTILE = {"X": 'it\'s 100 % "$HOME" `id` \\ #x'}
 NOTHING: dict[str, str] = {}
 ENVS = [PLAIN, AFFINITY, PROCLIST, HOSTILE, NOTHING]
 TITLE = "tftune, study made: better\nthan"
+
+
+def here(n_cpus: int, *, of: int | None = None, quota: float | None = None) -> Machine:
+    """Return a machine of which the mask leaves so many CPUs, from 0 on, beside a quota."""
+    affinity = "0" if n_cpus == 1 else f"0-{n_cpus - 1}"
+    return replace(
+        MADE_MACHINE, online_cpus=of or n_cpus, logical_cpus=n_cpus, affinity=affinity, cpu_quota=quota, cores=[]
+    )
 
 
 @pytest.mark.parametrize("env", ENVS)
@@ -63,7 +73,7 @@ def test_k8s(env: dict[str, str]) -> None:
 
 
 def test_what_is_the_number_of_cpus_follows_the_limit_of_the_container() -> None:
-    text = emit(Deployment(env={"A": "2", "B": "2"}), Format.K8S, title=TITLE, n_cpus=2, cpu_limited=["B"])
+    text = emit(Deployment(env={"A": "2", "B": "2"}), Format.K8S, title=TITLE, machine=here(2), cpu_limited=["B"])
     read = yaml.safe_load(text)
     assert read["env"] == [
         {"name": "A", "value": "2"},
@@ -247,5 +257,104 @@ def test_what_a_snippet_says_of_itself_are_comments() -> None:
 
 
 def test_kubernetes_is_asked_for_the_cpus_that_were_measured_on() -> None:
-    read = yaml.safe_load(emit(Deployment(env=PLAIN), Format.K8S, title=TITLE, n_cpus=2))
+    read = yaml.safe_load(emit(Deployment(env=PLAIN), Format.K8S, title=TITLE, machine=here(2)))
     assert read["resources"]["requests"]["cpu"] == read["resources"]["limits"]["cpu"] == "2"
+
+
+FOUR = Deployment(env=PLAIN, processes=4, cpu_sets=("0-7", "8-15", "16-23", "24-31"))
+PINNED = Deployment(env=PLAIN, cpus="0-15")
+
+
+@pytest.mark.parametrize(
+    ("deployment", "machine", "cpus"),
+    [
+        (FOUR, here(32, quota=4), "1"),  # the quota of all four together, and not the width of a set
+        (PINNED, here(32, quota=4), "4"),
+        (PINNED, here(32), "16"),
+        (FOUR, here(32), "8"),
+        (Deployment(env=PLAIN), here(32, quota=2.5), "2.5"),  # not three
+        (Deployment(env=PLAIN), here(4, of=32), "4"),
+        (Deployment(env=PLAIN, processes=3, cpu_sets=("0", "1", "2")), here(3, of=8, quota=1), "0.333"),
+        (Deployment(env=PLAIN, processes=4), here(8), "2"),  # those that are not kept apart share the CPUs
+    ],
+)
+def test_kubernetes_is_asked_for_no_more_than_was_measured(deployment: Deployment, machine: Machine, cpus: str) -> None:
+    read = yaml.safe_load(emit(deployment, Format.K8S, title=TITLE, machine=machine))
+    assert read["resources"]["requests"]["cpu"] == read["resources"]["limits"]["cpu"] == cpus
+
+
+def test_a_part_of_a_cpu_asks_for_no_static_cpu_manager() -> None:
+    whole, part = (emit(FOUR, Format.K8S, title=TITLE, machine=here(32, quota=quota)) for quota in (4, 2))
+    assert "on nodes whose CPU manager is static" in whole
+    assert "CPU manager" not in part
+
+
+def test_compose_carries_the_limit_of_each_service() -> None:
+    def services(deployment: Deployment, machine: Machine) -> list[dict[str, object]]:
+        text = emit(deployment, Format.COMPOSE, title=TITLE, machine=machine)
+        return list(yaml.safe_load(text)["services"].values())
+
+    assert [each["cpus"] for each in services(FOUR, here(32, quota=4))] == [1, 1, 1, 1]
+    assert [each["cpus"] for each in services(PINNED, here(32, quota=2.5))] == [2.5]
+    [masked] = services(Deployment(env=PLAIN), here(4, of=32))
+    assert (masked["cpuset"], "cpus" in masked) == ("0-3", False)
+    assert "cpus" not in services(PINNED, here(32))[0]
+    [nothing] = services(Deployment(env=PLAIN), here(32))
+    assert nothing.keys() == {"image", "environment"}
+    members = (Deployment(name="a", env=PLAIN, cpus="0-2"), Deployment(name="b", env=PLAIN, cpus="3"))
+    ensemble = services(Deployment(processes=2, members=members), here(4, quota=2))
+    assert [each["cpus"] for each in ensemble] == [1.5, 0.5]
+
+
+def test_systemd_carries_the_limit_of_each_unit() -> None:
+    def lines(deployment: Deployment, machine: Machine) -> list[str]:
+        return emit(deployment, Format.SYSTEMD, title=TITLE, machine=machine).splitlines()
+
+    assert "CPUQuota=100%" in lines(FOUR, here(32, quota=4))
+    assert {"CPUQuota=250%", "CPUAffinity=0-15"} <= set(lines(PINNED, here(32, quota=2.5)))
+    assert "CPUQuota=33.3%" in lines(Deployment(env=PLAIN, processes=3), here(8, quota=1))
+    assert "CPUAffinity=0-3" in lines(Deployment(env=PLAIN), here(4, of=32))
+    assert not any(line.startswith("CPU") for line in lines(Deployment(env=PLAIN), here(32)))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd's own checker")
+def test_systemd_reads_the_limit(tmp_path: Path) -> None:
+    unit = tmp_path / "made.service"
+    lines = emit(PINNED, Format.SYSTEMD, title=TITLE, machine=here(32, quota=2.5))
+    unit.write_text(f"[Service]\nExecStart=/bin/true\n{lines}")
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert "made.service" not in done.stderr
+
+
+def test_an_image_cannot_limit_itself_so_that_a_comment_says_how() -> None:
+    text = emit(FOUR, Format.DOCKER, title=TITLE, machine=here(32, quota=4))
+    assert "# Each container needs no more than was measured: docker run --cpus=1" in text
+    masked = emit(Deployment(env=PLAIN), Format.DOCKER, title=TITLE, machine=here(4, of=32))
+    assert "docker run --cpuset-cpus=0-3" in masked
+    assert "docker run" not in emit(Deployment(env=PLAIN), Format.DOCKER, title=TITLE, machine=here(32))
+
+
+def test_snippets_of_several_processes_say_that_their_cores_are_unlike() -> None:
+    machine = replace(here(2), cores=["0", "1"], core_kinds=[0, 1])
+    two = Deployment(env=PLAIN, processes=2, cpu_sets=("0", "1"))
+    words = "# The cores of the processes are unlike: faster on CPUs 0, slower on CPUs 1"
+    for format_ in set(Format) - {Format.JSON}:
+        assert words in emit(two, format_, title=TITLE, ways=WAYS, machine=machine)
+        assert "unlike" not in emit(two, format_, title=TITLE, ways=WAYS, machine=here(2))
+
+
+def test_one_model_of_an_ensemble_is_given_its_share() -> None:
+    members = (Deployment(name="a", env=PLAIN, cpus="0-2"), Deployment(name="b", env=PLAIN, cpus="3"))
+    apart = Deployment(processes=2, members=members)
+    shared = Deployment(processes=2, members=(Deployment(name="a", env=PLAIN), Deployment(name="b", env=PLAIN)))
+
+    def cpus(whole: Deployment, machine: Machine) -> str:
+        text = emit(whole.members[0], Format.K8S, title=TITLE, machine=machine, whole=whole)
+        return str(yaml.safe_load(text)["resources"]["limits"]["cpu"])
+
+    assert cpus(apart, here(4, quota=2)) == "1.5"
+    assert cpus(apart, here(4)) == "3"
+    assert cpus(shared, here(8)) == "4"
+    assert cpus(shared, here(8, quota=2)) == "1"
+    unit = emit(apart.members[0], Format.SYSTEMD, title=TITLE, machine=here(4), whole=apart)
+    assert "CPUQuota" not in unit  # none was measured

@@ -444,7 +444,7 @@ def test_rapl_counts_on_where_a_counter_begins_again(tmp_path: Path) -> None:
 )
 def test_every_format_says_which_card(format_: Format, text: str) -> None:
     deployment = Deployment(env={"TF_GPU_THREAD_MODE": "gpu_private"}, gpu="1")
-    snippet = emit(deployment, format_, title="x", n_cpus=4 if format_ is Format.K8S else None)
+    snippet = emit(deployment, format_, title="x", machine=MADE_MACHINE if format_ is Format.K8S else None)
     assert text in snippet
     assert "TF_GPU_THREAD_MODE" in snippet
     if format_ in (Format.DOCKER, Format.COMPOSE, Format.K8S):
@@ -456,7 +456,7 @@ def test_snippets_for_yaml_readers_can_be_read() -> None:
 
     deployment = Deployment(env={"A": "1"}, gpu="0")
     assert yaml.safe_load(emit(deployment, Format.K8S, title="x"))["resources"] == {"limits": {"nvidia.com/gpu": 1}}
-    k8s = yaml.safe_load(emit(deployment, Format.K8S, title="x", n_cpus=4))
+    k8s = yaml.safe_load(emit(deployment, Format.K8S, title="x", machine=MADE_MACHINE))
     assert k8s["resources"]["limits"]["nvidia.com/gpu"] == 1
     service = yaml.safe_load(emit(deployment, Format.COMPOSE, title="x"))["services"]["program"]
     devices = service["deploy"]["resources"]["reservations"]["devices"]

@@ -74,6 +74,30 @@ def test_a_mask_hides_cores_sockets_and_nodes(tmp_path: Path) -> None:
     assert machine.threads_per_core == 2
 
 
+@pytest.mark.parametrize(("mask", "online"), [((8, 9, 10, 11), "0-3"), ((2, 3, 4, 5), "0-3"), ((0, 1, 2, 3), "0-1")])
+def test_of_two_lists_of_cpus_the_mask_wins(tmp_path: Path, mask: tuple[int, ...], online: str) -> None:
+    """A container whose /sys shows as many CPUs as it has, from 0 on, whatever their numbers are."""
+    root = make_machine(tmp_path, cores=[(cpu,) for cpu in range(16)], sockets=[range(16)], mask=mask)
+    write(root, "sys/devices/system/cpu/online", online)
+    write(root, "proc/cpuinfo", "\n\n".join(f"processor\t: {cpu}\nmodel name\t: Made CPU" for cpu in range(4)))
+    machine = detect(root)
+    assert parse_list(machine.affinity) == set(mask)
+    assert (machine.logical_cpus, machine.physical_cores, machine.online_cpus) == (4, 4, 4)
+    assert machine.cpu_model == "Made CPU"
+
+
+def test_a_container_may_show_the_whole_host_in_sys(tmp_path: Path) -> None:
+    root = make_machine(tmp_path, cores=[(cpu,) for cpu in range(16)], sockets=[range(16)], mask=(8, 9))
+    write(root, "proc/cpuinfo", "processor\t: 0\nmodel name\t: Made CPU\n\nprocessor\t: 1\nmodel name\t: Made CPU")
+    machine = detect(root)
+    assert (machine.affinity, machine.logical_cpus, machine.online_cpus) == ("8-9", 2, 16)
+
+
+def test_cpus_that_are_off_do_not_count_though_the_kernel_lists_them(tmp_path: Path) -> None:
+    root = make_machine(tmp_path, cores=[(0,), (1,)], sockets=[(0, 1)], mask=range(64))
+    assert detect(root).affinity == "0-1"
+
+
 def test_the_id_is_stable_and_changes_with_what_changes_timings(tmp_path: Path) -> None:
     plain = detect(make_machine(tmp_path / "a", cores=[(0,), (1,)], sockets=[(0, 1)]))
     again = detect(make_machine(tmp_path / "b", cores=[(0,), (1,)], sockets=[(0, 1)], memory_kb=(16 << 20) - 900))

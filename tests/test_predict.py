@@ -35,6 +35,7 @@ from tuner.report.result.prediction import PredictionResult, Trust
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.subject import subject_of
+from tuner.trial.audit import Seen
 
 PROFILES: dict[int, Profile] = {b: profile([traced(n, b) for n in (1, 2)]) for b in (1, 8)}
 HERE = parse_spec("cores=2").machine()
@@ -306,9 +307,17 @@ def test_a_capture_of_something_else_is_refused_by_what_differs(space: Space, st
     assert refused(changed(own, workload=edited)).endswith("workload: its code or its model is another")
     smaller = replace(HERE, id="other", cpu_quota=1.5)
     assert refused(changed(own, machine=smaller)) == (
-        "the profile is of another machine: cpu_quota is 1.5 there, and None here"
+        "the profile is of another machine: cpu_quota is 1.5 there, and none here"
     )
     changed(own, machine=smaller).check(SimpleNamespace(subject=own, environment={}), is_elsewhere=True)  # type: ignore[arg-type]
+    # What a probe has seen comes before the version of Keras, and is not what a build is.
+    seen = [{"changes": None, "created": 3, "names": {"python3": 12_000 * 3}, "onednn": "x" * 12_000, "openmp": None}]
+    rebuilt = changed(own, runtime={**own.runtime, "id": "other", "observations": seen, "cpus": 3, "keras": "2.15.0"})
+    assert refused(rebuilt) == (
+        f"the profile is of another build: keras is 2.15.0 there, and {own.runtime['keras'] or 'none'} here"
+    )
+    long = changed(own.workload, params={"text": "x" * 5_000, "n": 1}, fingerprint="other")
+    assert refused(changed(own, workload=long)) == "the profile is of another workload: params text differs"
     jit = {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}
     assert refused(changed(own, environment={}), jit, is_elsewhere=True) == (
         "the profile was made with other variables: TF_XLA_FLAGS is not set there, and --tf_xla_auto_jit=2 here"
@@ -365,7 +374,11 @@ def test_batch_sizes_that_do_not_run_are_left_out(
     monkeypatch.setattr(capture_module, "write_capture", lambda *_: None)
     reference = space.reference.with_values(batch_size=64)
     job = SimpleNamespace(
-        space=SimpleNamespace(reference=reference), machine=HERE, features=lambda: None, subject=subject(space)
+        space=SimpleNamespace(reference=reference),
+        machine=HERE,
+        features=lambda: None,
+        subject=subject(space),
+        seen=Seen(pinned="pinned to CPU 0"),
     )
     job.environment, job.workload = {}, SimpleNamespace(name="resnet50")
     notices: list[str] = []
@@ -376,6 +389,7 @@ def test_batch_sizes_that_do_not_run_are_left_out(
     else:
         told = capture_module.new_capture(job, [8, 64, 128], events=events)  # type: ignore[arg-type]
         assert list(told.traced) == tried[-1]
+        assert told.pinned == "pinned to CPU 0"
     assert asked == tried
     assert len(notices) == len(tried) - 1
 

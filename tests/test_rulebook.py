@@ -18,7 +18,7 @@ from msgspec import structs, to_builtins
 import tuner
 from tests.command_line import ROOT, tftune
 from tests.conftest import DATA, QUIET, Call
-from tests.frameworks import WAYS, read_space, resolve
+from tests.frameworks import MADE_MACHINE, WAYS, read_space, resolve
 from tests.planted import ONE_THREAD, Truth, make, studies_in, write
 from tuner.api.recommendation import Recommendation
 from tuner.devices.cpu import DEVICE
@@ -763,7 +763,7 @@ def test_what_was_measured_as_slower_is_exported_by_nobody(call_on: Call) -> Non
         sides={"a": side, "b": side}, failures={}, conditions=QUIET, warnings=(),
     )  # fmt: skip
     slower = Recommendation(
-        structs.replace(recommended.result, verified=measured), command="resnet50", ways=WAYS, n_cpus=2
+        structs.replace(recommended.result, verified=measured), command="resnet50", ways=WAYS, machine=MADE_MACHINE
     )
     assert slower.is_slower
     assert "✘ SLOWER" in str(slower)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,10 +17,11 @@ import pytest
 
 from tests.conftest import Call
 from tests.processes import gone, wait_until
-from tuner.deploy import remembered
+from tuner.deploy import program, remembered
 from tuner.deploy.program import copies
 from tuner.errors import BadInputError
 from tuner.machine.cpulist import format_list
+from tuner.machine.host import Machine
 from tuner.space.deployment import Deployment
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -66,6 +68,38 @@ def test_several_copies_have_numbers_and_cores_of_their_own(tmp_path: Path) -> N
         told = json.loads(line[4:])
         assert (told["cpus"], told["env"], told["number"]) == ([int(sets[number])], "1", str(number))
         assert told["words"] == [f"80{number}"]
+
+
+def test_a_sum_with_the_number_of_a_copy_is_right_for_more_than_ten() -> None:
+    group = copies(Deployment(processes=12), ["serve", "--port", "{8500+instance}", "{instance+95}-{instance}.log"])
+    assert [copy.words[2] for copy in group] == [str(8500 + number) for number in range(12)]
+    assert group[11].words[3] == "106-11.log"
+    [single] = copies(Deployment(), ["{8500+instance}", "{8500-instance}", "{}"])
+    assert single.words == ("8500", "{8500-instance}", "{}")
+
+
+def test_digits_that_go_on_with_the_number_are_refused_for_more_than_ten() -> None:
+    words = ["serve", "--port=850{instance}", "shard-{instance}"]
+    with pytest.raises(BadInputError) as refused:
+        copies(Deployment(processes=11), words)
+    assert refused.value.message == "850{instance} becomes 85010 for copy 10 of 11"
+    assert refused.value.hint == "write the sum {8500+instance} instead of 850{instance}"
+    assert copies(Deployment(processes=10), words)[9].words[1] == "--port=8509"
+    names = ["shard-{instance}", "run2{instance}.log", "v1.{instance}"]
+    assert copies(Deployment(processes=11), names)[10].words == ("shard-10", "run210.log", "v1.10")
+    for port in ("-p850{instance}", "http://localhost:850{instance}/v1", "850{instance}"):
+        with pytest.raises(BadInputError, match="becomes 85010"):
+            copies(Deployment(processes=11), [port])
+
+
+def test_copies_on_unlike_cores_are_noted(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
+    hybrid = replace(machine, cores=["0", "1"], core_kinds=[0, 1])
+    monkeypatch.setattr(program, "detect", lambda: hybrid)
+    [note] = program.unlike_copies(Deployment(processes=2, cpu_sets=("0", "1")))
+    assert note == "the cores of the processes are unlike: faster on CPUs 0, slower on CPUs 1"
+    assert program.unlike_copies(Deployment(processes=2)) == []
+    monkeypatch.setattr(program, "detect", lambda: machine)
+    assert program.unlike_copies(Deployment(processes=2, cpu_sets=("0", "1"))) == []
 
 
 def test_the_worst_exit_code_is_returned_and_each_message_is_shown(tmp_path: Path) -> None:
@@ -205,8 +239,6 @@ def test_closed_streams_are_no_failure(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_ignores_signals_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tuner.deploy import program
-
     monkeypatch.setattr(program, "GRACE_S", 0.5)
     code = (
         "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
@@ -252,19 +284,19 @@ def test_what_a_study_recommends_is_remembered_until_its_storage_changes(tmp_pat
     storage.write_text("one")
     place = remembered.of_study("last", url, groups=True)
     assert place is not None
-    assert place.deployment() is None
+    assert place.recall() is None
     deployment = Deployment(env={"A": "1"}, processes=2, cpu_sets=("0", "1"))
-    place.remember(deployment)
+    place.remember(deployment, "something is better")
     again = remembered.of_study("last", url, groups=True)
     assert again is not None
-    assert again.deployment() == deployment
+    assert again.recall() == (deployment, "something is better")
     other = remembered.of_study("last", url, groups=False)
     assert other is not None
-    assert other.deployment() is None
+    assert other.recall() is None
     place.file.write_text("damaged")
-    assert again.deployment() is None
+    assert again.recall() is None
     place.remember(deployment)
     storage.write_text("one more trial")
     changed = remembered.of_study("last", url, groups=True)
     assert changed is not None
-    assert changed.deployment() is None
+    assert changed.recall() is None

@@ -338,28 +338,30 @@ def test_nobody_waits_for_a_session_with_nothing_to_measure(
 
 def test_a_session_elsewhere_is_refused_and_says_what_differs(study: tuple[Record, Setting]) -> None:
     record, _ = study
-    here = SimpleNamespace(
-        machine=SimpleNamespace(id="m"),
-        build=SimpleNamespace(id="r"),
-        workload=SimpleNamespace(fingerprint="w"),
-        environment={},
-        subject=SimpleNamespace(device_identity={"kind": "cpu"}),
-    )
+    subject = record.attributes().subject
+    here = SimpleNamespace(subject=subject, environment={})
     described = record.get("described")
-    for part, key in (("machine", "id"), ("runtime", "id"), ("workload", "fingerprint")):
-        described[part] |= {key: part[0]}
-    record.put("described", described)
     refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
-    parts = (("machine", "id", "machine"), ("runtime", "id", "build"), ("workload", "fingerprint", "workload"))
-    for part, key, name in parts:
-        record.put("described", described | {part: described[part] | {key: "other"}})
-        with pytest.raises(BadInputError, match=f"measured with a different {name}"):
+    for change, words in (
+        ({"machine": {"affinity": "0-3"}}, f"machine (affinity is 0-3 there, and {subject.machine.affinity} here)"),
+        ({"machine": {}}, "machine (its topology differs)"),
+        ({"runtime": {"tensorflow": "2.0.0", "observations": [{"names": {"python3": 5}}]}},
+         f"build (tensorflow is 2.0.0 there, and {subject.runtime['tensorflow']} here)"),
+        ({"workload": {"mode": "training"}}, "workload (mode is training there, and inference here)"),
+        ({"workload": {}}, "workload (its code or its model is another)"),
+    ):  # fmt: skip
+        for part, facts in change.items():
+            key = "fingerprint" if part == "workload" else "id"
+            record.put("described", described | {part: described[part] | facts | {key: "other"}})
+        with pytest.raises(BadInputError) as refused:
             refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
+        assert refused.value.message == f"study {record.name} was measured with a different {words}"
     record.put("described", described | {"environment": {"LD_PRELOAD": "libtcmalloc.so"}})
-    with pytest.raises(BadInputError, match="measured with a different environment"):
+    words = r"different environment \(LD_PRELOAD is libtcmalloc.so there, and not set here\)"
+    with pytest.raises(BadInputError, match=words):
         refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
     record.put("described", described | {"device": {"name": "gpu:1", "model": "NVIDIA Fake 100"}})
-    with pytest.raises(BadInputError, match="measured with a different device"):
+    with pytest.raises(BadInputError, match=r"different device \(kind is gpu there, and cpu here\)"):
         refuse_elsewhere(record.attributes(), here)  # type: ignore[arg-type]
 
 

@@ -47,7 +47,8 @@ class OperatorProfile:
 def run_profile(request: ProfileRequest, events: ProfileEvents) -> OperatorProfile:
     """Measure what operators take; raises BadInputError before anything is measured."""
     job, measured = profile_workload(request, events)
-    return OperatorProfile(describe_profile(measured, job.subject, batch_size=job.space.reference.batch_size))
+    batch_size, pinned = job.space.reference.batch_size, job.seen.pinned
+    return OperatorProfile(describe_profile(measured, job.subject, batch_size=batch_size, pinned=pinned))
 
 
 def profile(

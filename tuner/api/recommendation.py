@@ -22,6 +22,7 @@ from tuner.job.events import ComparisonEvents
 from tuner.job.job import Job, prepare
 from tuner.job.request import ParsedRequest, SearchRequest, parse_request
 from tuner.job.rulebook import load
+from tuner.machine.host import Machine
 from tuner.machine.locks import machine_lock
 from tuner.report import advice
 from tuner.report.emit import Format, Ways, emit
@@ -47,7 +48,7 @@ class Recommendation(Shown):
         *,
         command: str,
         ways: Ways,
-        n_cpus: int,
+        machine: Machine,
         own_options: str = "",
         cpu_limited: Sequence[str] = (),
     ) -> None:
@@ -59,7 +60,7 @@ class Recommendation(Shown):
         super().__init__(result, advice.recommendation_card(result, command=command, own_options=own_options))
         self.result = result
         self._ways = ways
-        self._n_cpus = n_cpus
+        self._machine = machine
         self._cpu_limited = tuple(cpu_limited)
 
     @property
@@ -89,7 +90,7 @@ class Recommendation(Shown):
             title=f"tftune recommend {self.result.workload}: {sentences}",
             facts=advice.facts(self.result),
             ways=self._ways,
-            n_cpus=self._n_cpus if self.deployment else None,
+            machine=self._machine if self.deployment else None,
             cpu_limited=self._cpu_limited,
         )
 
@@ -148,7 +149,7 @@ def run_recommendation(request: RecommendationRequest, events: ComparisonEvents)
         command=request.command,
         own_options=request.own_options,
         ways=Ways(server_flags=job.framework.server_flags, calls=job.framework.calls),
-        n_cpus=machine.usable_cpus,
+        machine=machine,
         cpu_limited=advice.cpu_limited(result) if is_same else (),
     )
 

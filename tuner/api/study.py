@@ -13,6 +13,7 @@ from tuner.paths import DEFAULT_STORAGE
 from tuner.report import studycard
 from tuner.report.document import advice_of, describe_line, describe_study
 from tuner.report.emit import Format
+from tuner.report.pointer import pointer
 from tuner.report.result.study import StudyLine, StudyResult
 from tuner.space.deployment import Deployment
 from tuner.study.record import Record
@@ -39,11 +40,19 @@ class Study(Shown):
         """Take a result; `handle` is what commands call the study, its name where that is not said."""
         super().__init__(result, studycard.study_card(result, handle=handle or result.study, storage=storage))
         self.result = result
+        self._handle, self._storage = handle or result.study, storage
 
     @property
     def name(self) -> str:
         """Return the name in the storage."""
         return self.result.study
+
+    def better_with_instances(self, command: str = "emit") -> str | None:
+        """Return what was proven of several processes, and which `command` gets it; None where one process is best.
+
+        What is emitted or run without `instances` is then not the best that is known.
+        """
+        return pointer(self.result, command, self._handle, self._storage)
 
     def deployment(self, *, instances: bool = False) -> Deployment:
         """Return what to set: `env`, the variables, and what else there is to do, such as `cpus` and `arguments`.
@@ -60,7 +69,8 @@ class Study(Shown):
         if format not in list(Format):
             raise unknown_name("format", format, list(Format))
         advice = advice_of(self.result, groups=instances)
-        return studycard.snippet(self.result, advice, Format(format), model=model)
+        better = "" if instances else self.better_with_instances() or ""
+        return studycard.snippet(self.result, advice, Format(format), model=model, better=better)
 
     def report(self, format: str = "html") -> str:
         """Return the study as one page that needs nothing else: `html`, or `md` for a pull request."""

@@ -106,7 +106,8 @@ def state(alone: Threads, before: Threads, after: Threads, log: str) -> Dict[str
     """Return the effective state of a process that has run its first steps.
 
     `alone` are the threads after the framework's import, `before` and `after` those around the start of its own
-    threads, `log` what the process printed since (`own_log`).
+    threads, `log` what the process printed since (`own_log`). `mask` is what the workload's own code has left of the
+    CPUs, and `main` those of the main thread now, which an OpenMP library may have bound.
     """
     now = threads()
     created = after.keys() - before.keys()
@@ -114,6 +115,7 @@ def state(alone: Threads, before: Threads, after: Threads, log: str) -> Dict[str
     countable = before.keys() == alone.keys() and created <= now.keys()
     return {
         "mask": before[str(os.getpid())][1],
+        "main": now[str(os.getpid())][1],
         "threads": names(now, {}),
         "masks": masks(now, {}),
         "context": {

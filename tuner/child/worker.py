@@ -74,6 +74,7 @@ class LoadedWorkload:
         self.device = device
         self.learns = spec["mode"] == inputs.TRAINING
         self.n_callers = spec["streams"]
+        self.given_cpus = spec["given"]
         with open(os.path.join(spec["folder"], inputs.INPUTS), encoding="utf-8") as file:
             self.model = framework.Model(spec, json.load(file))
         # First the workload's own code: what it sets of the framework has to be in force before anything runs.
@@ -90,7 +91,8 @@ class LoadedWorkload:
     def state(self) -> Report:
         """Return what has taken effect of the setting."""
         log = effective.own_log(self.since)
-        return dict(effective.state(*self.thread_snapshots, log), **self.model.state(log))
+        state = dict(effective.state(*self.thread_snapshots, log), given=self.given_cpus)
+        return dict(state, **self.model.state(log))
 
     def prepare(self, batch_size: int) -> tuple[Callers, Report, Check]:
         """Return (callers, facts, check): the callers run the workload on inputs that are already there.
@@ -290,7 +292,8 @@ def check_cpus(wanted: set[int]) -> None:
     if allowed != wanted:
         lost, here = (",".join(map(str, sorted(cpus))) for cpus in (wanted - allowed, allowed))
         raise CpusLostError(
-            "the CPUs of the process changed while it ran: %s" % ("lost %s" % lost if lost else "now %s" % here)
+            "the CPUs of the process changed while it ran: %s; a cpuset or the workload itself did that"
+            % ("lost %s" % lost if lost else "now %s" % here)
         )
 
 

@@ -23,7 +23,7 @@ EMIT_EPILOG = examples(
 )
 RUN_EPILOG = examples(
     "tftune run last -- python serve.py",
-    "tftune run last --instances -- python serve.py --port 850{instance}",
+    "tftune run last --instances -- python serve.py --port {8500+instance}",
 )
 InstancesOption = Annotated[
     bool,
@@ -55,7 +55,9 @@ def emit(
 
     if format_ not in list(Format):
         raise unknown_name("format", format_, list(Format))
-    sys.stdout.write(load_study(study, storage).emit(format_, instances=instances, model=model))
+    loaded = load_study(study, storage)
+    sys.stdout.write(loaded.emit(format_, instances=instances, model=model))
+    _point(None if instances else loaded.better_with_instances())
 
 
 def run(
@@ -71,8 +73,8 @@ def run(
         list[str],
         typer.Argument(
             metavar="COMMAND...",
-            help="Your program; {instance} becomes the number of its copy, from 0, and {model} the model of an "
-            "ensemble that it is for.",
+            help="Your program; {instance} becomes the number of its copy, from 0, {8500+instance} the sum with that "
+            "number, and {model} the model of an ensemble that it is for.",
         ),
     ],
     instances: InstancesOption = False,
@@ -90,9 +92,14 @@ def run(
     from tuner.deploy import program
     from tuner.report.emit import code_notes
 
-    deployment = _read(Path(study)) if study.endswith(".json") else _of_study(study, storage, groups=instances)
+    better: str | None = None
+    if study.endswith(".json"):
+        deployment = _read(Path(study))
+    else:
+        deployment, better = _of_study(study, storage, groups=instances)
     group = program.copies(deployment, command)
-    for note in code_notes(deployment):
+    _point(better)
+    for note in [*code_notes(deployment), *program.unlike_copies(deployment)]:
         sys.stderr.write(f"tftune: {note}\n")
     sys.stderr.flush()
     if len(group) == 1:
@@ -100,20 +107,28 @@ def run(
     raise typer.Exit(program.run_together(group, keep_going=keep_going))
 
 
-def _of_study(study: str, storage: str, *, groups: bool) -> Deployment:
-    """Return what a study recommends; raises BadInputError."""
+def _point(better: str | None) -> None:
+    """Say that there is a better answer than what is applied, where there is one."""
+    if better is not None:
+        sys.stderr.write(f"tftune: this is not the best that is known: {better}\n")
+
+
+def _of_study(study: str, storage: str, *, groups: bool) -> tuple[Deployment, str | None]:
+    """Return what a study recommends, and what is better than that if something is; raises BadInputError."""
     from tuner.deploy import remembered
 
     place = remembered.of_study(study, storage, groups=groups)
-    known = None if place is None else place.deployment()
+    known = None if place is None else place.recall()
     if known is not None:
         return known
     from tuner.api.study import load_study
 
-    deployment = load_study(study, storage).deployment(instances=groups)
+    loaded = load_study(study, storage)
+    deployment = loaded.deployment(instances=groups)
+    better = None if groups else loaded.better_with_instances("run")
     if place is not None:
-        place.remember(deployment)
-    return deployment
+        place.remember(deployment, better)
+    return deployment, better
 
 
 def _read(path: Path) -> Deployment:

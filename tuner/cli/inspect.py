@@ -132,6 +132,6 @@ def _audit(job: Job, subject: Subject, *, json_: bool) -> None:
         show(terminal.host(subject), "")
     proofs = tuple(proof.result() for proof in prove(job, notify=lambda line: progress.print(line, style="dim")))
     if json_:
-        show_json(AuditResult(**structs.asdict(subject), audit=proofs))
+        show_json(AuditResult(**structs.asdict(subject), audit=proofs, pinned=job.seen.pinned))
     else:
-        show(inspection.reach(proofs), "", inspection.controls(proofs))
+        show(inspection.reach(proofs, job.seen.pinned), "", inspection.controls(proofs))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -22,12 +23,17 @@ from typing import IO, NoReturn
 from tuner.child.guard import default_signals
 from tuner.devices.gpu import VISIBLE
 from tuner.errors import BadInputError
+from tuner.machine.coresets import unlike
 from tuner.machine.cpulist import format_list, parse_list
+from tuner.machine.host import detect
 from tuner.paths import CHILD, boot_arguments
 from tuner.report.emit import own_variables
 from tuner.space.deployment import Deployment
 
 _NUMBER, _NAME = "{instance}", "{model}"
+_SUM = re.compile(r"\{(?:(\d+)\+instance|instance\+(\d+))\}")
+_AFTER_DIGITS = re.compile(rf"(?:(?<![\w.])|(?<=-\w))(\d+){re.escape(_NUMBER)}(?![\w.])")  # and no part of a name
+_DIGITS = 10  # the numbers of so many copies have one digit each
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # whoever sends these wants all to end
 _LONGEST_LINE = 1 << 16  # bytes: what goes on without an end of line is printed in parts of so many
@@ -63,9 +69,11 @@ class Copy:
 def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
     """Return the copies of a program that a deployment asks for.
 
-    Their numbers are put in the place of `{instance}`, and the names of an ensemble's models in that of `{model}`.
-    Raises BadInputError where they are to use CPUs that this process may not.
+    Their numbers are put in the place of `{instance}`, sums with them in the place of such as `{8500+instance}`, and
+    the names of an ensemble's models in the place of `{model}`. Raises BadInputError where they are to use CPUs that
+    this process may not, and for a number of two digits after other digits.
     """
+    _check_numbers(words, deployment.processes)
     allowed = os.sched_getaffinity(0)
     result = []
     for number in range(deployment.processes):
@@ -81,12 +89,35 @@ def copies(deployment: Deployment, words: Sequence[str]) -> list[Copy]:
         result.append(
             Copy(
                 number=number,
-                words=tuple(_filled(word, own) for word in words),
+                words=tuple(_filled(_summed(word, number), own) for word in words),
                 env={**_gpu_env(deployment), **part.env, **own_variables(deployment, number)},
                 cpus=cpus,
             )
         )
     return result
+
+
+def _check_numbers(words: Sequence[str], n_copies: int) -> None:
+    """Raise BadInputError for a word whose digits go on with the number of a copy where that has two digits."""
+    for word in words:
+        joined = _AFTER_DIGITS.search(word)
+        if joined is not None and n_copies > _DIGITS:
+            last = n_copies - 1
+            raise BadInputError(
+                f"{joined[0]} becomes {joined[1]}{last} for copy {last} of {n_copies}",
+                f"write the sum {{{int(joined[1]) * 10}+instance}} instead of {joined[0]}",
+            )
+
+
+def _summed(word: str, number: int) -> str:
+    """Return a word with the sums of numbers and that of its copy in their places."""
+    return _SUM.sub(lambda found: str(int(found[1] or found[2]) + number), word)
+
+
+def unlike_copies(deployment: Deployment) -> list[str]:
+    """Return how the cores of copies differ on this machine, as a note; none where they are alike."""
+    differ = unlike(deployment.cpu_sets, detect().kind_by_core) if deployment.cpu_sets else None
+    return [] if differ is None else [differ]
 
 
 def _gpu_env(deployment: Deployment) -> dict[str, str]:

@@ -26,17 +26,20 @@ class Remembered:
     file: Path
     state: list[int]
 
-    def deployment(self) -> Deployment | None:
-        """Return what was remembered for this state; None where there is nothing, or nothing that can be read."""
+    def recall(self) -> tuple[Deployment, str | None] | None:
+        """Return what was remembered for this state, and what is better than that in words, where something is.
+
+        None where there is nothing, or nothing that can be read.
+        """
         try:
             data = json.loads(self.file.read_text(encoding="utf-8"))
-            return Deployment.from_dict(data["deployment"]) if data["state"] == self.state else None
+            return (Deployment.from_dict(data["deployment"]), data["better"]) if data["state"] == self.state else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def remember(self, deployment: Deployment) -> None:
+    def remember(self, deployment: Deployment, better: str | None = None) -> None:
         """Keep what a study recommends; where the cache cannot be written it is found out again."""
-        text = json.dumps({"state": self.state, "deployment": deployment.to_dict()})
+        text = json.dumps({"state": self.state, "deployment": deployment.to_dict(), "better": better})
         own = self.file.with_suffix(f".{os.getpid()}")
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from tuner.errors import BadInputError, NoModeError
 from tuner.frameworks import registry
 from tuner.machine.host import Machine
-from tuner.space import experiment
+from tuner.space import auditing, experiment
 from tuner.space.baseline import Baseline
 from tuner.space.catalogue import Catalogue
 from tuner.space.deployment import Deployment
@@ -85,6 +85,8 @@ class Framework(ABC):
     """Flags of the framework's own model server, by the variable whose place each takes."""
     calls: Mapping[str, str] = {}  # not changed
     """Calls of the framework that set the same as a variable, with `{}` for its value."""
+    passing_facts: frozenset[str] = frozenset({"cpus", "observations"})
+    """Facts of a build that are only of the mask or the day of its probe, and not part of what it is."""
     scrubbed_prefixes: tuple[str, ...] = ()
     timing_prefixes: tuple[str, ...] = ()
 
@@ -180,6 +182,13 @@ class Framework(ABC):
         device may round factors of single precision to TF32, which a process says that it may use.
         """
         return TF32 if has_tf32 and of_graph == F32 and effective.get("tf32") else of_graph
+
+    def pinned(self, effective: Mapping[str, Any]) -> str | None:
+        """Return how a process has changed the CPUs that it was given, by what it tells of itself; None if it has not.
+
+        What the framework itself binds by default, or by a setting, is no such change.
+        """
+        return auditing.pinned(effective)
 
     def initial_design(self, space: Space) -> list[Setting]:
         """Return a few points of a space that lie in different regimes: what a search tries before its model speaks."""

@@ -85,7 +85,7 @@ def calibrate(
             batch_sizes = (setting.batch_size, setting.batch_size)
             ratios.append(estimate(log_ratios(pairs[-1], job.objective, batch_sizes=batch_sizes)))
             events.pair_ended(len(pairs), ratios[-1])
-        conditions = watch.conditions()
+        conditions = job.seen.added_to(watch.conditions())
     noise, slices = estimate_noise(pairs, job.objective, batch_size=setting.batch_size), FinalsPlan().slices_per_round
     return Calibration(
         noise=noise,

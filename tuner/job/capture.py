@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
+from tuner.job import comparable
 from tuner.job.job import Job
 from tuner.job.profile import ProfileEvents, thread_counts, trace
 from tuner.machine.host import Machine
@@ -23,8 +23,6 @@ from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
 _FOLDER = "profiles"
 _FORMAT = 6  # of what is measured, and how
-_WORKLOAD_FACTS = ("name", "mode", "execution", "params", "members")
-_MACHINE_FACTS = ("cpu_model", "affinity", "cpu_quota", "memory_bytes", "caches", "numa_nodes")
 
 
 class Capture(Document, frozen=True, kw_only=True):
@@ -38,6 +36,8 @@ class Capture(Document, frozen=True, kw_only=True):
     """What is known of the graph; None in captures that earlier versions made."""
     environment: dict[str, str] | None = None
     """The inherited variables that change timings; None in captures that earlier versions made."""
+    pinned: str = ""
+    """How the workload has changed the CPUs of the processes that told, in words; empty where it has not."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no prediction can be made from."""
@@ -77,34 +77,20 @@ class Capture(Document, frozen=True, kw_only=True):
         own = job.subject
         again = "profile it again: leave --profile out"
         if self.workload.fingerprint != own.workload.fingerprint:
-            there, here = (_facts(each, _WORKLOAD_FACTS) for each in (self.workload, own.workload))
-            differs = _difference(there, here, otherwise="its code or its model is another")
+            differs = comparable.workload_difference(self.workload, own.workload)
             raise BadInputError(f"the profile is of another workload: {differs}", again)
         if self.runtime["id"] != own.runtime["id"]:
-            differs = _difference(self.runtime, own.runtime, otherwise="its facts differ")
+            differs = comparable.build_difference(self.runtime, own.runtime)
             raise BadInputError(f"the profile is of another build: {differs}", again)
         if self.environment is not None and self.environment != job.environment:
-            differs = _difference(self.environment, job.environment, otherwise="they differ")
+            differs = comparable.difference(self.environment, job.environment)
             raise BadInputError(f"the profile was made with other variables: {differs}", again)
         if self.machine.id != own.machine.id and not is_elsewhere:
-            there, here = (_facts(each, _MACHINE_FACTS) for each in (self.machine, own.machine))
-            differs = _difference(there, here, otherwise="its topology differs")
+            differs = comparable.machine_difference(self.machine, own.machine)
             raise BadInputError(
                 f"the profile is of another machine: {differs}",
                 f"{again}, or say which machine you ask about (--machine)",
             )
-
-
-def _facts(of: object, names: Sequence[str]) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in names}
-
-
-def _difference(captured: Mapping[str, Any], here: Mapping[str, Any], *, otherwise: str) -> str:
-    """Return the first fact, besides the `id`, in which two things differ."""
-    for name in dict.fromkeys([*captured, *here]):
-        if name != "id" and captured.get(name) != here.get(name):
-            return f"{name} is {captured.get(name, 'not set')} there, and {here.get(name, 'not set')} here"
-    return otherwise
 
 
 def read_capture(path: Path) -> Capture:
@@ -183,6 +169,7 @@ def new_capture(
         traced=traced,
         features=job.features(),
         environment=job.environment,
+        pinned=job.seen.pinned,
     )
     largest = traced[max(traced)]
     is_cut = is_worth_more(largest) and largest[-1].threads < max(thread_counts(job.machine.usable_cpus))

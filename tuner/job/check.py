@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import structs
 
 from tuner.errors import BadInputError, TunerError
-from tuner.job import compare
+from tuner.job import comparable, compare
 from tuner.job.compare import A, B, Comparison, measure
 from tuner.job.compared import ComparedSetting
 from tuner.job.events import ComparisonEvents
@@ -25,6 +25,7 @@ from tuner.machine.locks import machine_lock
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.report import evidence, sessions
 from tuner.report.document import describe_study, no_finals, no_groups
+from tuner.report.pointer import pointer
 from tuner.report.result.comparison import CheckResult, NothingToCheck
 from tuner.space import spacefile
 from tuner.space.deployment import Deployment
@@ -46,6 +47,8 @@ class StudyCheck:
 
     study: str
     comparison: Comparison | None
+    better: str | None = None
+    """What was proven of several processes instead, in words, where one process is recommended the default."""
     pooled: PooledVerdict | None = None
     limit_statuses: dict[str, LimitStatus] = field(default_factory=dict)
     """Whether the default (a) and the recommendation (b) keep to the study's limits; empty where it has none."""
@@ -110,7 +113,8 @@ def check_study(
         raise no_finals(record.name)
     advice = held.advice  # of the finals: what sessions together did not bear out may come to
     if advice.source == described.default:
-        return StudyCheck(study=record.name, comparison=None)
+        better = None if groups else pointer(described, "check", record.name, storage_url)
+        return StudyCheck(study=record.name, comparison=None, better=better)
     default = Setting.of(described.baselines[described.default].setting)
     recommended = Setting.of(advice.setting)
     checked = _parsed_request(
@@ -164,6 +168,8 @@ def describe(result: StudyCheck) -> CheckResult | NothingToCheck:
     """Return what is published of a check."""
     if result.comparison is None or result.pooled is None:
         reason = f"study {result.study} recommends the default: there is nothing to check"
+        if result.better is not None:
+            reason = f"study {result.study} recommends the default for a single process, but {result.better}"
         return NothingToCheck(study=result.study, reason=reason)
     return CheckResult(
         **structs.asdict(compare.describe(result.comparison)),
@@ -207,19 +213,19 @@ def _parsed_request(
 
 def refuse_elsewhere(stored: Attributes, job: Job) -> None:
     """Raise BadInputError where the study was made on something else than what is here."""
-    there = stored.subject
+    there, here = stored.subject, job.subject
     environment = there.environment or {}
-    changed = [
-        what
-        for what, before, current in (
-            ("machine", there.machine.id, job.machine.id),
-            ("device", there.device_identity, job.subject.device_identity),
-            ("build", there.runtime["id"], job.build.id),
-            ("workload", there.workload.fingerprint, job.workload.fingerprint),
-            ("environment (variables that change timings)", environment, job.environment),
-        )
-        if before != current
-    ]
+    changed = []
+    if there.machine.id != here.machine.id:
+        changed.append(f"machine ({comparable.machine_difference(there.machine, here.machine)})")
+    if there.device_identity != here.device_identity:
+        changed.append(f"device ({comparable.difference(there.device_identity, here.device_identity)})")
+    if there.runtime["id"] != here.runtime["id"]:
+        changed.append(f"build ({comparable.build_difference(there.runtime, here.runtime)})")
+    if there.workload.fingerprint != here.workload.fingerprint:
+        changed.append(f"workload ({comparable.workload_difference(there.workload, here.workload)})")
+    if environment != job.environment:
+        changed.append(f"environment ({comparable.difference(environment, job.environment)})")
     if changed:
         raise BadInputError(
             f"study {stored.study} was measured with a different {' and a different '.join(changed)}",

@@ -132,7 +132,7 @@ def measure(
         sequential_test.run(
             lambda: events.looked(sequential_test.n_rounds, sequential_test.verdicts()[A], sequential_test.left_s())
         )
-    conditions = watch.conditions()
+    conditions = job.seen.added_to(watch.conditions())
     check_ran(sequential_test.rounds)
     return Comparison(
         a=a,

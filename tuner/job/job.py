@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.devices import cpu
@@ -28,7 +28,7 @@ from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting
 from tuner.space.space import Space
 from tuner.study.subject import Subject, subject_of
-from tuner.trial.audit import Auditor, unapplied
+from tuner.trial.audit import Auditor, Seen, unapplied
 from tuner.trial.exporting import GRAPH, cached_folder, described_inputs, export
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
@@ -68,6 +68,8 @@ class Job:
     """Where the inputs of a step are; None on the CPU."""
     seen_devices: tuple[str, ...] = ()
     """What the framework calls the device, where that is not the CPU."""
+    seen: Seen = field(default_factory=Seen)
+    """What the processes of this job were seen to be; filled while they start."""
 
     @property
     def slice_s(self) -> float:
@@ -114,7 +116,12 @@ class Job:
         `member` is the number of a member of an ensemble, which has a part of the setting.
         """
         own = setting if member is None else self.space.member_setting(setting, member)
+        self.see(deployment, facts)
         return unapplied(self.auditor.audit(own, deployment, facts.effective))
+
+    def see(self, deployment: Deployment, facts: ReadyReport) -> None:
+        """Take note of what a process that is ready shows besides its setting."""
+        self.seen.see(self.framework.pinned(facts.effective), deployment, self.machine)
 
     @property
     def auditor(self) -> Auditor:

@@ -99,7 +99,12 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
     _check_any(rows)
     job = next(iter(jobs.values()))
     result = describe_overhead(
-        rows, job.subject, device=job.device.name, executions=list(jobs), interrupted=interrupted
+        rows,
+        job.subject,
+        device=job.device.name,
+        executions=list(jobs),
+        interrupted=interrupted,
+        pinned=next((each.seen.pinned for each in jobs.values() if each.seen.pinned), ""),
     )
     _keep(result, job)
     return result

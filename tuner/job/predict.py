@@ -84,6 +84,7 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
         profiled_threads=max(capture.bytes_s),
         costs=predictor.costs,
         ideal=_ideal(predictor, job.space, job.machine, hardware) if request.ideal else None,
+        pinned=capture.pinned,
     )
     return result, capture
 

@@ -86,7 +86,7 @@ def prove(job: Job, *, notify: Callable[[str], None]) -> list[KnobProof]:
         job.device.check_idle()
         job.export(notify=notify)
         # What does not take effect is to be seen here, not refused.
-        launcher = FreshLauncher(target=replace(job.target(), audit_failure=lambda *_: None))
+        launcher = FreshLauncher(target=replace(job.target(), audit_failure=lambda _, *shown: job.see(*shown)))
         for number, (name, low, high) in enumerate(contrasts, start=1):
             notify(f"{number}/{len(contrasts)}: comparing {name}={low} with {name}={high}")
             proofs.append(_prove(job, launcher, name, (low, high)))

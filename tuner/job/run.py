@@ -128,7 +128,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                 ).run()
             finally:
                 events.study_ended()
-                conditions = watch.conditions()
+                conditions = job.seen.added_to(watch.conditions())
                 record.add("conditions", conditions.to_dict())
                 if prior is not None:
                     _store_prediction(record, prior, job, trust=sampler.trust(record.study))

@@ -80,6 +80,10 @@ class Conditions:
     asleep_s: float
     device: DeviceConditions | None = None
     """What was seen of the device that computes, where that is not the CPU."""
+    pinned: str = ""
+    """How the workload's own code has changed the CPUs of its processes, in words; empty where it has not."""
+    unlike_cores: str = ""
+    """How the cores of processes that ran side by side differ, in words; empty where they are alike."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the conditions as plain data."""
@@ -156,14 +160,18 @@ def is_foreign(pid: int, own: int) -> bool:
 
 
 def _jiffies(root: Path, mask: frozenset[int]) -> list[list[int]]:
-    """Return the counters of the CPUs in the mask."""
-    rows = []
+    """Return the counters of the CPUs in the mask.
+
+    A container may show its own CPUs alone, numbered from 0, whatever their numbers in the mask: then all are ours.
+    """
+    rows: dict[int, list[int]] = {}
     for line in _text(root / "proc/stat").splitlines():
         name, _, fields_text = line.partition(" ")
-        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in mask:
+        if name.startswith("cpu") and name[3:].isdigit():
             row = [int(field) for field in fields_text.split()]
-            rows.append(row + [0] * (10 - len(row)))
-    return rows
+            rows[int(name[3:])] = row + [0] * (10 - len(row))
+    is_renumbered = not mask <= rows.keys() and len(rows) <= len(mask)
+    return [row for cpu, row in rows.items() if is_renumbered or cpu in mask]
 
 
 def _busy(row: list[int]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +10,8 @@ from pathlib import Path
 from tuner.errors import TunerError
 from tuner.identity import digest
 from tuner.machine.cgroup import read_limits
-from tuner.machine.cpulist import format_list, parse_list
-from tuner.machine.topology import Cache, Topology, read_topology
+from tuner.machine.cpulist import format_list
+from tuner.machine.topology import Cache, Topology, read_mask, read_topology
 
 _GIB = 1024**3
 
@@ -42,6 +41,8 @@ class Machine:
     caches: list[Cache] = field(default_factory=list)
     cores: list[str] = field(default_factory=list)
     """The CPUs of each physical core inside the mask, node by node, then by package; earlier studies lack them."""
+    core_kinds: list[int] = field(default_factory=list)
+    """The kind of each of these cores, 0 for the fastest; empty where all are alike."""
     usable_cpus: int = field(init=False)
     """How many CPUs can be busy at once: the mask's, or the quota's where that is smaller."""
 
@@ -49,6 +50,11 @@ class Machine:
         """Derive what is published with the others."""
         allowed = self.logical_cpus if self.cpu_quota is None else max(1, math.ceil(self.cpu_quota))
         object.__setattr__(self, "usable_cpus", min(self.logical_cpus, allowed))
+
+    @property
+    def kind_by_core(self) -> dict[str, int]:
+        """Return the kind of each core by its CPUs; empty where all are alike."""
+        return dict(zip(self.cores, self.core_kinds, strict=False))
 
     @property
     def usable_cores(self) -> int:
@@ -63,10 +69,11 @@ def detect(root: Path = Path("/")) -> Machine:
             f"found {platform.system()}, expected Linux", "tftune reads /proc and /sys: run it on Linux or in a VM"
         )
     topology = read_topology(root)
-    mask = _affinity(root, topology)
+    mask = read_mask(root) or topology.cpus
     limits = read_limits(root)
     memory_bytes = _memory_bytes(root)
     nodes = {str(n): format_list(cpus) for n, cpus in topology.nodes_of(mask).items()}
+    cores = topology.ordered_cores(mask)
     return Machine(
         id=_identity(topology, mask, limits.cpu_quota, memory_bytes),
         cpu_model=topology.model_name,
@@ -82,7 +89,8 @@ def detect(root: Path = Path("/")) -> Machine:
         memory_bytes=memory_bytes,
         memory_limit_bytes=limits.memory_bytes,
         caches=list(topology.caches),
-        cores=[format_list(core) for core in topology.ordered_cores(mask)],
+        cores=[format_list(core) for core in cores],
+        core_kinds=topology.kinds_of(cores),
     )
 
 
@@ -99,19 +107,6 @@ def host_of(machine: Machine) -> str:
 
 def _size_text(size_bytes: int) -> str:
     return f"{size_bytes / 2**20:g} MiB" if size_bytes >= 2**20 else f"{size_bytes / 2**10:g} KiB"
-
-
-def _affinity(root: Path, topology: Topology) -> frozenset[int]:
-    if root == Path("/"):
-        return frozenset(os.sched_getaffinity(0)) & topology.cpus or topology.cpus
-    try:
-        status = (root / "proc/self/status").read_text(encoding="utf-8")
-    except OSError:
-        return topology.cpus
-    for line in status.splitlines():
-        if line.startswith("Cpus_allowed_list:"):
-            return parse_list(line.partition(":")[2]) & topology.cpus or topology.cpus
-    return topology.cpus
 
 
 def _memory_bytes(root: Path) -> int:

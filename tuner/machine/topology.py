@@ -6,14 +6,19 @@ mean in `lscpu`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.machine.cpulist import parse_list, parse_mask
 
 _CPUS = "sys/devices/system/cpu"
+_TYPES = ("cpu_core", "cpu_atom", "cpu_lowpower")  # of Intel's hybrids, the fastest first: devices that list their CPUs
+# CPUs of one type differ by some percent: the firmware names a few of them that reach a higher clock.
+_SAME_SPEED = 0.9
 _NODES = "sys/devices/system/node"
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -42,6 +47,8 @@ class Topology:
     """The CPUs of each NUMA node; empty where the kernel has no NUMA."""
     caches: tuple[Cache, ...]
     model_name: str
+    kinds: dict[int, int] = field(default_factory=dict)
+    """The kind of each CPU by its speed, 0 for the fastest; empty where the kernel tells of no difference."""
 
     def cores_of(self, cpus: frozenset[int]) -> int:
         """Return the number of physical cores that have at least one of `cpus`."""
@@ -56,6 +63,15 @@ class Topology:
         package_of = {cpu: number for number, members in enumerate(self.packages) for cpu in members}
         cores = [core & cpus for core in self.cores if core & cpus]
         return sorted(cores, key=lambda core: (node_of.get(min(core), 0), package_of.get(min(core), 0), min(core)))
+
+    def kinds_of(self, cores: Sequence[frozenset[int]]) -> list[int]:
+        """Return the kind of each core, 0 for the fastest; empty where all are alike.
+
+        Of two cores with CPUs of one kind the one with fewer hardware threads is another kind.
+        """
+        described = [(self.kinds.get(min(core), 0), -len(core)) for core in cores]
+        known = sorted(set(described))
+        return [known.index(each) for each in described] if len(known) > 1 else []
 
     def sockets_of(self, cpus: frozenset[int]) -> int:
         """Return the number of sockets that have at least one of `cpus`."""
@@ -75,6 +91,9 @@ def read_topology(root: Path = Path("/")) -> Topology:
     """Read the topology below `root`; raises FileNotFoundError where `/proc/cpuinfo` is missing."""
     info = _read_cpuinfo(root)
     cpus = _online(root, info)
+    mask = read_mask(root)
+    if not mask <= cpus:  # a container whose list of online CPUs has other numbers than the kernel
+        cpus = mask
     cores = {_siblings(root, cpu, ("core_cpus", "thread_siblings")) & cpus or frozenset({cpu}) for cpu in cpus}
     packages: dict[int, set[int]] = defaultdict(set)
     for cpu in cpus:
@@ -88,7 +107,51 @@ def read_topology(root: Path = Path("/")) -> Topology:
         nodes=_read_nodes(root, cpus),
         caches=_read_caches(root, cpus),
         model_name=_model_name(info),
+        kinds=_read_kinds(root, cpus),
     )
+
+
+def read_mask(root: Path = Path("/")) -> frozenset[int]:
+    """Return the CPUs that this process may run on; empty where a captured tree does not tell."""
+    if root == Path("/"):
+        return frozenset(os.sched_getaffinity(0))
+    for line in _text(root / "proc/self/status").splitlines():
+        if line.startswith("Cpus_allowed_list:"):
+            listed = parse_list(line.partition(":")[2])
+            # The kernel lists CPUs that are off there, too, and those have no topology.
+            return frozenset(cpu for cpu in listed if (root / _CPUS / f"cpu{cpu}" / "topology").is_dir())
+    return frozenset()
+
+
+def _read_kinds(root: Path, cpus: frozenset[int]) -> dict[int, int]:
+    """Return `Topology.kinds`.
+
+    Sources: the kernel's `Documentation/ABI/testing/sysfs-devices-system-cpu` (`cpu_capacity`: 1024 for the fastest),
+    `admin-guide/pm/cpufreq.rst` (`cpuinfo_max_freq`), and Intel's devices `cpu_core` and `cpu_atom`.
+    """
+    types = {
+        cpu: number
+        for number, name in enumerate(_TYPES)
+        for cpu in parse_list(_text(root / "sys/devices" / name / "cpus"))
+    }
+    speeds = _speeds(root, cpus, "cpu_capacity")
+    if len(set(speeds.values())) < 2:
+        speeds = _speeds(root, cpus, "cpufreq/cpuinfo_max_freq")
+    described: dict[int, tuple[int, int]] = {}
+    group, top = 0, 0
+    for cpu in sorted(cpus, key=lambda cpu: (types.get(cpu, 0), -speeds.get(cpu, 0), cpu)):
+        speed = speeds.get(cpu, 0)
+        if not described or speed < _SAME_SPEED * top:
+            group, top = group + 1, speed
+        described[cpu] = (types.get(cpu, 0), group)
+    known = sorted(set(described.values()))
+    return {cpu: known.index(each) for cpu, each in described.items()} if len(known) > 1 else {}
+
+
+def _speeds(root: Path, cpus: frozenset[int], file: str) -> dict[int, int]:
+    """Return the number that a file of each CPU holds; nothing where not all have one."""
+    texts = {cpu: _text(root / _CPUS / f"cpu{cpu}" / file) for cpu in cpus}
+    return {cpu: int(text) for cpu, text in texts.items()} if all(text.isdigit() for text in texts.values()) else {}
 
 
 def _read_cpuinfo(root: Path) -> dict[int, dict[str, str]]:

@@ -30,6 +30,8 @@ class Code(StrEnum):
     QUOTA = "quota"
     ASLEEP = "asleep"
     STALLED = "stalled"
+    PINNED = "pinned"
+    UNLIKE_CORES = "unlike cores"
     NOT_STEADY = "not steady"
     FORKS = "forks differ"
     FEW_SAMPLES = "few samples"
@@ -59,6 +61,10 @@ ADVICE = {
     Code.HEAT: "the CPU throttled itself: improve the cooling, or let it cool down before measuring",
     Code.QUOTA: "the CPU quota of the container slowed the threads down: use fewer threads, or raise the quota",
     Code.ASLEEP: "the affected part was measured again; prevent the machine from suspending",
+    Code.PINNED: "the figures hold for that only: remove it from the workload or from what it imports "
+    "(sched_setaffinity, taskset, OMP_PROC_BIND)",
+    Code.UNLIKE_CORES: "requests that go to the slower cores take longer: use fewer processes, or only cores of one "
+    "kind (taskset -c LIST tftune …)",
     Code.STALLED: "it was measured again; check for other programs, or for I/O in the workload",
     Code.NOT_STEADY: "the speed still changed after the warm-up: give a longer --time-budget",
     Code.FORKS: "the finals continued with fresh interpreters, so fewer rounds count: give a longer --time-budget",
@@ -114,7 +120,7 @@ class MeasurementWarning:  # the field's own word; the builtin is not used here
 
 def condition_warnings(conditions: Conditions) -> list[MeasurementWarning]:
     """Return what the machine did that makes figures less believable."""
-    warnings: list[MeasurementWarning] = []
+    warnings = seen_warnings(conditions.pinned, conditions.unlike_cores)
 
     def add(code: Code, text: str) -> None:
         warnings.append(MeasurementWarning(code=code, observation=text))
@@ -141,6 +147,12 @@ def condition_warnings(conditions: Conditions) -> list[MeasurementWarning]:
     if slept is not None:
         add(Code.ASLEEP, slept.text)
     return warnings + ([] if conditions.device is None else _device_warnings(conditions.device))
+
+
+def seen_warnings(pinned: str, unlike_cores: str = "") -> list[MeasurementWarning]:
+    """Return what processes were seen to be that no setting asked for; see `tuner.machine.conditions.Conditions`."""
+    texts = {Code.PINNED: pinned, Code.UNLIKE_CORES: unlike_cores}
+    return [MeasurementWarning(code=code, observation=text) for code, text in texts.items() if text]
 
 
 def _device_warnings(seen: DeviceConditions) -> list[MeasurementWarning]:

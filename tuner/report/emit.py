@@ -10,7 +10,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tuner.errors import BadInputError
+from tuner.machine.coresets import unlike
 from tuner.machine.cpulist import parse_list
+from tuner.machine.host import Machine
+from tuner.report.limit import CpuLimit
 from tuner.space.deployment import PRELOAD, Deployment
 
 INSTANCE = "TFTUNE_INSTANCE"
@@ -19,6 +22,7 @@ MODEL = "TFTUNE_MODEL"
 """The variable that tells a process of an ensemble the name of its model."""
 _FUNCTION, _CPUS = "tftune_instances", "TFTUNE_CPUS"
 _NOTHING = "Keep the defaults: there is nothing to set."
+_ONE_PROCESS = "A single process keeps the defaults."
 _ONLY_GPU = "Keep the defaults: there is nothing to set but the GPU that it was measured on."
 
 Session = Callable[[Deployment], list[str]]
@@ -63,21 +67,26 @@ def emit(
     title: str,
     facts: Sequence[str] = (),
     ways: Ways = Ways(),  # frozen
-    n_cpus: int | None = None,
+    machine: Machine | None = None,
     cpu_limited: Collection[str] = (),
+    better: str = "",
+    whole: Deployment | None = None,
 ) -> str:
     """Return the snippet for `deployment`, ending in a newline; `title` is its first comment, where it can have one.
 
     `facts` are further comments: what is gained, and where that holds. `ways` are the framework's own, of which most
-    formats have no use. `n_cpus` is what the setting was measured on, which a cluster is asked for, and `cpu_limited`
-    are variables whose value is the number of CPUs, whatever that is. Raises BadInputError for a format that cannot
-    carry the setting.
+    formats have no use. `machine` is what the setting was measured on, whose limits containers and services are given,
+    and `cpu_limited` are variables whose value is the number of CPUs, whatever that is. `better` is what was proven to
+    be better, and `whole` the ensemble that is one member of. Raises BadInputError for a format that cannot carry it.
     """
+    if machine is not None and machine.core_kinds and (differ := unlike(deployment.cpu_sets, machine.kind_by_core)):
+        facts = [*facts, differ[0].upper() + differ[1:]]
+    limit = CpuLimit.of(machine) if whole is None else CpuLimit.of(machine).of_member(whole, deployment.name)
     if deployment.members:
-        return _ensemble(deployment, format_, title=title, facts=facts)
+        return _ensemble(deployment, format_, limit, title=title, facts=facts)
     if deployment.name and format_ is not Format.JSON:
         deployment = replace(deployment, env={**deployment.env, MODEL: deployment.name})
-    notes = [title, *facts, *_notes(deployment)]
+    notes = [title, *facts, *([better] if better else []), *_notes(deployment, is_best=not better)]
     if deployment.gpu is not None and format_ not in _OWN_GPU_WORDS:
         deployment = replace(deployment, env={**deployment.gpu_env, **deployment.env})
     if format_ is Format.PYTHON:
@@ -88,8 +97,8 @@ def emit(
     if options:
         options.append("For the code that makes such a session, use --format python.")
     if format_ is Format.K8S:
-        return _k8s(deployment, notes + options, n_cpus, cpu_limited)
-    return _WRITERS[format_](deployment, notes + options)
+        return _k8s(deployment, notes + options, limit, cpu_limited)
+    return _WRITERS[format_](deployment, notes + options, limit)
 
 
 _OWN_GPU_WORDS = frozenset({Format.DOCKER, Format.COMPOSE, Format.K8S, Format.JSON})
@@ -103,13 +112,13 @@ def own_variables(deployment: Deployment, number: int) -> dict[str, str]:
     return own | ({MODEL: name} if name else {})
 
 
-def _ensemble(deployment: Deployment, format_: Format, *, title: str, facts: Sequence[str]) -> str:
+def _ensemble(deployment: Deployment, format_: Format, limit: CpuLimit, *, title: str, facts: Sequence[str]) -> str:
     """Return the snippet of all members of an ensemble; raises BadInputError for formats that speak of one program."""
     notes = [title, *facts, *code_notes(deployment)]
     if format_ is Format.JSON:
-        return _json(deployment, notes)
+        return _json(deployment, notes, limit)
     if format_ is Format.COMPOSE:
-        return _compose(deployment, notes)
+        return _compose(deployment, notes, limit)
     if format_ is Format.SH:
         return _commented([*notes, f"Then start your program with: {_FUNCTION} python serve.py"], _starts(deployment))
     names = ", ".join(each.name for each in deployment.members)
@@ -170,9 +179,11 @@ def shared_note(deployment: Deployment) -> str:
     )
 
 
-def _notes(deployment: Deployment) -> list[str]:
+def _notes(deployment: Deployment, *, is_best: bool) -> list[str]:
+    """Return what is to be done; that nothing is, only of what `is_best`."""
     if not deployment:
-        return [_NOTHING if deployment.gpu is None else _ONLY_GPU]
+        nothing = _NOTHING if deployment.gpu is None else _ONLY_GPU
+        return [nothing if is_best else _ONE_PROCESS]
     notes = [] if deployment.env or deployment.options or deployment.cpus else ["Keep the default threads."]
     notes += [processes_note(deployment)] if deployment.processes > 1 else []
     notes += [streams_note(deployment.streams)] if deployment.streams > 1 else []
@@ -200,7 +211,7 @@ def _commented(notes: list[str], lines: list[str]) -> str:
     return "\n".join([f"# {' '.join(note.split())}" for note in notes] + lines) + "\n"
 
 
-def _sh(deployment: Deployment, notes: list[str]) -> str:
+def _sh(deployment: Deployment, notes: list[str], _: CpuLimit) -> str:
     notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
     lines = [f"export {name}={shlex.quote(value)}" for name, value in deployment.env.items()]
     if deployment.cpu_sets:
@@ -209,7 +220,7 @@ def _sh(deployment: Deployment, notes: list[str]) -> str:
     return _commented(notes, lines)
 
 
-def _dotenv(deployment: Deployment, notes: list[str]) -> str:
+def _dotenv(deployment: Deployment, notes: list[str], _: CpuLimit) -> str:
     """Single quotes where a value has characters that readers of the format take differently."""
     notes = notes + _cpu_notes(deployment, "start it with taskset -c {}.")
     lines = [
@@ -223,24 +234,29 @@ def _single(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _docker(deployment: Deployment, notes: list[str]) -> str:
+def _docker(deployment: Deployment, notes: list[str], limit: CpuLimit) -> str:
     notes = notes + _cpu_notes(deployment, "docker run --cpuset-cpus={}.")
+    options = limit.docker_options(deployment)
+    if deployment and options:
+        which = "Each container" if deployment.processes > 1 else "The container"
+        notes.append(f"{which} needs no more than was measured: docker run {' '.join(options)}")
     if deployment.gpu is not None:
         notes.append(f"Give it its GPU, by its number there or here: docker run --gpus device={deployment.gpu}")
     lines = [f"ENV {name}={_double(value, escape_dollar=True)}" for name, value in deployment.env.items()]
     return _commented(notes, lines)
 
 
-def _compose(deployment: Deployment, notes: list[str]) -> str:
+def _compose(deployment: Deployment, notes: list[str], limit: CpuLimit) -> str:
     """A service for each process; a `$` begins a variable in such a file and is doubled."""
     lines = ["services:"]
-    for number in range(deployment.processes):
-        part, cpus = deployment.of(number), deployment.cpus_of(number)
+    for number, share in enumerate(limit.cpus_each(deployment)):
+        part, cpus = deployment.of(number), deployment.cpus_of(number) or limit.mask
         name = f"instance-{number}" if deployment.processes > 1 else "program"
         name = re.sub(r"[^\w.-]", "-", part.name) or name
         env = {**part.env, **own_variables(deployment, number)}
         lines += [f"  {name}:", "    image: YOUR_IMAGE"]
         lines += [] if cpus is None else [f'    cpuset: "{cpus}"']
+        lines += [] if limit.quota is None else [f"    cpus: {share:g}"]
         lines += [] if deployment.gpu is None else _compose_gpu(deployment.gpu)
         lines += ["    environment:"] if env else []
         lines += [f"      {key}: {json.dumps(value).replace('$', '$$')}" for key, value in env.items()]
@@ -261,7 +277,7 @@ def _double(value: str, *, escape_dollar: bool = False) -> str:
     return '"' + (text.replace("$", "\\$") if escape_dollar else text) + '"'
 
 
-def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None, cpu_limited: Collection[str]) -> str:
+def _k8s(deployment: Deployment, notes: list[str], limit: CpuLimit, cpu_limited: Collection[str]) -> str:
     """An `env:` list for a container and its CPUs; every value is a string, as Kubernetes demands.
 
     What is to be the number of CPUs is taken from the container's limit (rounded up), so that it follows a change of
@@ -273,6 +289,7 @@ def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None, cpu_limit
         notes.append(
             f"{' and '.join(bound)}: only where the pod has CPUs of its own (static CPU manager); else leave it out."
         )
+    n_cpus = limit.least(deployment)
     lines = ["env:"] if deployment.env else ["env: []"]
     for name, value in deployment.env.items():
         lines.append(f"  - name: {name}")
@@ -285,13 +302,8 @@ def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None, cpu_limit
         number = "metadata.labels['apps.kubernetes.io/pod-index']"
         lines = lines if deployment.env else ["env:"]
         lines += [f"  - name: {INSTANCE}", "    valueFrom:", "      fieldRef:", f'        fieldPath: "{number}"']
-        n_cpus = min(len(parse_list(cpus)) for cpus in deployment.cpu_sets)
-        notes = [
-            *notes,
-            f"A pod each: a StatefulSet with replicas: {deployment.processes}, on nodes whose CPU manager is static.",
-        ]
-    if deployment.cpus is not None:
-        n_cpus = len(parse_list(deployment.cpus))
+        nodes = ", on nodes whose CPU manager is static" if n_cpus == int(n_cpus or 0) else ""
+        notes = [*notes, f"A pod each: a StatefulSet with replicas: {deployment.processes}{nodes}."]
     if deployment.gpu is not None and deployment.gpu.startswith("MIG-"):
         notes = [*notes, "It was measured on a MIG slice: ask for its kind, such as nvidia.com/mig-1g.10gb."]
     # NVIDIA's device plugin chooses the GPU; a node with other GPUs than what was measured needs a nodeSelector.
@@ -300,17 +312,20 @@ def _k8s(deployment: Deployment, notes: list[str], n_cpus: int | None, cpu_limit
     if n_cpus is not None:
         # Whole CPUs, and as much requested as allowed, are what the static policy keeps for one pod alone.
         lines += ["resources:"]
-        lines += [f'  {part}: {{cpu: "{n_cpus}", memory: YOUR_MEMORY{gpu}}}' for part in ("requests", "limits")]
+        lines += [f'  {part}: {{cpu: "{n_cpus:g}", memory: YOUR_MEMORY{gpu}}}' for part in ("requests", "limits")]
     elif gpu:
         lines += ["resources:", f"  limits: {{{gpu.lstrip(', ')}}}"]
     return _commented(notes, lines)
 
 
-def _systemd(deployment: Deployment, notes: list[str]) -> str:
+def _systemd(deployment: Deployment, notes: list[str], limit: CpuLimit) -> str:
     """`Environment=` lines; % begins a specifier there and is doubled. Of several processes a whole template unit."""
     lines = [f"Environment={_double(f'{n}={v}').replace('%', '%%')}" for n, v in deployment.env.items()]
+    if limit.quota is not None:
+        lines.append(f"CPUQuota={100 * (limit.least(deployment) or 0.0):g}%")
     if not deployment.cpu_sets:
-        return _commented(notes, [*lines, *([] if deployment.cpus is None else [f"CPUAffinity={deployment.cpus}"])])
+        cpus = deployment.cpus or limit.mask
+        return _commented(notes, [*lines, *([] if cpus is None else [f"CPUAffinity={cpus}"])])
     numbers = range(deployment.processes)
     # Specifiers are replaced when the unit is read, variables when it starts: each instance finds its own CPUs.
     own_cpus = [f'Environment="{_CPUS}_{number}={cpus}"' for number, cpus in enumerate(deployment.cpu_sets)]
@@ -370,12 +385,12 @@ def _python(deployment: Deployment, notes: list[str], ways: Ways) -> str:
     return _commented(notes + before, [*lines, *([""] if lines and session else []), *session])
 
 
-def _json(deployment: Deployment, notes: list[str]) -> str:
+def _json(deployment: Deployment, notes: list[str], _: CpuLimit) -> str:
     del notes  # JSON has no comments
     return json.dumps(deployment.to_dict(), indent=2) + "\n"
 
 
-_WRITERS: dict[Format, Callable[[Deployment, list[str]], str]] = {
+_WRITERS: dict[Format, Callable[[Deployment, list[str], CpuLimit], str]] = {
     Format.SH: _sh,
     Format.DOTENV: _dotenv,
     Format.DOCKER: _docker,

@@ -110,10 +110,15 @@ def binding(result: BindingResult) -> RenderableType:
     )
 
 
-def reach(proofs: Sequence[ProofResult]) -> RenderableType:
-    """Return which knobs reach the build, and how that is known."""
+def reach(proofs: Sequence[ProofResult], pinned: str = "") -> RenderableType:
+    """Return which knobs reach the build, and how that is known.
+
+    And, before all, that the CPUs which the processes were given do not hold: `pinned`.
+    """
     rendered = table("knob", "!set by", "reaches", "evidence", title="which knobs take effect in this build")
     styles = {True: "green", False: "red", None: "yellow"}
+    if pinned:
+        rendered.add_row("the CPUs given", "affinity mask", Text(_ANSWERS[False], style=styles[False]), pinned)
     for proof in proofs:
         answer = Text(_ANSWERS[proof.reaches], style=styles[proof.reaches])
         rendered.add_row(proof.knob, proof.set_by, answer, proof.evidence)

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from tuner.measure.warning import seen_warnings
 from tuner.model.overhead import HIDDEN, Row, hiding_batch
 from tuner.model.timeline import Part
 from tuner.report.chart import PALETTE, empty_panels, svg_of
 from tuner.report.layout import ms_text, percent, ratio_text, table
 from tuner.report.result.frameworks import RatioResult
 from tuner.report.result.overhead import HidingResult, OverheadResult, OverheadRow
+from tuner.report.result.study import WarningResult
+from tuner.report.terminal import warnings
 from tuner.study.subject import Subject
 from tuner.workload.workload import Execution
 
@@ -37,9 +40,18 @@ _NOTABLE = 1.1  # how much faster another execution has to be to be spoken of
 
 
 def describe_overhead(
-    rows: Sequence[Row], subject: Subject, *, device: str, executions: Sequence[Execution], interrupted: bool
+    rows: Sequence[Row],
+    subject: Subject,
+    *,
+    device: str,
+    executions: Sequence[Execution],
+    interrupted: bool,
+    pinned: str,
 ) -> OverheadResult:
-    """Return what is published of what was measured; the first of the executions is the reference."""
+    """Return what is published of what was measured; the first of the executions is the reference.
+
+    `pinned` is how the workload has changed the CPUs of its processes, empty where it has not.
+    """
     return OverheadResult(
         machine=subject.machine,
         runtime=subject.runtime,
@@ -49,6 +61,7 @@ def describe_overhead(
         interrupted=interrupted,
         rows=tuple(_row(each) for each in rows),
         hiding_batch={execution: _hiding(rows, execution) for execution in executions},
+        warnings=tuple(map(WarningResult.of, seen_warnings(pinned))),
     )
 
 
@@ -86,6 +99,7 @@ def _hiding(rows: Sequence[Row], execution: Execution) -> HidingResult:
 def rendered(result: OverheadResult) -> list[RenderableType]:
     """Return the answer, what helps, and a table for each execution."""
     parts: list[RenderableType] = [Text(line) for line in [*answer_lines(result), *help_lines(result)]]
+    parts += [warnings(result.warnings)] if result.warnings else []
     for execution in result.hiding_batch:
         rows = [row for row in result.rows if row.execution is execution]
         if rows:

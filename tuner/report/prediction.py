@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tuner.machine.host import Machine
+from tuner.measure.warning import seen_warnings
 from tuner.model.costs import Costs
 from tuner.model.prediction import Predicted, Reasons, influential_knobs
 from tuner.report.chart import MAX_CELLS, empty_grid, ordered, svg_of
@@ -23,7 +24,8 @@ from tuner.report.result.prediction import (
     Trust,
     TrustResult,
 )
-from tuner.report.terminal import setting_text
+from tuner.report.result.study import WarningResult
+from tuner.report.terminal import setting_text, warnings
 from tuner.space.setting import Setting
 from tuner.space.values import Value
 from tuner.study.subject import BuildFacts, WorkloadFacts
@@ -49,8 +51,12 @@ def describe_prediction(
     profiled_threads: int,
     costs: Costs,
     ideal: IdealResult | None,
+    pinned: str = "",
 ) -> PredictionResult:
-    """Return what is published of a prediction."""
+    """Return what is published of a prediction.
+
+    `pinned` is how the workload has changed the CPUs of the profiled processes, empty where it has not.
+    """
     rates = predicted.rates
     reference_rate = rates[predicted.reference]
 
@@ -88,6 +94,7 @@ def describe_prediction(
             left_out=predicted.left_out,
         ),
         ideal=ideal,
+        warnings=tuple(map(WarningResult.of, seen_warnings(pinned))),
     )
 
 
@@ -130,6 +137,7 @@ def rendered(result: PredictionResult, *, top: int = _TOP) -> list[RenderableTyp
         Text(
             f"default: {setting_text(result.reference.setting)} — {rate_text(result.reference.items_per_s)} {item}s/s"
         ),
+        *([warnings(result.warnings)] if result.warnings else []),
         Text(),
         _settings(result, top),
         Text(),
@@ -203,6 +211,8 @@ def _trust(result: PredictionResult) -> list[str]:
         lines.append(f"not modelled, and taken to be at their defaults: {', '.join(trust.ignored_knobs)}")
     if trust.left_out:
         lines.append(f"{trust.left_out} settings were left out: those that are shown are the best of a sample")
+    if result.machine.core_kinds:
+        lines.append("its cores are of several kinds, and are taken to be equally fast")
     lines.append("measure before you use it: tftune search")
     return lines
 

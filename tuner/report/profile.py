@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from tuner.measure.warning import seen_warnings
 from tuner.model.profile import Bound, Profile
 from tuner.report.layout import ms_text, percent, plural, table
 from tuner.report.result.profile import OperatorResult, ProfileResult, ThreadsResult
+from tuner.report.result.study import WarningResult
+from tuner.report.terminal import warnings
 from tuner.study.subject import Subject
 
 _COLOURS = {Bound.COMPUTE: "#0072B2", Bound.MEMORY: "#E69F00", Bound.OVERHEAD: "#D55E00"}
@@ -23,8 +26,11 @@ _WHY = {
 }
 
 
-def describe_profile(profile: Profile, subject: Subject, *, batch_size: int) -> ProfileResult:
-    """Return what is published of a profile."""
+def describe_profile(profile: Profile, subject: Subject, *, batch_size: int, pinned: str = "") -> ProfileResult:
+    """Return what is published of a profile.
+
+    `pinned` is how the workload has changed the CPUs of its processes, empty where it has not.
+    """
     total_s = sum(operator.times_s[1] for operator in profile.operators) or 1.0
     most = profile.traced[-1].threads
     return ProfileResult(
@@ -65,12 +71,23 @@ def describe_profile(profile: Profile, subject: Subject, *, batch_size: int) -> 
             for each in sorted(profile.operators, key=lambda each: -each.times_s[1])
             if each.times_s[1] > 0
         ),
+        warnings=tuple(map(WarningResult.of, seen_warnings(pinned))),
     )
 
 
 def rendered(result: ProfileResult, *, top: int) -> list[RenderableType]:
     """Return the summary, the shares by bound, and the operators that take most."""
-    return [*_summary(result), Text(), _bounds(result), Text(), _types(result, top), Text(), _operators(result, top)]
+    noted = [warnings(result.warnings)] if result.warnings else []
+    return [
+        *_summary(result),
+        *noted,
+        Text(),
+        _bounds(result),
+        Text(),
+        _types(result, top),
+        Text(),
+        _operators(result, top),
+    ]
 
 
 def _summary(result: ProfileResult) -> list[Text]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tuner.measure.finals import GROUP, INCUMBENT, ONE_PROCESS, SAME_BATCH, SIMPLER
 from tuner.measure.warning import Code
-from tuner.paths import DEFAULT_STORAGE, FILE_URL
+from tuner.paths import DEFAULT_STORAGE
 from tuner.report import card
 from tuner.report.card import Answer, Card
 from tuner.report.emit import Format, Ways, emit
 from tuner.report.expectation import expectation_rows
 from tuner.report.layout import percent, plural, rate_text
+from tuner.report.pointer import study_words
 from tuner.report.result.study import FinalsResult, GroupsResult, RecommendedResult, StudyResult, VerdictResult
 from tuner.report.terminal import place_text
 from tuner.space.deployment import Deployment
@@ -24,6 +24,7 @@ from tuner.stats.tail import LimitStatus
 from tuner.study.subject import Subject
 
 _BATCH_SIZE = "batch_size"
+_PORT = "{8500+instance}"
 _ROUND_UP_S = 300.0  # budgets are suggested in steps of five minutes
 _LEAST = 1e-6  # log scale; on the margin itself no number of rounds decides
 _LONGEST_S = 7200.0  # nobody waits for longer than that
@@ -33,7 +34,6 @@ _SHARE, _GROUPS_SHARE = 0.5, 0.33
 
 def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAGE) -> Card:
     """Return the card of a study; `handle` is what its user calls it, such as `last`."""
-    stored = "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage.removeprefix(FILE_URL))}"
     advice, finals = study.recommended, study.finals
     if advice is None or finals is None:
         answer = Answer(
@@ -56,7 +56,7 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
         *expectation_rows(study),
         *_searching(study),
         *_deciding(study, finals),
-        *_next_steps(study, handle, stored),
+        *_next_steps(study, study_words(handle, storage)),
         *card.notes([each for each in study.warnings if each.code is not Code.NO_SEARCH]),
     ]
     return Card(answers=tuple(answers), rows=tuple(rows))
@@ -165,9 +165,15 @@ def deployment_words(deployment: Deployment, subject: Subject) -> tuple[str, ...
     return tuple(words)
 
 
-def snippet(study: StudyResult, advice: RecommendedResult, format_: Format, *, model: str | None = None) -> str:
-    """Return what applies the advice, of an ensemble to one `model` if it is named; raises BadInputError."""
+def snippet(
+    study: StudyResult, advice: RecommendedResult, format_: Format, *, model: str | None = None, better: str = ""
+) -> str:
+    """Return what applies the advice, of an ensemble to one `model` if it is named; raises BadInputError.
+
+    `better` points to what was proven to be better than the advice.
+    """
     deployment, title = deployment_of(study, advice), f"tftune, study {study.study}"
+    whole = None if model is None else deployment
     if model is not None:
         deployment, title = replace(deployment.member(model), gpu=deployment.gpu), f"{title}, {model}"
     if format_ is not Format.JSON:  # which is read by programs, and whole
@@ -176,8 +182,9 @@ def snippet(study: StudyResult, advice: RecommendedResult, format_: Format, *, m
         deployment = replace(deployment, arguments=changed)
     framework = study.framework
     ways = Ways(session=framework.session_code, server_flags=framework.server_flags, calls=framework.calls)
-    n_cpus = study.machine.usable_cpus if deployment else None
-    return emit(deployment, format_, title=title, facts=_facts(study, advice), ways=ways, n_cpus=n_cpus)
+    machine = study.machine if deployment else None  # what sets nothing needs no limits
+    facts = _facts(study, advice)
+    return emit(deployment, format_, title=title, facts=facts, ways=ways, machine=machine, better=better, whole=whole)
 
 
 def deployment_of(study: StudyResult, advice: RecommendedResult) -> Deployment:
@@ -295,9 +302,10 @@ def _proof(study: StudyResult, advice: RecommendedResult, finals: FinalsResult) 
     )
 
 
-def where(subject: Subject) -> str:
-    """Return what a result is valid for: cores, limit and build."""
-    return f"{place_text(subject)}, {subject.framework.build_lines(subject.runtime)[0]}"
+def where(study: StudyResult) -> str:
+    """Return what a result is valid for: cores, limit and build, and how the workload has changed the cores."""
+    pinned = "".join(f"{each.found}; " for each in study.warnings if each.code is Code.PINNED)
+    return f"{pinned}{place_text(study)}, {study.framework.build_lines(study.runtime)[0]}"
 
 
 def _searching(study: StudyResult) -> Iterator[tuple[str, str]]:
@@ -362,10 +370,9 @@ def deciding_budget_s(
     return math.ceil(max(needed_s, wall_s) / _ROUND_UP_S) * _ROUND_UP_S
 
 
-def _next_steps(study: StudyResult, handle: str, stored: str) -> Iterator[tuple[str, str]]:
+def _next_steps(study: StudyResult, of_study: str) -> Iterator[tuple[str, str]]:
     """Yield the commands that come next; those for several processes where these have an answer of their own."""
     advice, several = study.recommended, study.groups
-    of_study = f"{shlex.quote(handle)}{stored}"
     deployment = Deployment() if advice is None else advice.deployment
     is_ensemble = bool(deployment.members)
     is_something = bool(deployment) and (not is_ensemble or advice is None or advice.source != study.default)
@@ -378,10 +385,10 @@ def _next_steps(study: StudyResult, handle: str, stored: str) -> Iterator[tuple[
     if is_something or is_several:
         yield "", f"--format {'sh, compose, json; with --model NAME all' if is_ensemble else _formats(study)}"
     if is_something:
-        port = " --port 850{instance}" if deployment.processes > 1 and not is_ensemble else ""
+        port = f" --port {_PORT}" if deployment.processes > 1 and not is_ensemble else ""
         yield "Run", f"tftune run {of_study} -- python serve.py{' {model}' if is_ensemble else port}"
     if is_several:
-        command = f"tftune run {of_study} --instances -- python serve.py --port 850{{instance}}"
+        command = f"tftune run {of_study} --instances -- python serve.py --port {_PORT}"
         yield "" if is_something else "Run", command
     if advice is not None and advice.gain is not None:
         yield "Check", f"tftune check {of_study}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
+from tuner.measure.warning import Code
 from tuner.report.layout import duration_text, ratio_text, table
 from tuner.report.result.inspection import CaseResult
 from tuner.report.result.study import StudyResult
@@ -18,10 +19,11 @@ def outcome(study: StudyResult | None, failure: str) -> str:
     advice = study.recommended
     if advice is None:
         return "no finals"
+    pinned = "".join(f"; {each.found}" for each in study.warnings if each.code is Code.PINNED)
     gain = advice.gain
     if gain is None or gain.speedup is None:
-        return f"keep {study.default}"
-    return f"{ratio_text(gain.speedup, gain.low, gain.high)} over {study.default} ({advice.source})"
+        return f"keep {study.default}{pinned}"
+    return f"{ratio_text(gain.speedup, gain.low, gain.high)} over {study.default} ({advice.source}){pinned}"
 
 
 def plan(cases: Sequence[CaseResult]) -> RenderableType:

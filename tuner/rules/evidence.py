@@ -257,6 +257,8 @@ def _exclusion_reason(stored: Attributes, device: str, *, simulated: bool) -> st
         return "its inputs were on the device already"
     if any(name in subject.knobs and subject.knobs[name].active for name in (INSTANCES.name, STREAMS.name)):
         return "it had several processes or calls at once, which these rules do not cover"
+    if any(each.pinned for each in stored.conditions):
+        return "its workload changes the CPUs of its own process"
     features = stored.get("features", Features)
     if features is None:
         return "the graph of its workload is not known"

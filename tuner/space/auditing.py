@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.host import Machine
 from tuner.space.deployment import Deployment
 from tuner.space.values import Value
@@ -40,15 +41,49 @@ Audit = Callable[[AuditCase], AuditAnswer]
 
 def mask(case: AuditCase) -> AuditAnswer:
     """Audit the CPUs that the process may use."""
-    return case.effective["mask"] == case.values["cpus"], f"the process may use CPUs {case.effective['mask']}"
+    seen = pinned(case.effective) or f"the process may use CPUs {case.effective['mask']}"
+    return case.effective["mask"] == case.values["cpus"], seen
 
 
 def core_set(case: AuditCase) -> AuditAnswer:
-    """Audit that a process of several is kept to the cores of one of them."""
+    """Audit that a process of several is kept to the cores of its own."""
     if not case.deployment.cpu_sets:
         return None, "the processes are not kept apart"
-    mask = case.effective["mask"]
-    return mask in case.deployment.cpu_sets, f"a process may use CPUs {mask}"
+    mask, own = case.effective["mask"], case.effective.get("given")
+    right = mask in case.deployment.cpu_sets if own is None else mask == own
+    return right, pinned(case.effective) or f"a process may use CPUs {mask}"
+
+
+def pinned(effective: Effective) -> str | None:
+    """Return how a process has changed the CPUs that it was given, in words; None where nothing shows that it has.
+
+    What an OpenMP library binds by a setting is no such change: it leaves the threads of others as they are.
+    """
+    if "given" not in effective or "main" not in effective:  # a command, or a process of an earlier version
+        return None
+    given = parse_list(effective["given"])
+    before, main = parse_list(effective["mask"]), parse_list(effective["main"])
+    everyone = frozenset().union(*map(parse_list, effective["masks"]))
+    for cpus in (before, everyone):
+        if cpus - given:
+            return f"the workload itself lets the process use {_cpus(cpus)}, and it was given {_cpus(given)}"
+        if cpus < given:
+            return f"the workload itself pins the process to {_cpus(cpus)}, {len(cpus)} of {len(given)} CPUs"
+    if main < given and not binds_threads(effective):
+        return f"the workload itself pins the main thread to {_cpus(main)}, {len(main)} of {len(given)} CPUs"
+    return None
+
+
+def binds_threads(effective: Effective) -> bool:
+    """Return whether an OpenMP library is loaded that may have bound threads by a setting: Intel's or LLVM's.
+
+    GNU's does so only if its own variables are set, which no trial inherits.
+    """
+    return any("/libiomp" in path or "/libomp" in path for path in effective["openmp"]["libraries"])
+
+
+def _cpus(cpus: frozenset[int]) -> str:
+    return f"CPU{'' if len(cpus) == 1 else 's'} {format_list(cpus)}"
 
 
 def malloc(case: AuditCase) -> AuditAnswer:

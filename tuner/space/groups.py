@@ -59,7 +59,7 @@ def groups(
 
 def _cores_each(cores: Sequence[str], machine: Machine, n: int) -> int:
     """Return how many of the physical cores each of n processes has to itself."""
-    first = parse_list(core_sets(cores, tuple(machine.numa_nodes.values()), n)[0])
+    first = parse_list(core_sets(cores, tuple(machine.numa_nodes.values()), n, machine.kind_by_core)[0])
     return sum(parse_list(core) <= first for core in cores)
 
 

@@ -7,9 +7,11 @@ process does not tell, the answer is unknown and never "yes"; only a clear "no" 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.machine.conditions import Conditions
+from tuner.machine.coresets import unlike
 from tuner.machine.host import Machine
 from tuner.space.auditing import AuditCase, Effective
 from tuner.space.catalogue import Catalogue
@@ -26,6 +28,29 @@ class Finding:
     value: Value
     answer: bool | None
     evidence: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What processes were seen to be besides their settings, in words; empty where nothing was.
+
+    `pinned` is how they have changed the CPUs that they were given, `unlike_cores` how the cores of those that ran
+    side by side differ.
+    """
+
+    pinned: str = ""
+    unlike_cores: str = ""
+
+    def see(self, pinned: str | None, deployment: Deployment, machine: Machine) -> None:
+        """Take note of how a process has changed its CPUs, and of what it and those beside it were given."""
+        self.pinned = self.pinned or pinned or ""
+        kinds = machine.kind_by_core
+        if kinds and deployment.cpu_sets and (differ := unlike(deployment.cpu_sets, kinds)) is not None:
+            self.unlike_cores = f"{deployment.processes} processes: {differ}"
+
+    def added_to(self, conditions: Conditions) -> Conditions:
+        """Return conditions with what was seen."""
+        return replace(conditions, pinned=self.pinned, unlike_cores=self.unlike_cores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from tuner.machine.cpulist import format_list
+from tuner.machine.topology import read_mask
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.meter import EnergyMeter, no_meter
@@ -95,6 +97,7 @@ class Target:
             "folder": str(self.folder),
             "batch_size": setting.batch_size,
             "cpus": deployment.cpus_of(number),
+            "given": deployment.cpus_of(number) or format_list(read_mask()),
             "streams": deployment.streams,
             "options": dict(deployment.options),
             "feed": self.feed,

@@ -7,7 +7,8 @@ import re
 from tuner.frameworks.tensorflow.affinity import binding_of
 from tuner.machine.cpulist import format_list, parse_list
 from tuner.machine.openmp import rejections
-from tuner.space.auditing import Audit, AuditAnswer, AuditCase
+from tuner.space import auditing
+from tuner.space.auditing import Audit, AuditAnswer, AuditCase, Effective
 
 _GPU_POOL = "gpu_private"  # of TensorFlow's gpu_device.cc
 
@@ -43,6 +44,22 @@ def pool(name: str, variable: str) -> Audit:
         return created - shape.others == both, f"{created - shape.others} threads in both pools together"
 
     return audit
+
+
+def pinned(effective: Effective) -> str | None:
+    """Return how a process has changed the CPUs that it was given; see `tuner.space.auditing`.
+
+    TensorFlow binds no thread of its own pools, so that one with fewer CPUs than the process was pinned by somebody.
+    """
+    seen = auditing.pinned(effective)
+    if seen is not None or "given" not in effective or auditing.binds_threads(effective):
+        return seen
+    given, pools = parse_list(effective["given"]), effective["pools"]["framework"]
+    narrow = {cpus: n for cpus, n in pools.items() if parse_list(cpus) < given}
+    if not narrow:
+        return None
+    places = " and ".join(f"{n} on CPUs {cpus}" for cpus, n in narrow.items())
+    return f"the workload itself pins {sum(narrow.values())} of {sum(pools.values())} threads of the pools: {places}"
 
 
 def openmp_number(name: str, variable: str) -> Audit:

@@ -33,6 +33,10 @@ _SWITCHES = (
 )
 CHILD = Path(__file__).parent / "child"
 SUBJECT = probing.ProbedPackage(title="TensorFlow", package="tensorflow", install="tensorflow", folder=CHILD)
+# Paths, and what today's mask gives.
+PASSING = frozenset(
+    {"openmp_libraries", "onednn_threads", "onednn_why", "onednn_reason", "cpus", "observations", "refused"}
+)
 _OFF_BY_DEFAULT = "off by default on this CPU"
 _KERAS_USUAL = {"floatx": "float32", "epsilon": 1e-7, "image_data_format": "channels_last"}
 # On Linux and x86, TensorFlow turns oneDNN on by itself where the CPU has one of these.
@@ -234,9 +238,7 @@ def describe(
         "cpus": len(os.sched_getaffinity(0)),
         "observations": facts["observations"],
     }
-    # Paths, and what today's mask gives, are not part of what the build is.
-    today = {"openmp_libraries", "onednn_threads", "onednn_why", "onednn_reason", "cpus", "observations", "refused"}
-    identity = {key: value for key, value in fields.items() if key not in today}
+    identity = {key: value for key, value in fields.items() if key not in PASSING}
     return TensorFlowBuild(id=digest(identity), **fields)  # type: ignore[arg-type]  # plain data from JSON
 
 

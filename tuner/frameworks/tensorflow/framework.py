@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tuner.frameworks import framework
-from tuner.frameworks.tensorflow import affinity, build, design, gpus
+from tuner.frameworks.tensorflow import affinity, auditing, build, design, gpus
 from tuner.frameworks.tensorflow.baselines import BASELINES, threads_on
 from tuner.frameworks.tensorflow.build import TensorFlowBuild, is_off_by_default
 from tuner.frameworks.tensorflow.knobs import FOREIGN, KNOBS
@@ -36,6 +36,7 @@ class TensorFlow(framework.Framework):
     kinds = (Kind.PYTHON, _KERAS, Kind.SAVED_MODEL)
     modes = (INFERENCE, TRAINING)
     executions = tuple(Execution)
+    passing_facts = build.PASSING
     devices = ("cpu", "gpu")
     server_flags: Mapping[str, str] = {  # not changed
         "TF_NUM_INTEROP_THREADS": "--tensorflow_inter_op_parallelism",
@@ -121,6 +122,10 @@ class TensorFlow(framework.Framework):
         if effective["mixed_precision"]:
             return f"{framework.F16}+{of_graph}"
         return super().precision(effective, of_graph, has_tf32=has_tf32)
+
+    def pinned(self, effective: Mapping[str, Any]) -> str | None:
+        """Return how a process, or a thread of its pools, has changed the CPUs that it was given."""
+        return auditing.pinned(effective)
 
     def canonicalizer(self, build: framework.Build, machine: Machine) -> Canonicalize:
         """Return what gives one spelling for all affinities that bind alike."""

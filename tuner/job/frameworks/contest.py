@@ -33,6 +33,7 @@ from tuner.space.batches import parse_sizes
 from tuner.stats.equivalence import MARGIN
 from tuner.study.budget import parse_duration
 from tuner.study.storage import check_storage
+from tuner.trial.audit import Seen
 from tuner.trial.outcome import Status
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
@@ -166,9 +167,10 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
     wanted, are_named = chosen(request.frameworks, everyone, device)
     participants: list[Participant] = []
     absent = [] if are_named else [_absent(name, error) for name, error in broken().items()]
+    seen = Seen()  # one for all: what their processes were seen to be goes into the conditions of the contest
     for entrant in wanted:
         try:
-            participants.append(_participant(entrant, request, batch_size))
+            participants.append(_participant(entrant, request, batch_size, seen))
         except TunerError as error:
             if are_named or entrant.name == REFERENCE:
                 raise
@@ -191,6 +193,9 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
             create=request.measures,
         ),
     )
+    earlier = contest.store.conditions
+    if earlier is not None:  # what was measured then still counts
+        seen.pinned, seen.unlike_cores = earlier.pinned, earlier.unlike_cores
     recall(contest)
     if not request.measures:
         for each in contest.participants:
@@ -218,7 +223,7 @@ def recall(contest: Contest) -> None:
                 each.start_s = start.start_s
 
 
-def _participant(entrant: Entrant, request: FrameworksRequest, batch_size: int) -> Participant:
+def _participant(entrant: Entrant, request: FrameworksRequest, batch_size: int, seen: Seen) -> Participant:
     """Return an entrant with its job; raises BadInputError, for example where it is not installed."""
     parsed = parse_request(
         SearchRequest(
@@ -232,7 +237,7 @@ def _participant(entrant: Entrant, request: FrameworksRequest, batch_size: int) 
             numerics=MAY_CHANGE if entrant.pins else KEEP,
         )
     )
-    return Participant(entrant=entrant, job=prepare(parsed))
+    return Participant(entrant=entrant, job=replace(prepare(parsed), seen=seen))
 
 
 def lineup_of(contest: Contest) -> Lineup:

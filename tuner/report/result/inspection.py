@@ -70,9 +70,13 @@ class ProofResult(Struct, frozen=True, kw_only=True):
 
 
 class AuditResult(Subject, frozen=True, kw_only=True):
-    """Machine, build and knobs, with a proof of each knob."""
+    """Machine, build and knobs, with a proof of each knob.
+
+    `pinned` is how the workload has changed the CPUs of its processes, empty where it has not.
+    """
 
     audit: tuple[ProofResult, ...]
+    pinned: str = ""
 
 
 class ThreadBinding(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from msgspec import Struct
 from tuner.machine.host import Machine
 from tuner.model.timeline import Part
 from tuner.report.result.frameworks import RatioResult
+from tuner.report.result.study import WarningResult
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 from tuner.trial.outcome import Status
 from tuner.workload.workload import Execution
@@ -61,3 +62,4 @@ class OverheadResult(Document, frozen=True, kw_only=True):
     interrupted: bool
     rows: tuple[OverheadRow, ...]
     hiding_batch: dict[Execution, HidingResult]
+    warnings: tuple[WarningResult, ...] = ()

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuner.machine.host import Machine
+from tuner.report.result.study import WarningResult
 from tuner.study.subject import BuildFacts, Document, Values, WorkloadFacts
 
 
@@ -96,3 +97,4 @@ class PredictionResult(Document, frozen=True, kw_only=True):
     """By how much they matter, the most first."""
     trust: TrustResult
     ideal: IdealResult | None = None
+    warnings: tuple[WarningResult, ...] = ()

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tuner.machine.host import Machine
 from tuner.model.profile import Bound
+from tuner.report.result.study import WarningResult
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
 
 
@@ -63,3 +64,4 @@ class ProfileResult(Document, frozen=True, kw_only=True):
     exposed_overhead: float | None
     """That share as TensorFlow's profiler tells it, as `tftune overhead` does; null where it keeps no whole step."""
     operators: tuple[OperatorResult, ...]
+    warnings: tuple[WarningResult, ...] = ()

@@ -69,8 +69,11 @@ def affinities(n_threads: int) -> str:
     """
     cores: Dict[str, List[str]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
-        with open("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % cpu, encoding="utf-8") as siblings:
-            cores.setdefault(siblings.read(), []).append(str(cpu + 1))
+        siblings = str(cpu)  # a container may show other CPUs there than those that it may use
+        path = "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % cpu
+        with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+            siblings = file.read()
+        cores.setdefault(siblings, []).append(str(cpu + 1))
     groups = [",".join(cpus) for cpus in cores.values()]
     return ";".join(groups[thread % len(groups)] for thread in range(1, n_threads))
 

@@ -1,0 +1,77 @@
+"""What makes measurements not comparable: the first fact in which two machines, builds, workloads … differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tuner.frameworks import registry
+from tuner.machine.host import Machine
+from tuner.study.subject import BuildFacts, WorkloadFacts
+
+_GIB = 1024**3
+_LONGEST = 80  # characters of a fact that is shown
+_NO_FACTS = frozenset({"id", "framework"})
+
+
+def machine_difference(there: Machine, here: Machine) -> str:
+    """Return in what two machines differ."""
+    return difference(_machine_facts(there), _machine_facts(here), otherwise="its topology differs")
+
+
+def build_difference(there: BuildFacts, here: BuildFacts) -> str:
+    """Return in what two builds differ, besides what only a probe has seen of them."""
+    facts = [{"framework": registry.for_build(build).title, **_identity(build)} for build in (there, here)]
+    return difference(*facts, otherwise="its facts differ")
+
+
+def workload_difference(there: WorkloadFacts, here: WorkloadFacts) -> str:
+    """Return in what two workloads differ."""
+    names = ("name", "mode", "execution", "params", "members")
+    facts = [{name: getattr(each, name) for name in names} for each in (there, here)]
+    return difference(*facts, otherwise="its code or its model is another")
+
+
+def difference(there: Mapping[str, Any], here: Mapping[str, Any], *, otherwise: str = "they differ") -> str:
+    """Return the first fact in which two things differ, in one short line; `otherwise` where none does."""
+    before, now = dict(_flat(there)), dict(_flat(here))
+    for name in dict.fromkeys([*before, *now]):
+        if before.get(name) != now.get(name):
+            texts = [_text(facts[name]) if name in facts else "not set" for facts in (before, now)]
+            is_long = max(map(len, texts)) > _LONGEST
+            return f"{name} differs" if is_long else f"{name} is {texts[0]} there, and {texts[1]} here"
+    return otherwise
+
+
+def _machine_facts(machine: Machine) -> dict[str, Any]:
+    """Return what of a machine timings depend on; memory to the GiB, as kernels reserve a little of it."""
+    return {
+        "cpu_model": machine.cpu_model,
+        "affinity": machine.affinity,
+        "cpu_quota": machine.cpu_quota,
+        "memory (GiB)": round(machine.memory_bytes / _GIB),
+        "cache (bytes)": {each.name: each.size_bytes for each in machine.caches},
+        "numa_nodes": machine.numa_nodes,
+    }
+
+
+def _identity(build: BuildFacts) -> dict[str, Any]:
+    """Return what a build is by, without what is only of a day or of a mask."""
+    passing = registry.for_build(build).passing_facts | _NO_FACTS
+    return {name: value for name, value in build.items() if name not in passing}
+
+
+def _flat(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the facts by name, those within a fact by both names."""
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name} {each}", own) for each, own in _flat(value))
+        else:
+            yield name, value
+
+
+def _text(value: object) -> str:
+    """Return a fact as it is shown."""
+    if value is None or value == "":
+        return "none"
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
