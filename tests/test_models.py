@@ -169,7 +169,7 @@ def test_what_is_found_is_made_inputs_for(folder: Path, monkeypatch: pytest.Monk
         (["two.keras", "--input-shape", "ids=2", "--input-range", "ids=0:9999999999"], "does not fit int32; expected"),
         (["served", "--input-shape", "words=2"], "--input-shape words: the model has no such input; known: extra, ids"),
         (["served", "--signature", "x"], "it has no signature 'x'; give --signature; known: serve, serving_default"),
-        (["more [1]"], "it has no signature 'serving_default'; give --signature; known: look, product"),
+        (["more [1]"], "none is called serving_default; choose one: --signature look or --signature product"),
         (["scalar"], "have no batch dimension; use --batch-size 1"),
         (["more [1]/saved_model.pb"], "is part of a SavedModel; give its folder, more [1]"),
         (["."], "is a folder without saved_model.pb; give the folder of a SavedModel, such as served"),

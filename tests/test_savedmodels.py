@@ -116,6 +116,17 @@ for name, outputs in {
                    "    import numpy as np\n    return np.ones((batch_size, 2), np.float32)\n" % outputs)
     attempt(name + ".py", lambda: outputs_of(name + ".py", name + ".py", one, kind="python"))
 
+with open("loads.py", "w") as file:
+    file.write("import os\nimport h5py.h5\ndef build():\n    import tensorflow as tf\n"
+               "    tf.load_op_library(os.path.relpath(h5py.h5.__file__))\n    return lambda x: x + 1.0\n"
+               "def inputs(batch_size):\n    import numpy as np\n    return np.ones((batch_size, 2), np.float32)\n")
+folder, spec = export("loads", "loads.py", kind="python", op_libraries=["json"])
+told["recorded"], loaded = source.origin(folder)["libraries"], []
+load_library, libraries.load = libraries.load, loaded.extend
+source.exported(spec)
+libraries.load = load_library
+told["loaded again"], told["its path"] = loaded, h5py.h5.__file__
+
 def unknown():
     with libraries.named_operators():
         raise tf.errors.NotFoundError(None, None, "Op type not registered 'SentencepieceOp' in binary")
@@ -214,6 +225,11 @@ def test_operators_of_libraries_are_named(told: dict[str, Any]) -> None:
     assert told["library"][0].startswith(
         "the library ./none.so cannot be loaded: NotFoundError: ./none.so: cannot open"
     )
+
+
+def test_what_build_loads_is_loaded_again_by_each_process(told: dict[str, Any]) -> None:
+    """A library without operators will do; no other process calls build()."""
+    assert told["recorded"] == told["loaded again"] == ["json", told["its path"]]
 
 
 @pytest.mark.parametrize(
