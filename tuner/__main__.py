@@ -8,6 +8,11 @@ _INTERRUPTED = 130  # as a shell tells of Ctrl-C
 def main() -> NoReturn:
     """Run the command. Ctrl-C ends it without a traceback even while it is loaded, which takes a moment."""
     try:
+        from tuner import inherited
+        from tuner.entry.tftune_command import take_path
+
+        inherited.keep()
+        take_path()
         from tuner.cli import main as run
 
         run()

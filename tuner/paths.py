@@ -18,6 +18,8 @@ _LONGEST_STEM = 100  # characters
 _PACKAGE = Path(__file__).resolve().parent
 CHILD = _PACKAGE / "child"
 """Code that runs outside the tuner's own process."""
+COMMAND = _PACKAGE / "entry" / "tftune_command.py"
+"""The command as a file: `python -m tuner` would run a `tuner.py` of the current folder."""
 
 
 def storage_url(text: str) -> str:

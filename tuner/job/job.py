@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import functools
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tuner import inherited
 from tuner.devices import cpu
 from tuner.devices.device import HOST, Device
 from tuner.errors import BadInputError
@@ -345,7 +345,7 @@ def timing_variables(env: Mapping[str, str], framework: Framework, device: Devic
 
 def trial_environment(framework: Framework, device: Device) -> tuple[dict[str, str], list[str]]:
     """Return what trials inherit of this process's environment, and the names of the variables that they do not."""
-    env, ignored = framework.catalogue.scrub(os.environ)
+    env, ignored = framework.catalogue.scrub(inherited.environment())
     return env | device.environment(), ignored
 
 
