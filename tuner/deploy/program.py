@@ -265,11 +265,8 @@ class Supervisor:
             for running in others:
                 running.is_ended_for_another = True
             if others:
-                text = (
-                    f"tftune: copy {failed.copy.number} {ended_text(failed.code)}; tftune now ends the others (--keep-going "
-                    "lets them run)\n"
-                )
-                sys.stderr.write(text)
+                how = f"copy {failed.copy.number} {ended_text(failed.code)}"
+                sys.stderr.write(f"tftune: {how}; tftune now ends the others (--keep-going lets them run)\n")
                 sys.stderr.flush()
             self._send(signal.SIGTERM)
 

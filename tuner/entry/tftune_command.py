@@ -1,14 +1,12 @@
-"""The command `tftune`, wherever it is started: files of the user's such as `tuner.py` or `statistics.py` stay out of it.
+"""The command `tftune`, wherever it is started: the user's own `tuner.py` or `statistics.py` stay out of it.
 
 An installation has a copy of this file beside the package, as the console script imports it by this name: with
 `PYTHONPATH=.` the first `tuner` of the path may be the user's. The processes that run a search of their own run the
 file itself, `python -P tftune_command.py ARGUMENTS...`, and find the package around it.
 """
 
-import importlib.util
 import os
 import sys
-from typing import NoReturn
 
 _FOLDER = os.path.dirname(os.path.realpath(__file__))
 
@@ -28,7 +26,9 @@ def _is_installation(folder: str) -> bool:
 
 
 def _load_package() -> None:
-    """Make `tuner` the package that this file lies in, whatever the path has; a copy beside the package needs it not."""
+    """Make `tuner` the package that this file lies in, whatever the path has; a copy is beside the package."""
+    import importlib.util  # not before the path is in order
+
     folder = os.path.dirname(_FOLDER)
     if os.path.basename(_FOLDER) != "entry" or "tuner" in sys.modules:
         return
@@ -40,7 +40,7 @@ def _load_package() -> None:
     spec.loader.exec_module(module)
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Run the command."""
     take_path()
     _load_package()

@@ -55,7 +55,8 @@ def create(build: str, folder: Path, *, python: str | None, notify: Callable[[st
         )
         notify("probing the new environment")
         return Environment(
-            python=venv_python, build=FRAMEWORK.probe(venv_python, FRAMEWORK.catalogue.scrub(inherited.environment())[0])
+            python=venv_python,
+            build=FRAMEWORK.probe(venv_python, FRAMEWORK.catalogue.scrub(inherited.environment())[0]),
         )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

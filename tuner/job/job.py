@@ -296,7 +296,10 @@ def prepare(checked: ParsedRequest) -> Job:
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
     if checked.workload.command is not None:
         _check_placeholders(checked.workload.command, job.space)
-    return replace(job, notes=(*_respelt(checked, job.space), *_literal(checked.workload.command, job.space)))
+    return replace(
+        job,
+        notes=(*checked.workload.notes, *_respelt(checked, job.space), *_literal(checked.workload.command, job.space)),
+    )
 
 
 def _respelt(checked: ParsedRequest, space: Space) -> Iterator[str]:

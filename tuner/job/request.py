@@ -112,6 +112,8 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         raise unknown_name("launcher", request.launcher, LAUNCHERS)
     deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
     check_margin(request.margin)
+    if workload.batch_problem is not None and request.batch_size is None and not _pins_batch(request.pins):
+        raise workload.batch_problem
     if request.seed < 0:
         raise BadInputError(f"--seed is {request.seed}", "expected 0 or more")
     _check_rate(workload, deadline_s)
@@ -312,6 +314,10 @@ def _pins(texts: list[str], catalogue: Catalogue, machine: Machine) -> dict[str,
             raise BadInputError(f"--set {name} is given twice, {pins[name]} and {value}", "keep one of them")
         pins[name] = value
     return pins
+
+
+def _pins_batch(texts: Sequence[str]) -> bool:
+    return any(text.startswith("batch_size=") for text in texts)
 
 
 def _batch_sizes(text: str | None) -> list[int] | None:
