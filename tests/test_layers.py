@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ORDER = [
-    "errors", "identity", "inherited", "paths", "plugins",
+    "errors", "identity", "inherited", "paths", "plugins", "quantity",
     "child", "stats", "machine", "devices", "workload", "space", "frameworks", "trial", "measure", "study", "model",
     "rules", "report", "deploy", "job", "api", "cli",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from tuner.devices.device import HOST, Device
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
+from tuner.job.own_settings import check_own_settings
 from tuner.job.request import ParsedRequest
 from tuner.job.space import space_of
 from tuner.machine.host import Machine
@@ -35,7 +36,7 @@ from tuner.trial.launcher import Target
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.running import CommandLauncher
 from tuner.workload.command import Command
-from tuner.workload.workload import Execution, Workload
+from tuner.workload.workload import Execution, Kind, Workload
 
 HOST_ONLY = cpu.DEVICE.environment()
 """What lets a process see no device but the CPU."""
@@ -167,7 +168,11 @@ class Job:
         write = functools.partial(
             export, python=self.python, env=self.env | HOST_ONLY, deadline_s=self.export_deadline_s, notify=notify
         )
-        return [write(model, self.framework, self.build) for model in self.models]
+        folders = [write(model, self.framework, self.build) for model in self.models]
+        for model, folder in zip(self.models, folders, strict=True):
+            if model.kind == Kind.PYTHON:
+                check_own_settings(folder, model, self.framework, self.space, notify)
+        return folders
 
     def has_fixed_batch(self) -> bool:
         """Return whether no input of one of the models leaves its batch open; they have to be exported."""

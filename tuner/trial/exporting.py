@@ -25,10 +25,11 @@ from tuner.trial.process import ChildProcess
 from tuner.workload import pyfile
 from tuner.workload.workload import Workload
 
-_FORMAT = 5  # raise it when the worker writes something else
+_FORMAT = 6  # raise it when the worker writes something else
 _ABANDONED_S = 2 * 3600.0  # old is a part that no process writes any more
 _OUT_OF_TIME = "give it more time, once, as it is kept: --trial-timeout 10m"
 _OUT_OF_MEMORY = "exporting takes several times the memory of the weights; free some, or use a smaller model"
+_TOO_LATE = "remove that call: tftune sets the threads, by variables"
 _FULL_BYTES = 64 << 20  # free on a disk that may be full: who ran into its end may have removed what filled it
 _BLOCK_BYTES = 1 << 20
 _LOG_CHARS = 1000  # of what a process printed that ended without a word of its own
@@ -194,9 +195,10 @@ def _write(
             Status.OOM: _OUT_OF_MEMORY,
             Status.TIMEOUT: _OUT_OF_TIME,
         }
+        too_late = _TOO_LATE if "cannot be modified after initialization" in reason else ""
         raise BadInputError(
             f"cannot use workload '{workload.name}': {reason}",
-            failure.hint or hints.get(failure.status, _fix(workload)),
+            failure.hint or too_late or hints.get(failure.status, _fix(workload)),
             log=failure.log[-_LOG_CHARS:] if silent else failure.frames,
         ) from failure
     finally:
