@@ -24,6 +24,7 @@ from tuner.study.plan import Plan
 from tuner.study.processes import Processes
 from tuner.study.record import Record, now
 from tuner.trial.launcher import Launcher
+from tuner.trial.outcome import Status
 
 _SHARE = 0.5  # of the time budget, at most, is kept for their first rounds
 _SHARE_WITH_GROUPS = 0.55  # the same where several processes have finals of their own
@@ -100,10 +101,7 @@ class Finals:
             raise TunerError("all trials failed", "`tftune show --details` gives the reason of each")
         contenders = self._contenders()
         if len(contenders) < 2:
-            raise TunerError(
-                "there is no other setting to compare the default with",
-                "use a larger --space, or drop a --set; `tftune show --details` says why trials failed",
-            )
+            raise TunerError("there is no other setting to compare the default with", self._why_alone())
         self.events.stage(
             f"finals: the incumbent against {contenders[1].names[0]}"
             + (f", then against {len(contenders) - 2} more" if len(contenders) > 2 else "")
@@ -214,6 +212,15 @@ class Finals:
             return Cost(start_s=n * start_s, step_s=step_s)
 
         return [cost(each) for each in contenders]
+
+    def _why_alone(self) -> str:
+        """Return what to do where no setting beside the default was measured."""
+        failed = sum(trial.status is not Status.OK for trial in self.history.trials)
+        if failed:
+            return f"`tftune show --details` says why {failed} of {len(self.history.trials)} trials failed"
+        if len(self.space.points) < 2:
+            return "drop a --set, or use a larger --space: it has one setting"
+        return "give a longer --time-budget, or drop a --set"
 
     def _contenders(self) -> list[Contender]:
         """Return the contenders of finals that were held now."""

@@ -20,7 +20,7 @@ from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
 from tuner.paths import cache_dir, file_stem, shipped_folder
 from tuner.trial.fresh import interpreter
-from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.outcome import NO_SPACE, Status, TrialFailure, is_out_of_space
 from tuner.trial.process import ChildProcess
 from tuner.workload import pyfile
 from tuner.workload.workload import Workload
@@ -196,9 +196,10 @@ def _write(
             Status.TIMEOUT: _OUT_OF_TIME,
         }
         too_late = _TOO_LATE if "cannot be modified after initialization" in reason else ""
+        usual = hints.get(failure.status) or _fix(workload)
         raise BadInputError(
             f"cannot use workload '{workload.name}': {reason}",
-            failure.hint or too_late or hints.get(failure.status, _fix(workload)),
+            failure.hint or too_late or (NO_SPACE if is_out_of_space(reason) else usual),
             log=failure.log[-_LOG_CHARS:] if silent else failure.frames,
         ) from failure
     finally:
