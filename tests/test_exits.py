@@ -12,7 +12,7 @@ import pytest
 
 from tests.command_line import ROOT, tftune
 from tuner import inherited
-from tuner.cli import _system_hint
+from tuner.cli import system_hint
 from tuner.errors import BadInputError
 from tuner.frameworks.command.framework import FRAMEWORK as COMMAND_FRAMEWORK
 from tuner.frameworks.probing import ProbedPackage, locate, run_probe
@@ -102,7 +102,7 @@ def test_an_interpreter_that_says_what_is_wrong(tmp_path: Path) -> None:
     ],
 )
 def test_an_error_of_the_system_has_its_own_way_out(error: OSError, hint: str) -> None:
-    assert hint in _system_hint(error)
+    assert hint in system_hint(error)
 
 
 def test_a_failure_has_the_way_out_of_its_kind() -> None:

@@ -127,11 +127,11 @@ def main() -> NoReturn:
         code = INTERRUPTED
     except OSError as error:
         discard(sys.stdout)
-        code = _fail(TunerError(f"operating system error: {error}", _system_hint(error)))
+        code = _fail(TunerError(f"operating system error: {error}", system_hint(error)))
     sys.exit(code)
 
 
-def _system_hint(error: OSError) -> str:
+def system_hint(error: OSError) -> str:
     """Return what to do about an error of the operating system."""
     if "No usable temporary directory" in str(error):
         return "free some space there, or set TMPDIR to a folder that can be written"
