@@ -1,8 +1,8 @@
 """The command `tftune`, wherever it is started: the user's own `tuner.py` or `statistics.py` stay out of it.
 
-An installation has a copy of this file beside the package, as the console script imports it by this name: with
-`PYTHONPATH=.` the first `tuner` of the path may be the user's. The processes that run a search of their own run the
-file itself, `python -P tftune_command.py ARGUMENTS...`, and find the package around it.
+An installation has this file beside the package, as the console script imports it by this name: with `PYTHONPATH=.`
+the first `tuner` of the path may be the user's. The processes that run a search of their own run the file itself,
+`python -P tftune_command.py ARGUMENTS...`; in a checkout it finds the package around it.
 """
 
 import os
@@ -26,7 +26,7 @@ def _is_installation(folder: str) -> bool:
 
 
 def _load_package() -> None:
-    """Make `tuner` the package that this file lies in, whatever the path has; a copy is beside the package."""
+    """Make `tuner` the package that this file lies in, whatever the path has; installed, it lies beside."""
     import importlib.util  # not before the path is in order
 
     folder = os.path.dirname(_FOLDER)
