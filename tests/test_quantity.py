@@ -96,7 +96,7 @@ def test_the_api_takes_the_same() -> None:
         (["--rate", "10x"], "--rate is '10x'; expected requests a second, e.g. 10/s"),
         (
             ["--margin", "3%", "--rate", "10/s", "--max-p99", "50ms", "--max-memory", "2"],
-            "a number with a unit",
+            "--max-memory is '2'; expected e.g. 800MiB",
         ),
     ],
 )

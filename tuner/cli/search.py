@@ -89,7 +89,7 @@ def search(
         typer.Option(
             "--max-p99",
             metavar="TIME",
-            help="Longest p99 of the step time to accept, e.g. 50ms; a plain number is in ms.",
+            help="Longest p99 of a step to accept: 50ms, or 50.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -107,7 +107,7 @@ def search(
         typer.Option(
             "--max-power",
             metavar="WATTS",
-            help="Highest mean power of the device to accept, e.g. 250W.",
+            help="Highest mean power of the device: 250W, or 250.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,

@@ -174,7 +174,7 @@ def _all_options(
             "--rate",
             rich_help_panel=WORKLOAD,
             metavar="R",
-            help="Send R requests a second, e.g. 10/s or 600/min, at random times (a request is one batch; inference), "
+            help="Send R requests a second (10, or 600/min) at random times (a request is one batch; inference), "
             "and minimise the mean time to the answer, the wait in the queue included.",
         ),
     ] = None,

@@ -289,7 +289,7 @@ def parse_size(text: str, *, option: str = "--max-memory") -> int:
     """Return the bytes of `2GiB`, `800 MB` or `1.5G` (powers of 1024, but of 1000 with a plain B); BadInputError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT])(i?B?)", text.strip(), re.IGNORECASE)
     if not match:
-        raise BadInputError(f"{option} is '{text}'", "expected a number with a unit, e.g. 800MiB or 2GiB")
+        raise BadInputError(f"{option} is '{text}'", "expected e.g. 800MiB or 2GiB")
     base = 1000 if match[3].upper() == "B" else 1024
     size = float(match[1]) * base ** (1 + "KMGT".index(match[2].upper()))
     if not 1 <= size < 2**63:
