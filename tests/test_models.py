@@ -207,6 +207,28 @@ def test_a_file_that_fails_says_where(folder: Path, text: str, frame: str, messa
     assert not (folder / "bad.db").exists()
 
 
+SETS_THREADS = "import tensorflow as tf\ntf.config.threading.set_intra_op_parallelism_threads(1)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SETS_THREADS + MINE, "bad.py, line 2: the workload itself sets 1 thread for intra_op, so TF_NUM_INTRAOP"),
+        ("import os\nos.environ['TF_NUM_INTRAOP_THREADS'] = '1'\n" + MINE,
+         "bad.py, line 2: the workload itself sets TF_NUM_INTRAOP_THREADS=1, so the values of intra_op have no effect"),
+        ("import os\nos.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'\n" + MINE, "set it for all trials: TF_ENABLE_ONEDNN"),
+        (MINE.replace("    return tf.k", "    tf.zeros(1)\n    tf.config.threading.set_intra_op_parallelism_threads(1)"
+                      "\n    return tf.k"), "remove that call: tftune sets the threads"),
+    ],
+)  # fmt: skip
+def test_a_file_that_sets_what_tftune_sets(folder: Path, text: str, message: str) -> None:
+    (folder / "bad.py").write_text(text)
+    done = tftune("search", "bad.py", "--storage", "sqlite:///bad.db", "--wait", cwd=folder)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr.splitlines()[-1]
+    assert not (folder / "bad.db").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

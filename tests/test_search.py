@@ -6,7 +6,10 @@ import itertools
 import json
 import math
 import os
+import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -497,7 +500,7 @@ def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "5 m", "-5s", "0s", "m", "5d", "1e3", "nan"])
+@pytest.mark.parametrize("text", ["", "5 x", "-5s", "0s", "m", "5d", "1e3", "nan"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(BadInputError, match="--time-budget"):
         parse_duration(text)
@@ -597,6 +600,62 @@ def test_reading_verbs_write_nothing_into_anything(tmp_path: Path) -> None:
         assert open_storage(f"sqlite:///{tmp_path}/{url}", create=False) is None
         assert open_storage(f"sqlite+pysqlite:///{tmp_path}/{url}", create=False) is None
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("revision", "hint"),
+    [("v2.6.0.a", "upgrade it, after a backup: optuna storage upgrade --storage "), ("v99.0.0.a", "a newer Optuna: ")],
+)
+def test_a_storage_of_another_optuna_is_left_as_it_is(tmp_path: Path, revision: str, hint: str) -> None:
+    file = tmp_path / "other.db"
+    optuna.create_study(storage=f"sqlite:///{file}", study_name="other")
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+        connection.execute("DROP TABLE trial_heartbeats")  # as an older one, to which Optuna would add what it lacks
+        connection.commit()
+    before = file.read_bytes()
+    for create in (False, True):
+        with pytest.raises(BadInputError, match=f"version of Optuna than {optuna.__version__}; .*{re.escape(hint)}"):
+            open_storage(f"sqlite:///{file}", create=create)
+        with pytest.raises(BadInputError, match="version of Optuna"):
+            check_storage(f"sqlite:///{file}", create=create)
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["other.db"]
+
+
+@pytest.mark.parametrize("lock", ["IMMEDIATE", "EXCLUSIVE"])
+def test_a_locked_storage_is_waited_for_and_told_of(
+    tmp_path: Path, lock: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "t.db"
+    assert open_storage(f"sqlite:///{file}", create=True) is not None
+    assert capfd.readouterr().err == ""
+    code = "import sqlite3, sys, time; connection = sqlite3.connect(sys.argv[1]); "
+    code += "connection.execute(f'BEGIN {sys.argv[2]}'); print(1, flush=True); time.sleep(7)"
+    command = [sys.executable, "-c", code, str(file), lock]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert open_storage(f"sqlite:///{file}", create=True) is not None
+    assert f"waiting: another process has locked {file} (for at most 60 s)" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgres://me:secret@host/x", "no kind of database 'postgres'; write postgresql://me:***@host/x"),
+        ("redis://host", "no kind of database 'redis'; expected sqlite:///FILE, postgresql://… or mysql://…"),
+        ("mysql+pymysql://host/x", "No module named 'pymysql'; install the database's driver: "),
+        ("mysql://host/x", "-m pip install mysqlclient"),
+        ("postgresql+psycopg2://me:secret@127.0.0.1:1/x", "check the host and the port in the URL"),
+        ("postgresql+psycopg2://me:secret@no.such.host.invalid/x", "check the host and the port in the URL"),
+    ],
+)
+def test_each_storage_that_cannot_be_opened_has_its_own_way_out(url: str, message: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        check_storage(url)
+    assert message in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_finding_studies(tmp_path: Path, space: Space) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.job.request import SearchRequest, parse_request
 from tuner.workload.spec import WorkloadSpec, op_libraries
 from tuner.workload.workload import Kind, Workload, catalogue, find, load, names
 
@@ -244,6 +245,65 @@ def test_tags_and_libraries_are_part_of_what_a_model_is(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
+    ("text", "batch_size"),
+    [
+        ("A, B = 4, 2\nBATCH_SIZE = A * B", 8),
+        ("BATCH_SIZE: int = 8\nBATCH_SIZE *= 2", 16),
+        ("BATCH_SIZE = 8\nBATCH_SIZE = 2 ** 3 + int('1')", 9),
+        ("BIG = True\nif BIG:\n    BATCH_SIZE = 32\nelse:\n    BATCH_SIZE = 4", 32),
+        ("from conf import A as BATCH_SIZE", 4),
+        ("from conf import *\nBATCH_SIZE = A + 1", 5),
+        ("import conf\nBATCH_SIZE = conf.SIZES[-1] << 1", 12),
+        ("class Config:\n    batch = 3\nBATCH_SIZE = Config.batch", 3),
+        ("SIZES = [1, 2]\nSIZES.append(7)\nBATCH_SIZE = max(*SIZES, 3)", 7),
+        ("BATCH_SIZE = (n := 5) + n", 10),
+        ("if __name__ == '__main__':\n    BATCH_SIZE = 99\nelse:\n    BATCH_SIZE = 6", 6),
+    ],
+)
+def test_constants_are_worked_out_without_running_the_file(tmp_path: Path, text: str, batch_size: int) -> None:
+    (tmp_path / "conf.py").write_text("A = 4\nSIZES = [2, A + 2]\n")
+    (tmp_path / "mine.py").write_text(f"{text}\n{BODY}")
+    workload = load(str(tmp_path / "mine.py"))
+    assert (workload.batch_size, workload.batch_problem, workload.notes) == (batch_size, None, ())
+
+
+def test_parameters_modes_and_words_are_worked_out_too(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "PARAMS = dict(size=224, deep=True)\nPARAMS['size'] = 112 * 2\nPARAMS.update(size=PARAMS['size'] // 4)\n"
+        "KIND = 'im'\nITEM = f'{KIND}age'\nMODES = ['inference'] + ['training']\nLOSS = 'mse'\n"
+        "def build(size, deep): pass\ndef inputs(batch_size): pass\ndef targets(batch_size): pass\n"
+    )
+    workload = load(str(path), mode="training")
+    assert (workload.params, workload.item) == ({"size": 56, "deep": True}, "image")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("import os\nBATCH_SIZE = int(os.environ.get('B', 8))", 2),
+        ("BATCH_SIZE = 8\ndef pick(): return 9\nBATCH_SIZE = pick()", 3),
+        ("import os\nif os.name == 'nt':\n    BATCH_SIZE = 2\nelse:\n    BATCH_SIZE = 4", 2),
+        ("from somewhere import BATCH_SIZE", 1),
+        ("BATCH_SIZE = 10 ** 10 ** 10", 1),
+        ("BATCH_SIZE = len('x' * 10 ** 9)", 1),
+        ("for BATCH_SIZE in (1, 2):\n    pass", 1),
+        ("try:\n    BATCH_SIZE = 2\nexcept ImportError:\n    BATCH_SIZE = 4", 1),
+    ],
+)
+def test_a_computed_batch_size_is_never_taken_for_one(tmp_path: Path, text: str, line: int) -> None:
+    (tmp_path / "mine.py").write_text(f"{text}\n{BODY}")
+    name = str(tmp_path / "mine.py")
+    with pytest.raises(BadInputError, match=rf"mine\.py, line {line}: BATCH_SIZE is computed .*--batch-size 8"):
+        parse_request(SearchRequest(workload=WorkloadSpec(words=(name,))), stores=False)
+    for request in (
+        SearchRequest(workload=WorkloadSpec(words=(name,)), batch_size="2"),
+        SearchRequest(workload=WorkloadSpec(words=(name,)), pins=["batch_size=2"]),
+    ):
+        assert parse_request(request, stores=False).workload.name == "mine"
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("./none.so", "--op-library ./none.so: no such file; give a .so or .py file, or the name of a module"),
@@ -265,3 +325,47 @@ def test_an_option_of_models_is_refused_where_it_means_nothing(tmp_path: Path) -
         find(WorkloadSpec(words=(str(path),), tags="serve"))
     line = WorkloadSpec(words=("served",), tags="", op_libraries=("./a b.so", "text")).command_line
     assert line == "served --tags '' --op-library './a b.so' --op-library text"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import os\nPARAMS = {'n': os.cpu_count()}", "line 2: PARAMS is computed (PARAMS = {'n': os.cpu_count()})"),
+        ("PARAMS = {'n': 1}\nfor k in PARAMS:\n    PARAMS = {}", "line 2: PARAMS is computed"),
+        ("MODES = tuple(m for m in ('inference',))", "line 1: MODES is computed"),
+        ("async def build(): pass", "line 1: build() is async; write def build("),
+        ("class Net:\n    def build(self): pass", "line 2: build() is not a function of the module; move it out"),
+    ],
+)
+def test_what_is_computed_or_out_of_place_is_said(tmp_path: Path, text: str, message: str) -> None:
+    body = "def inputs(batch_size): pass\n" if "build" in text else BODY
+    (tmp_path / "mine.py").write_text(f"{text}\n{body}")
+    with pytest.raises(BadInputError) as caught:
+        load(str(tmp_path / "mine.py"))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "build = lambda: None\ndef inputs(batch_size): pass",
+        "import functools\n@functools.cache\ndef build(size): pass\ndef inputs(batch_size): pass",
+        "if True:\n    def build(): pass\ndef inputs(batch_size): pass",
+        "try:\n    from fast import build\nexcept ImportError:\n    def build(): pass\ndef inputs(batch_size): pass",
+        "from models import *",
+        "build: object = print\ninputs: object = print",
+    ],
+)
+def test_functions_may_be_bound_in_any_way(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.py").write_text(text + "\n")
+    assert load(str(tmp_path / "mine.py")).name == "mine"
+
+
+def test_what_is_left_out_of_a_file_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"import os\nITEM = os.name\nbatch_size = 8\n{BODY}")
+    workload = load(str(tmp_path / "mine.py"))
+    assert workload.item == "item"
+    assert [note.split("; write")[0] for note in workload.notes] == [
+        "mine.py, line 2: ITEM is computed, and is left out",
+        "mine.py has batch_size, but tftune reads BATCH_SIZE: without it the batch size is 1",
+    ]

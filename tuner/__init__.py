@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import BadInputError, TunerError
+from tuner.inherited import unchanged
 
 if TYPE_CHECKING:
     from tuner.api.comparison import Check, Comparison, check, compare
@@ -79,7 +80,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'tuner' has no attribute '{name}'")
-    return getattr(import_module(f"tuner.api.{_MODULES[name]}"), name)
+    with unchanged():
+        return getattr(import_module(f"tuner.api.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

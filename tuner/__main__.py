@@ -1,5 +1,6 @@
 """The command `tftune`, and `python -m tuner`, whatever is on the PATH."""
 
+from importlib import import_module
 from typing import NoReturn
 
 _INTERRUPTED = 130  # as a shell tells of Ctrl-C
@@ -8,6 +9,12 @@ _INTERRUPTED = 130  # as a shell tells of Ctrl-C
 def main() -> NoReturn:
     """Run the command. Ctrl-C ends it without a traceback even while it is loaded, which takes a moment."""
     try:
+        from tuner import inherited
+        from tuner.paths import COMMAND
+
+        inherited.keep()
+        name = COMMAND.stem if COMMAND.parent.name != "entry" else f"tuner.entry.{COMMAND.stem}"
+        import_module(name).take_path()
         from tuner.cli import main as run
 
         run()

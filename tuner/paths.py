@@ -18,6 +18,9 @@ _LONGEST_STEM = 100  # characters
 _PACKAGE = Path(__file__).resolve().parent
 CHILD = _PACKAGE / "child"
 """Code that runs outside the tuner's own process."""
+_ENTRY = _PACKAGE / "entry" / "tftune_command.py"
+COMMAND = _ENTRY if _ENTRY.exists() else _PACKAGE.parent / _ENTRY.name
+"""The command as a file, which a wheel has beside the package: `-m tuner` would run a `tuner.py` of the folder."""
 
 
 def storage_url(text: str) -> str:

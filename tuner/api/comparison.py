@@ -10,6 +10,7 @@ from tuner.api.options import (
     WorkloadOptions,
     batch_sizes_text,
     duration_text,
+    margin_share,
     path_text,
     setting_text,
     storage_text,
@@ -81,7 +82,7 @@ def compare(
     objective: str = "throughput",
     batch_size: int | Sequence[int] | None = None,
     numerics: str = KEEP,
-    margin: float = MARGIN,
+    margin: float | str = MARGIN,
     python: str | Path | None = None,
     storage: str | Path | None = None,
     trial_timeout: str | float = TRIAL_TIMEOUT,
@@ -107,7 +108,9 @@ def compare(
         trial_timeout=str(duration_text(trial_timeout)),
     )
     events = ComparisonShown(stderr_console(quiet=not progress))
-    return run_comparison(request, setting_text(a), setting_text(b), margin=margin, wait=wait, events=events)
+    return run_comparison(
+        request, setting_text(a), setting_text(b), margin=margin_share(margin), wait=wait, events=events
+    )
 
 
 def check(
@@ -115,7 +118,7 @@ def check(
     *,
     instances: bool = False,
     time_budget: str | float = BUDGET,
-    margin: float | None = None,
+    margin: float | str | None = None,
     python: str | Path | None = None,
     storage: str | Path | None = None,
     trial_timeout: str | float | None = None,
@@ -132,7 +135,7 @@ def check(
         python=path_text(python),
         budget=str(duration_text(time_budget)),
         trial_timeout=duration_text(trial_timeout),
-        margin=margin,
+        margin=None if margin is None else margin_share(margin),
         wait=wait,
         events=ComparisonShown(stderr_console(quiet=not progress)),
         groups=instances,

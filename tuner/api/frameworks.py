@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from tuner.api.options import WorkloadOptions, duration_text, storage_text, workload_spec
+from tuner.api.options import WorkloadOptions, duration_text, margin_share, storage_text, workload_spec
 from tuner.api.progress import FrameworksShown, stderr_console
 from tuner.api.shown import Shown
 from tuner.job.events import FrameworksEvents
@@ -59,7 +59,7 @@ def compare_frameworks(
     time_budget: str | float = BUDGET,
     space: str | Path | None = None,
     numerics: str = KEEP,
-    margin: float = MARGIN,
+    margin: float | str = MARGIN,
     python: Mapping[str, str | Path] | None = None,
     storage: str | Path | None = None,
     trial_timeout: str | float = TIMEOUT,
@@ -85,7 +85,7 @@ def compare_frameworks(
         time_budget=str(duration_text(time_budget)),
         pythons=[f"{name}={path}" for name, path in (python or {}).items()],
         numerics=numerics,
-        margin=margin,
+        margin=margin_share(margin),
         storage=storage_text(storage) or DEFAULT_STORAGE,
         trial_timeout=str(duration_text(trial_timeout)),
         new=new,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from tuner.paths import DEFAULT_STORAGE, storage_url
+from tuner.quantity import PER_SECOND, PERCENT
 from tuner.space.values import Value
 from tuner.workload.pyfile import INFERENCE
 from tuner.workload.spec import WorkloadSpec
@@ -20,8 +21,8 @@ class WorkloadOptions(TypedDict, total=False):
     of its graph, the `input_shapes` without the batch dimension, and the `input_ranges` of random values, the upper
     bound excluded. `op_libraries` are loaded before the model: paths of .so or .py files, or names of modules.
     `name` is what the workload is called. On a GPU `feed` is `host` or `device`: where the inputs of a step are.
-    `rate` sends that many requests a second at random times. Of a command, `metric_regex` finds the number that it
-    prints, and with `minimize` a smaller one is better.
+    `rate` sends that many requests a second at random times, or as many as text such as `"600/min"` says. Of a command,
+    `metric_regex` finds the number that it prints, and with `minimize` a smaller one is better.
     """
 
     mode: str
@@ -36,7 +37,7 @@ class WorkloadOptions(TypedDict, total=False):
     input_ranges: Mapping[str, tuple[int, int]]
     name: str
     feed: str
-    rate: float
+    rate: float | str
     metric_regex: str
     minimize: bool
 
@@ -49,6 +50,7 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
     unknown = [name for name in options if name not in WorkloadOptions.__annotations__]
     if unknown:
         raise TypeError(f"unexpected keyword argument '{unknown[0]}'")
+    rate = options.get("rate")
     words = (str(workload),) if isinstance(workload, str | Path) else tuple(workload)
     return WorkloadSpec(
         words=words,
@@ -66,7 +68,7 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
         input_ranges=tuple(f"{name}={low}:{high}" for name, (low, high) in options.get("input_ranges", {}).items()),
         name=options.get("name"),
         feed=options.get("feed"),
-        rate=options.get("rate"),
+        rate=None if rate is None else PER_SECOND.parse(rate, "rate"),
         metric_regex=options.get("metric_regex"),
         minimize=options.get("minimize", False),
     )
@@ -91,6 +93,11 @@ def batch_sizes_text(batch_size: str | int | Sequence[int] | None) -> str | None
 def duration_text(duration: str | float | None) -> str | None:
     """Return a duration as it would be typed; a number is one of seconds."""
     return f"{float(duration)!r}s" if isinstance(duration, int | float) else duration
+
+
+def margin_share(margin: str | float) -> float:
+    """Return a margin as a share; text is a percentage, with or without its sign."""
+    return PERCENT.parse(margin, "margin") / 100 if isinstance(margin, str) else margin
 
 
 def pins_text(pins: Mapping[str, Value] | None) -> list[str]:

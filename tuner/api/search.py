@@ -11,6 +11,7 @@ from tuner.api.options import (
     WorkloadOptions,
     batch_sizes_text,
     duration_text,
+    margin_share,
     path_text,
     pins_text,
     storage_text,
@@ -71,13 +72,13 @@ def search(
     objective: str = "throughput",
     batch_size: int | Sequence[int] | None = None,
     pins: Mapping[str, Value] | None = None,
-    max_p99_ms: float | None = None,
+    max_p99_ms: float | str | None = None,
     max_memory: str | None = None,
-    max_power_w: float | None = None,
+    max_power_w: float | str | None = None,
     numerics: str = KEEP,
     instances: bool = True,
     predict: bool | None = None,
-    margin: float = MARGIN,
+    margin: float | str = MARGIN,
     seed: int = 0,
     sessions: int = 1,
     every: str | float | None = None,
@@ -93,7 +94,8 @@ def search(
     """Search for the best setting of a workload, and compare it with the recommended ones: `tftune search`.
 
     `workload` is a shipped one by its name, a file, or the words of a command that prints the number which
-    `metric_regex` finds. Durations are text such as `"5m"`, or seconds; `margin` is a share (0.02 for 2 %). With
+    `metric_regex` finds. Durations are text such as `"5m"`, or seconds; `margin` is a share (0.02
+    for 2 %), or text such as `"2%"`; the limits are numbers in the unit of their name, or text such as `"50ms"`. With
     `predict` a model of the machine says where to begin (None: in searches of ten minutes and more).
     With `progress` the trials are shown on stderr. The same call continues the study, unless it is to be a `new` one.
 
@@ -111,7 +113,7 @@ def search(
         pins=pins_text(pins),
         python=path_text(python),
         storage=storage_text(storage),
-        margin=margin,
+        margin=margin_share(margin),
         max_p99_ms=max_p99_ms,
         max_memory=max_memory,
         max_power_w=max_power_w,

@@ -58,6 +58,8 @@ class Adapter(Protocol):
     def export(self, spec: Spec) -> None:
         """Write the workload's model into the spec's folder, with what its inputs are (`inputs.INPUTS`)."""
 
+    # It may have `own_threads() -> Dict[str, int]`: the threads that code of a workload has set, by the knob's name.
+
     def Model(self, spec: Spec, described: List[Spec]) -> Model:  # noqa: N802  # it is a class there
         """Return the model of an exported workload, whose inputs are `described`; nothing is loaded yet."""
 

@@ -6,6 +6,7 @@ A spec names `kind`, `workload` (its path), `mode`, `params`, and for models tha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -71,6 +72,8 @@ def load_library(name: str, load: Callable[[str], Any]) -> None:
 @functools.lru_cache(maxsize=None)
 def load_module(path: str) -> Any:
     """Execute a workload file, once; its folder is importable, so that it may stand beside other modules."""
+    with contextlib.suppress(ImportError):
+        import numpy.random  # noqa: F401  # it imports `secrets`, which may be a file of the folder's
     sys.path.insert(0, os.path.dirname(path))
     # Under its own name, so that what it pickles can be read by the processes that it starts.
     name = os.path.splitext(os.path.basename(path))[0]

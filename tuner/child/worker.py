@@ -25,7 +25,7 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, Iterable, Optional
 
-from . import adapter, arrivals, callers, device, effective, environment, inputs
+from . import adapter, arrivals, callers, device, effective, environment, inputs, own_settings
 from .adapter import Adapter
 from .callers import CLOCK, Callers
 from .device import Device
@@ -312,7 +312,7 @@ def run(command_fd: int, report_fd: int, spec: Report) -> None:
         if "framework" in spec:
             out_of_memory = adapter.load_adapter(spec["framework"]).OUT_OF_MEMORY
         if spec["do"] == "export":
-            adapter.load_adapter(spec["framework"]).export(spec)
+            own_settings.export(spec, adapter.load_adapter(spec["framework"]))
             send({"report": "exported"})
         else:
             serve(spec, commands, send)

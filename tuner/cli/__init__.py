@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import os
 import signal
@@ -12,7 +13,6 @@ from typing import Annotated, NoReturn
 import typer
 
 from tuner import __version__
-from tuner.child import environment
 from tuner.cli import (
     deploy,
     env,
@@ -127,13 +127,29 @@ def main() -> NoReturn:
         code = INTERRUPTED
     except OSError as error:
         discard(sys.stdout)
-        code = _fail(
-            TunerError(
-                f"operating system error: {error}",
-                environment.of_files(error) or "check the path, its permissions and the free disk space",
-            )
-        )
+        code = _fail(TunerError(f"operating system error: {error}", system_hint(error)))
     sys.exit(code)
+
+
+def system_hint(error: OSError) -> str:
+    """Return what to do about an error of the operating system."""
+    if "No usable temporary directory" in str(error):
+        return "free some space there, or set TMPDIR to a folder that can be written"
+    return _SYSTEM_HINTS.get(error.errno or 0, "check the path, its permissions and the free disk space")
+
+
+_SYSTEM_HINTS = {
+    errno.ENOSPC: "free some space on that disk: TMPDIR, TFTUNE_CACHE, --storage and --out name other folders",
+    errno.EDQUOT: "free some of your quota: TMPDIR, TFTUNE_CACHE, --storage and --out name other folders",
+    errno.EROFS: "name a folder that can be written: TMPDIR, TFTUNE_CACHE, --storage and --out do",
+    errno.EACCES: "check its permissions, or name another place",
+    errno.EPERM: "check its permissions, or name another place",
+    errno.ENOENT: "check the path",
+    errno.EMFILE: "raise the limit on open files: ulimit -n 4096",
+    errno.ENFILE: "end other programs: the machine has too many open files",
+    errno.ENOMEM: "free some memory, then run the same command again",
+    errno.EAGAIN: "raise the limit on processes, see ulimit -u, or end other programs",
+}
 
 
 def _replaced(error: UnicodeError) -> tuple[bytes, int]:

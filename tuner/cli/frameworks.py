@@ -25,6 +25,7 @@ from tuner.cli.options import (
 from tuner.cli.output import console, json_text, show, show_json
 from tuner.cli.search import INTERRUPTED
 from tuner.cli.workload_options import spec_or_default, takes_model
+from tuner.errors import TunerError
 from tuner.paths import DEFAULT_STORAGE
 from tuner.workload.spec import WorkloadSpec
 
@@ -130,6 +131,15 @@ def frameworks(
         _write(result, out)
     if result.ended == WAS_INTERRUPTED and not stored:
         raise typer.Exit(INTERRUPTED)
+    if not stored and _has_nothing(result):
+        raise typer.Exit(TunerError.exit_code)
+
+
+def _has_nothing(result: FrameworksResult) -> bool:
+    """Return whether no framework was measured, or every search failed."""
+    is_measured = any(row.items_per_s is not None for row in result.rows)
+    searches = result.searches.values()
+    return not is_measured or (bool(searches) and all(each.study is None for each in searches))
 
 
 def _write(result: FrameworksResult, folder: Path) -> None:

@@ -86,6 +86,7 @@ def inspect(
     if audit and checked.workload.members:
         raise BadInputError("--audit does not work for an ensemble", "audit its models one at a time")
     job = prepare(checked)
+    job.tell_notes(lambda line: console(stderr=True).print(line, style="dim", markup=False, soft_wrap=True))
     subject = job.subject
     if audit:
         _audit(job, subject, json_=json_)

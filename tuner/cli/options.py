@@ -10,6 +10,7 @@ import typer
 from tuner.cli.help import MEASUREMENT, OUTPUT, SETTINGS, STUDIES
 from tuner.errors import BadInputError, TunerError
 from tuner.paths import DEFAULT_STORAGE, check_writable, storage_url
+from tuner.quantity import PERCENT
 
 MARGIN_PERCENT = 2.0
 """The margin unless the user gives another: `tuner.stats.equivalence.MARGIN`, without what loading that would cost."""
@@ -53,11 +54,12 @@ def complete_space(incomplete: str) -> list[str]:
     return [name for folder in folders for name in names(folder) if name.startswith(incomplete)]
 
 
-def _margin(value: float | None) -> float | None:
-    """Refuse what no margin can be; typer's own range lets NaN through in some versions, or words it strangely."""
-    if value is not None and not 0 < value <= _MAX_PERCENT:
+def _margin(text: str | float) -> float:
+    """Return a margin in percent; typer's own range lets NaN through in some versions, or words it strangely."""
+    value = PERCENT.parse(text, "--margin")
+    if not 0 < value <= _MAX_PERCENT:
         raise BadInputError(
-            f"--margin is {value:g}", f"expected a percentage above 0 and at most {_MAX_PERCENT:g}, e.g. 2"
+            f"--margin is {value:g}", f"expected a percentage above 0 and at most {_MAX_PERCENT:g}, e.g. 2%"
         )
     return value
 
@@ -163,7 +165,7 @@ MarginOption = Annotated[
     typer.Option(
         "--margin",
         metavar="PERCENT",
-        callback=_margin,
+        parser=_margin,
         help="Smallest difference that matters, in percent.",
         rich_help_panel=SETTINGS,
     ),
@@ -173,7 +175,7 @@ CheckMarginOption = Annotated[
     typer.Option(
         "--margin",
         metavar="PERCENT",
-        callback=_margin,
+        parser=_margin,
         help="Smallest difference that matters, in percent (default: the study's own).",
         rich_help_panel=SETTINGS,
     ),

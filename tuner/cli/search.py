@@ -85,11 +85,11 @@ def search(
     storage: StorageOption = DEFAULT_STORAGE,
     margin: MarginOption = MARGIN_PERCENT,
     max_p99: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--max-p99",
-            metavar="MS",
-            help="Longest p99 of the step time to accept (ms).",
+            metavar="TIME",
+            help="Longest p99 of a step to accept: 50ms, or 50.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -103,11 +103,11 @@ def search(
         ),
     ] = None,
     max_power: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--max-power",
             metavar="WATTS",
-            help="Highest mean power of the device to accept.",
+            help="Highest mean power of the device: 250W, or 250.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,

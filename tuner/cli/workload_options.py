@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from tuner.cli.help import COMMAND, WORKLOAD
+from tuner.quantity import PER_SECOND
 from tuner.workload.spec import WorkloadSpec
 
 DEFAULT = "resnet50"
@@ -188,19 +189,20 @@ def _all_options(
         bool, typer.Option("--minimize", rich_help_panel=COMMAND, help="A smaller number is better.")
     ] = False,
     rate: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--rate",
             rich_help_panel=WORKLOAD,
             metavar="R",
-            help="Send R requests a second at random times (a request is one batch; inference), and minimise the mean "
-            "time to the answer, the wait in the queue included.",
+            help="Send R requests a second (10, or 600/min) at random times (a request is one batch; inference), "
+            "and minimise the mean time to the answer, the wait in the queue included.",
         ),
     ] = None,
     **of_model: Any,
 ) -> WorkloadSpec:
     spec = _model_options(**of_model)
-    own = {"words": spec.words, "metric_regex": metric_regex, "minimize": minimize, "rate": rate}
+    number = None if rate is None else PER_SECOND.parse(rate, "--rate")
+    own = {"words": spec.words, "metric_regex": metric_regex, "minimize": minimize, "rate": number}
     return WorkloadSpec(**(spec.to_dict() | own))
 
 

@@ -20,11 +20,13 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO, NoReturn
 
+from tuner import inherited
 from tuner.child.guard import default_signals
 from tuner.devices.gpu import VISIBLE
 from tuner.errors import BadInputError
 from tuner.machine.coresets import unlike
 from tuner.machine.cpulist import format_list, parse_list
+from tuner.machine.exits import ended_text
 from tuner.machine.host import detect
 from tuner.paths import CHILD, boot_arguments
 from tuner.report.emit import own_variables
@@ -122,7 +124,7 @@ def unlike_copies(deployment: Deployment) -> list[str]:
 
 def _gpu_env(deployment: Deployment) -> dict[str, str]:
     """Return what shows a program its GPU; nothing where a scheduler or the user has said already which it may see."""
-    return {} if VISIBLE in os.environ else deployment.gpu_env
+    return {} if VISIBLE in inherited.environment() else deployment.gpu_env
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
@@ -137,7 +139,7 @@ def become(copy: Copy) -> NoReturn:
     copy.apply_mask()
     default_signals()
     try:
-        os.execvpe(copy.words[0], copy.words, {**os.environ, **copy.env})
+        os.execvpe(copy.words[0], copy.words, {**inherited.environment(), **copy.env})
     except OSError as error:
         raise BadInputError(f"cannot start {copy.words[0]}: {error.strerror}", "check its name and path") from error
 
@@ -217,7 +219,7 @@ class Supervisor:
         try:
             process = subprocess.Popen(
                 [*guard, "0", *copy.words],
-                env={**os.environ, **copy.env},
+                env={**inherited.environment(), **copy.env},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -294,11 +296,8 @@ class Supervisor:
             for running in others:
                 running.is_ended_for_another = True
             if others:
-                text = (
-                    f"tftune: copy {failed.copy.number} {_how(failed.code)}; tftune now ends the others (--keep-going "
-                    "lets them run)\n"
-                )
-                sys.stderr.write(text)
+                how = f"copy {failed.copy.number} {ended_text(failed.code)}"
+                sys.stderr.write(f"tftune: {how}; tftune now ends the others (--keep-going lets them run)\n")
                 sys.stderr.flush()
             self._send(signal.SIGTERM)
 
@@ -341,10 +340,3 @@ def _exit_code(code: int | None) -> int:
     if code is None:
         return 1
     return 128 - code if code < 0 else code
-
-
-def _how(code: int | None) -> str:
-    """Return how a copy ended, in words."""
-    if code is not None and code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"

@@ -17,6 +17,7 @@ from typing import Any
 
 from tuner.errors import BadInputError, TunerError
 from tuner.identity import digest
+from tuner.machine.exits import ended_text, last_words, remedy
 from tuner.paths import CHILD, boot_arguments, cache_dir, write_whole
 
 _PROBE_TIMEOUT_S = 180.0
@@ -52,14 +53,24 @@ def locate(python: Path, env: Mapping[str, str], subject: ProbedPackage) -> dict
             timeout=_LOCATE_TIMEOUT_S,
             check=False,
         )
+    except FileNotFoundError as error:
+        raise BadInputError(f"no interpreter at {python}", "give --python the path of a Python executable") from error
+    except subprocess.TimeoutExpired as error:
+        raise BadInputError(
+            f"{python} did not answer within {_LOCATE_TIMEOUT_S:.0f} s", "give --python a Python executable"
+        ) from error
+    except OSError as error:
+        raise BadInputError(
+            f"{python} is not a working Python interpreter: {error.strerror}", "give --python a Python executable"
+        ) from error
+    try:
         place: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
         if not isinstance(place, dict) or "executable" not in place:
             raise ValueError(place)
-    except FileNotFoundError as error:
-        raise BadInputError(f"no interpreter at {python}", "give --python the path of a Python executable") from error
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
+    except (ValueError, IndexError) as error:
         raise BadInputError(
-            f"{python} is not a working Python interpreter", "give --python a Python executable"
+            f"{python} is not a working Python interpreter: it {_how(done)}",
+            remedy(done.returncode) or "give --python a Python executable",
         ) from error
     if place.get("origin") is None:
         raise BadInputError(
@@ -98,14 +109,21 @@ def run_probe(
         try:
             facts: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            facts = {"error": f"the interpreter ended with exit code {done.returncode}: {last}"}
+            facts = {"error": f"its process {_how(done)}"}
     if "error" in facts:
         raise BadInputError(
             f"{subject.title} does not work in {python}: {' '.join(facts['error'].split())}",
-            "fix that environment, or choose another interpreter with --python",
+            remedy(done.returncode) or "fix that environment, or choose another interpreter with --python",
         )
     return facts, done.stdout
+
+
+def _how(done: subprocess.CompletedProcess[str]) -> str:
+    """Return how an interpreter ended, with what it said."""
+    how, reason = ended_text(done.returncode, done.stderr), last_words(done.stderr)
+    if not reason:
+        return how if done.returncode < 0 else f"{how}: no output"
+    return how if reason in how else f"{how}: {reason}"
 
 
 def remembered_facts(

@@ -127,6 +127,7 @@ def check_study(
     margin = held.margin if margin is None else margin
     with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
+        job.tell_notes(events.notice)
         refuse_elsewhere(stored, job)
         comparison = measure(
             job,

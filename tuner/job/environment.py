@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner import inherited
 from tuner.errors import BadInputError, TunerError, unknown_name
 from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
@@ -45,16 +46,17 @@ def create(build: str, folder: Path, *, python: str | None, notify: Callable[[st
     existed = folder.exists()
     try:
         notify(f"creating a virtual environment with {base}")
-        _run([base, "-m", "venv", str(folder)], "cannot create the virtual environment")
+        _run([base, "-I", "-m", "venv", str(folder)], "cannot create the virtual environment")
         venv_python = folder.absolute() / "bin" / "python"
         notify(f"installing {' '.join(BUILDS[build])} (downloads 0.3 GB)")
         _run(
-            [str(venv_python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *BUILDS[build]],
+            [str(venv_python), "-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", *BUILDS[build]],
             "pip failed",
         )
         notify("probing the new environment")
         return Environment(
-            python=venv_python, build=FRAMEWORK.probe(venv_python, FRAMEWORK.catalogue.scrub(os.environ)[0])
+            python=venv_python,
+            build=FRAMEWORK.probe(venv_python, FRAMEWORK.catalogue.scrub(inherited.environment())[0]),
         )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import difflib
 import functools
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tuner import inherited
 from tuner.devices import cpu
 from tuner.devices.device import HOST, Device
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
+from tuner.job.own_settings import check_own_settings
 from tuner.job.request import ParsedRequest
 from tuner.job.space import space_of
 from tuner.machine.host import Machine
@@ -35,7 +36,7 @@ from tuner.trial.launcher import Target
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.running import CommandLauncher
 from tuner.workload.command import Command
-from tuner.workload.workload import Execution, Workload
+from tuner.workload.workload import Execution, Kind, Workload
 
 HOST_ONLY = cpu.DEVICE.environment()
 """What lets a process see no device but the CPU."""
@@ -174,7 +175,11 @@ class Job:
         write = functools.partial(
             export, python=self.python, env=self.env | HOST_ONLY, deadline_s=self.export_deadline_s, notify=notify
         )
-        return [write(model, self.framework, self.build) for model in self.models]
+        folders = [write(model, self.framework, self.build) for model in self.models]
+        for model, folder in zip(self.models, folders, strict=True):
+            if model.kind == Kind.PYTHON:
+                check_own_settings(folder, model, self.framework, self.space, notify)
+        return folders
 
     def has_fixed_batch(self) -> bool:
         """Return whether no input of one of the models leaves its batch open; they have to be exported."""
@@ -303,7 +308,10 @@ def prepare(checked: ParsedRequest) -> Job:
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
     if checked.workload.command is not None:
         _check_placeholders(checked.workload.command, job.space)
-    return replace(job, notes=(*_respelt(checked, job.space), *_literal(checked.workload.command, job.space)))
+    return replace(
+        job,
+        notes=(*checked.workload.notes, *_respelt(checked, job.space), *_literal(checked.workload.command, job.space)),
+    )
 
 
 def _respelt(checked: ParsedRequest, space: Space) -> Iterator[str]:
@@ -352,7 +360,7 @@ def timing_variables(env: Mapping[str, str], framework: Framework, device: Devic
 
 def trial_environment(framework: Framework, device: Device) -> tuple[dict[str, str], list[str]]:
     """Return what trials inherit of this process's environment, and the names of the variables that they do not."""
-    env, ignored = framework.catalogue.scrub(os.environ)
+    env, ignored = framework.catalogue.scrub(inherited.environment())
     return env | device.environment(), ignored
 
 

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 import msgspec
 
 from tuner.child.lifetime import PR_SET_PDEATHSIG
+from tuner.machine.exits import ended_text, last_words
+from tuner.paths import COMMAND
 from tuner.report.result.study import StudyResult
 
 _INTERRUPTED = 130
+_OWN = "tftune: "  # how the line of a search begins that says why it failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +67,19 @@ def run_search(arguments: Sequence[str], *, enter: Callable[[], None] | None = N
     wall_s = time.monotonic() - began_s
     if interrupted or child.returncode == _INTERRUPTED:
         return EndedSearch(wall_s=wall_s, interrupted=True, failure="interrupted")
-    if child.returncode < 0:
-        name = signal.Signals(-child.returncode).name
-        return EndedSearch(wall_s=wall_s, failure=f"killed by {name}; the machine may be out of memory")
     if child.returncode != 0:
-        last = (lines or [f"exit code {child.returncode}"])[-1]
-        return EndedSearch(wall_s=wall_s, failure=last.removeprefix("tftune: "))
-    return EndedSearch(wall_s=wall_s, study=msgspec.json.decode(out, type=StudyResult))
+        reason = next((line.removeprefix(_OWN) for line in reversed(lines) if line.startswith(_OWN)), None)
+        if reason is None:
+            log = "\n".join(lines)
+            reason = f"the search {ended_text(child.returncode, log)}"
+            reason += f": {last_words(log)}" if child.returncode > 0 and lines else ""
+        return EndedSearch(wall_s=wall_s, failure=reason)
+    try:
+        return EndedSearch(wall_s=wall_s, study=msgspec.json.decode(out, type=StudyResult))
+    except msgspec.MsgspecError as error:
+        return EndedSearch(wall_s=wall_s, failure=f"the search printed no result: {error}")
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
     """Return the words that run the search."""
-    return [sys.executable, "-m", "tuner", "search", *arguments, "--wait", "--json"]
+    return [sys.executable, "-P", str(COMMAND), "search", *arguments, "--wait", "--json"]

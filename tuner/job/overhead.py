@@ -184,7 +184,9 @@ def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents
             continue
         check_inside(checked.workload, checked.framework)
         jobs[execution] = prepare(checked)
-    next(iter(jobs.values())).device.check_idle()
+    first = next(iter(jobs.values()))
+    first.tell_notes(events.notice)
+    first.device.check_idle()
     return jobs
 
 

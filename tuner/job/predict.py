@@ -61,6 +61,7 @@ def predict_workload(request: PredictRequest, events: ProfileEvents) -> tuple[Pr
     # What is profiled here is the model alone: knobs and values are those of the machine that is asked about.
     profiled_search = request.search if machine is None else replace(request.search, space=None, pins=[])
     here = prepare(parse_request(profiled_search, stores=False))
+    here.tell_notes(events.notice)
     check_profiled(here)
     job = here
     if machine is not None:

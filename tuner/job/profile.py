@@ -72,6 +72,7 @@ def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Jo
         trial_timeout=request.trial_timeout,
     )
     job = prepare(parse_request(search, stores=False))
+    job.tell_notes(events.notice)
     check_profiled(job)
     batch_size = job.space.reference.batch_size
     with machine_lock(wait=request.wait, on_wait=events.waiting):

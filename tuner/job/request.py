@@ -21,6 +21,7 @@ from tuner.measure.constraint import Limits
 from tuner.measure.objective import OF_MODELS, Objective
 from tuner.measure.planning import slice_s
 from tuner.paths import DEFAULT_STORAGE, cache_dir, check_writable
+from tuner.quantity import MILLISECONDS, WATTS, Quantity
 from tuner.space import spacefile
 from tuner.space.catalogue import Catalogue
 from tuner.space.ensemble import catalogue_of
@@ -58,9 +59,9 @@ class SearchRequest:
     python: str | None = None
     storage: str = DEFAULT_STORAGE
     margin: float = MARGIN
-    max_p99_ms: float | None = None
+    max_p99_ms: float | str | None = None
     max_memory: str | None = None
-    max_power_w: float | None = None
+    max_power_w: float | str | None = None
     numerics: str = KEEP
     trial_timeout: str = TRIAL_TIMEOUT
     new: bool = False
@@ -113,6 +114,8 @@ def parse_request(request: SearchRequest, *, stores: bool = True, machine: Machi
         raise unknown_name("launcher", request.launcher, LAUNCHERS)
     deadline_s = parse_duration(request.trial_timeout, option="--trial-timeout")
     check_margin(request.margin)
+    if workload.batch_problem is not None and request.batch_size is None and not _pins_batch(request.pins):
+        raise workload.batch_problem
     if request.seed < 0:
         raise BadInputError(f"--seed is {request.seed}", "expected 0 or more")
     _check_rate(workload, deadline_s)
@@ -245,9 +248,9 @@ def _limits(request: SearchRequest, workload: Workload, device: Device) -> Limit
             "let the command print its latency, and add --minimize",
         )
     return Limits(
-        p99_s=None if request.max_p99_ms is None else _positive(request.max_p99_ms, "--max-p99") / 1000,
+        p99_s=None if request.max_p99_ms is None else _positive(request.max_p99_ms, MILLISECONDS, "--max-p99") / 1000,
         memory_bytes=None if request.max_memory is None else parse_size(request.max_memory),
-        power_w=None if request.max_power_w is None else _positive(request.max_power_w, "--max-power"),
+        power_w=None if request.max_power_w is None else _positive(request.max_power_w, WATTS, "--max-power"),
     )
 
 
@@ -285,7 +288,7 @@ def _objective(text: str, workload: Workload, device: Device) -> Objective:
 
 def parse_size(text: str, *, option: str = "--max-memory") -> int:
     """Return the bytes of `2GiB`, `800 MB` or `1.5G` (powers of 1024, but of 1000 with a plain B); BadInputError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT])(i?B?)", text, re.IGNORECASE)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT])(i?B?)", text.strip(), re.IGNORECASE)
     if not match:
         raise BadInputError(f"{option} is '{text}'", "expected e.g. 800MiB or 2GiB")
     base = 1000 if match[3].upper() == "B" else 1024
@@ -295,7 +298,8 @@ def parse_size(text: str, *, option: str = "--max-memory") -> int:
     return int(size)
 
 
-def _positive(value: float, option: str) -> float:
+def _positive(text: float | str, quantity: Quantity, option: str) -> float:
+    value = quantity.parse(text, option)
     if not 0 < value < math.inf:
         raise BadInputError(f"{option} is {value:g}", "expected a finite number above 0")
     return value
@@ -313,6 +317,10 @@ def _pins(texts: list[str], catalogue: Catalogue, machine: Machine) -> dict[str,
             raise BadInputError(f"--set {name} is given twice, {pins[name]} and {value}", "keep one of them")
         pins[name] = value
     return pins
+
+
+def _pins_batch(texts: Sequence[str]) -> bool:
+    return any(text.startswith("batch_size=") for text in texts)
 
 
 def _batch_sizes(text: str | None) -> list[int] | None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from msgspec import UNSET
 
@@ -28,6 +27,7 @@ from tuner.machine.host import Machine, detect, host_of
 from tuner.machine.topology import read_topology
 from tuner.measure.objective import Objective
 from tuner.paths import DEFAULT_STORAGE
+from tuner.quantity import CPUS
 from tuner.report.result.study import StudyResult
 from tuner.space.spacefile import SpaceFile
 from tuner.study.attributes import Attributes
@@ -40,7 +40,6 @@ from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Workload
 
 ALL = "all"
-_N = TypeVar("_N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,9 +187,9 @@ def _shapes(request: SuiteRequest, machine: Machine) -> list[CpuShape]:
     for option, typed in (("--cpus", request.cpus), ("--cpu-quota", request.cpu_quotas)):
         if typed is not None and not words(typed):
             raise BadInputError(f"{option} is empty", "omit it to use all CPUs, or give numbers, e.g. 1,2")
-    shapes = [CpuShape(cpus=choose_cpus(topology, mask, _number(n, int, "--cpus"))) for n in words(request.cpus or "")]
+    shapes = [CpuShape(cpus=choose_cpus(topology, mask, _whole(n, "--cpus"))) for n in words(request.cpus or "")]
     for text in words(request.cpu_quotas or ""):
-        quota = _number(text, float, "--cpu-quota")
+        quota = CPUS.parse(text, "--cpu-quota")
         shape = CpuShape(cpus=mask, quota=quota)
         if machine.cpu_quota is not None and machine.cpu_quota <= quota:
             raise BadInputError(
@@ -201,11 +200,11 @@ def _shapes(request: SuiteRequest, machine: Machine) -> list[CpuShape]:
     return list(dict.fromkeys(shapes)) or [CpuShape(cpus=mask)]
 
 
-def _number(text: str, kind: Callable[[str], _N], option: str) -> _N:
+def _whole(text: str, option: str) -> int:
     try:
-        return kind(text)
+        return int(text)
     except ValueError:
-        raise BadInputError(f"{option} is '{text}'", "expected numbers, e.g. 1,2") from None
+        raise BadInputError(f"{option} is '{text}'", "expected whole numbers, e.g. 1,2") from None
 
 
 def _matches_request(

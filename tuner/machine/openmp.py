@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner import inherited
 from tuner.errors import TunerError
 from tuner.machine.cpulist import format_list
 from tuner.paths import CHILD, boot_arguments
@@ -23,6 +24,27 @@ _REJECTED = re.compile(
 _AFFINITY = re.compile(r"KMP_AFFINITY|OMP_PROC_BIND|OMP_PLACES|OS proc|affinity")
 VARIABLES = ("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME")
 """The variables that a library is asked about."""
+THREADING = (
+    # How many threads there are, and of what kind of region.
+    "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "OMP_NESTED", "OMP_MAX_ACTIVE_LEVELS", "OMP_NUM_TEAMS",
+    "OMP_TEAMS_THREAD_LIMIT", "KMP_ALL_THREADS", "KMP_MAX_THREADS", "KMP_DEVICE_THREAD_LIMIT",
+    "KMP_TEAMS_THREAD_LIMIT", "KMP_DYNAMIC_MODE", "KMP_HOT_TEAMS", "KMP_NESTED_HOT_TEAMS",
+    "KMP_USE_HIDDEN_HELPER_TASK", "KMP_NUM_HIDDEN_HELPER_THREADS",
+    # Where they run.
+    "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_HIDDEN_HELPER_AFFINITY", "KMP_HW_SUBSET", "KMP_PLACE_THREADS",
+    "KMP_TEAMS_PROC_BIND", "KMP_TOPOLOGY_METHOD", "GOMP_CPU_AFFINITY",
+    # How they share work and wait for each other.
+    "OMP_SCHEDULE", "OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_LIBRARY", "KMP_SCHEDULE", "KMP_TASKING",
+    "KMP_TASK_STEALING", "KMP_ENABLE_TASK_THROTTLING", "KMP_FORKJOIN_BARRIER", "KMP_PLAIN_BARRIER",
+    "KMP_REDUCTION_BARRIER", "KMP_SPIN_BACKOFF", "KMP_USE_YIELD", "KMP_YIELD", "KMP_LOCK_KIND", "KMP_USER_LEVEL_MWAIT",
+    "KMP_MWAIT_HINTS", "KMP_TPAUSE", "GOMP_SPINCOUNT",
+    # What watches each region, which takes time.
+    "OMP_TOOL", "KMP_CONSISTENCY_CHECK",
+)  # fmt: skip
+"""How the variables of OpenMP 5.2, LLVM's and GNU's libraries begin that act on threads or on how long they take.
+
+Others, such as KMP_DUPLICATE_LIB_OK, KMP_WARNINGS, KMP_INIT_AT_FORK or OMP_STACKSIZE, may be what lets a program run.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +77,8 @@ def bind(library: Path, env: Mapping[str, str], *, n_threads: int, cpus: str | N
 
 @functools.cache
 def _bind(library: Path, env: tuple[tuple[str, str], ...], n_threads: int, cpus: str) -> Binding:
-    neutral = {name: value for name, value in os.environ.items() if not name.startswith(("KMP_", "OMP_", "GOMP_"))}
+    ours = ("KMP_", "OMP_", "GOMP_")
+    neutral = {name: value for name, value in inherited.environment().items() if not name.startswith(ours)}
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", *boot_arguments(CHILD, "binding"), str(library), str(n_threads), cpus],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tuner.errors import BadInputError, unknown_name
@@ -11,29 +13,44 @@ from tuner.identity import digest
 from tuner.machine.cpulist import format_list
 from tuner.machine.host import Machine
 from tuner.machine.topology import Cache
+from tuner.quantity import CPUS, Quantity
 
 EXAMPLE = "sockets=2,cores=28,smt=2"
 _GIB = 1024**3
 
 
 class _Word(NamedTuple):
-    """What a word may be: its least and most, whether it is whole, what it is where it is not given, and its unit."""
+    """What a word may be: its least and most, whether it is whole, what it is where it is not given, and its units.
+
+    The first unit is the usual one.
+    """
 
     least: float
     most: float
     is_whole: bool = False
     default: float | None = None
-    unit: str = ""
+    units: Mapping[str, float] = MappingProxyType({})
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of a plain number, "" where it is a count."""
+        return next(iter(self.units), "")
 
 
+_MEMORY = {"GiB": 1.0, "G": 1.0, "GB": 1e9 / _GIB, "MiB": 1 / 1024, "TiB": 1024.0, "T": 1024.0}
 _WORDS = {
     "sockets": _Word(1, 8, is_whole=True, default=1),
     "cores": _Word(1, 256, is_whole=True),
     "smt": _Word(1, 8, is_whole=True, default=1),
-    "quota": _Word(0.01, 4096),
-    "memory": _Word(0.1, 65536, default=256, unit="GiB"),
-    "l3": _Word(0.1, 4096, default=32, unit="MiB"),
-    "bandwidth": _Word(1, 10000, unit="GB/s"),
+    "quota": _Word(0.01, 4096, units={"CPUs": 1.0, **CPUS.units}),
+    "memory": _Word(
+        0.1,
+        65536,
+        default=256,
+        units=_MEMORY,
+    ),
+    "l3": _Word(0.1, 4096, default=32, units={"MiB": 1.0, "M": 1.0, "MB": 1e6 / 2**20, "KiB": 1 / 1024, "GiB": 1024.0}),
+    "bandwidth": _Word(1, 10000, units={"GB/s": 1.0, "MB/s": 0.001, "GiB/s": _GIB / 1e9, "TB/s": 1000.0}),
 }
 
 
@@ -115,8 +132,8 @@ def _number(name: str, text: str) -> float:
     kind = "a whole number" if word.is_whole else "a number"
     hint = f"expected {kind} from {word.least:g} to {word.most:g}{f', in {word.unit}' if word.unit else ''}"
     try:
-        value = float(text.removesuffix(word.unit))
-    except ValueError:
+        value = Quantity(what=kind, units=word.units, example="").parse(text, name)
+    except BadInputError:
         raise BadInputError(f"--machine says {name}={text}", hint) from None
     if not word.least <= value <= word.most or (word.is_whole and value != int(value)):
         raise BadInputError(f"--machine says {name}={text}", hint)

@@ -10,7 +10,12 @@ from tuner.errors import BadInputError
 from tuner.trial.launcher import Launcher
 
 DEFAULT_TIME_S = 300.0
-_UNITS = (3600.0, 60.0, 1.0)
+_UNITS = {
+    "h|hrs?|hours?": 3600.0,
+    "m|mins?|minutes?": 60.0,
+    "s|secs?|seconds?": 1.0,
+    "ms|milliseconds?": 0.001,
+}
 _LONGEST_S = 1000 * 3600.0
 
 
@@ -60,15 +65,16 @@ def make_budget(trials: int | None, time: str | None) -> Budget:
 
 
 def parse_duration(text: str, *, option: str = "--time-budget") -> float:
-    """Return the seconds of `90s`, `5m`, `1.5h`, `1m30s` or a plain number of seconds; raises BadInputError."""
+    """Return the seconds of `90s`, `5m`, `1.5h`, `1m30s`, `2 min` or a plain number of seconds; BadInputError."""
     number = r"(\d+(?:\.\d+)?)"
-    parts = re.fullmatch(f"(?:{number}h)?(?:{number}m)?(?:{number}s)?", text)
-    if text and parts:
-        seconds = sum(float(part or 0) * unit for part, unit in zip(parts.groups(), _UNITS, strict=True))
-    elif re.fullmatch(number, text):
-        seconds = float(text)
+    words = text.strip().lower()
+    parts = re.fullmatch(" *".join(f"(?:{number} *(?:{unit}))?" for unit in _UNITS), words)
+    if words and parts:
+        seconds = sum(float(part or 0) * unit for part, unit in zip(parts.groups(), _UNITS.values(), strict=True))
+    elif re.fullmatch(number, words):
+        seconds = float(words)
     else:
-        raise BadInputError(f"{option} is '{text}'", "expected e.g. 90s, 5m or 1h")
+        raise BadInputError(f"{option} is '{text}'", "expected e.g. 90s, 5m or 1h30m")
     if not 0 < seconds <= _LONGEST_S:
         raise BadInputError(f"{option} is '{text}'", f"expected more than 0 s and at most {_LONGEST_S / 3600:g}h")
     return seconds

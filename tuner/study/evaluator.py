@@ -25,8 +25,9 @@ from tuner.study.record import Trial
 from tuner.study.reference import Reference
 from tuner.study.surrogate import posterior_means
 from tuner.trial.launcher import Launcher
-from tuner.trial.outcome import ReadyReport, Status, TrialFailure
+from tuner.trial.outcome import ReadyReport, Status, TrialFailure, way_out
 
+_FREE_MEMORY = "the machine may be out of memory"
 _USUAL_BLOCKS = 2  # of a trial, for what it is expected to cost
 
 
@@ -193,7 +194,8 @@ class Evaluator:
                 if attempt == 2:
                     raise TunerError(
                         f"the reference process failed beside {trial.setting}: {lost}",
-                        "the machine may be out of memory; end of its log:\n" + lost.failure.evidence(2000),
+                        f"{way_out(lost.failure.status, str(lost), otherwise=_FREE_MEMORY)}; end of its log:\n"
+                        + lost.failure.evidence(2000),
                     ) from lost
                 continue
             peak = live.process.peak_memory_bytes

@@ -107,10 +107,7 @@ class Finals:
                     f"no setting but the default ran: {len(failed)} failed, the last one with: {failed[-1].message}",
                     "`tftune show --details` gives the reason of each",
                 )
-            raise TunerError(
-                "there is no other setting to compare the default with",
-                "use a larger --space, or drop a --set; `tftune show --details` says why trials failed",
-            )
+            raise TunerError("there is no other setting to compare the default with", self._why_alone())
         self.events.stage(
             f"finals: the incumbent against {contenders[1].names[0]}"
             + (f", then against {len(contenders) - 2} more" if len(contenders) > 2 else "")
@@ -221,6 +218,12 @@ class Finals:
             return Cost(start_s=n * start_s, step_s=step_s)
 
         return [cost(each) for each in contenders]
+
+    def _why_alone(self) -> str:
+        """Return what to do where no setting beside the default was measured."""
+        if len(self.space.points) < 2:
+            return "drop a --set, or use a larger --space: it has one setting"
+        return "give a longer --time-budget, or drop a --set"
 
     def _contenders(self) -> list[Contender]:
         """Return the contenders of finals that were held now."""

@@ -29,9 +29,10 @@ from tuner.study.plan import Plan
 from tuner.study.record import Record, Trial, distributions
 from tuner.study.sampler import LatticeSampler
 from tuner.trial.launcher import Launcher
-from tuner.trial.outcome import Status
+from tuner.trial.outcome import Status, way_out
 
 _OVERRUN, _OVERRUN_S = 0.25, 45.0  # of the time budget, and seconds: what the recommended settings may take beyond it
+_RUN_IT = "run the workload without tftune, with what this setting sets, to see why"
 _MIN_SUGGESTIONS = 13  # minimum number of proposals before the search may stop because the model expects no gain
 
 
@@ -184,7 +185,7 @@ class Search:
                 if self._is_missed(done):
                     raise BaselineError(
                         f"baseline {done.baselines[0]} ({done.setting}) {done.status}: {done.message}",
-                        "all baselines must run: fix the workload or the machine, then run the same command again",
+                        f"{way_out(done.status, done.message, otherwise=_RUN_IT)}; then run the same command again",
                         log=done.log,
                     )
         finally:

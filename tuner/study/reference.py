@@ -16,6 +16,7 @@ from tuner.measure.pair import Pair, log_ratios
 from tuner.stats.estimate import Estimate
 from tuner.stats.moderation import moderated_estimate
 from tuner.trial.launcher import Process, StartResult
+from tuner.trial.outcome import way_out
 
 PRIOR_DF = 4.0
 
@@ -51,7 +52,10 @@ def reference_from(start: StartResult, number: int) -> Reference:
         assert start.failure is not None  # Started has one of the two
         raise BaselineError(
             f"the default setting {start.failure.status}: {start.failure.message}",
-            "first make the workload run with the framework's defaults",
+            start.failure.hint
+            or way_out(
+                start.failure.status, start.failure.message, otherwise="run the workload without tftune to see why"
+            ),
             log=start.failure.log,
         ) from start.failure
     return Reference(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import sqlalchemy
 from tuner.errors import BadInputError, TunerError, UnknownNameError, unknown_name
 from tuner.paths import FILE_URL, check_writable
 from tuner.study.attributes import Attributes
+from tuner.study.database import cannot_open, check_schema, code_hint, engine_options, first_line, tell_of_lock
 from tuner.study.record import SCHEMA, Record, name_value
 
 LAST = "last"
@@ -33,13 +33,15 @@ def check_storage(url: str, *, create: bool = True) -> str:
     if "://" not in url:
         raise BadInputError(f"storage '{url}' is not a URL", f"write {FILE_URL}{url} for a file, or a database's URL")
     file = sqlite_file(url)
-    if file is None:
-        _connect(url)
-        return url
     try:
-        _check_file(url, file, create=create)
+        if file is not None:
+            _check_file(url, file, create=create)
+            if not file.exists():
+                return url
+            tell_of_lock(file, writes=create)
     except OSError as error:
-        raise _cannot_open(url, error) from error
+        raise cannot_open(url, error) from error
+    _check_tables(url, file, create=create)
     return url
 
 
@@ -48,7 +50,7 @@ def sqlite_file(url: str) -> Path | None:
     try:
         parsed = sqlalchemy.make_url(url)
     except sqlalchemy.exc.ArgumentError as error:
-        raise _cannot_open(url, error) from error
+        raise cannot_open(url, error) from error
     return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
 
 
@@ -69,32 +71,20 @@ def _check_file(url: str, path: Path, *, create: bool) -> None:
         check_writable(path.parent, "run tftune elsewhere, or give --storage another file")
 
 
-def _connect(url: str) -> None:
-    """Connect to a database once, and do nothing there."""
-    try:
-        engine = sqlalchemy.create_engine(url)
-        engine.connect().close()
-        engine.dispose()
-    except Exception as error:  # SQLAlchemy and each driver raise their own
-        raise _cannot_open(url, error) from error
+def _check_tables(url: str, file: Path | None, *, create: bool) -> None:
+    """Raise BadInputError for a database of another program, which has tables and none of Optuna's, or another Optuna.
 
-
-def _cannot_open(url: str, error: Exception) -> BadInputError:
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    hint = "check the URL and the database's driver"
-    if _sqlite_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        hint = "restore a backup, or give --storage another file"
-    return BadInputError(f"storage {url} cannot be opened: {first}", hint)
-
-
-def _sqlite_code(error: BaseException | None) -> int | None:
-    """Return the code of SQLite's that is behind an error of SQLAlchemy or Optuna, None where it is another."""
-    while error is not None:
-        code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
-        if code is not None:
-            return int(code) & 0xFF  # without its details
-        error = error.__cause__ or error.__context__
-    return None
+    Optuna itself would write its tables before it refuses.
+    """
+    with _inspector(url) as inspector:
+        tables = inspector.get_table_names()
+        if file is not None and create and tables and "version_info" not in tables:
+            raise BadInputError(f"{file} is a database of another program", "give --storage another file")
+        if {"version_info", "studies", "alembic_version"} <= {*tables}:
+            with inspector.engine.connect() as connection:
+                revision = connection.scalar(sqlalchemy.text("SELECT version_num FROM alembic_version"))
+            if revision is not None:  # else it is being made
+                check_schema(url, str(revision))
 
 
 def no_study(name: str, url: str) -> BadInputError:
@@ -110,15 +100,13 @@ def open_storage(url: str, *, create: bool) -> optuna.storages.BaseStorage | Non
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     file = sqlite_file(url)
     if file is not None and create:
-        if _is_foreign(url, file):
-            raise BadInputError(f"{file} is a database of another program", "give --storage another file")
         file.parent.mkdir(parents=True, exist_ok=True)
     if not create and not _holds_studies(url, file):
         return None
     try:
-        return optuna.storages.RDBStorage(url, engine_kwargs=_engine(url))
+        return optuna.storages.RDBStorage(url, engine_kwargs=engine_options(url))
     except Exception as error:  # SQLAlchemy, its drivers and Optuna each raise their own
-        raise _cannot_open(url, error) from error
+        raise cannot_open(url, error) from error
 
 
 @contextlib.contextmanager
@@ -127,23 +115,9 @@ def storage_errors() -> Iterator[None]:
     try:
         yield
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        first = str(error.__cause__ or error).strip().splitlines()[0]
-        hints = {
-            sqlite3.SQLITE_FULL: "free some space on its disk",
-            sqlite3.SQLITE_CORRUPT: "restore a backup",
-            sqlite3.SQLITE_NOTADB: "restore a backup",
-        }
-        hint = hints.get(_sqlite_code(error) or 0, "fix it")
-        raise TunerError(f"storage error: {first}", f"{hint}, then run the same command again to continue") from error
-
-
-def _is_foreign(url: str, file: Path) -> bool:
-    """Return whether a file is a database of another program, which has tables and none of Optuna's."""
-    if not file.exists():
-        return False
-    with _inspector(url) as inspector:
-        tables = inspector.get_table_names()
-    return bool(tables) and "version_info" not in tables
+        hint = code_hint(error) or "check the database"
+        message = f"storage error: {first_line(error.__cause__ or error)}"
+        raise TunerError(message, f"{hint}; then run the same command again to continue") from error
 
 
 def _holds_studies(url: str, file: Path | None) -> bool:
@@ -161,13 +135,13 @@ def _holds_studies(url: str, file: Path | None) -> bool:
 def _inspector(url: str) -> Iterator[sqlalchemy.Inspector]:
     """Yield what tells of a database's tables; raises BadInputError where it cannot be opened."""
     try:
-        engine = sqlalchemy.create_engine(url)
+        engine = sqlalchemy.create_engine(url, **engine_options(url))
         try:
             yield sqlalchemy.inspect(engine)
         finally:
             engine.dispose()
     except Exception as error:  # SQLAlchemy and each driver raise their own
-        raise _cannot_open(url, error) from error
+        raise cannot_open(url, error) from error
 
 
 def find(storage: optuna.storages.BaseStorage, study_name: str) -> Record:
@@ -282,8 +256,3 @@ def create_or_continue(
 def generation_name(stem: str, generation: int) -> str:
     """Return the name of the first, second, … study of a stem: `stem`, `stem.2`, …"""
     return stem if generation == 1 else f"{stem}.{generation}"
-
-
-def _engine(url: str) -> dict[str, object]:
-    """Return engine options: wait for another writer of an SQLite file instead of failing."""
-    return {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}

@@ -20,15 +20,16 @@ from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
 from tuner.paths import cache_dir, file_stem, shipped_folder
 from tuner.trial.fresh import interpreter
-from tuner.trial.outcome import Status, TrialFailure
+from tuner.trial.outcome import NO_SPACE, Status, TrialFailure, is_out_of_space
 from tuner.trial.process import ChildProcess
 from tuner.workload import pyfile
 from tuner.workload.workload import Kind, Workload
 
-_FORMAT = 6  # raise it when the worker writes something else
+_FORMAT = 7  # raise it when the worker writes something else
 _ABANDONED_S = 2 * 3600.0  # old is a part that no process writes any more
 _OUT_OF_TIME = "give it more time, once, as it is kept: --trial-timeout 10m"
 _OUT_OF_MEMORY = "exporting takes several times the memory of the weights; free some, or use a smaller model"
+_TOO_LATE = "remove that call: tftune sets the threads, by variables"
 _FULL_BYTES = 64 << 20  # free on a disk that may be full: who ran into its end may have removed what filled it
 _BLOCK_BYTES = 1 << 20
 _LOG_CHARS = 1000  # of what a process printed that ended without a word of its own
@@ -195,9 +196,11 @@ def _write(
             Status.TIMEOUT: _OUT_OF_TIME,
             Status.CRASHED: f"see the end of what it printed, and try {framework.title} by itself: {python}",
         }
+        too_late = _TOO_LATE if "cannot be modified after initialization" in reason else ""
+        usual = hints.get(failure.status) or _fix(workload, framework)
         raise BadInputError(
             f"cannot use workload '{workload.name}': {reason}",
-            failure.hint or hints.get(failure.status, _fix(workload, framework)),
+            failure.hint or too_late or (NO_SPACE if is_out_of_space(reason) else usual),
             log=failure.evidence(_LOG_CHARS) if silent else failure.frames,
         ) from failure
     finally:

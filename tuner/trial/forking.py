@@ -12,7 +12,6 @@ import functools
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import tempfile
@@ -21,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import IO
 
 from tuner.errors import TunerError
+from tuner.machine.exits import ended_text, last_words
 from tuner.paths import CHILD, boot_arguments
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
@@ -138,7 +138,7 @@ class ForkLauncher:
                 "the fork server crashed twice", "run with --launcher fresh; end of its log:\n" + log[-2000:]
             )
         self._restarted.add(early)
-        self._notify(f"the fork server crashed ({server.end()}); starting it again")
+        self._notify(f"the fork server {server.end()}; starting it again")
 
     def _notify_once(self, line: str) -> None:
         if line not in self._refusals:
@@ -195,8 +195,7 @@ class Server:
 
     def end(self) -> str:
         """Return how the process ended."""
-        code = self._process.returncode
-        return f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name
+        return ended_text(self._process.returncode)
 
     def close(self) -> str:
         """End the server and return what it printed; may be called twice."""
@@ -227,8 +226,7 @@ class Server:
         if not message and ready and self.ended() and (self._process.returncode or 0) < 0:
             raise ServerLost
         if not message:
-            last = (self.close().strip().splitlines() or ["no output"])[-1]
-            return f"the fork server did not start: {last[:200]}"
+            return f"the fork server did not start: {last_words(self.close()) or 'no output'}"
         hello = json.loads(message)
         refused: str | None = hello["refused"]
         return refused

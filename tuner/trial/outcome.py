@@ -34,6 +34,27 @@ class Status(StrEnum):
     """The output was not finite, or not what the reference computes, or the training moved no loss."""
 
 
+_WAYS_OUT = {
+    Status.TIMEOUT: "give a longer --trial-timeout",
+    Status.OOM: "free some memory, or give a smaller --batch-size",
+    Status.UNAPPLIED: "remove what sets it in the workload, or the variable that does in your environment",
+    Status.INVALID: "check whether its outputs are meant to be so; --input-range sets the inputs of a model file",
+}
+NO_SPACE = "free some space there, or set TMPDIR to a folder on another disk"
+"""What to do about a full or missing folder for temporary files."""
+_OUT_OF_SPACE = ("No space left on device", "No usable temporary directory", "Disk quota exceeded")
+
+
+def way_out(status: Status, message: str, *, otherwise: str) -> str:
+    """Return what to do about a process that failed with a message; `otherwise` where that does not tell."""
+    return NO_SPACE if is_out_of_space(message) else _WAYS_OUT.get(status, otherwise)
+
+
+def is_out_of_space(message: str) -> bool:
+    """Return whether a message is about a full disk, or no folder for temporary files."""
+    return any(text in message for text in _OUT_OF_SPACE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
     """Steps that ran without a pause; of a command, whole runs.

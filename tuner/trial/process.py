@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple, Protocol
 from tuner.child.guard import EXPENDABLE
 from tuner.errors import TunerError
 from tuner.machine.cgroup import oom_kills
+from tuner.machine.exits import ended_text
 from tuner.paths import CHILD, boot_arguments
 from tuner.trial.meter import EnergyMeter, metered, no_meter
 from tuner.trial.outcome import ExitStatus, ReadyReport, Slice, Status, TrialFailure
@@ -316,9 +317,7 @@ class ChildProcess:
         returncode = self.close().returncode
         if returncode == -signal.SIGKILL and oom_kills() > self._oom_kills:
             return self._failure(Status.OOM, "the kernel killed the process because memory ran out")
-        if returncode is not None and returncode < 0:
-            return self._failure(Status.CRASHED, f"the process was killed by {signal.Signals(-returncode).name}")
-        return self._failure(Status.CRASHED, f"the process ended with exit code {returncode}")
+        return self._failure(Status.CRASHED, f"the process {ended_text(returncode, self.log_tail())}")
 
     def _failure(self, status: Status, message: str, **told: str) -> TrialFailure:
         self.close()

@@ -1,7 +1,7 @@
 """A workload file, read without running it.
 
 A workload file is plain Python. Its first docstring line is the description, its upper-case constants are
-literals that this module reads from the syntax tree, and its functions import TensorFlow themselves:
+read from the syntax tree (`tuner.workload.constants`), and its functions import TensorFlow themselves:
 
     ITEM = "image"              what one item of a batch is called
     BATCH_SIZE = 8              the default batch size
@@ -26,19 +26,29 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import BadInputError
 from tuner.paths import shipped_folder
+from tuner.workload.constants import Computed, bound_names, constants
 
 INFERENCE, TRAINING = "inference", "training"
 MODES = (INFERENCE, TRAINING)
 _REQUIRED = ("build", "inputs")
 _BESIDES = {"build": (), "inputs": ("batch_size",), "targets": ("batch_size",), "training": ("model",)}
 """The functions of a workload file, and what they take besides the parameters."""
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_EXAMPLES = {
+    "BATCH_SIZE": "BATCH_SIZE = 8",
+    "PARAMS": 'PARAMS = {"size": 224}',
+    "MODES": 'MODES = ("inference", "training")',
+    "ITEM": 'ITEM = "image"',
+    "SOURCE": 'SOURCE = "He et al., 2016"',
+}
+_SIMILAR = {"BATCH_SIZE": ("BATCH", "BATCHSIZE"), "PARAMS": ("PARAMETERS",), "MODES": ("MODE",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,41 +62,99 @@ class PythonFile:
     item: str
     batch_size: int
     source: str
+    notes: tuple[str, ...] = ()
+    """What of the file is not taken as it may be meant."""
+    batch_problem: BadInputError | None = None
+    """Why its batch size is not known, None if it is; whoever names batch sizes does not need it."""
 
 
 def read(path: Path) -> PythonFile:
     """Return what a workload file says; raises BadInputError."""
     tree = _parse(path)
-    constants = _constants(tree)
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    bound = functions.keys() | _imported_names(tree)
+    names = constants(tree, path)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.decorator_list}
+    bound = {*bound_names(tree.body), *names}
     form = f"see {shipped_folder('workloads') / 'resnet50.py'} for the form"
-    for required in _REQUIRED:
-        if required not in bound:
-            raise BadInputError(f"{path} defines no function {required}()", form)
-    params = _params(path, constants.get("PARAMS", {}))
+    _check_functions(path, tree, bound, form)
+    params = _params(path, _known(path, names, "PARAMS", {}))
     known_functions = [functions[name] for name in _BESIDES if name in functions]
     used_parameters = [name for function in known_functions for name in _taken(path, function, params)]
     for name in params:
         if name not in used_parameters and len(known_functions) == len(_BESIDES.keys() & bound):
             raise BadInputError(f"{path}: no function takes the parameter {name} of PARAMS", form)
-    modes = _modes(path, constants.get("MODES", (INFERENCE,)))
+    modes = _modes(path, _known(path, names, "MODES", (INFERENCE,)))
     if TRAINING in modes and not {"training", "LOSS"} & bound:
         raise BadInputError(f"{path} lists the mode training, but defines neither LOSS nor training()", form)
     if TRAINING in modes and "targets" not in bound:
         raise BadInputError(f"{path} lists the mode training, but defines no function targets()", form)
-    batch_size = constants.get("BATCH_SIZE", 1)
+    batch_problem = None
+    try:
+        batch_size = _known(path, names, "BATCH_SIZE", 1)
+    except BadInputError as error:
+        batch_size, batch_problem = 1, BadInputError(error.message, f"{error.hint}, or give --batch-size 8")
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise BadInputError(f"{path}: BATCH_SIZE is {batch_size!r}, expected a whole number of at least 1")
+        raise BadInputError(
+            f"{path}: BATCH_SIZE is {batch_size!r}", "expected a whole number of at least 1, e.g. BATCH_SIZE = 8"
+        )
     return PythonFile(
         path=path.resolve(),
         description=(ast.get_docstring(tree) or "").partition("\n")[0],
         modes=modes,
         params=params,
-        item=str(constants.get("ITEM", "item")),
+        item=_text(names, "ITEM", "item"),
         batch_size=batch_size,
-        source=str(constants.get("SOURCE", "")),
+        source=_text(names, "SOURCE", ""),
+        notes=tuple(_notes(path, names)),
+        batch_problem=batch_problem,
     )
+
+
+def _check_functions(path: Path, tree: ast.Module, bound: Collection[str], form: str) -> None:
+    """Raise BadInputError where a function is missing that a workload needs, with the one that may be meant."""
+    if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)):
+        return  # it may bring them
+    for required in _REQUIRED:
+        nodes = [node for node in ast.walk(tree) if isinstance(node, _DEFINITIONS) and node.name == required]
+        if any(isinstance(node, ast.AsyncFunctionDef) and node in tree.body for node in nodes):
+            raise BadInputError(f"{path}, line {nodes[0].lineno}: {required}() is async", f"write def {required}(…)")
+        if required not in bound and nodes:
+            raise BadInputError(
+                f"{path}, line {nodes[0].lineno}: {required}() is not a function of the module",
+                f"move it out of the class or function that it is in, or add: {required} = …",
+            )
+        if required not in bound:
+            raise BadInputError(f"{path} defines no function {required}()", form)
+
+
+def _known(path: Path, names: Mapping[str, Any], name: str, default: Any) -> Any:
+    """Return the value of a constant, the default of one that is not there; raises BadInputError for a computed one."""
+    value = names.get(name, default)
+    if not isinstance(value, Computed):
+        return value
+    raise BadInputError(
+        f"{path}, line {value.line}: {name} is computed ({value.text}), and tftune does not run the file to read it",
+        f"write its value, e.g. {_EXAMPLES[name]}",
+    )
+
+
+def _text(names: Mapping[str, Any], name: str, default: str) -> str:
+    value = names.get(name, default)
+    return default if isinstance(value, Computed) else str(value)
+
+
+def _notes(path: Path, names: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what of a file is not taken as it may be meant."""
+    for name in ("ITEM", "SOURCE"):
+        if isinstance(computed := names.get(name), Computed):
+            yield (
+                f"{path.name}, line {computed.line}: {name} is computed, and is left out; "
+                f"write its value, e.g. {_EXAMPLES[name]}"
+            )
+    for name in _EXAMPLES.keys() - names.keys():
+        similar = next((each for each in names if each.upper() == name or each.upper() in _SIMILAR.get(name, ())), None)
+        if similar is not None:
+            usual = "the batch size is 1" if name == "BATCH_SIZE" else f"there is no {name}"
+            yield f"{path.name} has {similar}, but tftune reads {name}: without it {usual}; write {_EXAMPLES[name]}"
 
 
 def _parse(path: Path) -> ast.Module:
@@ -172,37 +240,3 @@ def _imported(tree: ast.Module) -> set[tuple[int, str]]:
         for level, name in imported
         for depth in range(1, name.count(".") + 2)
     }
-
-
-def _imported_names(tree: ast.Module) -> set[str]:
-    """Return the names that the module's own statements bind besides by `def`."""
-    names = set()
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.Assign):
-            targets = [each for target in node.targets for each in getattr(target, "elts", [target])]
-            names |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return names
-
-
-def _constants(tree: ast.Module) -> dict[str, object]:
-    """Return the module's upper-case names that are bound to literals, one by one or as a tuple."""
-    constants: dict[str, object] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target, value = node.targets[0], node.value
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            target, value = node.target, node.value
-        else:
-            continue
-        names, values = [target], [value]
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            names, values = target.elts, value.elts
-        for name, literal in zip(names, values, strict=True):
-            if isinstance(name, ast.Name) and name.id.isupper():
-                try:
-                    constants[name.id] = ast.literal_eval(literal)
-                except ValueError:
-                    continue
-    return constants

@@ -83,6 +83,10 @@ class Workload:
     """Requests a second that come at random times; None where each call follows the one before."""
     members: tuple[Workload, ...] = ()
     """The models of an ensemble, which are run side by side; none of another workload."""
+    notes: tuple[str, ...] = ()
+    """What of its file is not taken as it may be meant."""
+    batch_problem: BadInputError | None = field(default=None, compare=False)
+    """Why its own batch size is not known, None if it is."""
 
     def child_spec(self) -> dict[str, Any]:
         """Return what a child is told of the workload."""
@@ -201,6 +205,8 @@ def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, s
         batch_size=min(member.batch_size for member in members),
         members=members,
         fingerprint=digest([member.fingerprint for member in members]),
+        notes=tuple(note for member in members for note in member.notes),
+        batch_problem=next((member.batch_problem for member in members if member.batch_problem is not None), None),
     )
 
 
@@ -270,6 +276,8 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
         params=params,
         op_libraries=op_libraries,
         fingerprint=digest([pyfile.fingerprint(path), spec.mode, params, *_loaded_first(op_libraries)]),
+        notes=file.notes,
+        batch_problem=file.batch_problem,
     )
 
 

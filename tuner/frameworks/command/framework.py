@@ -15,6 +15,7 @@ from tuner.devices.gpu import KIND as GPU
 from tuner.errors import BadInputError
 from tuner.frameworks import framework
 from tuner.machine.host import Machine
+from tuner.machine.openmp import THREADING
 from tuner.space.auditing import unobservable
 from tuner.space.baseline import Baseline
 from tuner.space.carrier import Variable
@@ -121,7 +122,7 @@ class CommandFramework(framework.Framework):
     suffixes: Mapping[str, str] = {}  # not changed
     kinds = ()
     devices = ("cpu", "gpu")
-    scrubbed_prefixes = ("OMP_", "KMP_", "GOMP_")
+    scrubbed_prefixes = THREADING
     timing_prefixes = ("LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_")
 
     def probe(self, python: Path, env: Mapping[str, str]) -> CommandBuild:

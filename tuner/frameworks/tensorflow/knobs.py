@@ -16,6 +16,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild
 from tuner.machine.cpulist import parse_list
 from tuner.machine.host import Machine
 from tuner.machine.libraries import INTEL_OPENMP
+from tuner.machine.openmp import THREADING
 from tuner.space import term
 from tuner.space.auditing import unobservable
 from tuner.space.carrier import Option, Preload, Variable
@@ -288,5 +289,5 @@ _ALL = (
 
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in _ALL}
 
-FOREIGN = ("KMP_", "OMP_", "GOMP_", "ONEDNN_VERBOSE", "DNNL_VERBOSE")
+FOREIGN = (*THREADING, "ONEDNN_VERBOSE", "DNNL_VERBOSE")
 """How variables begin that act on the same pools as the knobs, or slow a step down, and so would falsify a trial."""

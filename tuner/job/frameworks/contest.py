@@ -202,6 +202,7 @@ def prepare_contest(request: FrameworksRequest, events: FrameworksEvents) -> Con
             each.failure = each.failure or contest.store.failure(each)
         contest.ended = contest.store.ended or contest.ended
         contest.batches = sorted({*batches, *contest.store.batch_sizes})
+    contest.reference.job.tell_notes(events.notice)
     return contest
 
 

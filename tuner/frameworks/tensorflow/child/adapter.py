@@ -56,6 +56,11 @@ def export(spec: Report) -> None:
             tempfile.tempdir = None
 
 
+def own_threads() -> Dict[str, int]:
+    """Return the threads that code has set, by the name of the knob."""
+    return {name: number for name, number in facts.getters().items() if number}
+
+
 class Model:
     """A SavedModel's signature, compiled or not, or the model's own code; see `tuner.child.adapter.Model`."""
 

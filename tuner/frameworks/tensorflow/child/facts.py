@@ -47,15 +47,22 @@ def tf32_is_allowed() -> bool:
     return bool(tf.config.experimental.tensor_float_32_execution_enabled()) and gpu.tf32_is_allowed()
 
 
+def getters() -> Dict[str, int]:
+    """Return the threads that code has set for each pool, 0 where none has."""
+    import tensorflow as tf
+
+    return {
+        "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
+        "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
+    }
+
+
 def state(log: str) -> Dict[str, Any]:
     """Return what has taken effect of what only TensorFlow knows of; `log` is what the process printed."""
     import tensorflow as tf
 
     return {
-        "getters": {
-            "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
-            "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
-        },
+        "getters": getters(),
         "onednn": onednn_is_on(),
         "tf32": tf32_is_allowed(),
         "mixed_precision": bool(tf.config.optimizer.get_experimental_options().get("auto_mixed_precision")),

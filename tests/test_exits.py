@@ -1,0 +1,187 @@
+"""How processes end, in words; and the folder and the environment that tftune starts things in."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import ROOT, tftune
+from tuner import inherited
+from tuner.cli import system_hint
+from tuner.errors import BadInputError
+from tuner.frameworks.command.framework import FRAMEWORK as COMMAND_FRAMEWORK
+from tuner.frameworks.probing import ProbedPackage, locate, run_probe
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.machine.exits import ended_text, last_words, reason_in, remedy
+from tuner.paths import COMMAND
+from tuner.trial.outcome import Status, way_out
+
+OMP_15 = "OMP: Error #15: Initializing libiomp5.so, but found libiomp5.so already initialized."
+SHADOW = "raise SystemExit('a file of the user was run')\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "text"),
+    [
+        (0, "", "ended with exit code 0"),
+        (3, "", "ended with exit code 3"),
+        (129, "usage: git", "ended with exit code 129"),
+        (None, "", "ended, and nothing is known of how"),
+        (
+            -4,
+            "",
+            "was killed by SIGILL (illegal instruction): this build needs instructions, such as AVX, that this CPU",
+        ),
+        (-9, "", "was killed by SIGKILL: the machine or the container may be out of memory"),
+        (-7, "", "was killed by SIGBUS (bus error): a disk or shared memory (/dev/shm) is full"),
+        (-24, "", "was killed by SIGXCPU: a limit on CPU time is reached"),
+        (-11, "", "was killed by SIGSEGV (segmentation fault)"),
+        (-40, "", "was killed by signal 40"),
+        (132, "", "ended with exit code 132: what it ran was killed by SIGILL (illegal instruction)"),
+        (
+            137,
+            "",
+            "ended with exit code 137: what it ran was killed by SIGKILL: the machine or the container may be out",
+        ),
+        (-6, f"loading\n{OMP_15}\nOMP: Hint This means …\nmore", f"was killed by SIGABRT (abort): {OMP_15} OMP: Hint"),
+        (-6, "terminate called after throwing\n  what():  std::bad_alloc\n", "terminate called after throwing what():"),
+        (
+            -6,
+            "compiled\nF x.cc:7] Check failed: a == b\n*** frames\n" * 9,
+            "SIGABRT (abort): F x.cc:7] Check failed: a",
+        ),
+        (-6, "nothing of note", "was killed by SIGABRT (abort): a native library gave up"),
+    ],
+)
+def test_a_signal_is_named_with_its_usual_cause(code: int | None, log: str, text: str) -> None:
+    assert text in ended_text(code, log)
+
+
+def test_the_front_of_a_reason_is_kept() -> None:
+    assert reason_in("all went well\n") == ""
+    assert last_words("first\nlast\n\n") == "last"
+    long = "Check failed: " + "x" * 5000
+    assert long.startswith(last_words(f"{long}\n" + "frame\n" * 100))
+    assert remedy(-4) is not None
+    assert "memory" in str(remedy(-9))
+    assert remedy(1) is remedy(None) is None
+
+
+@pytest.mark.parametrize(("name", "cause"), [("SIGILL", "AVX"), ("SIGKILL", "out of memory"), ("SIGSEGV", "native")])
+def test_a_framework_that_dies_when_it_is_imported(tmp_path: Path, name: str, cause: str) -> None:
+    (tmp_path / "dying.py").write_text(f"import os, signal\nos.kill(os.getpid(), signal.{name})\n")
+    (tmp_path / "probe.py").write_text("def main(arguments):\n    import dying\n")
+    subject = ProbedPackage(title="Dying", package="dying", install="dying", folder=tmp_path)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with pytest.raises(BadInputError, match=rf"Dying does not work in .*killed by {name}.*{cause}"):
+        run_probe(Path(sys.executable), env, subject, {})
+
+
+def test_an_interpreter_that_says_what_is_wrong(tmp_path: Path) -> None:
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho 'error while loading shared libraries: libfoo.so' >&2\nexit 127\n")
+    script.chmod(0o755)
+    subject = ProbedPackage(title="X", package="x", install="x", folder=tmp_path)
+    with pytest.raises(BadInputError, match=r"not a working Python interpreter: it ended with exit code 127: .*libfoo"):
+        locate(script, dict(os.environ), subject)
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "TMPDIR"),
+        (FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"), "TMPDIR"),
+        (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
+        (OSError(errno.EROFS, "Read-only file system", "results"), "TFTUNE_CACHE"),
+        (OSError("something"), "check the path"),
+    ],
+)
+def test_an_error_of_the_system_has_its_own_way_out(error: OSError, hint: str) -> None:
+    assert hint in system_hint(error)
+
+
+def test_a_failure_has_the_way_out_of_its_kind() -> None:
+    assert "--trial-timeout" in way_out(Status.TIMEOUT, "no answer", otherwise="x")
+    assert "TMPDIR" in way_out(Status.FAILED, "OSError: [Errno 28] No space left on device", otherwise="x")
+    assert way_out(Status.FAILED, "ValueError", otherwise="x") == "x"
+
+
+@pytest.mark.parametrize("framework", [FRAMEWORK, COMMAND_FRAMEWORK])
+def test_a_variable_is_removed_for_what_it_does_and_not_for_how_it_begins(framework: object) -> None:
+    kept = (
+        "KMP_DUPLICATE_LIB_OK",
+        "KMP_WARNINGS",
+        "KMP_INIT_AT_FORK",
+        "KMP_STACKSIZE",
+        "OMP_STACKSIZE",
+        "OMP_DISPLAY_ENV",
+    )
+    removed = (
+        "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "OMP_WAIT_POLICY", "OMP_DYNAMIC", "OMP_THREAD_LIMIT",
+        "KMP_AFFINITY", "KMP_BLOCKTIME", "KMP_HW_SUBSET", "KMP_LIBRARY", "GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT",
+    )  # fmt: skip
+    env, ignored = framework.catalogue.scrub(dict.fromkeys((*kept, *removed, "PATH"), "1"))  # type: ignore[attr-defined]
+    assert env == dict.fromkeys((*kept, "PATH"), "1")
+    assert ignored == sorted(removed)
+
+
+def test_what_libraries_set_is_not_taken_for_the_users() -> None:
+    code = (
+        "import os, tuner\n"
+        "tuner.search, tuner.predict, tuner.learn_rules\n"
+        "import tuner.machine.blas\n"
+        "print('KMP_DUPLICATE_LIB_OK' in tuner.inherited.environment())"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "KMP_DUPLICATE_LIB_OK"}
+    assert subprocess.check_output([sys.executable, "-c", code], env=env, cwd=ROOT, text=True).strip() == "False"
+
+
+def test_the_environment_is_kept_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inherited, "_kept", None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with inherited.unchanged():
+        os.environ["OMP_NUM_THREADS"] = "2"
+        os.environ["KMP_DUPLICATE_LIB_OK"] = "True"
+    assert inherited.environment()["OMP_NUM_THREADS"] == "1"
+    assert "KMP_DUPLICATE_LIB_OK" not in inherited.environment()
+    inherited.keep()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert inherited.environment()["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize("path", [None, "."])
+def test_no_file_of_the_user_is_run_by_the_command(tmp_path: Path, path: str | None) -> None:
+    names = ("tuner", "optuna", "statistics", "random", "inputs", "device", "rich", "msgspec", "queue", "json")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(SHADOW)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env |= {} if path is None else {"PYTHONPATH": path}
+    # As the console script and the searches of `suite` and `frameworks` start it.
+    for words in (["-P", str(COMMAND)],):
+        done = subprocess.run(
+            [sys.executable, *words, "list"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout.partition(" in ")[0]) == (0, "no studies"), done.stderr
+
+
+def test_the_console_script_does_not_run_a_tuner_py(tmp_path: Path) -> None:
+    (tmp_path / "tuner.py").write_text(SHADOW)
+    assert tftune("list", cwd=tmp_path).returncode == 0
+    assert 'tftune = "tftune_command:main"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_folders_with_installed_packages_keep_their_place(tmp_path: Path) -> None:
+    for name in ("project", "installed"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "installed" / "numpy-2.0.dist-info").mkdir()
+    code = f"import sys; sys.path.insert(0, {str(COMMAND.parent)!r}); import tftune_command; tftune_command.take_path()"
+    code += "; print(*(each for each in sys.path if each), sep='\\n')"
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}/project:{tmp_path}/installed"}
+    path = subprocess.check_output([sys.executable, "-c", code], cwd="/", env=env, text=True).split()
+    standard = next(number for number, each in enumerate(path) if each.endswith("/lib-dynload"))
+    assert path.index(f"{tmp_path}/installed") < standard < path.index(f"{tmp_path}/project")

@@ -1,0 +1,69 @@
+"""What a workload's own file sets, against what a space's settings do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks import read_space, resolve
+from tuner.child.own_settings import OWN_SETTINGS
+from tuner.errors import BadInputError
+from tuner.frameworks.onnxruntime.framework import FRAMEWORK as ONNXRUNTIME
+from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.job.own_settings import check_own_settings
+from tuner.machine.host import Machine
+from tuner.space.space import Space
+from tuner.workload.workload import Workload, load
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Workload:
+    """Return a workload whose third line sets things."""
+    (tmp_path / "mine.py").write_text(
+        "import os\nimport tensorflow as tf\nos.environ['TF_NUM_INTRAOP_THREADS'] = '1'\n"
+        "tf.config.threading.set_inter_op_parallelism_threads(3)\n"
+        "def build(): pass\ndef inputs(batch_size): pass\n"
+    )
+    return load(str(tmp_path / "mine.py"))
+
+
+def check(folder: Path, workload: Workload, space: Space, **own: dict[str, object]) -> list[str]:
+    (folder / OWN_SETTINGS).write_text(json.dumps({"variables": {}, "threads": {}} | own))
+    notes: list[str] = []
+    check_own_settings(folder, workload, FRAMEWORK, space, notes.append)
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"threads": {"inter_op": 3}}, "mine.py, line 4: the workload itself sets 3 threads for inter_op"),
+        ({"variables": {"TF_NUM_INTRAOP_THREADS": "1"}}, "mine.py, line 3: the workload itself sets TF_NUM_INTRA"),
+        ({"variables": {"TF_ENABLE_ONEDNN_OPTS": "0"}}, "mine.py: the workload itself sets TF_ENABLE_ONEDNN_OPTS=0"),
+    ],
+)  # fmt: skip
+def test_both_cannot_set_it(
+    tmp_path: Path, workload: Workload, space: Space, own: dict[str, dict[str, object]], message: str
+) -> None:
+    with pytest.raises(BadInputError) as caught:
+        check(tmp_path, workload, space, **own)
+    assert message in caught.value.message
+    assert caught.value.hint.startswith("remove ")
+
+
+def test_what_no_setting_sets_is_left_alone(tmp_path: Path, workload: Workload, space: Space) -> None:
+    assert check(tmp_path, workload, space, variables={"MINE": "1", "OMP_NUM_THREADS": "1"}) == []
+    assert "sets XLA_FLAGS" in check(tmp_path, workload, space, variables={"XLA_FLAGS": "x"})[0]
+    check_own_settings(tmp_path, workload, ONNXRUNTIME, space, lambda _: None)
+
+
+def test_a_pin_at_the_same_value_is_no_contradiction(
+    tmp_path: Path, workload: Workload, machine: Machine, stock: Build
+) -> None:
+    pins = {"inter_op": "3", "intra_op": "1"}
+    pinned = resolve(read_space("quick", machine), machine=machine, build=stock, workload=workload, pins=pins)
+    own = {"threads": {"inter_op": 3}, "variables": {"TF_NUM_INTRAOP_THREADS": "1"}}
+    assert check(tmp_path, workload, pinned, **own) == []

@@ -1,0 +1,106 @@
+"""Numbers with units, as they are typed and as programs give them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import tuner
+from tests.command_line import tftune
+from tuner.api.options import margin_share, workload_spec
+from tuner.errors import BadInputError
+from tuner.job.request import SearchRequest, parse_request
+from tuner.machine.spec import parse_spec
+from tuner.quantity import CPUS, MILLISECONDS, PER_SECOND, PERCENT, WATTS, Quantity
+from tuner.study.budget import parse_duration
+from tuner.workload.spec import WorkloadSpec
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text", "number"),
+    [
+        (MILLISECONDS, "50", 50), (MILLISECONDS, "50ms", 50), (MILLISECONDS, "50 ms", 50), (MILLISECONDS, "0.05s", 50),
+        (MILLISECONDS, "500us", 0.5), (MILLISECONDS, "500µs", 0.5), (MILLISECONDS, "1e1", 10), (MILLISECONDS, 7, 7),
+        (WATTS, "50W", 50), (WATTS, "50", 50), (WATTS, "0.2 kW", 200), (WATTS, 12.5, 12.5),
+        (PER_SECOND, "10/s", 10), (PER_SECOND, "600/min", 10), (PER_SECOND, "600rpm", 10), (PER_SECOND, "10 qps", 10),
+        (PER_SECOND, "10 req/s", 10), (PER_SECOND, "10Hz", 10), (PER_SECOND, "1.5krps", 1500), (PER_SECOND, "10", 10),
+        (PERCENT, "3%", 3), (PERCENT, "3 %", 3), (PERCENT, "3", 3), (PERCENT, ".5", 0.5),
+        (CPUS, "1.5", 1.5), (CPUS, "150%", 1.5), (CPUS, "1500m", 1.5), (CPUS, "2 cpus", 2),
+    ],
+)  # fmt: skip
+def test_a_unit_may_be_given(quantity: Quantity, text: str | float, number: float) -> None:
+    assert quantity.parse(text, "--x") == number
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text", "units"),
+    [
+        (MILLISECONDS, "50W", "ms, s, us"),
+        (MILLISECONDS, "1,5ms", "ms, s, us"),
+        (MILLISECONDS, "ms", "ms, s, us"),
+        (WATTS, "50V", "W, kW"),
+        (PER_SECOND, "10x", "/s, /min, k/s"),
+        (PERCENT, "3x", "%"),
+        (PERCENT, "", "%"),
+    ],
+)
+def test_a_wrong_unit_is_told_of_with_those_that_there_are(quantity: Quantity, text: str, units: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        quantity.parse(text, "--x")
+    assert caught.value.message == f"--x is '{text}'"
+    assert caught.value.hint.endswith(f"its units are {units}")
+
+
+def test_no_number_stays_none() -> None:
+    assert math.isnan(PERCENT.parse("nan", "--margin"))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("2 min", 120), ("1h 30m", 5400), ("90 sec", 90), ("500ms", 0.5), ("1H", 3600), ("2 hours", 7200), ("5mins", 300)],
+)
+def test_durations_in_words(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+def test_a_machine_in_other_units() -> None:
+    spec = parse_spec("cores=4,memory=64GiB,l3=512KiB,bandwidth=20000MB/s,quota=250%")
+    assert (spec.memory, spec.l3, spec.bandwidth, spec.quota) == (64, 0.5, 20, 2.5)
+    assert parse_spec("cores=4,memory=64,l3=16").memory == 64
+    with pytest.raises(BadInputError, match=r"memory=64XB; expected a number from 0\.1 to 65536, in GiB"):
+        parse_spec("cores=4,memory=64XB")
+
+
+def test_limits_of_a_search_take_units() -> None:
+    request = SearchRequest(workload=WorkloadSpec(words=("mlp",)), max_p99_ms="0.05s")
+    assert parse_request(request, stores=False).limits.p99_s == 0.05
+    with pytest.raises(BadInputError, match=r"--max-p99 is '50W'; expected a time, e.g. 50ms or 0.05s"):
+        parse_request(SearchRequest(workload=WorkloadSpec(words=("mlp",)), max_p99_ms="50W"), stores=False)
+
+
+def test_the_api_takes_the_same() -> None:
+    assert workload_spec("mlp", rate="600/min").rate == workload_spec("mlp", rate=10).rate == 10
+    assert margin_share("3%") == margin_share("3") == 0.03
+    assert margin_share(0.03) == 0.03
+    with pytest.raises(BadInputError, match="margin is 'x'"):
+        tuner.search("mlp", margin="x")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--margin", "3x"], "--margin is '3x'; expected a percentage, e.g. 3%"),
+        (["--margin", "60%"], "--margin is 60; expected a percentage above 0 and at most 50"),
+        (["--rate", "10x"], "--rate is '10x'; expected requests a second, e.g. 10/s"),
+        (
+            ["--margin", "3%", "--rate", "10/s", "--max-p99", "50ms", "--max-memory", "2"],
+            "--max-memory is '2'; expected e.g. 800MiB",
+        ),
+    ],
+)
+def test_the_command_line_takes_them(tmp_path: Path, words: list[str], message: str) -> None:
+    done = tftune("search", "mlp", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr

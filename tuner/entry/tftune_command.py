@@ -1,0 +1,53 @@
+"""The command `tftune`, wherever it is started: the user's own `tuner.py` or `statistics.py` stay out of it.
+
+An installation has this file beside the package, as the console script imports it by this name: with `PYTHONPATH=.`
+the first `tuner` of the path may be the user's. The processes that run a search of their own run the file itself,
+`python -P tftune_command.py ARGUMENTS...`; in a checkout it finds the package around it.
+"""
+
+import os
+import sys
+
+_FOLDER = os.path.dirname(os.path.realpath(__file__))
+
+
+def take_path() -> None:
+    """Put the current folder and those of PYTHONPATH last in the path, except those that packages are installed in."""
+    named = {"", os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    last = {os.path.realpath(folder) for folder in named if not _is_installation(folder)}
+    sys.path.sort(key=lambda folder: os.path.realpath(folder) in last)
+
+
+def _is_installation(folder: str) -> bool:
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(folder or "."))
+    except OSError:
+        return False
+
+
+def _load_package() -> None:
+    """Make `tuner` the package that this file lies in, whatever the path has; installed, it lies beside."""
+    import importlib.util  # not before the path is in order
+
+    folder = os.path.dirname(_FOLDER)
+    if os.path.basename(_FOLDER) != "entry" or "tuner" in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(
+        "tuner", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert spec is not None and spec.loader is not None  # a path that ends in .py has both
+    module = sys.modules["tuner"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+def main() -> None:
+    """Run the command."""
+    take_path()
+    _load_package()
+    from tuner.__main__ import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Settings that a workload's own file makes: where tftune makes them too, one of both has no effect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tuner.child.own_settings import OWN_SETTINGS
+from tuner.errors import BadInputError
+from tuner.frameworks.framework import Framework
+from tuner.space.knob import Knob
+from tuner.space.space import Space
+from tuner.workload.workload import Workload
+
+
+def check_own_settings(
+    folder: Path, workload: Workload, framework: Framework, space: Space, notify: Callable[[str], None]
+) -> None:
+    """Raise BadInputError where the file of an exported workload sets what a setting of the space does.
+
+    `notify` is called with a line for each other variable that may change timings.
+    """
+    own = json.loads((folder / OWN_SETTINGS).read_text(encoding="utf-8"))
+    variables, threads = own["variables"], own["threads"]
+    knobs = [knob for knob in framework.knobs.values() if knob.variable is not None]
+    by_call = [k for k in knobs if k.name in threads and not _is_fixed(space, k, str(threads[k.name]))]
+    by_name = [k for k in knobs if k.variable in variables and not _is_fixed(space, k, variables[str(k.variable)])]
+    too_late = [k for k in knobs if k.variable in variables and k.read_at_start and k.name not in space.domains]
+    if by_call:
+        calls = [framework.calls.get(str(knob.variable), str(knob.variable)).partition("(")[0] for knob in by_call]
+        values = " and ".join(
+            f"{threads[k.name]} thread{'' if threads[k.name] == 1 else 's'} for {k.name}" for k in by_call
+        )
+        place = _place(workload.path, calls[0])
+        raise BadInputError(
+            f"{place}: the workload itself sets {values}, so {_variables(by_call)} cannot act",
+            f"remove {' and '.join(calls)}: tftune sets the threads",
+        )
+    if by_name or too_late:
+        refused = by_name or too_late
+        values = " and ".join(f"{k.variable}={variables[str(k.variable)]}" for k in refused)
+        place = _place(workload.path, str(refused[0].variable))
+        if by_name:
+            raise BadInputError(
+                f"{place}: the workload itself sets {values}, so the values of {' and '.join(k.name for k in by_name)} "
+                "have no effect",
+                f"remove it: tftune sets {_variables(by_name)}",
+            )
+        raise BadInputError(
+            f"{place}: the workload itself sets {values}, and a trial has imported {framework.title} before",
+            f"remove it, and set it for all trials: {values.replace(' and ', ' ')} tftune …",
+        )
+    for name in sorted(variables.keys() - {knob.variable for knob in knobs}):
+        if name.startswith(framework.timing_prefixes):
+            place = _place(workload.path, name)
+            notify(f"{place}: the workload itself sets {name}; if a trial reads it before, set it in the shell")
+
+
+def _variables(knobs: Sequence[Knob]) -> str:
+    return " and ".join(str(knob.variable) for knob in knobs)
+
+
+def _is_fixed(space: Space, knob: Knob, value: str) -> bool:
+    """Return whether a knob has no other value in a space than this one, or none at all."""
+    return {str(each) for each in space.domains.get(knob.name, ())} <= {value}
+
+
+def _place(path: Path, text: str) -> str:
+    """Return the file, and the first line that holds a text, where one does."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    number = next((number for number, line in enumerate(lines, start=1) if text and text in line), None)
+    return path.name if number is None else f"{path.name}, line {number}"

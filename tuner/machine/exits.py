@@ -1,0 +1,87 @@
+"""How a process ended, in words: a signal with what usually causes it, and the reason among what it printed."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+_SHELL_BASE = 128  # a shell reports signal n of what it ran as exit code 128 + n
+_NO_SHELLS = ("SIGHUP", "SIGTRAP")  # programs use 129 and 133 for errors of their own
+_LONGEST = 400  # characters of a reason, from its front: lists of frames follow it
+_CAUSES = {
+    "SIGILL": ("illegal instruction", "this build needs instructions, such as AVX, that this CPU does not have"),
+    "SIGSEGV": ("segmentation fault", "native code crashed; often two libraries do not fit together"),
+    "SIGABRT": ("abort", "a native library gave up"),
+    "SIGBUS": ("bus error", "a disk or shared memory (/dev/shm) is full, or a mapped file was cut"),
+    "SIGFPE": ("arithmetic error", "native code divided by zero"),
+    "SIGKILL": ("", "the machine or the container may be out of memory"),
+    "SIGTERM": ("", "something asked it to end, such as a scheduler or a container that stops"),
+    "SIGHUP": ("", "its terminal was closed"),
+    "SIGINT": ("interrupt", "something sent it Ctrl-C"),
+    "SIGXCPU": ("", "a limit on CPU time is reached, see ulimit -t"),
+    "SIGXFSZ": ("", "a limit on the size of files is reached, see ulimit -f"),
+    "SIGSYS": ("bad system call", "a sandbox, such as seccomp, forbids a system call"),
+    "SIGPIPE": ("", "what read its output ended first"),
+    "SIGTRAP": ("trap", "native code hit a built-in check"),
+}
+_REMEDIES = {
+    "SIGILL": "install a build that was made for this CPU, or choose another interpreter with --python",
+    "SIGKILL": "free some memory, or raise the container's limit, then run the same command again",
+    "SIGBUS": "free some space on the disk and in /dev/shm, then run the same command again",
+    "SIGTERM": "run the same command again",
+    "SIGXCPU": "raise the limit on CPU time, then run the same command again",
+    "SIGXFSZ": "raise the limit on the size of files, then run the same command again",
+}
+_REASONS = re.compile(
+    r"OMP: Error|Check failed|terminate called|what\(\):|Fatal Python error|Assertion .*failed|was compiled to use"
+    r"|(?:free|malloc|realloc|munmap_chunk)\(\): |double free|corrupted|stack smashing|Cannot allocate memory"
+    r"|std::bad_alloc|symbol lookup error|error while loading shared libraries|cannot open shared object|GLIBCXX?_"
+    r"|No space left on device|[Ii]llegal instruction|CUDA error|^F\d{4} |: F .*\] "
+)
+
+
+def ended_text(returncode: int | None, log: str = "") -> str:
+    """Return how a process ended, such as `was killed by SIGILL (illegal instruction): …`.
+
+    A negative `returncode` is a signal's, as `subprocess` reports it. `log` is what the process printed: a library that
+    aborts says why.
+    """
+    if returncode is None:
+        return "ended, and nothing is known of how"
+    number = -returncode if returncode < 0 else returncode - _SHELL_BASE
+    name = signal_name(number)
+    if returncode >= 0 and (name not in _CAUSES or name in _NO_SHELLS):
+        return f"ended with exit code {returncode}"
+    title, cause = _CAUSES.get(name, ("", ""))
+    if name == "SIGABRT":
+        cause = reason_in(log) or cause
+    killed = f"killed by {name}" + (f" ({title})" if title else "") + (f": {cause}" if cause else "")
+    return f"was {killed}" if returncode < 0 else f"ended with exit code {returncode}: what it ran was {killed}"
+
+
+def remedy(returncode: int | None) -> str | None:
+    """Return what to do about a signal that ended a process, None where that depends on the program."""
+    return _REMEDIES.get(signal_name(-returncode)) if returncode is not None and returncode < 0 else None
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, of the real-time ones too, which have only numbers."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def reason_in(log: str) -> str:
+    """Return the front of what a library printed before it ended the process, "" where nothing looks like that."""
+    lines = [line.strip() for line in log.splitlines()]
+    found = next((number for number, line in enumerate(lines) if _REASONS.search(line)), None)
+    if found is None:
+        return ""
+    with_next = lines[found].startswith(("terminate called", "OMP: Error")) and found + 1 < len(lines)
+    return " ".join(lines[found : found + 2] if with_next else [lines[found]])[:_LONGEST]
+
+
+def last_words(log: str) -> str:
+    """Return the reason that a process printed, else its last line, "" where it printed nothing."""
+    return reason_in(log) or next((line.strip()[:_LONGEST] for line in reversed(log.splitlines()) if line.strip()), "")

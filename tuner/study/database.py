@@ -1,0 +1,156 @@
+"""The database behind a storage: how long locks are waited for, whether its schema fits, and what is wrong with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import alembic.script
+import optuna
+import sqlalchemy
+
+from tuner.errors import BadInputError
+from tuner.paths import FILE_URL
+
+LOCK_S = 60.0
+"""How long another process's lock on an SQLite file is waited for."""
+_SOON_S = 1.0  # a lock that is held so long is told of
+_CONNECT_S = 15
+_TAKE_TIMEOUT = ("psycopg", "psycopg2", "pymysql", "mysqldb")
+_PACKAGES = {"psycopg": "'psycopg[binary]'", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+_KINDS = f"{FILE_URL}FILE, postgresql://… or mysql://…"
+_OTHER_FILE = "give --storage another file"
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_OF_CODES = {
+    sqlite3.SQLITE_CORRUPT: f"restore a backup, or {_OTHER_FILE}",
+    sqlite3.SQLITE_NOTADB: f"restore a backup, or {_OTHER_FILE}",
+    sqlite3.SQLITE_FULL: "free some space on its disk",
+    sqlite3.SQLITE_READONLY: "choose a file that you can write to with --storage",
+    sqlite3.SQLITE_PERM: "choose a file that you can write to with --storage",
+    sqlite3.SQLITE_CANTOPEN: "check its permissions and those of its folder",
+    sqlite3.SQLITE_IOERR: "give --storage a file on a local disk: some network folders cannot lock files",
+    sqlite3.SQLITE_PROTOCOL: "give --storage a file on a local disk: some network folders cannot lock files",
+    **dict.fromkeys(_BUSY, "another process keeps it locked: wait until that ends, or end it"),
+}
+_OF_SERVERS = (
+    (
+        r"password|access denied|no pg_hba|authentication|role \S+ does not exist",
+        "check the user and password in the URL",
+    ),
+    (r"database \S+ does not exist|unknown database", "create that database on the server first, or check its name"),
+    (r"permission denied", "let the user of the URL create tables in that database"),
+    (
+        r"refused|translate host|timed? ?out|unreachable|no route|can't connect|unknown (mysql )?(server )?host"
+        r"|name or service|resolve",
+        "check the host and the port in the URL, and that the server runs",
+    ),
+)
+
+
+def engine_options(url: str) -> dict[str, Any]:
+    """Return options of an engine: wait for another writer of an SQLite file, and not for ever for a server."""
+    if url.startswith("sqlite"):
+        return {"connect_args": {"timeout": LOCK_S}}
+    parsed = sqlalchemy.make_url(url)
+    takes_timeout = parsed.get_dialect().driver in _TAKE_TIMEOUT and "connect_timeout" not in parsed.query
+    return {"connect_args": {"connect_timeout": _CONNECT_S}} if takes_timeout else {}
+
+
+def tell_of_lock(file: Path, *, writes: bool) -> None:
+    """Print a line where another process has an SQLite file locked, which is waited for from here on."""
+    try:
+        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=_SOON_S)
+    except sqlite3.Error:  # it cannot be written, or is no database: whoever opens it finds out
+        return
+    try:
+        connection.execute("BEGIN IMMEDIATE" if writes else "SELECT count(*) FROM sqlite_master")
+        connection.rollback()
+    except sqlite3.Error as error:
+        if _code(error) in _BUSY:
+            sys.stderr.write(f"waiting: another process has locked {file} (for at most {LOCK_S:.0f} s)\n")
+            sys.stderr.flush()
+    finally:
+        connection.close()
+
+
+def check_schema(url: str, revision: str) -> None:
+    """Raise BadInputError where a database's schema, of that revision, is not this Optuna's: it would refuse it."""
+    folder = Path(optuna.storages.__file__).parent / "_rdb" / "alembic"
+    script = alembic.script.ScriptDirectory(str(folder))
+    if revision == script.get_current_head():
+        return
+    is_older = revision in {each.revision for each in script.walk_revisions()}
+    age = "an older" if is_older else "a newer"
+    upgrade = f"upgrade it, after a backup: optuna storage upgrade --storage {shlex.quote(shown(url))}"
+    install = f"install a newer Optuna: {shlex.quote(sys.executable)} -m pip install -U optuna"
+    raise BadInputError(
+        f"storage {shown(url)} was made by {age} version of Optuna than {optuna.__version__}",
+        f"{upgrade if is_older else install}; or {_OTHER_FILE}",
+    )
+
+
+def shown(url: str) -> str:
+    """Return a URL as it may be printed: without its password."""
+    try:
+        return sqlalchemy.make_url(url).render_as_string(hide_password=True) if "@" in url else url
+    except sqlalchemy.exc.ArgumentError:
+        return url
+
+
+def cannot_open(url: str, error: Exception) -> BadInputError:
+    """Return the error for a storage that cannot be opened, with what to do about it."""
+    if isinstance(error, BadInputError):
+        return error
+    reason = first_line(error)
+    if isinstance(error, sqlalchemy.exc.NoSuchModuleError):
+        reason = f"there is no kind of database '{url.partition(':')[0]}'"
+    return BadInputError(f"storage {shown(url)} cannot be opened: {reason}", _hint(url, error))
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says in a line, without the name of its class in front."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return re.sub(r"^\([\w.]+\) ", "", line)
+
+
+def _hint(url: str, error: Exception) -> str:
+    """Return the way out of an error of SQLAlchemy, of Optuna or of a driver."""
+    of_code = code_hint(error)
+    if of_code is not None:
+        return of_code
+    if isinstance(error, ModuleNotFoundError):
+        return _driver_hint(error.name or "")
+    if isinstance(error, sqlalchemy.exc.NoSuchModuleError):
+        is_postgres = url.startswith("postgres:")
+        return f"write {shown(url.replace('postgres:', 'postgresql:', 1))}" if is_postgres else f"expected {_KINDS}"
+    if isinstance(error, sqlalchemy.exc.ArgumentError):
+        return f"expected {_KINDS}"
+    text = str(error).lower()
+    return next((hint for pattern, hint in _OF_SERVERS if re.search(pattern, text)), "check the URL")
+
+
+def code_hint(error: BaseException) -> str | None:
+    """Return what to do about the SQLite error behind an error, None where there is none, or no advice."""
+    return _OF_CODES.get(_code(error) or 0)
+
+
+def _driver_hint(module: str) -> str:
+    if module == "psycopg" and importlib.util.find_spec("psycopg2"):
+        return "write postgresql+psycopg2://…, as psycopg2 is installed"
+    package = _PACKAGES.get(module, module)
+    return f"install the database's driver: {shlex.quote(sys.executable)} -m pip install {package}"
+
+
+def _code(error: BaseException | None) -> int | None:
+    """Return the code of SQLite's that is behind an error of SQLAlchemy or Optuna, None where it is another."""
+    while error is not None:
+        code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+        if code is not None:
+            return int(code) & 0xFF  # without its details
+        error = error.__cause__ or error.__context__
+    return None
