@@ -223,6 +223,8 @@ class ReadyReport:
     """Whether the warm-up came to its end; None where steps are too long to tell."""
     sample: dict[str, Any] | None = None
     """Some values of the outputs, see `tuner.measure.agreement`; None where the model computes at random."""
+    outputs: dict[str, list[int]] | None = None
+    """The shapes of the outputs at its batch size."""
 
     @property
     def step_s(self) -> float:
@@ -243,6 +245,7 @@ class ReadyReport:
             shared_bytes=data.get("shared_bytes"),
             settled=data.get("settled"),
             sample=data.get("sample"),
+            outputs=data.get("outputs"),
         )
 
     def with_batch(self, report: dict[str, Any]) -> ReadyReport:
@@ -258,6 +261,7 @@ class ReadyReport:
             shared_bytes=report.get("shared_bytes"),
             settled=report["settled"],
             sample=report["sample"],
+            outputs=report.get("outputs"),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -272,6 +276,7 @@ class ReadyReport:
             "memory_bytes": self.memory_bytes,
             "settled": self.settled,
             "sample": self.sample,
+            "outputs": self.outputs,
         }
 
 

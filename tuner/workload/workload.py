@@ -71,10 +71,12 @@ class Workload:
     fingerprint: str
     params: Mapping[str, Any] = field(default_factory=dict)
     signature: str | None = None
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Of inputs whose shape the model leaves open, without the batch."""
+    shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
+    """Of inputs whose shape the model leaves open, without the batch, or with the word `batch` in its place."""
     ranges: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of inputs: the least value, and what all values are below."""
+    values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of inputs: the path of a `file`, or the `text` of a constant."""
     command: Command | None = None
     rate: float | None = None
     """Requests a second that come at random times; None where each call follows the one before."""
@@ -92,6 +94,7 @@ class Workload:
             "signature": self.signature,
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
+            "values": {name: dict(value) for name, value in self.values.items()},
         }
 
 
@@ -169,7 +172,15 @@ def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, s
     """Return the workload of several models that answer together, `a+b`; its batch size is the smallest of theirs."""
     text = spec.words[0]
     spec.reject_options(
-        "--mode", "--param", "--signature", "--input-shape", "--input-range", "--minimize", "--rate", kind="an ensemble"
+        "--mode",
+        "--param",
+        "--signature",
+        "--input-shape",
+        "--input-range",
+        "--input",
+        "--minimize",
+        "--rate",
+        kind="an ensemble",
     )
     members_as_typed = parts(spec.words)
     if not all(members_as_typed):
@@ -234,7 +245,7 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
     if spec.mode not in file.modes:
         raise NoModeError(f"{path.stem} has no mode '{spec.mode}'", f"known: {', '.join(file.modes)}")
     spec.reject_options(
-        "--signature", "--input-shape", "--input-range", kind="a Python file, which makes its own inputs"
+        "--signature", "--input-shape", "--input-range", "--input", kind="a Python file, which makes its own inputs"
     )
     params = options.parameters(spec.params, file.params)
     return Workload(
@@ -281,6 +292,11 @@ def _model_workload(
             f"{path} has no mode '{spec.mode}'", f"known: {INFERENCE}; to train, write a Python workload file"
         )
     shapes, ranges = options.shapes(spec.input_shapes), options.ranges(spec.input_ranges)
+    values = options.values(spec.inputs)
+    for input_name in ranges.keys() & values.keys():
+        raise BadInputError(f"input '{input_name}' has both --input and --input-range", "leave one of them out")
+    # Without values it is what it was before there were any, so that earlier studies go on.
+    given = [[name, _value_digest(value)] for name, value in sorted(values.items())]
     return Workload(
         name=_named(spec, path.resolve().name.removesuffix(path.suffix)),
         kind=kind,
@@ -293,8 +309,19 @@ def _model_workload(
         signature=spec.signature,
         shapes=shapes,
         ranges=ranges,
-        fingerprint=digest([_contents(files, path.parent), spec.signature, shapes, ranges]),
+        values=values,
+        fingerprint=digest(
+            [_contents(files, path.parent), spec.signature, shapes, ranges, *([given] if given else [])]
+        ),
     )
+
+
+def _value_digest(value: Mapping[str, str]) -> list[str]:
+    """Return what changes with the value of an input: a text, or the contents of a file and what it is read as."""
+    if "file" not in value:
+        return [value["text"]]
+    path = Path(value["file"])
+    return [_contents([path], path.parent), path.suffix]
 
 
 def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
@@ -309,6 +336,7 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
         "--signature",
         "--input-shape",
         "--input-range",
+        "--input",
         "--rate",
         "--feed",
         kind="a command",
