@@ -228,7 +228,8 @@ def test_a_check_of_several_processes_is_another_session_of_theirs(
 
     monkeypatch.setattr(check, "measure", measure)
     monkeypatch.setattr(check, "_parsed_request", lambda *_, **__: None)
-    monkeypatch.setattr(check, "prepare", lambda _: SimpleNamespace(workload=SimpleNamespace(members=())))
+    workload = SimpleNamespace(members=(), command="none")
+    monkeypatch.setattr(check, "prepare", lambda _: SimpleNamespace(workload=workload, inputs=()))
     monkeypatch.setattr(check, "refuse_elsewhere", lambda *_: None)
     storage, events = f"sqlite:///{tmp_path}/t.db", SimpleNamespace(waiting=print)
     options = {"python": None, "budget": "1s", "trial_timeout": None, "margin": None, "wait": False}

@@ -23,7 +23,7 @@ from tuner.report.result.prediction import (
     Trust,
     TrustResult,
 )
-from tuner.report.terminal import setting_text
+from tuner.report.terminal import inputs_with_warnings, setting_text
 from tuner.space.setting import Setting
 from tuner.space.values import Value
 from tuner.study.subject import BuildFacts, WorkloadFacts
@@ -130,6 +130,7 @@ def rendered(result: PredictionResult, *, top: int = _TOP) -> list[RenderableTyp
         Text(
             f"default: {setting_text(result.reference.setting)} — {rate_text(result.reference.items_per_s)} {item}s/s"
         ),
+        *inputs_with_warnings(result.workload.fed),
         Text(),
         _settings(result, top),
         Text(),

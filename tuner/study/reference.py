@@ -50,7 +50,7 @@ def reference_from(start: StartResult, number: int) -> Reference:
         assert start.failure is not None  # Started has one of the two
         raise BaselineError(
             f"the default setting {start.failure.status}: {start.failure.message}",
-            "first make the workload run with the framework's defaults",
+            start.failure.hint or "first make the workload run with the framework's defaults",
             log=start.failure.log,
         ) from start.failure
     return Reference(
