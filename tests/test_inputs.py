@@ -113,6 +113,22 @@ def test_dimensions_of_one_name_need_one_option() -> None:
     assert caught.value.advice == "give their shapes without the batch, e.g. --input-shape ids=128"
 
 
+def test_what_follows_from_other_sizes_is_not_asked_for() -> None:
+    cache = ["batch", 12, "past", 64]
+    model = [
+        model_input("mask", "int64", ["batch", "past + sequence"]),
+        model_input("ids", "int64", ["batch", "sequence"]),
+        model_input("key", shape=cache),
+        model_input("value", shape=cache),
+    ]
+    with pytest.raises(WorkloadError) as caught:
+        described(*model)
+    assert caught.value.advice.endswith("e.g. --input-shape ids=128 --input-shape key=12,128,64")
+    with pytest.raises(WorkloadError) as unnamed:
+        described(model_input("x", shape=[None, None, 80]))
+    assert unnamed.value.advice.endswith("write batch in its place, e.g. 128,batch,80")
+
+
 def test_a_shape_that_does_not_fit_is_refused() -> None:
     for sizes in ("x=2,3", "x=batch,2,3", "x=5"):
         with pytest.raises(WorkloadError, match=f"--input-shape {sizes} does not fit: input 'x' has the shape"):
@@ -150,6 +166,8 @@ MADE_UP = [
     ("seq_len", "int8", [None], "= 127", True),
     ("num_beams", "int32", [], "= 1", True),
     ("wav_lens", "float32", [None], "= 1", True),
+    ("petal_length", "float32", [None, 1], "in [0, 1)", False),
+    ("num_rooms", "float32", [None], "in [0, 1)", False),
     ("sr", "int64", [], "= 16000", False),
     ("steps", "int32", [], "= 1", True),
     ("threshold", "float32", [], "= 0.5", True),

@@ -170,13 +170,14 @@ def input_shapes(
             for name, shape in ((each["name"], model_shapes[each["name"]]) for each in missing)
         ]
         is_one = len(missing) == 1
+        unclear = [model_shapes[each["name"]] or () for each in missing]
         raise WorkloadError(
             "input %s" % texts[0] if is_one else "inputs leave dimensions open: %s" % ", ".join(texts),
             "give %s without the batch, e.g. %s%s"
             % (
                 "its shape" if is_one else "their shapes",
                 " ".join(shapes.options(described, sizes)),
-                BATCH_NOTE if any(len(each["shape"] or ()) > 2 for each in missing) else "",
+                BATCH_NOTE if any(len(shape) > 2 and not has_name(shape) for shape in unclear) else "",
             ),
         )
     if any(None in each["shape"] for each in placed_at):
@@ -187,6 +188,11 @@ def input_shapes(
                 each["batch_axis"] = None
                 each["item_rank"] = len(each["shape"])
     return placed_at
+
+
+def has_name(shape: Any) -> bool:
+    """Return whether a dimension of a shape has a name."""
+    return any(isinstance(n, str) for n in shape)
 
 
 BATCH_NOTE = "; where the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"

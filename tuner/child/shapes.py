@@ -164,10 +164,13 @@ def options(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> Li
     """Return the options that would complete all shapes that are missing: a dimension that is named needs one."""
     given = dict(user_shapes)
     typed: List[str] = []
+    # What is a sum of others follows from these.
+    sums = [each["name"] for each in model_inputs if any("+" in str(n) for n in each["shape"] or ())]
     while True:
-        lacking = next((each for each in placed(model_inputs, given) if is_missing(each["shape"])), None)
-        if lacking is None:
+        missing = [each for each in placed(model_inputs, given) if is_missing(each["shape"])]
+        if not missing:
             return typed
+        lacking = min(missing, key=lambda each: each["name"] in sums)
         text = example(lacking)
         given[lacking["name"]] = [int(n) for n in text.split(",")]
         typed.append("--input-shape %s=%s" % (lacking["name"], text))

@@ -67,11 +67,16 @@ def words_of(name: str) -> List[str]:
     return [word for word in re.split(r"[^a-z]+", spaced.lower()) if word]
 
 
-def is_length(name: str) -> bool:
-    """Return whether an input is named as what counts the parts of another."""
+def is_length(name: str, dtype: str) -> bool:
+    """Return whether an input is named as what counts the parts of another.
+
+    Of floating-point numbers only the plural is clear: a `petal_length` is a feature.
+    """
     words = words_of(name)
     if not words or _COUNTS.intersection(words):
         return False
+    if "int" not in dtype:
+        return any(word.endswith(("lens", "lengths")) for word in words)
     counts = words[0] in ("n", "num") and len(words) > 1
     return counts or any(word.endswith(("len", "lens", "length", "lengths")) for word in words)
 
@@ -104,7 +109,7 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
         return {"constant": 1 if "keep" in words else 0, "doubtful": True}
     if n_values == 1 and "_".join(words) in _RATES:
         return {"constant": SAMPLING_RATE}
-    if n_values == 1 and is_length(name):
+    if n_values == 1 and is_length(name, dtype):
         size = measured(described, others) if "int" in dtype else None
         return {"constant": fitting(1 if size is None else size, dtype), "doubtful": True}
     if is_single:
@@ -116,7 +121,9 @@ def measured(described: Report, others: Sequence[Report]) -> Optional[int]:
     """Return the size that a length is one of: of the input whose name has most in common, its first but the batch."""
     own = set(words_of(described["name"]))
     candidates = [
-        each for each in others if item_shape(each) and each["dtype"] != "string" and not is_length(each["name"])
+        each
+        for each in others
+        if item_shape(each) and each["dtype"] != "string" and not is_length(each["name"], each["dtype"])
     ]
     if not candidates:
         return None
