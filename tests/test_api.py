@@ -151,6 +151,7 @@ def test_options_become_the_words_of_a_command_line() -> None:
         params={"seq_len": 384, "causal": True},
         input_shapes={"image": (224, 224, 3)},
         input_ranges={"ids": (0, 30522)},
+        inputs={"training": False, "image": Path("photo.jpg"), "lengths": 400},
         name="my model",
     )
     assert spec == WorkloadSpec(
@@ -159,11 +160,12 @@ def test_options_become_the_words_of_a_command_line() -> None:
         params=("seq_len=384", "causal=true"),
         input_shapes=("image=224,224,3",),
         input_ranges=("ids=0:30522",),
+        inputs=("training=false", "image=photo.jpg", "lengths=400"),
         name="my model",
     )
     assert spec.command_line == (
         "m.onnx --mode training --param seq_len=384 --param causal=true --input-shape image=224,224,3 "
-        "--input-range ids=0:30522 --name 'my model'"
+        "--input-range ids=0:30522 --input training=false --input image=photo.jpg --input lengths=400 --name 'my model'"
     )
     assert (duration_text(90), duration_text("5m"), duration_text(None)) == ("90.0s", "5m", None)
     assert duration_text(1_000_000.5) == "1000000.5s"

@@ -155,6 +155,30 @@ def test_what_is_found_is_made_inputs_for(folder: Path, monkeypatch: pytest.Monk
     assert runs("served", input_shapes=("ids=20",), input_ranges=("ids=0:30000",), execution="xla")
 
 
+def test_what_is_fed_is_known_and_can_be_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+    def fed(*words: str, **options: Any) -> dict[str, str]:
+        request = SearchRequest(workload=WorkloadSpec(words=words, **options))
+        job = prepare(parse_request(request, stores=False))
+        job.export()
+        return {each.name: each.values for each in job.inputs}
+
+    shapes = ("ids=20",)
+    assert fed("two.keras", input_shapes=shapes) == {"ids": "0 or 1", "extra": "in [0, 1)"}
+    assert fed("more [1]", signature="product") == {"x": "in [0, 1)", "n": "= 1"}
+    assert list(fed("more [1]", signature="shout").values()) == ["= text of 40 words"]
+    assert fed("mine.py") == {}  # which makes its own
+    (folder / "extra.json").write_text("[[1, 2, 3, 4]]")
+    given = {"input_shapes": shapes, "inputs": ("ids=7", "extra=extra.json")}
+    assert fed("two.keras", **given) == {"ids": "= 7", "extra": "from extra.json"}
+    first, other = ready("two.keras", **given), ready("two.keras", input_shapes=shapes)
+    assert first.outputs == {"a": [1, 3], "b": [1, 2]}
+    assert first.sample is not None
+    assert other.sample is not None
+    assert first.sample["inputs"] != other.sample["inputs"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -170,10 +194,11 @@ def test_what_is_found_is_made_inputs_for(folder: Path, monkeypatch: pytest.Monk
         (["served", "--input-shape", "words=2"], "--input-shape words: the model has no such input; known: extra, ids"),
         (["served", "--signature", "x"], "it has no signature 'x'; give --signature; known: serve, serving_default"),
         (["more [1]"], "none is called serving_default; choose one: --signature look or --signature product"),
-        (["scalar"], "have no batch dimension; use --batch-size 1"),
+        (["scalar", "--batch-size", "2"], "have no batch dimension; use --batch-size 1"),
         (["more [1]/saved_model.pb"], "is part of a SavedModel; give its folder, more [1]"),
         (["."], "is a folder without saved_model.pb; give the folder of a SavedModel, such as served"),
-        (["fixed.keras"], "have the fixed batch size 4; use --batch-size 4"),
+        (["fixed.keras", "--batch-size", "1,2"], "have the fixed batch size 4; use --batch-size 4"),
+        (["served", "--input-shape", "ids=9", "--input", "extra=none.npy"], "no file and not a number"),
     ],
 )
 def test_models_that_cannot_be_used_as_asked(folder: Path, words: list[str], message: str) -> None:

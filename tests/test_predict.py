@@ -380,7 +380,7 @@ def test_batch_sizes_that_do_not_run_are_left_out(
         subject=subject(space),
         seen=Seen(pinned="pinned to CPU 0"),
     )
-    job.environment, job.workload = {}, SimpleNamespace(name="resnet50")
+    job.environment, job.workload, job.seen_outputs = {}, SimpleNamespace(name="resnet50"), {}
     notices: list[str] = []
     events = SimpleNamespace(notice=notices.append)
     if largest < 64:

@@ -228,7 +228,8 @@ def test_a_check_of_several_processes_is_another_session_of_theirs(
 
     monkeypatch.setattr(check, "measure", measure)
     monkeypatch.setattr(check, "_parsed_request", lambda *_, **__: None)
-    job = SimpleNamespace(workload=SimpleNamespace(members=()), tell_notes=lambda _: None)
+    workload = SimpleNamespace(members=(), command="none")
+    job = SimpleNamespace(workload=workload, inputs=(), tell_notes=lambda _: None)
     monkeypatch.setattr(check, "prepare", lambda _: job)
     monkeypatch.setattr(check, "refuse_elsewhere", lambda *_: None)
     storage, events = f"sqlite:///{tmp_path}/t.db", SimpleNamespace(waiting=print, notice=print)

@@ -105,7 +105,7 @@ def test_a_shipped_name_wins_over_a_folder_of_that_name(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"input_shapes": ("x=1,0",)}, "expected sizes without the batch"),
+        ({"input_shapes": ("x=1,-1",)}, "expected sizes without the batch"),
         ({"input_shapes": ("x=a",)}, "expected sizes without the batch"),
         ({"input_shapes": ("x=1", "x=2")}, "is given twice"),
         ({"input_ranges": ("x=3:3",)}, "expected LOW:HIGH with HIGH excluded, e.g. 0:30522"),

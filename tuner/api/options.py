@@ -18,8 +18,9 @@ class WorkloadOptions(TypedDict, total=False):
 
     `mode` is `inference` or `training`, `execution` one of `graph`, `eager` and `xla`, `framework` and `device` are
     names; `params` are parameters of a shipped workload or a Python file. Of a SavedModel: the `signature`, the `tags`
-    of its graph, the `input_shapes` without the batch dimension, and the `input_ranges` of random values, the upper
-    bound excluded. `op_libraries` are loaded before the model: paths of .so or .py files, or names of modules.
+    of its graph, the `input_shapes` without the batch dimension (or with the word `batch` in its place), the
+    `input_ranges` of random values, the upper bound excluded, and `inputs`, what an input holds instead: a constant, or
+    the path of a file. `op_libraries` are loaded before the model: paths of .so or .py files, or names of modules.
     `name` is what the workload is called. On a GPU `feed` is `host` or `device`: where the inputs of a step are.
     `rate` sends that many requests a second at random times, or as many as text such as `"600/min"` says. Of a command,
     `metric_regex` finds the number that it prints, and with `minimize` a smaller one is better.
@@ -33,8 +34,9 @@ class WorkloadOptions(TypedDict, total=False):
     signature: str
     tags: str | Sequence[str]
     op_libraries: Sequence[str | Path]
-    input_shapes: Mapping[str, Sequence[int]]
+    input_shapes: Mapping[str, Sequence[int | str]]
     input_ranges: Mapping[str, tuple[int, int]]
+    inputs: Mapping[str, int | float | bool | str | Path]
     name: str
     feed: str
     rate: float | str
@@ -66,6 +68,7 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
             f"{name}={','.join(map(str, shape))}" for name, shape in options.get("input_shapes", {}).items()
         ),
         input_ranges=tuple(f"{name}={low}:{high}" for name, (low, high) in options.get("input_ranges", {}).items()),
+        inputs=tuple(f"{name}={_text(value)}" for name, value in options.get("inputs", {}).items()),
         name=options.get("name"),
         feed=options.get("feed"),
         rate=None if rate is None else PER_SECOND.parse(rate, "rate"),
@@ -74,7 +77,7 @@ def workload_spec(workload: str | Path | Sequence[str], **options: Unpack[Worklo
     )
 
 
-def _text(value: float | bool | str) -> str:
+def _text(value: float | bool | str | Path) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

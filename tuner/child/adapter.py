@@ -32,6 +32,9 @@ class Model(Protocol):
     def floats(self, outputs: Any) -> Dict[str, Any]:
         """Return the outputs of a step that are floating-point or complex, by name, as NumPy arrays."""
 
+    def output_shapes(self, outputs: Any) -> Dict[str, List[int]]:
+        """Return the shape of each output of a step that is a dense array, by name."""
+
     def state(self, log: str) -> Dict[str, Any]:
         """Return what has taken effect of what only the framework knows of; `log` is what the process printed."""
 

@@ -1,14 +1,14 @@
 """What a workload is called with: the arrays that its file makes, or such as fit a model that was found.
 
 A spec names `kind`, `workload` (its path), `mode`, `params`, and for models that are found rather than written
-`signature`, `shapes` and `ranges`.
+`signature`, `shapes`, `ranges` and `values`. Of what such a model takes, `tuner.child.shapes` decides the shapes and
+`tuner.child.values` the values.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -18,8 +18,10 @@ import shutil
 import sys
 from typing import Any, Callable
 
+from . import shapes, values
+from .shapes import shape_text
+
 TRAINING = "training"
-SEED = 20160627
 INPUTS, GRAPH = "inputs.json", "graph.json"  # beside an exported model: what it takes, and the graph of one item's call
 Report = dict[str, Any]
 
@@ -94,7 +96,7 @@ def arguments_of(
     `dtype_of` gives NumPy's type of a type's name, of those too that NumPy has not.
     """
     if spec["kind"] != "python":
-        return tuple(array_of(each, batch_size, dtype_of) for each in described)
+        return tuple(fed(spec, each, batch_size, dtype_of) for each in described)
     inputs, targets = batch_of(load_module(spec["workload"]), spec, batch_size)
     return inputs + targets
 
@@ -129,55 +131,147 @@ def arrays_of(returned: Any, name: str, batch_size: int) -> tuple[Any, ...]:
     return tuple(arrays)
 
 
-def array_of(described: Report, batch_size: int, dtype_of: Callable[[str], Any]) -> Any:
-    """Return an array of a described input: numbers in its range, [0, 1) if none is given, integers 0 and 1.
+def fed(spec: Report, described: Report, batch_size: int, dtype_of: Callable[[str], Any]) -> Any:
+    """Return the array of a described input; what the user gives of it is where the spec says."""
+    try:
+        given = spec["values"].get(described["known_as"])
+        return values.array_of(dict(described, given=given), batch_size, dtype_of)
+    except values.ValueRefusedError as error:
+        raise WorkloadError(str(error), error.advice) from error
 
-    Strings are empty.
+
+def described_inputs(model_inputs: list[Report], spec: Report, dtype_of: Callable[[str], Any]) -> list[Report]:
+    """Return what each input of a model that was found takes, and what it is fed with.
+
+    `model_inputs` are name, dtype and shape: None where the rank is not known, and of open dimensions their names, or
+    null. `dtype_of` gives NumPy's type of a type's name. Returned are name, `known_as`, what the user calls it, dtype,
+    shape (null for the batch), `batch_axis`, `range`, `made_up` and `given`, `values`, which says what it holds, and
+    whether that is `doubtful`. Raises WorkloadError for shapes that are missing, for shapes and values that do not fit,
+    and for names that no input has.
     """
-    import numpy as np
-
-    shape = [batch_size if n is None else n for n in described["shape"]]
-    # Each input has its own numbers, and the same in every process.
-    seed = int(hashlib.sha256(described["name"].encode()).hexdigest()[:8], 16)
-    rng = np.random.default_rng([SEED, seed])
-    kind = described["dtype"]
-    if kind == "string":
-        return np.full(shape, b"", dtype=object)
-    if kind == "bool":
-        return rng.random(shape) < 0.5
-    if "int" in kind:
-        low, high = described["range"] or (0, 2)
-        return rng.integers(low, high, size=shape, dtype=kind)
-    low, high = described["range"] or (0, 1)
-    return (low + (high - low) * rng.random(shape)).astype(dtype_of(kind))
-
-
-def shape_text(shape: list[int | None]) -> str:
-    """Return a shape as people write it, with ? for what is not known."""
-    return "(%s)" % ", ".join("?" if n is None else str(n) for n in shape)
-
-
-def described_inputs(model_inputs: list[Report], spec: Report) -> list[Report]:
-    """Return name, dtype, shape (null for the batch) and range of each input of a model that was found.
-
-    `model_inputs` are name, dtype and shape (None where the rank is not known, and null for open dimensions). Raises
-    WorkloadError for shapes that are missing or do not fit, and for names that no input has.
-    """
-    input_names = [each["name"] for each in model_inputs]
-    for option, by_input in (("--input-shape", spec["shapes"]), ("--input-range", spec["ranges"])):
+    names = [each["name"] for each in model_inputs]
+    for option, by_input in (
+        ("--input-shape", spec["shapes"]),
+        ("--input-range", spec["ranges"]),
+        ("--input", spec["values"]),
+    ):
         for name in by_input:
-            if name not in input_names:
+            if name not in names:
                 raise WorkloadError(
-                    "%s %s: the model has no such input" % (option, name), "known: %s" % ", ".join(input_names)
+                    "%s %s: the model has no such input" % (option, name), "known: %s" % ", ".join(names)
                 )
-    return [
+    described = [
         dict(
             each,
-            shape=input_shape(each, spec["shapes"].get(each["name"])),
+            known_as=each["name"],
             range=input_range(each, spec["ranges"].get(each["name"])),
+            given=spec["values"].get(each["name"]),
         )
         for each in model_inputs
     ]
+    try:
+        described = input_shapes(described, spec["shapes"], dtype_of)
+        for each in described:
+            others = [other for other in described if other is not each]
+            each["made_up"] = values.made_up(each, others) if each["given"] is None else None
+            each["values"] = values.values_text(each)
+            each["doubtful"] = bool((each["made_up"] or {}).get("doubtful"))
+            if each["given"] is not None:
+                values.items_of(each, dtype_of)  # refuses what cannot be fed, before anything is measured
+    except values.ValueRefusedError as error:
+        raise WorkloadError(str(error), error.advice) from error
+    return described
+
+
+def input_shapes(
+    described: list[Report], user_shapes: dict[str, list[Any]], dtype_of: Callable[[str], Any]
+) -> list[Report]:
+    """Return the inputs with their shapes and the place of the batch; a file of items gives what the user does not.
+
+    Raises WorkloadError for all that are missing, or for one that does not fit.
+    """
+    sizes = dict(user_shapes)
+    for each, placed in zip(described, placed_inputs(described, user_shapes)):
+        is_known = placed["shape"] is not None
+        rank = len(placed["shape"]) - (placed["batch_axis"] is not None) if is_known else None
+        if each["name"] in user_shapes and not is_known:
+            rank = len(user_shapes[each["name"]])
+        each["item_rank"] = rank
+        file = (each["given"] or {}).get("file", "")
+        holds_items = each["dtype"] != "string" or file.endswith(values.ITEM_FILES)
+        if file and holds_items and shapes.is_missing(placed["shape"]):
+            items = values.given_items(dict(placed, item_rank=rank), dtype_of)
+            sizes[each["name"]] = list(items.shape[1:])
+    placed_at = placed_inputs(described, sizes)
+    missing = [each for each in placed_at if shapes.is_missing(each["shape"])]
+    if missing:
+        model_shapes = {each["name"]: each["shape"] for each in described}
+        texts = [
+            "'%s' has the shape %s" % (name, "unknown" if shape is None else shape_text(shape))
+            for name, shape in ((each["name"], model_shapes[each["name"]]) for each in missing)
+        ]
+        is_one = len(missing) == 1
+        unclear = [model_shapes[each["name"]] or () for each in missing]
+        raise WorkloadError(
+            "input %s" % texts[0] if is_one else "inputs leave dimensions open: %s" % ", ".join(texts),
+            "give %s without the batch, e.g. %s%s"
+            % (
+                "its shape" if is_one else "their shapes",
+                " ".join(shapes.options(described, sizes)),
+                BATCH_NOTE if any(len(shape) > 2 and not has_name(shape) for shape in unclear) else "",
+            ),
+        )
+    if any(None in each["shape"] for each in placed_at):
+        for each in placed_at:
+            # Beside inputs whose batch is open, a size that is written into the model is no batch.
+            axis, name = each["batch_axis"], each["name"]
+            if axis is not None and each["shape"][axis] is not None and shapes.BATCH not in sizes.get(name, ()):
+                each["batch_axis"] = None
+                each["item_rank"] = len(each["shape"])
+    return placed_at
+
+
+def has_name(shape: Any) -> bool:
+    """Return whether a dimension of a shape has a name."""
+    return any(isinstance(n, str) for n in shape)
+
+
+BATCH_NOTE = "; where the batch is not the first dimension, write batch in its place, e.g. 128,batch,80"
+
+
+def placed_inputs(described: list[Report], sizes: dict[str, list[Any]]) -> list[Report]:
+    """Return the inputs with shapes as far as these are known; raises WorkloadError for sizes that do not fit."""
+    try:
+        return shapes.placed(described, sizes)
+    except ValueError as error:
+        name = str(error)
+        each = next(each for each in described if each["name"] == name)
+        open_shape = [shapes.OPEN if n is None else n for n in each["shape"]]
+        is_of_file = "file" in (each["given"] or {})
+        option = "--input %s: an item of %s" if is_of_file else "--input-shape %s=%s"
+        raise WorkloadError(
+            "%s does not fit: input '%s' has the shape %s"
+            % (option % (name, ",".join(map(str, sizes[name]))), name, shape_text(each["shape"])),
+            "give its shape without the batch, e.g. --input-shape %s=%s"
+            % (name, shapes.example(dict(each, shape=open_shape, batch_axis=0))),
+        ) from None
+
+
+def plain_strings(array: Any) -> Any:
+    """Return an array of strings as NumPy's own, as text where it is some; any other array is as it was.
+
+    Of an array of objects libraries may take what Python shows of bytes: `b'…'`.
+    """
+    import numpy as np
+
+    array = np.asarray(array)
+    if array.dtype.kind != "O":
+        return array
+    encoded = [each if isinstance(each, bytes) else str(each).encode() for each in array.ravel().tolist()]
+    try:
+        return np.array([each.decode() for each in encoded]).reshape(array.shape)
+    except UnicodeDecodeError:
+        return np.array(encoded).reshape(array.shape)
 
 
 def write_described(folder: str, described: list[Report], graph: Report | None) -> None:
@@ -209,33 +303,3 @@ def input_range(model_input: Report, user_range: list[int] | None) -> list[int] 
             "expected numbers from %d to %d" % (limits.min, limits.max),
         )
     return user_range
-
-
-def input_shape(described: Report, user_shape: list[int] | None) -> list[int | None]:
-    """Return the shape of an input, its first dimension left open as the model leaves it; raises WorkloadError.
-
-    `user_shape` is what the user said of it, without the batch.
-    """
-    name, model_shape = described["name"], described["shape"]
-    if user_shape is None:
-        if model_shape is None or None in model_shape[1:]:
-            shape_shown = "unknown" if model_shape is None else shape_text(model_shape)
-            raise WorkloadError(
-                "input '%s' has the shape %s" % (name, shape_shown),
-                "give its shape without the batch, e.g. --input-shape %s=%s" % (name, example(model_shape)),
-            )
-        return list(model_shape)
-    if model_shape is None:
-        return [None] + user_shape
-    if len(user_shape) != len(model_shape) - 1 or any(a not in (None, b) for a, b in zip(model_shape[1:], user_shape)):
-        raise WorkloadError(
-            "--input-shape %s=%s does not fit: input '%s' has the shape %s"
-            % (name, ",".join(map(str, user_shape)), name, shape_text(model_shape)),
-            "give its shape without the batch, e.g. --input-shape %s=%s" % (name, example(model_shape)),
-        )
-    return list(model_shape[:1]) + user_shape
-
-
-def example(shape: list[int | None] | None) -> str:
-    """Return a shape that an input could be given, without the batch."""
-    return ",".join(str(n or 128) for n in (shape or [None, 128])[1:])

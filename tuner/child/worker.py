@@ -25,7 +25,7 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, Iterable, Optional
 
-from . import adapter, arrivals, callers, device, effective, environment, inputs, own_settings
+from . import adapter, arrivals, blame, callers, device, effective, environment, inputs, own_settings
 from .adapter import Adapter
 from .callers import CLOCK, Callers
 from .device import Device
@@ -76,7 +76,8 @@ class LoadedWorkload:
         self.n_callers = spec["streams"]
         self.given_cpus = spec["given"]
         with open(os.path.join(spec["folder"], inputs.INPUTS), encoding="utf-8") as file:
-            self.model = framework.Model(spec, json.load(file))
+            self.described: list[Report] = json.load(file)
+        self.model = framework.Model(spec, self.described)
         # First the workload's own code: what it sets of the framework has to be in force before anything runs.
         self.first = self.model.arguments(spec["batch_size"])
         before, self.since = effective.threads(), effective.log_size()
@@ -102,12 +103,17 @@ class LoadedWorkload:
         arrays, self.first = self.first or self.model.arguments(batch_size), ()
         self.device.reset_peak()
         began = CLOCK()
-        together = Callers([self.model.step(arrays) for _ in range(self.n_callers)], self.device.wait)
-        outputs = self.model.floats(together.steps[0]())
-        self.device.wait()
+        try:
+            together = Callers([self.model.step(arrays) for _ in range(self.n_callers)], self.device.wait)
+            all_outputs = together.steps[0]()
+            outputs = self.model.floats(all_outputs)
+            self.device.wait()
+            found = not_finite(outputs)
+            check_first(outputs, found, learns=self.learns)
+        except Exception as error:
+            error.explained = blame.explained(error, self.described, batch_size)  # type: ignore[attr-defined]
+            raise
         first = CLOCK()
-        found = not_finite(outputs)
-        check_first(outputs, found, learns=self.learns)
         at_random: Optional[bool] = None
 
         def check(later: Any) -> None:
@@ -136,6 +142,7 @@ class LoadedWorkload:
             "shared_bytes": self.device.shared_memory(),
             "sample": output_sample,
             "not_finite": counted(outputs, found),
+            "outputs": self.model.output_shapes(all_outputs),
         }
         self.trained = self.learns
         return together, facts, check
@@ -207,14 +214,19 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
     message = inputs.shortened(error_text, MAX_MESSAGE)
     if not isinstance(error, (inputs.WorkloadError, CpusLostError)):
         message = "%s: %s" % (name, message)
+    reason, advice = "", getattr(error, "advice", "") or environment.advice(error)
+    if not advice and kinds.get(name) != "oom":
+        reason, advice = getattr(error, "explained", ("", ""))
     frames = own_frames(error, os.path.join(os.path.dirname(workload), ""))
     if frames:
         message += " (line %d of %s)" % (frames[-1].lineno or 0, os.path.basename(frames[-1].filename))
+    if reason:
+        message += "; %s" % reason
     return {
         "report": "failure",
         "kind": kinds.get(name, "failed"),
         "message": message,
-        "advice": getattr(error, "advice", "") or environment.advice(error),
+        "advice": advice,
         "frames": "".join(traceback.format_list(frames[-MAX_FRAMES:])),
     }
 

@@ -41,7 +41,7 @@ EPILOG = examples(
     "tftune search resnet50 --max-p99 400 --max-memory 2GiB",
     "tftune search bert-base --param seq_len=384 --mode training",
     "tftune search resnet50 --sessions 3 --every 2h",
-    "tftune search ./saved_model --input-range ids=0:30522",
+    "tftune search ./saved_model --input-range ids=0:30522 --input training=false",
     "tftune search resnet50+vgg19",
     "tftune search --name mysvc --metric-regex 'images/sec: ([0-9.]+)' -- python bench.py --batch-size {batch_size}",
 )

@@ -128,7 +128,7 @@ def _model_options(
             "--input-shape",
             rich_help_panel=WORKLOAD,
             metavar="NAME=N,N…",
-            help="Shape of an input without the batch dimension, where the model leaves it open; can be repeated.",
+            help="Sizes that the model leaves open, without the batch (224,224,3) or with it (100,batch,80).",
         ),
     ] = None,
     input_ranges: Annotated[
@@ -137,7 +137,16 @@ def _model_options(
             "--input-range",
             rich_help_panel=WORKLOAD,
             metavar="NAME=LOW:HIGH",
-            help="Range of the random values of an input, HIGH excluded (default for integers: 0:2); can be repeated.",
+            help="Range of random values, HIGH excluded.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            rich_help_panel=WORKLOAD,
+            metavar="NAME=VALUE|FILE",
+            help="What an input holds: training=false, x=items.npy, text=lines.jsonl, image_bytes=photo.jpg.",
         ),
     ] = None,
     name: Annotated[
@@ -169,6 +178,7 @@ def _model_options(
         op_libraries=tuple(op_libraries or ()),
         input_shapes=tuple(input_shapes or ()),
         input_ranges=tuple(input_ranges or ()),
+        inputs=tuple(inputs or ()),
         name=name,
         feed=feed,
     )

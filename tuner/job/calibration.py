@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from msgspec import convert
 
 from tuner.errors import TunerError
 from tuner.job.events import NoiseEvents
+from tuner.job.feasible import feasible
 from tuner.job.job import prepare
 from tuner.job.request import ParsedRequest
 from tuner.machine.conditions import Conditions
@@ -17,7 +19,7 @@ from tuner.machine.locks import machine_lock
 from tuner.measure.noise import estimate_noise, slice_sd
 from tuner.measure.pair import Pair, PairPlan, ReferenceLost, log_ratios, measure_pair
 from tuner.measure.planning import TYPICAL_ROUNDS, FinalsPlan
-from tuner.measure.warning import condition_warnings, merge
+from tuner.measure.warning import MeasurementWarning, condition_warnings, merge
 from tuner.report import evidence
 from tuner.report.result.comparison import NoiseReport, PairResult
 from tuner.report.result.study import WarningResult
@@ -29,6 +31,7 @@ from tuner.stats.noise import Noise
 from tuner.trial.launcher import Launcher, start_together
 from tuner.trial.outcome import TrialFailure
 from tuner.trial.running import CommandLauncher
+from tuner.workload.feed import InputFacts
 
 PAIR_S = 10.0
 """Slices of a pair of new processes, about."""
@@ -52,6 +55,9 @@ class Calibration:
     rounds: int
     conditions: Conditions
     pairs: list[Pair]
+    inputs: tuple[InputFacts, ...] = ()
+    """What tftune feeds to the models."""
+    input_warnings: Sequence[MeasurementWarning] = ()
 
 
 def calibrate(
@@ -65,7 +71,7 @@ def calibrate(
     pairs: list[Pair] = []
     ratios: list[Estimate] = []
     with machine_lock(wait=wait, on_wait=events.waiting):
-        job = prepare(checked)
+        job = feasible(prepare(checked), checked, notify=events.notice)
         job.device.check_idle()
         events.prepared(job)
         job.tell_notes(events.notice)
@@ -96,6 +102,8 @@ def calibrate(
         rounds=TYPICAL_ROUNDS,
         conditions=conditions,
         pairs=pairs,
+        inputs=job.inputs,
+        input_warnings=job.input_warnings,
     )
 
 
@@ -107,7 +115,7 @@ def _pair(launcher: Launcher, default: tuple[Setting, Deployment], slice_s: floa
         if failed is not None:
             raise TunerError(
                 f"the default setting {failed.status}: {failed.message}",
-                "make sure that the workload runs without tftune",
+                failed.hint or "make sure that the workload runs without tftune",
             )
         a, b = started
         assert a.facts is not None
@@ -139,6 +147,7 @@ def describe(calibration: Calibration) -> NoiseReport:
         low, high = each.interval()
         pairs.append(PairResult(ratio=each.ratio, low=low, high=high, se=each.se, n_blocks=each.n))
     warnings = merge(
+        calibration.input_warnings,
         condition_warnings(calibration.conditions),
         evidence.noise_warnings(calibration.noise, calibration.floor),
         evidence.pair_warnings(calibration.pairs),
@@ -151,6 +160,7 @@ def describe(calibration: Calibration) -> NoiseReport:
         rounds=calibration.rounds,
         floor=calibration.floor,
         detectable=calibration.detectable_gain,
+        inputs=calibration.inputs,
         conditions=convert(calibration.conditions.to_dict(), Conditions),
         warnings=tuple(WarningResult.of(warning) for warning in warnings),
         timed_s=round(sum(pair.timed_s for pair in calibration.pairs), 3),

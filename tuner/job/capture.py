@@ -12,6 +12,7 @@ import msgspec
 from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.job import comparable
+from tuner.job.feed import tell_outputs
 from tuner.job.job import Job
 from tuner.job.profile import ProfileEvents, thread_counts, trace
 from tuner.machine.host import Machine
@@ -20,6 +21,7 @@ from tuner.model.graph import Features
 from tuner.model.profile import Profile, Traced, is_worth_more, profile
 from tuner.paths import cache_dir, file_stem, write_whole
 from tuner.study.subject import BuildFacts, Document, WorkloadFacts
+from tuner.workload.feed import made_otherwise
 
 _FOLDER = "profiles"
 _FORMAT = 6  # of what is measured, and how
@@ -161,6 +163,7 @@ def new_capture(
     the machine has to be held. Raises BadInputError for a workload that has no operators to look at.
     """
     traced = _trace(job, batch_sizes, limit_s=limit_s, events=events)
+    tell_outputs(job.seen_outputs, events.notice)
     subject = job.subject
     capture = Capture(
         machine=subject.machine,
@@ -196,4 +199,5 @@ def _trace(
 def _path(job: Job, batch_sizes: Sequence[int]) -> Path:
     subject = job.subject
     key = [_FORMAT, subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment]
+    key += made_otherwise(subject.workload.fed)
     return cache_dir() / _FOLDER / f"{file_stem(job.workload.name)}-{digest([*key, *batch_sizes])}.json"

@@ -36,6 +36,7 @@ from tuner.stats.tail import LimitStatus
 from tuner.study.attributes import Attributes
 from tuner.study.record import now
 from tuner.study.storage import check_storage, find, no_study, open_storage, storage_errors
+from tuner.workload.feed import line, made_otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,7 @@ def check_study(
         job = prepare(checked)
         job.tell_notes(events.notice)
         refuse_elsewhere(stored, job)
+        _refuse_other_inputs(stored, job, events)
         comparison = measure(
             job,
             ComparedSetting(name=described.default, setting=default, deployment=_of_default(job, default)),
@@ -210,6 +212,17 @@ def _parsed_request(
             f"cannot use the workload of study {stored.study}: {reason}",
             "restore the workload, or run a new search",
         ) from error
+
+
+def _refuse_other_inputs(stored: Attributes, job: Job, events: ComparisonEvents) -> None:
+    """Raise BadInputError where the model of the study was fed with other values, made up by another version."""
+    if job.workload.command is None:
+        job.export(notify=events.notice)
+    if made_otherwise(stored.subject.workload.fed) != made_otherwise(job.inputs):
+        raise BadInputError(
+            f"study {stored.study} was measured with other made-up inputs: now they are {line(job.inputs)}",
+            "its results are not comparable here: run a new search",
+        )
 
 
 def refuse_elsewhere(stored: Attributes, job: Job) -> None:

@@ -15,6 +15,7 @@ from msgspec import convert, structs
 from tuner.errors import BadInputError, TunerError
 from tuner.job.compared import ComparedSetting, parse_compared
 from tuner.job.events import ComparisonEvents
+from tuner.job.feasible import feasible
 from tuner.job.job import Job, prepare
 from tuner.job.request import ParsedRequest, check_margin
 from tuner.job.servers import Servers, parallel_starts
@@ -32,6 +33,7 @@ from tuner.report.result.comparison import ComparisonResult, SideResult
 from tuner.report.result.study import WarningResult, applied
 from tuner.stats.equivalence import DIFFERENCES, MARGIN, Verdict, VerdictCode
 from tuner.study.record import now
+from tuner.workload.feed import InputFacts
 
 A, B = "a", "b"
 PASSES_FRESH, PASSES_FORKED = 4, 2
@@ -55,6 +57,9 @@ class Comparison:
     ended: str
     conditions: Conditions
     failures: dict[str, str] = field(default_factory=dict)
+    inputs: tuple[InputFacts, ...] = ()
+    """What tftune feeds to the models."""
+    input_warnings: Sequence[MeasurementWarning] = ()
     began: str = field(default_factory=now)
 
     def to_dict(self) -> dict[str, object]:
@@ -87,6 +92,9 @@ def compare(
     with machine_lock(wait=wait, on_wait=events.waiting):
         job = prepare(checked)
         job.tell_notes(events.notice)
+        for text in (a, b):
+            parse_compared(text, job, storage_url)  # refused before a model is exported
+        job = feasible(job, checked, notify=events.notice)
         compared = parse_compared(a, job, storage_url), parse_compared(b, job, storage_url)
         return measure(job, *compared, checked, margin=margin, events=events)
 
@@ -147,6 +155,8 @@ def measure(
         began=began,
         conditions=conditions,
         failures=finals.failures(sequential_test.rounds),
+        inputs=job.inputs,
+        input_warnings=job.input_warnings,
     )
 
 
@@ -194,6 +204,7 @@ def describe(comparison: Comparison) -> ComparisonResult:
     }
     is_unseen = comparison.verdict.code not in DIFFERENCES and comparison.a.setting != comparison.b.setting
     warnings = merge(
+        comparison.input_warnings,
         condition_warnings(comparison.conditions),
         evidence.round_warnings(comparison.rounds),
         evidence.number_warnings(
@@ -220,6 +231,7 @@ def describe(comparison: Comparison) -> ComparisonResult:
         timed_s=round(comparison.timed_s, 3),
         sides=sides,
         failures=comparison.failures,
+        inputs=comparison.inputs,
         conditions=convert(comparison.conditions.to_dict(), Conditions),
         warnings=tuple(WarningResult.of(warning) for warning in warnings),
     )

@@ -21,7 +21,7 @@ def describe(spec: WorkloadSpec, python: str | None) -> WorkloadResult:
     job.export()
     file = read(job.workload.path) if job.workload.kind is Kind.PYTHON else None
     return WorkloadResult(
-        workload=workload_facts(job.workload),
+        workload=workload_facts(job.workload, job.inputs),
         modes=file.modes if file else (job.workload.mode,),
         source=file.source if file else "",
         features=job.features(),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tuner import inherited
 from tuner.devices import cpu
@@ -16,7 +16,9 @@ from tuner.devices.device import HOST, Device
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Build, Framework
 from tuner.identity import digest
+from tuner.job.feed import check_batch, fixed_batch_sizes, inputs_of
 from tuner.job.own_settings import check_own_settings
+from tuner.job.placeholders import check_placeholders, literal
 from tuner.job.request import ParsedRequest
 from tuner.job.space import space_of
 from tuner.machine.host import Machine
@@ -24,6 +26,7 @@ from tuner.machine.libraries import PRELOADABLE, find_library
 from tuner.measure.constraint import Limits
 from tuner.measure.objective import Objective
 from tuner.measure.planning import ENERGY_S, slice_s
+from tuner.measure.warning import MeasurementWarning, input_warnings
 from tuner.model.graph import Features, features, precision, read
 from tuner.space.deployment import PRELOAD, Deployment
 from tuner.space.setting import Setting
@@ -35,7 +38,7 @@ from tuner.trial.fresh import FreshLauncher
 from tuner.trial.launcher import Target
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure
 from tuner.trial.running import CommandLauncher
-from tuner.workload.command import Command
+from tuner.workload.feed import InputFacts, made_otherwise
 from tuner.workload.workload import Execution, Kind, Workload
 
 HOST_ONLY = cpu.DEVICE.environment()
@@ -71,6 +74,10 @@ class Job:
     """What the framework calls the device, where that is not the CPU."""
     seen: Seen = field(default_factory=Seen)
     """What the processes of this job were seen to be; filled while they start."""
+    batch_note: str = ""
+    """Which batch sizes the model's inputs leave possible, where others were asked for too."""
+    seen_outputs: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    """The shapes of the outputs, by batch size, as processes of this job reported them."""
 
     @property
     def slice_s(self) -> float:
@@ -107,15 +114,29 @@ class Job:
             device |= {"seen_as": list(self.seen_devices)}
         if self.feed is not None:
             device |= {"feed": self.feed}
-        return subject_of(self.machine, device, self.build, self.workload, self.space, self.environment)
+        of = self.machine, device, self.build, self.workload, self.space, self.environment
+        return subject_of(*of, inputs=self.inputs)
+
+    @property
+    def inputs(self) -> tuple[InputFacts, ...]:
+        """Return what tftune feeds to the models once they are exported; none of those that make their own inputs."""
+        return () if self.workload.command is not None else inputs_of(self.models, map(self._folder, self.models))
+
+    @property
+    def input_warnings(self) -> list[MeasurementWarning]:
+        """Return what of the inputs, and of the outputs that were seen, shows that work may be missing."""
+        return input_warnings(self.inputs, self.seen_outputs, self.batch_note)
 
     def audit_failure(
         self, setting: Setting, deployment: Deployment, facts: ReadyReport, *, member: int | None = None
     ) -> str | None:
         """Return why a setting does not hold in a process that is ready, None if nothing speaks against it.
 
-        `member` is the number of a member of an ensemble, which has a part of the setting.
+        The shapes of its outputs are kept in `seen_outputs`. `member` is the number of a member of an ensemble, which
+        has a part of the setting.
         """
+        if member is None and facts.outputs is not None:
+            self.seen_outputs.setdefault(str(setting.batch_size), facts.outputs)
         own = setting if member is None else self.space.member_setting(setting, member)
         self.see(deployment, facts)
         return unapplied(self.auditor.audit(own, deployment, facts.effective))
@@ -148,8 +169,8 @@ class Job:
         """
         if self.workload.command is None:
             self.export(notify=notify)
-            for model in self.models:
-                self._check_batch(model)
+            for model, described in zip(self.models, self.described_inputs(), strict=True):
+                check_batch(model, described, self.space)
             return FreshLauncher(target=self.target())
         command_launcher = CommandLauncher(
             command=self.workload.command,
@@ -183,24 +204,11 @@ class Job:
 
     def has_fixed_batch(self) -> bool:
         """Return whether no input of one of the models leaves its batch open; they have to be exported."""
-        return any(self._fixed_batch_sizes(model) is not None for model in self.models)
+        return any(fixed_batch_sizes(described) is not None for described in self.described_inputs())
 
-    def _fixed_batch_sizes(self, model: Workload) -> set[int] | None:
-        """Return the first dimensions of those inputs of a model that have any; None where one of them is open."""
-        sizes = {each["shape"][0] for each in described_inputs(self._folder(model)) if each["shape"]}
-        return None if None in sizes else sizes
-
-    def _check_batch(self, model: Workload) -> None:
-        """Raise BadInputError where no input leaves its batch open, and another batch size is asked for."""
-        sizes = self._fixed_batch_sizes(model)
-        if sizes is None:
-            return
-        size = min(sizes) if len(sizes) == 1 else 1
-        if set(self.space.domains["batch_size"]) != {size}:
-            batch_note = f"have the fixed batch size {size}" if sizes else "have no batch dimension"
-            is_shared = self.space.total_batch == size
-            hint = "add --set instances=1: its batch cannot be shared" if is_shared else f"use --batch-size {size}"
-            raise BadInputError(f"the inputs of {model.path} {batch_note}", hint)
+    def described_inputs(self) -> list[list[dict[str, Any]]]:
+        """Return what each of the models takes; they have to be exported."""
+        return [described_inputs(self._folder(model)) for model in self.models]
 
     def features(self) -> Features | None:
         """Return what is known of the graph of an exported model; None of others, or where nothing is."""
@@ -265,6 +273,7 @@ class Job:
             *self.device.identity(),
             *([] if self.feed in (None, HOST) else [self.feed]),
             *([] if self.workload.rate is None else [self.workload.rate]),
+            *made_otherwise(self.inputs),
         ]
         graph = self.workload.execution is Execution.GRAPH
         executed = "" if graph else f"-{self.workload.execution}"
@@ -307,10 +316,10 @@ def prepare(checked: ParsedRequest) -> Job:
     )
     framework.check(build, [*job.space.baselines.values(), *job.space.points, *job.space.groups])
     if checked.workload.command is not None:
-        _check_placeholders(checked.workload.command, job.space)
+        check_placeholders(checked.workload.command, job.space)
     return replace(
         job,
-        notes=(*checked.workload.notes, *_respelt(checked, job.space), *_literal(checked.workload.command, job.space)),
+        notes=(*checked.workload.notes, *_respelt(checked, job.space), *literal(checked.workload.command, job.space)),
     )
 
 
@@ -320,12 +329,6 @@ def _respelt(checked: ParsedRequest, space: Space) -> Iterator[str]:
         value = space.pins.get(name)
         if value is not None and checked.catalogue.knob(name).parse(text, checked.machine) != value:
             yield f"--set {name}={text}: {value} is the same on this machine, and stands for it"
-
-
-def _literal(command: Command | None, space: Space) -> Iterator[str]:
-    """Yield which names in braces a command is handed as they stand."""
-    for name in sorted(set() if command is None else command.placeholders - set(space.catalogue.knobs)):
-        yield f"{{{name}}} in the command is no knob, and is passed on as it stands"
 
 
 def elsewhere(checked: ParsedRequest, job: Job) -> Job:
@@ -362,31 +365,6 @@ def trial_environment(framework: Framework, device: Device) -> tuple[dict[str, s
     """Return what trials inherit of this process's environment, and the names of the variables that they do not."""
     env, ignored = framework.catalogue.scrub(inherited.environment())
     return env | device.environment(), ignored
-
-
-def _check_placeholders(command: Command, space: Space) -> None:
-    """Raise BadInputError for a knob among a command's words that has no value here, or is misspelt.
-
-    And for a batch size that has no place among them: nothing else would tell the command.
-    """
-    if space.passes_batch_size and "batch_size" not in command.placeholders:
-        raise BadInputError(
-            "the command has no {batch_size} placeholder", "put {batch_size} where the command expects the batch size"
-        )
-    for name, counted in (("instances", "processes"), ("streams", "concurrent calls")):
-        if name in space.domains and name not in command.placeholders:
-            raise BadInputError(
-                f"the command has no {{{name}}} placeholder",
-                f"put {{{name}}} where the command expects the number of {counted}",
-            )
-    knobs = space.catalogue.knobs
-    for name in sorted(command.placeholders):
-        if name in knobs and name not in space.domains:
-            reason = space.inactive.get(name, f"it is not part of the search space '{space.name}'")
-            raise BadInputError(f"cannot fill in {{{name}}} in the command: {reason}", "remove the placeholder")
-        is_misspelt = bool(difflib.get_close_matches(name, knobs, n=1, cutoff=0.8))
-        if name not in knobs and (is_misspelt or space.catalogue.owner(name) is not None):
-            space.catalogue.knob(name)  # says which knob is meant, or whose it is
 
 
 def _check_preload(env: Mapping[str, str]) -> None:

@@ -18,9 +18,11 @@ from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError, unknown_name
 from tuner.identity import digest
 from tuner.job.events import TaskEvents
+from tuner.job.feasible import feasible
+from tuner.job.feed import tell_outputs
 from tuner.job.inside import advice, check_inside
 from tuner.job.job import Job, prepare
-from tuner.job.request import TRIAL_TIMEOUT, SearchRequest, parse_request
+from tuner.job.request import TRIAL_TIMEOUT, ParsedRequest, SearchRequest, parse_request
 from tuner.machine.locks import machine_lock
 from tuner.measure.interruption import step_s
 from tuner.measure.objective import Objective
@@ -37,6 +39,7 @@ from tuner.study.budget import parse_duration
 from tuner.trial.fresh import FreshLauncher
 from tuner.trial.outcome import Status, TrialFailure
 from tuner.trial.process import ChildProcess
+from tuner.workload.feed import made_otherwise
 from tuner.workload.spec import WorkloadSpec
 from tuner.workload.workload import Execution
 
@@ -79,11 +82,12 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
     """
     sizes = parse_sizes(request.batches)
     budget_s = parse_duration(request.time_budget)
-    jobs = _jobs(request, sizes, events)
+    prepared = _jobs(request, sizes, events)
     rows: list[Row] = []
     interrupted = False
     with machine_lock(wait=request.wait, on_wait=events.waiting), ExitStack() as processes:
-        jobs = _exported(jobs, events, named=bool(request.executions))
+        jobs = _exported(prepared, events, named=bool(request.executions))
+        sizes = [size for size in sizes if size in next(iter(jobs.values())).space.domains["batch_size"]]
         ends_s = time.monotonic() + budget_s
         live = {execution: _Live(job, processes=processes) for execution, job in jobs.items()}
         try:
@@ -98,6 +102,7 @@ def measure_overhead(request: OverheadRequest, events: OverheadEvents) -> Overhe
             events.notice("interrupted: what was measured until now is shown")
     _check_any(rows)
     job = next(iter(jobs.values()))
+    tell_outputs(job.seen_outputs, events.notice)
     result = describe_overhead(
         rows,
         job.subject,
@@ -159,13 +164,19 @@ def _path(job: Job) -> Path:
     subject = job.subject
     where = [*job.device.identity(), job.feed]
     key = [subject.machine.id, subject.runtime["id"], subject.workload.fingerprint, job.environment, *where]
+    key += made_otherwise(subject.workload.fed)
     return cache_dir() / _FOLDER / f"{file_stem(job.workload.name)}-{digest(key)}.json"
 
 
-def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents) -> dict[Execution, Job]:
-    """Return the job of each execution; one that was not asked for by name is left out where it does not go."""
+def _jobs(
+    request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents
+) -> dict[Execution, tuple[Job, ParsedRequest]]:
+    """Return the job of each execution, with its request.
+
+    One that was not asked for by name is left out where it does not go.
+    """
     named = [_execution(name) for name in request.executions]
-    jobs: dict[Execution, Job] = {}
+    jobs: dict[Execution, tuple[Job, ParsedRequest]] = {}
     for execution in Execution:  # the graph first
         if named and execution not in named:
             continue
@@ -183,27 +194,33 @@ def _jobs(request: OverheadRequest, sizes: Sequence[int], events: OverheadEvents
             _leave_out(error, events)
             continue
         check_inside(checked.workload, checked.framework)
-        jobs[execution] = prepare(checked)
-    first = next(iter(jobs.values()))
+        jobs[execution] = prepare(checked), checked
+    first = next(iter(jobs.values()))[0]
     first.tell_notes(events.notice)
     first.device.check_idle()
     return jobs
 
 
-def _exported(jobs: dict[Execution, Job], events: OverheadEvents, *, named: bool) -> dict[Execution, Job]:
-    """Return those jobs whose model can be exported; raises BadInputError where none can, or one that was named."""
+def _exported(
+    jobs: dict[Execution, tuple[Job, ParsedRequest]], events: OverheadEvents, *, named: bool
+) -> dict[Execution, Job]:
+    """Return those jobs whose model can be exported, with the batch sizes that it leaves possible.
+
+    Raises BadInputError where none can, or one that was named.
+    """
     exported: dict[Execution, Job] = {}
     refusal: BadInputError | None = None
-    for execution, job in jobs.items():
+    for execution, (job, checked) in jobs.items():
         try:
             job.export(notify=events.notice)
+            possible = feasible(job, checked, notify=(lambda _: None) if exported else events.notice)
         except BadInputError as error:
             if named:
                 raise
             refusal = error
             _leave_out(error, events)
         else:
-            exported[execution] = job
+            exported[execution] = possible
     if refusal is not None and not exported:
         raise refusal
     return exported

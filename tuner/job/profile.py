@@ -14,6 +14,8 @@ from tuner.devices.registry import DEFAULT as CPU
 from tuner.errors import BadInputError
 from tuner.job.clock import Clock, Resized
 from tuner.job.events import TaskEvents
+from tuner.job.feasible import feasible
+from tuner.job.feed import tell_outputs
 from tuner.job.inside import advice, check_inside
 from tuner.job.job import Job, prepare
 from tuner.job.overhead import traced_overhead
@@ -71,12 +73,14 @@ def profile_workload(request: ProfileRequest, events: ProfileEvents) -> tuple[Jo
         python=request.python,
         trial_timeout=request.trial_timeout,
     )
-    job = prepare(parse_request(search, stores=False))
+    checked = parse_request(search, stores=False)
+    job = feasible(prepare(checked), checked, notify=events.notice)
     job.tell_notes(events.notice)
     check_profiled(job)
     batch_size = job.space.reference.batch_size
     with machine_lock(wait=request.wait, on_wait=events.waiting):
         traced = trace(job, [batch_size], events=events)[batch_size]
+        tell_outputs(job.seen_outputs, events.notice)
         return job, profile(traced, has_quota=job.machine.cpu_quota is not None)
 
 

@@ -12,6 +12,7 @@ from tuner.devices.registry import DEFAULT as DEFAULT_DEVICE
 from tuner.errors import TunerError
 from tuner.job.advise import as_hints, hints
 from tuner.job.events import SearchEvents
+from tuner.job.feasible import feasible
 from tuner.job.job import Job, prepare
 from tuner.job.overhead import known_overhead, known_overheads, with_overhead
 from tuner.job.prior import is_asked, prior_of
@@ -54,6 +55,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
             job.device.check_idle()
             events.prepared(job)
             job.tell_notes(events.notice)
+            job = feasible(job, checked, notify=events.notice)
             prior = None
             if is_asked(job, checked):
                 job.launcher(notify=events.notice)  # which exports the model
@@ -130,6 +132,7 @@ def run(request: SearchRequest, events: SearchEvents) -> tuple[Record | None, bo
                 events.study_ended()
                 conditions = job.seen.added_to(watch.conditions())
                 record.add("conditions", conditions.to_dict())
+                record.put("outputs", job.seen_outputs)
                 if prior is not None:
                     _store_prediction(record, prior, job, trust=sampler.trust(record.study))
             if conditions.device is not None and conditions.device.lost:
@@ -188,6 +191,7 @@ def _store_request(
         record.put("pins", checked.pins)
         record.put("batch_sizes", checked.batch_sizes)
         record.put("described", to_builtins(job.subject))
+        record.put("batch_note", job.batch_note)
         record.put("created", now())
         record.put("schema", SCHEMA)
     record.put("updated", now())

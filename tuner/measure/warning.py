@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.child.outputs import text_of
 from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure import interruption
+from tuner.workload.feed import InputFacts
 
 _STEAL = 0.02
 _BUSY, _OVERSUBSCRIBED = 0.05, 0.5  # of the CPUs in the mask, kept busy by others
@@ -17,6 +18,7 @@ _BUSY, _OVERSUBSCRIBED = 0.05, 0.5  # of the CPUs in the mask, kept busy by othe
 _CROWDED, _WAITED = 0.25, 0.75
 _THROTTLED = 0.01
 _RARE = 0.05  # of the looks at a device: what was seen less often is no warning
+_MOST_INPUTS = 6  # that a line names
 _WANTED = frozenset({"fixed clocks"})  # reasons for a lower clock that somebody has chosen
 
 
@@ -49,6 +51,10 @@ class Code(StrEnum):
     UNSEEN = "unseen"
     FLAT_OUTPUTS = "flat outputs"
     NOT_FINITE = "not finite"
+    MADE_UP = "made-up inputs"
+    EMPTY_OUTPUTS = "empty outputs"
+    BATCH_AXIS = "batch dimension"
+    BATCH_SIZES = "batch sizes"
     GPU_THROTTLED = "GPU throttled"
     GPU_SHARED = "GPU shared"
     GPU_LOST = "GPU lost"
@@ -85,6 +91,13 @@ ADVICE = {
     "them, or put {intra_op} among the words of the command",
     Code.FLAT_OUTPUTS: "that the frameworks agree says little: compare them with trained weights",
     Code.NOT_FINITE: "if the model does not mean them, its weights are wrong, or the inputs do not fit it",
+    Code.MADE_UP: "the figures are of that work: give what the model gets in production, --input NAME=VALUE or "
+    "--input NAME=FILE",
+    Code.EMPTY_OUTPUTS: "nothing is computed for it: give inputs that lead to a result, with --input, --input-range or "
+    "--input-shape",
+    Code.BATCH_AXIS: "where another dimension of the inputs is the batch, write batch in its place: --input-shape "
+    "NAME=100,batch,80",
+    Code.BATCH_SIZES: "leave the others out of --batch-size",
     Code.GPU_THROTTLED: "heat: improve the cooling; power cap: usual on GPUs of low power, and steadier at a clock "
     "that it can hold (nvidia-smi -lgc)",
     Code.GPU_SHARED: "stop the other programs on the GPU, or choose another --device",
@@ -176,6 +189,41 @@ def output_warnings(not_finite: Iterable[Mapping[str, Mapping[str, int]]]) -> li
         if counts:
             return [MeasurementWarning(code=Code.NOT_FINITE, observation=f"{text_of(counts)}, under every setting")]
     return []
+
+
+def input_warnings(
+    inputs: Sequence[InputFacts], outputs: Mapping[str, Mapping[str, Sequence[int]]], batch_note: str = ""
+) -> list[MeasurementWarning]:
+    """Return what of the inputs that were made up, and of the outputs, shows that work may be missing.
+
+    `outputs` are the shapes of outputs by name, by batch size; `batch_note` says which batch sizes were left out.
+    """
+    doubtful = [each for each in inputs if each.doubtful]
+    named = [f"{each.name} {each.values}" for each in doubtful[:_MOST_INPUTS]]
+    more = f" and {len(doubtful) - len(named)} more" if len(doubtful) > len(named) else ""
+    empty = {name: shape for by_name in outputs.values() for name, shape in by_name.items() if 0 in shape}
+    begins_with_batch = any(each.shape[:1] == (None,) for each in inputs)
+    texts = {
+        Code.MADE_UP: f"what these inputs hold can change the work: {', '.join(named)}{more}" if doubtful else "",
+        Code.EMPTY_OUTPUTS: ", ".join(f"output {name} has the size {_shape(shape)}" for name, shape in empty.items()),
+        Code.BATCH_AXIS: _unscaled(outputs) if begins_with_batch and not empty else "",
+        Code.BATCH_SIZES: batch_note,
+    }
+    return [MeasurementWarning(code=code, observation=text) for code, text in texts.items() if text]
+
+
+def _unscaled(outputs: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
+    """Return that no output has the batch in its first dimension, where that is so."""
+    for batch_size, by_name in outputs.items():
+        arrays = {name: shape for name, shape in by_name.items() if shape}
+        if arrays and all(str(shape[0]) != batch_size for shape in arrays.values()):
+            shown = ", ".join(f"{name} {_shape(shape)}" for name, shape in list(arrays.items())[:_MOST_INPUTS])
+            return f"no output has the batch size {batch_size} in its first dimension: {shown}"
+    return ""
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"({', '.join(map(str, shape))})"
 
 
 def merge(*groups: Iterable[MeasurementWarning]) -> list[MeasurementWarning]:

@@ -20,6 +20,7 @@ from tuner.report.verdicts import rounds_text
 from tuner.space.values import Value
 from tuner.stats.equivalence import VerdictCode
 from tuner.stats.tail import LimitStatus
+from tuner.workload.feed import InputFacts, line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,11 @@ def interval(verdict: VerdictResult | ComparisonResult) -> str:
     return f"{verdict.low:.2f}–{verdict.high:.2f}×"
 
 
+def input_rows(inputs: Sequence[InputFacts]) -> list[tuple[str, str]]:
+    """Return the row that lists what tftune feeds to a model; none where there is nothing to list."""
+    return [("Inputs", line(inputs))] if inputs else []
+
+
 def notes(warnings: Sequence[WarningResult]) -> Iterator[tuple[str, str]]:
     """Yield a row for each warning."""
     for warning in warnings:
@@ -144,7 +150,7 @@ def comparison_card(result: ComparisonResult) -> Card:
     rows += [(name, text) for name, text in result.failures.items()]
     seconds = duration_text(result.timed_s)
     rows.append(("Proof", f"{rounds_text(result)}, {seconds} timed; differences under {margin} are treated as equal"))
-    return Card(answers=(answer,), rows=(*rows, *notes(result.warnings)))
+    return Card(answers=(answer,), rows=(*rows, *input_rows(result.inputs), *notes(result.warnings)))
 
 
 def _side_text(side: SideResult, setting: Mapping[str, Value], unit: str) -> str:

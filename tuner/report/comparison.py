@@ -9,7 +9,7 @@ from tuner.machine.conditions import Conditions, DeviceConditions
 from tuner.measure.objective import METRIC
 from tuner.report.layout import duration_text, ms_text, percent, rate_text, ratio_text, table
 from tuner.report.result.comparison import ComparisonResult, NoiseReport
-from tuner.report.terminal import process_sd_text, setting_text, warnings
+from tuner.report.terminal import inputs, process_sd_text, setting_text, warnings
 from tuner.report.verdicts import VERDICT_STYLES, rounds_text, speedup_text
 from tuner.stats.equivalence import VerdictCode
 
@@ -34,7 +34,7 @@ def comparison(result: ComparisonResult) -> RenderableType:
         notes.append(f"undecided: {result.reason}")
     failures = [Text(f"{name} {text}", style="red") for name, text in result.failures.items()]
     dim = [Text(note, style="dim") for note in notes]
-    return Group(rows, Text(), verdict, *dim, *failures, warnings(result.warnings))
+    return Group(rows, Text(), verdict, *dim, *failures, *inputs(result.inputs), warnings(result.warnings))
 
 
 def _asked(text: str) -> str:
@@ -59,7 +59,8 @@ def noise(report: NoiseReport) -> RenderableType:
     finals.show_header = False
     finals.add_row("noise floor", percent(report.floor), "equal settings differ by less in 95 % of finals")
     finals.add_row("smallest detectable gain", percent(report.detectable), "found in 90 % of finals if it is real")
-    return Group(rows, Text(), finals, Text(), conditions(report.conditions), warnings(report.warnings))
+    fed = inputs(report.inputs)
+    return Group(rows, Text(), finals, Text(), conditions(report.conditions), *fed, warnings(report.warnings))
 
 
 def conditions(measured: Conditions) -> Text:

@@ -16,7 +16,14 @@ from tuner.measure.objective import Objective, rounding
 from tuner.measure.pair import Pair
 from tuner.measure.planning import FinalsPlan, noise_floor
 from tuner.measure.recommendation import FinalsEstimates
-from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, merge, output_warnings
+from tuner.measure.warning import (
+    Code,
+    MeasurementWarning,
+    condition_warnings,
+    input_warnings,
+    merge,
+    output_warnings,
+)
 from tuner.report.layout import plural
 from tuner.report.result.study import NoiseResult, ShrinkageResult, TailResult
 from tuner.stats import steady
@@ -88,11 +95,35 @@ def study_warnings(stored: Attributes, trials: Sequence[Trial]) -> list[Measurem
     """Return all that makes the figures of a study's search less believable."""
     noise = stored.noise
     return merge(
+        input_warnings(stored.subject.workload.fed, stored.outputs, stored.get("batch_note", str) or ""),
+        batch_warnings(trials),
         *(condition_warnings(each) for each in stored.conditions),
         _of_noise(noise, trials),
         _of_search(stored.runs, trials),
         _of_trials(trials),
     )
+
+
+def batch_warnings(trials: Sequence[Trial]) -> list[MeasurementWarning]:
+    """Return which batch sizes the model does not run at, whatever the setting, and why, once.
+
+    What memory did not hold is no fault of the model.
+    """
+    by_size: dict[int, list[Trial]] = {}
+    for trial in trials:
+        by_size.setdefault(trial.setting.batch_size, []).append(trial)
+    works = sorted(size for size, own in by_size.items() if any(trial.status is Status.OK for trial in own))
+    refused = {
+        size: own[-1].message
+        for size, own in sorted(by_size.items())
+        if all(trial.status in (Status.FAILED, Status.CRASHED, Status.INVALID) for trial in own)
+    }
+    if not works or not refused:
+        return []
+    known = f"only batch size{'s' if len(works) > 1 else ''} {', '.join(map(str, works))} of those that were tried"
+    sizes = ", ".join(map(str, refused))
+    reason = next(iter(refused.values()))
+    return [MeasurementWarning(code=Code.BATCH_SIZES, observation=f"{known} ran: at {sizes}, {reason}")]
 
 
 def round_warnings(rounds: Sequence[Round]) -> list[MeasurementWarning]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tuner.report.card import Answer, Card, interval, notes, speed_up
+from tuner.report.card import Answer, Card, input_rows, interval, notes, speed_up
 from tuner.report.card import rendered as rendered_card
 from tuner.report.layout import energy_text, ms_text, percent, plural, rate_text, ratio_text, table
 from tuner.report.lineup import COMPLETE, Kind
@@ -45,6 +45,7 @@ def frameworks_card(result: FrameworksResult) -> Card:
         rows.append(("Unchecked", f"{', '.join(unseen)}: outputs could not be compared: {why}"))
     if result.ended != COMPLETE:
         rows.append(("Ended", f"{result.ended}; the same command (without --new) goes on where it stopped"))
+    rows += input_rows(result.workload.fed)
     return Card(answers=(_answer(result),), rows=(*rows, *notes(result.warnings)))
 
 

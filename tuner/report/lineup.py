@@ -137,6 +137,8 @@ class Lineup:
     spread: float | None
     """How much the reference's outputs vary (`tuner.measure.agreement.spread`); None where that is not known."""
     margin: float = MARGIN
+    outputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    """The shapes of the reference's outputs by name, by batch size."""
     y: Array = field(init=False)
     names: list[str] = field(init=False)
 

@@ -17,7 +17,7 @@ from tuner.report.layout import ms_text, percent, ratio_text, table
 from tuner.report.result.frameworks import RatioResult
 from tuner.report.result.overhead import HidingResult, OverheadResult, OverheadRow
 from tuner.report.result.study import WarningResult
-from tuner.report.terminal import warnings
+from tuner.report.terminal import inputs_with_warnings, warnings
 from tuner.study.subject import Subject
 from tuner.workload.workload import Execution
 
@@ -104,6 +104,7 @@ def rendered(result: OverheadResult) -> list[RenderableType]:
         rows = [row for row in result.rows if row.execution is execution]
         if rows:
             parts += [Text(), _table(result, execution, rows)]
+    parts += [Text(), *inputs_with_warnings(result.workload.fed)] if result.workload.fed else []
     parts += [Text(), *(Text(line, style="dim") for line in _notes(result))]
     return parts
 

@@ -25,7 +25,7 @@ from tuner.report.result.prediction import (
     TrustResult,
 )
 from tuner.report.result.study import WarningResult
-from tuner.report.terminal import setting_text, warnings
+from tuner.report.terminal import inputs_with_warnings, setting_text, warnings
 from tuner.space.setting import Setting
 from tuner.space.values import Value
 from tuner.study.subject import BuildFacts, WorkloadFacts
@@ -138,6 +138,7 @@ def rendered(result: PredictionResult, *, top: int = _TOP) -> list[RenderableTyp
             f"default: {setting_text(result.reference.setting)} — {rate_text(result.reference.items_per_s)} {item}s/s"
         ),
         *([warnings(result.warnings)] if result.warnings else []),
+        *inputs_with_warnings(result.workload.fed),
         Text(),
         _settings(result, top),
         Text(),

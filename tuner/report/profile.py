@@ -15,7 +15,7 @@ from tuner.model.profile import Bound, Profile
 from tuner.report.layout import ms_text, percent, plural, table
 from tuner.report.result.profile import OperatorResult, ProfileResult, ThreadsResult
 from tuner.report.result.study import WarningResult
-from tuner.report.terminal import warnings
+from tuner.report.terminal import inputs_with_warnings, warnings
 from tuner.study.subject import Subject
 
 _COLOURS = {Bound.COMPUTE: "#0072B2", Bound.MEMORY: "#E69F00", Bound.OVERHEAD: "#D55E00"}
@@ -90,7 +90,7 @@ def rendered(result: ProfileResult, *, top: int) -> list[RenderableType]:
     ]
 
 
-def _summary(result: ProfileResult) -> list[Text]:
+def _summary(result: ProfileResult) -> list[RenderableType]:
     steps = ", ".join(
         f"{ms_text(1000 * each.step_s)} ms with {plural(each.threads, 'thread')}" for each in result.threads
     )
@@ -105,6 +105,7 @@ def _summary(result: ProfileResult) -> list[Text]:
             f"one thread reaches {first.flops / 1e9:.0f} GFLOP/s and {first.bytes_s / 1e9:.0f} GB/s; "
             "shares are of all operators' time with one thread"
         ),
+        *inputs_with_warnings(result.workload.fed),
     ]
 
 

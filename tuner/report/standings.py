@@ -27,7 +27,7 @@ from tuner.measure.agreement import TELLING_SPREAD
 from tuner.measure.cell import Cell, block_sd
 from tuner.measure.finals import failures
 from tuner.measure.objective import Objective
-from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, merge
+from tuner.measure.warning import Code, MeasurementWarning, condition_warnings, input_warnings, merge
 from tuner.report import evidence
 from tuner.report.lineup import Kind, Lineup, Side
 from tuner.report.result.frameworks import (
@@ -55,7 +55,8 @@ def describe(lineup: Lineup) -> FrameworksResult:
     """Return what is published of a line-up."""
     conditions = lineup.conditions
     of_conditions = [] if conditions is None else condition_warnings(conditions)
-    warnings = merge(of_conditions, evidence.round_warnings(lineup.rounds), _output_warnings(lineup))
+    of_inputs = input_warnings(lineup.subject.workload.fed, lineup.outputs)
+    warnings = merge(of_inputs, of_conditions, evidence.round_warnings(lineup.rounds), _output_warnings(lineup))
     return FrameworksResult(
         comparison=lineup.name,
         machine=lineup.subject.machine,

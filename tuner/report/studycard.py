@@ -42,7 +42,12 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
             text=f"{study.workload.name}: there are no finals yet",
             setting=(),
         )
-        return Card(answers=(answer,), rows=(("Next", "run the same search again: it continues"),))
+        rows = [
+            ("Next", "run the same search again: it continues"),
+            *card.input_rows(study.workload.fed),
+            *card.notes(study.warnings),
+        ]
+        return Card(answers=(answer,), rows=tuple(rows))
     several = study.groups
     of = study.workload.name if several is None else f"{study.workload.name}, one process"
     answers = [_answer(study, advice, finals, study.verdicts or {}, of=of)]
@@ -52,6 +57,7 @@ def study_card(study: StudyResult, *, handle: str, storage: str = DEFAULT_STORAG
         *_reasons(study, advice, finals),
         ("Proof", _proof(study, advice, finals)),
         ("Valid", f"{where(study)}; measure again elsewhere"),
+        *card.input_rows(study.workload.fed),
         ("Study", study.study if study.created is None else f"{study.study}, {study.created[:10]}"),
         *expectation_rows(study),
         *_searching(study),

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tuner.frameworks.tensorflow.baselines import WANG, WANG_SOURCE
 from tuner.machine.host import Machine
+from tuner.measure.warning import input_warnings
 from tuner.report.layout import duration_text, energy_text, ms_text, percent, plural, ratio_text, table
 from tuner.report.result.study import (
     NoiseResult,
@@ -21,6 +22,7 @@ from tuner.space.values import Value
 from tuner.stats.noise import MIN_PROCESS_SD
 from tuner.study.subject import Subject
 from tuner.trial.outcome import Status
+from tuner.workload.feed import InputFacts, line
 
 _GIB = 1024**3
 _TOLD_DEVIATION = 1e-3  # of outputs: what rounding does is not told
@@ -210,6 +212,17 @@ def trial_row(trial: TrialResult, *, incumbent: bool, fixed_knobs: Collection[st
         f"{trial.timed_s:.0f} s",
         Text("; ".join(notes), style="green" if incumbent else "dim"),
     )
+
+
+def inputs(fed: Sequence[InputFacts]) -> list[Text]:
+    """Return what tftune feeds to a model, in a line; nothing where that makes its own inputs."""
+    return [Text(f"inputs: {line(fed)}")] if fed else []
+
+
+def inputs_with_warnings(fed: Sequence[InputFacts]) -> list[RenderableType]:
+    """Return the same with what may be wrong with it, for answers that have no other warnings."""
+    observations = [WarningResult.of(each) for each in input_warnings(fed, {})]
+    return [*inputs(fed), *([warnings(observations)] if observations else [])]
 
 
 def warnings(observations: Sequence[WarningResult]) -> RenderableType:

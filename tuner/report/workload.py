@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tuner.report.layout import duration_text, plural, table
 from tuner.report.result.inspection import WorkloadLine
+from tuner.workload import feed
 from tuner.workload.workload import Kind
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def page(result: WorkloadResult) -> RenderableType:
         ("mode", f"{workload.mode}, executed as {workload.execution}"),
         ("parameters", params),
         ("step", f"{workload.batch_size} × {workload.item} by default"),
+        ("inputs", feed.line(workload.fed)),
         ("source", result.source),
     ):
         if text:
@@ -105,6 +107,8 @@ def line(workload: WorkloadFacts, features: Features | None) -> RenderableType:
             f": {quantity(features.parameters)}variables, {quantity(features.flops)}FLOP and "
             f"{quantity(features.moved_bytes)}B per item, average width {features.width:.2f}"
         )
+    if workload.fed:
+        text += f"\ninputs: {feed.line(workload.fed)}"
     return Text(text)
 
 

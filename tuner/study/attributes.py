@@ -206,6 +206,11 @@ class Attributes:
         return self.get("prediction", Prediction)
 
     @property
+    def outputs(self) -> dict[str, dict[str, list[int]]]:
+        """Return the shapes of the outputs by name, by batch size; empty where the study does not say."""
+        return self.get("outputs", dict[str, dict[str, list[int]]]) or {}
+
+    @property
     def runs(self) -> list[Run]:
         """Return the runs of the search, the oldest first; earlier versions called them sessions."""
         return self.get("runs", list[Run]) or self.get("sessions", list[Run]) or []

@@ -5,7 +5,7 @@ What is read from a storage is checked against these types; what is not among th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, to_builtins
@@ -19,6 +19,7 @@ from tuner.space.catalogue import Catalogue
 from tuner.space.ensemble import catalogue_of
 from tuner.space.space import Space
 from tuner.space.values import Value
+from tuner.workload.feed import InputFacts
 from tuner.workload.workload import Execution, Workload
 
 Values = dict[str, Value]
@@ -55,6 +56,13 @@ class WorkloadFacts(Struct, frozen=True, kw_only=True):
     """Requests a second that come at random times, where they do."""
     members: tuple[str, ...] | UnsetType = UNSET
     """The names of an ensemble's models."""
+    inputs: tuple[InputFacts, ...] | UnsetType = UNSET
+    """What tftune feeds to each input, where the workload does not make its own; earlier studies do not say."""
+
+    @property
+    def fed(self) -> tuple[InputFacts, ...]:
+        """Return the inputs that tftune feeds, as far as they are known."""
+        return self.inputs or ()
 
 
 class KnobFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -142,8 +150,9 @@ def subject_of(
     workload: Workload,
     space: Space,
     environment: Mapping[str, str],
+    inputs: Sequence[InputFacts] = (),
 ) -> Subject:
-    """Return what a study of these is of; the device by what it tells of itself."""
+    """Return what a study of these is of; the device by what it tells of itself. `inputs` are those that are fed."""
     sources = {baseline.name: baseline.source for baseline in space.catalogue.baselines}
     aliases = space.aliases()
     return Subject(
@@ -151,7 +160,7 @@ def subject_of(
         device=dict(device),
         runtime=to_builtins(build.to_dict()),
         environment=dict(environment),
-        workload=workload_facts(workload),
+        workload=workload_facts(workload, inputs),
         space=space.name,
         space_digest=space.file_digest,
         points=len(space.points),
@@ -164,8 +173,8 @@ def subject_of(
     )
 
 
-def workload_facts(workload: Workload) -> WorkloadFacts:
-    """Return what is published of a workload."""
+def workload_facts(workload: Workload, inputs: Sequence[InputFacts] = ()) -> WorkloadFacts:
+    """Return what is published of a workload, with the inputs that it is fed."""
     return WorkloadFacts(
         name=workload.name,
         kind=str(workload.kind),
@@ -178,6 +187,7 @@ def workload_facts(workload: Workload) -> WorkloadFacts:
         batch_size=workload.batch_size,
         rate=UNSET if workload.rate is None else workload.rate,
         members=tuple(member.name for member in workload.members) or UNSET,
+        inputs=tuple(inputs) or UNSET,
     )
 
 

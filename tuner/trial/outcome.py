@@ -263,6 +263,8 @@ class ReadyReport:
     """Some values of the outputs, see `tuner.measure.agreement`; None where the model computes at random."""
     not_finite: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of outputs with values that are NaN or infinite: their `size`, and how many are of which kind."""
+    outputs: dict[str, list[int]] | None = None
+    """The shapes of the outputs at its batch size."""
 
     @property
     def step_s(self) -> float:
@@ -284,6 +286,7 @@ class ReadyReport:
             settled=data.get("settled"),
             sample=data.get("sample"),
             not_finite=data.get("not_finite") or {},
+            outputs=data.get("outputs"),
         )
 
     def with_batch(self, report: dict[str, Any]) -> ReadyReport:
@@ -300,6 +303,7 @@ class ReadyReport:
             settled=report["settled"],
             sample=report["sample"],
             not_finite=report.get("not_finite") or {},
+            outputs=report.get("outputs"),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -314,6 +318,7 @@ class ReadyReport:
             "memory_bytes": self.memory_bytes,
             "settled": self.settled,
             "sample": self.sample,
+            "outputs": self.outputs,
         } | ({"not_finite": self.not_finite} if self.not_finite else {})
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.child.shapes import BATCH
 from tuner.errors import BadInputError, unknown_name
 from tuner.workload.pyfile import INFERENCE
 
@@ -31,6 +32,7 @@ class WorkloadSpec:
     op_libraries: Sequence[str] = ()
     input_shapes: Sequence[str] = ()
     input_ranges: Sequence[str] = ()
+    inputs: Sequence[str] = ()
     metric_regex: str | None = None
     minimize: bool = False
     rate: float | None = None
@@ -62,6 +64,7 @@ class WorkloadSpec:
             "--op-library": self.op_libraries,
             "--input-shape": self.input_shapes,
             "--input-range": self.input_ranges,
+            "--input": self.inputs,
             "--name": self.name,
         }
         arguments = list(self.words)
@@ -81,6 +84,7 @@ class WorkloadSpec:
             "--op-library": self.op_libraries,
             "--input-shape": self.input_shapes,
             "--input-range": self.input_ranges,
+            "--input": self.inputs,
             "--metric-regex": self.metric_regex,
             "--minimize": self.minimize,
             "--rate": self.rate is not None,
@@ -129,8 +133,11 @@ def op_libraries(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def shapes(texts: Sequence[str]) -> dict[str, list[int]]:
-    """Return the shapes of `--input-shape NAME=224,224,3`, without the batch; of a vector's items it is empty."""
+def shapes(texts: Sequence[str]) -> dict[str, list[int | str]]:
+    """Return the shapes of `--input-shape NAME=224,224,3`, without the batch, or with `batch` in its place.
+
+    Of a vector's items it is empty.
+    """
     return {name: _shape(name, text) for name, text in _pairs(texts, "--input-shape", "image=224,224,3").items()}
 
 
@@ -139,12 +146,21 @@ def ranges(texts: Sequence[str]) -> dict[str, list[int]]:
     return {name: _range(name, text) for name, text in _pairs(texts, "--input-range", "words=0:30522").items()}
 
 
+def values(texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return what `--input NAME=VALUE|FILE` gives: the path of the `file` if there is one, else the `text`."""
+    return {
+        name: {"file": str(Path(text).resolve())} if os.path.isfile(text) else {"text": text}  # noqa: PTH113
+        for name, text in _pairs(texts, "--input", "lengths=400").items()
+    }
+
+
 def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
     """Return the values of NAME=VALUE by name; raises BadInputError, also for one that is given twice."""
     pairs: dict[str, str] = {}
     for text in texts:
         # A model's own names may hold an equals sign; shapes and ranges do not.
-        name, separator, value = text.partition("=") if option == "--param" else text.rpartition("=")
+        has_free_value = option in ("--param", "--input")
+        name, separator, value = text.partition("=") if has_free_value else text.rpartition("=")
         if not separator or not name:
             raise BadInputError(f"{option} {text} is not of the form NAME=VALUE", f"e.g. {option} {example}")
         if name in pairs:
@@ -153,14 +169,14 @@ def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
     return pairs
 
 
-def _shape(name: str, text: str) -> list[int]:
-    try:
-        shape = [int(part) for part in text.split(",") if part]
-    except ValueError:
-        shape = [0]
-    if any(n < 1 for n in shape):
-        raise BadInputError(f"--input-shape {name} is '{text}'", "expected sizes without the batch, e.g. 224,224,3")
-    return shape
+def _shape(name: str, text: str) -> list[int | str]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() or part == BATCH for part in parts) or parts.count(BATCH) > 1:
+        raise BadInputError(
+            f"--input-shape {name} is '{text}'",
+            "expected sizes without the batch, e.g. 224,224,3, or with batch in its place, e.g. 100,batch,80",
+        )
+    return [part if part == BATCH else int(part) for part in parts]
 
 
 def _range(name: str, text: str) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import re
@@ -19,6 +18,7 @@ from tuner.paths import shipped_folder
 from tuner.workload import formats, pyfile
 from tuner.workload import spec as options
 from tuner.workload.command import Command, command
+from tuner.workload.contents import contents, loaded_first, value_digest
 from tuner.workload.pyfile import INFERENCE, PythonFile
 from tuner.workload.spec import WorkloadSpec
 
@@ -74,10 +74,12 @@ class Workload:
     """Of the graph of a SavedModel; None where it is not said which."""
     op_libraries: Sequence[str] = ()
     """What is loaded before the model: paths of libraries of operators and of Python files, and names of modules."""
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Of inputs whose shape the model leaves open, without the batch."""
+    shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
+    """Of inputs whose shape the model leaves open, without the batch, or with the word `batch` in its place."""
     ranges: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of inputs: the least value, and what all values are below."""
+    values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of inputs: the path of a `file`, or the `text` of a constant."""
     command: Command | None = None
     rate: float | None = None
     """Requests a second that come at random times; None where each call follows the one before."""
@@ -101,6 +103,7 @@ class Workload:
             "op_libraries": list(self.op_libraries),
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
+            "values": {name: dict(value) for name, value in self.values.items()},
         }
 
 
@@ -185,6 +188,7 @@ def _ensemble(spec: WorkloadSpec, execution: Execution, suffixes: Mapping[str, s
         "--op-library",
         "--input-shape",
         "--input-range",
+        "--input",
         "--minimize",
         "--rate",
         kind="an ensemble",
@@ -260,7 +264,12 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
     if spec.mode not in file.modes:
         raise NoModeError(f"{path.stem} has no mode '{spec.mode}'", f"known: {', '.join(file.modes)}")
     spec.reject_options(
-        "--signature", "--tags", "--input-shape", "--input-range", kind="a Python file, which makes its own inputs"
+        "--signature",
+        "--tags",
+        "--input-shape",
+        "--input-range",
+        "--input",
+        kind="a Python file, which makes its own inputs",
     )
     params = options.parameters(spec.params, file.params)
     op_libraries = options.op_libraries(spec.op_libraries)
@@ -275,7 +284,7 @@ def _python(name: str, spec: WorkloadSpec, execution: Execution) -> Workload:
         batch_size=file.batch_size,
         params=params,
         op_libraries=op_libraries,
-        fingerprint=digest([pyfile.fingerprint(path), spec.mode, params, *_loaded_first(op_libraries)]),
+        fingerprint=digest([pyfile.fingerprint(path), spec.mode, params, *loaded_first(op_libraries)]),
         notes=file.notes,
         batch_problem=file.batch_problem,
     )
@@ -313,7 +322,13 @@ def _model_workload(
         )
     shapes, ranges = options.shapes(spec.input_shapes), options.ranges(spec.input_ranges)
     tags, op_libraries = options.tags(spec.tags), options.op_libraries(spec.op_libraries)
-    asked = [spec.signature, shapes, ranges, *([] if tags is None else [{"tags": tags}]), *_loaded_first(op_libraries)]
+    values = options.values(spec.inputs)
+    for input_name in ranges.keys() & values.keys():
+        raise BadInputError(f"input '{input_name}' has both --input and --input-range", "leave one of them out")
+    # Without values it is what it was before there were any, so that earlier studies go on.
+    given = [[name, value_digest(value)] for name, value in sorted(values.items())]
+    asked: list[object] = [spec.signature, shapes, ranges, *([given] if given else [])]
+    asked += [*([] if tags is None else [{"tags": tags}]), *loaded_first(op_libraries)]
     return Workload(
         name=_named(spec, path.resolve().name.removesuffix(path.suffix)),
         kind=kind,
@@ -328,19 +343,9 @@ def _model_workload(
         op_libraries=op_libraries,
         shapes=shapes,
         ranges=ranges,
-        fingerprint=digest([_contents(files, path.parent), *asked]),
+        values=values,
+        fingerprint=digest([contents(files, path.parent), *asked]),
     )
-
-
-def _loaded_first(op_libraries: Sequence[str]) -> list[object]:
-    """Return what a fingerprint holds of what is loaded before a model, of files their contents; [] if nothing."""
-    contents = [
-        pyfile.fingerprint(Path(each)) if each.endswith(".py")
-        else _contents([Path(each)], Path(each).parent) if os.sep in each
-        else each
-        for each in op_libraries
-    ]  # fmt: skip
-    return [{"libraries": contents}] if contents else []
 
 
 def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
@@ -357,6 +362,7 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
         "--op-library",
         "--input-shape",
         "--input-range",
+        "--input",
         "--rate",
         "--feed",
         kind="a command",
@@ -373,18 +379,5 @@ def _command(spec: WorkloadSpec, execution: Execution) -> Workload:
         item="run",
         batch_size=1,
         command=parsed,
-        fingerprint=digest([parsed.words, parsed.pattern, parsed.minimize, _contents(scripts, Path())]),
+        fingerprint=digest([parsed.words, parsed.pattern, parsed.minimize, contents(scripts, Path())]),
     )
-
-
-def _contents(files: Iterable[Path], folder: Path) -> str:
-    """Return a name for the contents of files and for where they lie in a folder; raises BadInputError."""
-    mark = hashlib.sha256()
-    for file in files:
-        try:
-            with file.open("rb") as content:
-                mark.update(hashlib.file_digest(content, "sha256").digest())
-        except OSError as error:
-            raise BadInputError(f"{file} cannot be read: {error.strerror}", "check its permissions") from error
-        mark.update(os.fsencode(os.path.relpath(file, folder)))
-    return mark.hexdigest()

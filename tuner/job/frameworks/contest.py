@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from tuner.errors import BadInputError, TunerError, unknown_name
 from tuner.frameworks import registry
 from tuner.job.events import FrameworksEvents
@@ -33,6 +35,7 @@ from tuner.space.batches import parse_sizes
 from tuner.stats.equivalence import MARGIN
 from tuner.study.budget import parse_duration
 from tuner.study.storage import check_storage
+from tuner.study.subject import workload_facts
 from tuner.trial.audit import Seen
 from tuner.trial.outcome import Status
 from tuner.workload.spec import WorkloadSpec
@@ -272,7 +275,8 @@ def lineup_of(contest: Contest) -> Lineup:
     all_entries = [entry for entry in contest.entries() if entry.participant not in not_yet]
     return Lineup(
         name=store.name,
-        subject=job.subject,
+        subject=structs.replace(job.subject, workload=workload_facts(job.workload, job.inputs or store.inputs)),
+        outputs=store.outputs,
         batch_size=contest.batch_size,
         sides=[_side(entry, contest.batch_size) for entry in all_entries],
         absent=[*contest.absent, *dropped_out],

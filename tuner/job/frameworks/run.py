@@ -25,6 +25,7 @@ def compare_frameworks(request: FrameworksRequest, events: FrameworksEvents) -> 
                 _measure(contest)
             except KeyboardInterrupt:
                 contest.ended = INTERRUPTED
+            contest.store.put_seen(contest.reference.job)
             contest.store.put_end(contest.ended, contest.reference.job.seen.added_to(contest.watch.conditions()))
         return lineup_of(contest)
 

@@ -11,17 +11,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import optuna
-from msgspec import convert
+from msgspec import convert, to_builtins
 
 from tuner.errors import BadInputError
 from tuner.identity import digest
 from tuner.job.frameworks.participant import Entry, Failure, Participant
+from tuner.job.job import Job
 from tuner.machine.conditions import Conditions
 from tuner.measure.cell import Cell
 from tuner.measure.finals import Round
 from tuner.report.lineup import INTERRUPTED, Kind, Loading, Tuned
 from tuner.study.record import Record, now
 from tuner.study.storage import create_or_continue, open_storage
+from tuner.workload.feed import InputFacts
 
 SCHEMA = 2
 
@@ -137,6 +139,21 @@ class Store:
         """Store how a run ended, and what else the machine did meanwhile."""
         self._put(ended, "ended")
         self._put(conditions.to_dict(), "conditions")
+
+    @property
+    def inputs(self) -> tuple[InputFacts, ...]:
+        """Return what the model was fed with; none where that is not stored."""
+        return convert(self._get("inputs") or (), tuple[InputFacts, ...])
+
+    @property
+    def outputs(self) -> dict[str, dict[str, list[int]]]:
+        """Return the shapes of the reference's outputs by name, by batch size; empty where they are not stored."""
+        return self._get("outputs") or {}
+
+    def put_seen(self, job: Job) -> None:
+        """Store what the model was fed with, and the shapes of its outputs."""
+        self._put(to_builtins(job.inputs), "inputs")
+        self._put({**self.outputs, **job.seen_outputs}, "outputs")
 
     def failure(self, participant: Participant) -> Failure | None:
         """Return why a participant took no part in the last run; None where it did."""

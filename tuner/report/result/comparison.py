@@ -11,6 +11,7 @@ from tuner.stats.equivalence import VerdictCode
 from tuner.stats.noise import Noise
 from tuner.stats.tail import LimitStatus
 from tuner.study.subject import Document, Values
+from tuner.workload.feed import InputFacts
 
 
 class SideResult(Applied, frozen=True, kw_only=True):
@@ -50,6 +51,8 @@ class ComparisonResult(Document, frozen=True, kw_only=True):
     timed_s: float
     sides: dict[str, SideResult]
     failures: dict[str, str]
+    inputs: tuple[InputFacts, ...] = ()
+    """What tftune feeds to the model, where it does not make its own inputs."""
     conditions: Conditions
     warnings: tuple[WarningResult, ...]
 
@@ -95,6 +98,8 @@ class NoiseReport(Document, frozen=True, kw_only=True):
     rounds: int
     floor: float
     detectable: float
+    inputs: tuple[InputFacts, ...] = ()
+    """What tftune feeds to the model, where it does not make its own inputs."""
     conditions: Conditions
     warnings: tuple[WarningResult, ...]
     timed_s: float

@@ -73,7 +73,7 @@ class Model:
 
         input_names = {each.name for each in self.session.get_inputs()}  # a converter leaves out what no output needs
         feed = {
-            each["name"]: np.asarray(array, order="C")
+            each["name"]: np.asarray(inputs.plain_strings(array), order="C")
             for each, array in zip(self.described, arrays)
             if each["name"] in input_names
         }
@@ -95,6 +95,10 @@ class Model:
             for name, array in zip(self.names, outputs)
             if getattr(array, "dtype", None) is not None and array.dtype.kind in "fc"
         }
+
+    def output_shapes(self, outputs: Any) -> "Dict[str, List[int]]":
+        """Return the shapes of the outputs that are arrays."""
+        return {name: list(array.shape) for name, array in zip(self.names, outputs) if hasattr(array, "shape")}
 
     def state(self, log: str) -> Report:
         """Return the options that the session tells, and whether TF32 may be used."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, Iterable, List, Set
+from typing import Any, Dict, Iterable, List
 
+from ....child import onnxfile
 from ....child.inputs import WorkloadError, copy_described, described_inputs, write_described
 from . import converting, session
 
@@ -28,9 +29,10 @@ def export(spec: Report) -> None:
     path = os.path.join(spec["folder"], MODEL)
     if "from" not in spec:
         os.symlink(spec["workload"], path)  # its weights may lie in files beside it
-        write_described(
-            spec["folder"], described_inputs(model_inputs(spec["workload"], spec["op_libraries"]), spec), None
-        )
+        import numpy as np
+
+        described = described_inputs(model_inputs(spec["workload"], spec["op_libraries"]), spec, np.dtype)
+        write_described(spec["folder"], described, None)
         return
     converting.convert(spec, path)
     copy_described(spec)
@@ -58,9 +60,10 @@ def loaded(path: str, libraries: Iterable[str] = ()) -> Any:
 def model_inputs(path: str, libraries: Iterable[str] = ()) -> List[Report]:
     """Return name, dtype and shape of each input of a model, None for a rank that is not known.
 
-    Raises WorkloadError for a model that cannot be loaded, and for a type without numbers.
+    A dimension is a number, the name that the file gives it, or None. A session reports an input of unknown rank as a
+    scalar. Raises WorkloadError for a model that cannot be loaded, and for a type without numbers.
     """
-    described = []
+    described, in_file = [], onnxfile.input_shapes(path)
     for each in loaded(path, libraries).get_inputs():
         kind = each.type.partition("(")[2].rstrip(")")
         if kind not in DTYPES:
@@ -68,23 +71,7 @@ def model_inputs(path: str, libraries: Iterable[str] = ()) -> List[Report]:
                 "its input '%s' has the unsupported type %s" % (each.name, each.type),
                 "expected tensors of %s" % ", ".join(sorted(DTYPES)),
             )
-        shape = [n if isinstance(n, int) else None for n in each.shape]
-        described.append({"name": each.name, "dtype": DTYPES[kind], "shape": shape})
-    if not all(each["shape"] for each in described):
-        of_unknown_rank = unranked(path)
-        for each in described:
-            each["shape"] = None if each["name"] in of_unknown_rank else each["shape"]
+        shape = [n if isinstance(n, int) else n or None for n in each.shape]
+        is_unranked = not shape and in_file.get(each.name, shape) is None
+        described.append({"name": each.name, "dtype": DTYPES[kind], "shape": None if is_unranked else shape})
     return described
-
-
-def unranked(path: str) -> Set[str]:
-    """Return the inputs of a model whose rank is not known: a session tells of them what it tells of scalars.
-
-    None where the package onnx is not installed, which reads the file.
-    """
-    try:
-        import onnx
-    except ImportError:
-        return set()
-    graph = onnx.load(path, load_external_data=False).graph
-    return {each.name for each in graph.input if not each.type.tensor_type.HasField("shape")}

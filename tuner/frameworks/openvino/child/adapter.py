@@ -72,7 +72,7 @@ class Model:
 
     def step(self, arrays: "Tuple[Any, ...]") -> Step:
         """Return a call of the model on arrays that are there, by a request of its own."""
-        feed = {name: array for name, array in zip(self.names, arrays) if name in self.taken}
+        feed = {name: inputs.plain_strings(array) for name, array in zip(self.names, arrays) if name in self.taken}
         infer = self.compiled_for(feed).create_infer_request().infer
         return lambda: infer(feed, share_inputs=True)
 
@@ -80,6 +80,10 @@ class Model:
         """Return the floating-point outputs as arrays."""
         named = {port.get_any_name(): array for port, array in outputs.items()}
         return {name: array for name, array in named.items() if array.dtype.kind in "fc"}
+
+    def output_shapes(self, outputs: Any) -> "Dict[str, List[int]]":
+        """Return the shapes of the outputs."""
+        return {port.get_any_name(): list(array.shape) for port, array in outputs.items()}
 
     def state(self, log: str) -> Report:
         """Return the properties that the compiled model tells."""

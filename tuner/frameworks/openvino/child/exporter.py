@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any, Dict, List
 
+from ....child import onnxfile
 from ....child.inputs import WorkloadError, copy_described, described_inputs, load_libraries, write_described
 
 MODEL = "model.xml"
@@ -38,8 +39,11 @@ def export(spec: Report) -> None:
         convert(spec, os.path.join(folder, MODEL))
         copy_described(spec)
         return
+    import numpy as np
+
     os.symlink(spec["workload"], os.path.join(folder, ONNX if spec["workload"].lower().endswith(".onnx") else MODEL))
-    write_described(folder, described_inputs(model_inputs(spec["workload"], spec["op_libraries"]), spec), None)
+    described = described_inputs(model_inputs(spec["workload"], spec["op_libraries"]), spec, np.dtype)
+    write_described(folder, described, None)
 
 
 def core(libraries: "List[str]") -> Any:
@@ -63,12 +67,18 @@ def read(path: str, libraries: "List[str]") -> Any:
 
 
 def model_inputs(path: str, libraries: "List[str]") -> List[Report]:
-    """Return name, dtype and shape of each input of a model, None for a rank that is not known."""
-    described = []
+    """Return name, dtype and shape of each input of a model, None for a rank that is not known.
+
+    A dimension is a number, the name that an ONNX file gives it, or None.
+    """
+    described, in_file = [], onnxfile.input_shapes(path) if path.lower().endswith(".onnx") else {}
     for port in read(path, libraries).inputs:
         kind = port.get_element_type().get_type_name()
         shape = port.get_partial_shape()
         sizes = None if shape.rank.is_dynamic else [None if n.is_dynamic else n.get_length() for n in shape]
+        named = in_file.get(port.get_any_name())
+        if sizes is not None and named is not None and len(named) == len(sizes):
+            sizes = [(name if isinstance(name, str) else None) if n is None else n for n, name in zip(sizes, named)]
         described.append({"name": port.get_any_name(), "dtype": DTYPES.get(kind, kind), "shape": sizes})
     return described
 

@@ -71,9 +71,7 @@ class Model:
 
     def arguments(self, batch_size: int) -> "tuple[Any, ...]":
         """Return the arrays of one call."""
-        import tensorflow as tf
-
-        return inputs.arguments_of(self.spec, batch_size, self.described, lambda name: tf.as_dtype(name).as_numpy_dtype)
+        return inputs.arguments_of(self.spec, batch_size, self.described, source.numpy_dtype)
 
     def start(self) -> None:
         """Create the context; raises WorkloadError where the device is not among TensorFlow's."""
@@ -138,6 +136,12 @@ class Model:
             for name, tensor in tensors.items()
             if tensor.dtype.is_floating or tensor.dtype.is_complex
         }
+
+    def output_shapes(self, outputs: Any) -> "dict[str, list[int]]":
+        """Return the shapes of the outputs that are dense."""
+        import tensorflow as tf
+
+        return {name: tensor.shape.as_list() for name, tensor in outputs.items() if isinstance(tensor, tf.Tensor)}
 
     def state(self, log: str) -> Report:
         """Return what has taken effect."""

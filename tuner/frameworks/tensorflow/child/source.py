@@ -23,7 +23,7 @@ def step_of(spec: Report) -> tuple[list[Report], Callable[..., Any], Any]:
 
     if spec["kind"] == "keras":
         model = kerasfile.load(spec["workload"])
-        model_inputs = described_inputs([found_input(keras_spec(each)) for each in model.inputs], spec)
+        model_inputs = described_inputs([found_input(keras_spec(each)) for each in model.inputs], spec, numpy_dtype)
         # The names that Keras gives need not be fit for arguments.
         return [dict(each, name="input_%d" % i) for i, each in enumerate(model_inputs)], forward(model), model
     module = load_module(spec["workload"])
@@ -62,6 +62,9 @@ def described_arrays(arrays: tuple[Any, ...]) -> list[Report]:
     """Return name, dtype and shape (null for the batch) of the arrays that a file gives."""
     import tensorflow as tf
 
+    for array in arrays:
+        if isinstance(array, (tf.SparseTensor, tf.RaggedTensor)):
+            raise not_dense("inputs() returned", type(array).__name__)
     return [
         {"name": "input_%d" % i, "dtype": tf.as_dtype(array.dtype).name, "shape": [None, *array.shape[1:]]}
         for i, array in enumerate(arrays)
@@ -72,13 +75,42 @@ def keras_spec(tensor: Any) -> Any:
     """Return TensorFlow's description of an input of a Keras model."""
     import tensorflow as tf
 
+    if getattr(tensor, "sparse", False):
+        return tf.SparseTensorSpec(tensor.shape, tensor.dtype)
+    if getattr(tensor, "ragged", False):
+        return tf.RaggedTensorSpec(tensor.shape, tensor.dtype)
     return tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.name)
 
 
-def found_input(tensor_spec: Any) -> Report:
-    """Return name, dtype and shape of an input as plain data; the shape is None where its rank is not known."""
+def numpy_dtype(name: str) -> Any:
+    """Return NumPy's type of a type's name, of those too that NumPy has not."""
+    import tensorflow as tf
+
+    return tf.as_dtype(name).as_numpy_dtype
+
+
+def found_input(tensor_spec: Any, name: str = "") -> Report:
+    """Return name, dtype and shape of an input as plain data; the shape is None where its rank is not known.
+
+    Raises WorkloadError for one that is no dense tensor.
+    """
+    import tensorflow as tf
+
+    if not isinstance(tensor_spec, tf.TensorSpec):
+        raise not_dense("its input%s is" % (" '%s'" % name if name else ""), type(tensor_spec).__name__)
     shape = tensor_spec.shape.as_list() if tensor_spec.shape.rank is not None else None
     return {"name": tensor_spec.name, "dtype": tensor_spec.dtype.name, "shape": shape}
+
+
+def not_dense(what: str, kind: str) -> WorkloadError:
+    """Return the error for a sparse or ragged input, with the way around it."""
+    kind = kind.replace("TensorSpec", "Tensor")
+    convert = {"SparseTensor": "tf.sparse.from_dense(x)", "RaggedTensor": "tf.RaggedTensor.from_tensor(x)"}
+    return WorkloadError(
+        "%s a %s, and tftune makes dense arrays only" % (what, kind),
+        "write a Python file whose build() loads the model and returns a function of dense tensors: "
+        "lambda x: model(%s)" % convert.get(kind, "…"),
+    )
 
 
 def forward(model: Any) -> Callable[..., Any]:
@@ -197,10 +229,12 @@ def signature_of(spec: Report) -> tuple[Any, list[Report], Report]:
     if name is None:
         function, specs = savedmodel.function(loaded, spec["signature"] or savedmodel.CALL)
         model_inputs = [dict(found_input(each), name=each.name or "input_%d" % i) for i, each in enumerate(specs)]
-        return kept(function, loaded), described_inputs(model_inputs, spec), choice
+        return kept(function, loaded), described_inputs(model_inputs, spec, numpy_dtype), choice
     function = kept(loaded.signatures[name], loaded)
     input_specs = function.structured_input_signature[1]
-    return function, described_inputs([found_input(each) for _, each in sorted(input_specs.items())], spec), choice
+    inputs = [found_input(each, name) for name, each in sorted(input_specs.items())]
+    refuse_parts(path, inputs)
+    return function, described_inputs(inputs, spec, numpy_dtype), choice
 
 
 def kept(function: Any, owner: Any) -> Any:
@@ -214,6 +248,26 @@ def origin(folder: str) -> Report:
     with open(os.path.join(folder, ORIGIN), encoding="utf-8") as file:
         told: Report = json.load(file)
     return told
+
+
+def refuse_parts(folder: str, inputs: list[Report]) -> None:
+    """Raise WorkloadError where inputs are the parts of a sparse or ragged tensor, as signatures of these have them.
+
+    The parts of `x` are called x, x_1 …: of a sparse tensor its indices, values and shape, of a ragged one its values
+    and the ends of its rows. Dense tensors may have such names too, so that there has to be a function that takes one.
+    """
+    shapes = {each["name"]: each["shape"] for each in inputs}
+    whole = next((name for name in sorted(shapes) if shapes.get(name + "_1") == [None]), None)
+    if whole is None:
+        return
+    indices, shape = shapes[whole] or [], shapes.get(whole + "_2") or [None]
+    kind = "SparseTensor" if len(indices) == 2 and indices[1:] == shape else "RaggedTensor"
+    from tensorflow.python.saved_model.loader_impl import parse_saved_model
+
+    saved = parse_saved_model(folder)
+    functions = [each for graph in saved.meta_graphs for each in graph.object_graph_def.concrete_functions.values()]
+    if any("%s_TENSOR_SPEC" % kind[:6].upper() in str(each.canonicalized_input_signature) for each in functions):
+        raise not_dense("its input '%s' is" % whole, kind)
 
 
 def exported(spec: Report) -> Any:

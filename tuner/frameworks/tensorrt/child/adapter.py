@@ -74,6 +74,10 @@ class Model:
         """Return the floating-point outputs as arrays."""
         return {name: array for name, array in outputs.items() if array.dtype.kind in "fc"}
 
+    def output_shapes(self, outputs: Any) -> "Dict[str, List[int]]":
+        """Return the shapes of the outputs."""
+        return {name: list(array.shape) for name, array in outputs.items()}
+
     def state(self, log: str) -> Report:
         """Return whether TF32 may be used: of its options an engine tells none."""
         return {"tf32": gpu.tf32_is_allowed()}

@@ -20,11 +20,16 @@ def export(spec: Report) -> None:
         copy_described(spec)
         return
     os.symlink(spec["workload"], path)  # its weights may lie in files beside it
-    write_described(spec["folder"], described_inputs(model_inputs(spec["workload"]), spec), None)
+    import numpy as np
+
+    write_described(spec["folder"], described_inputs(model_inputs(spec["workload"]), spec, np.dtype), None)
 
 
 def model_inputs(path: str) -> List[Report]:
-    """Return name, dtype and shape of each input of a model, None for a rank that is not known."""
+    """Return name, dtype and shape of each input of a model, None for a rank that is not known.
+
+    A dimension is a number, the name that the file gives it, or None.
+    """
     try:
         import onnx
     except ImportError as error:
@@ -39,7 +44,7 @@ def model_inputs(path: str) -> List[Report]:
         if each.name in weights:
             continue
         tensor = each.type.tensor_type
-        sizes = [n.dim_value if n.HasField("dim_value") else None for n in tensor.shape.dim]
+        sizes = [n.dim_value if n.HasField("dim_value") else n.dim_param or None for n in tensor.shape.dim]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
         described.append({"name": each.name, "dtype": dtype, "shape": sizes if tensor.HasField("shape") else None})
     return described

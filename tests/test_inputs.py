@@ -1,0 +1,456 @@
+"""Inputs of models that were found: which dimension is the batch, what they hold, and what answers say of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.child import blame, onnxfile, shapes
+from tuner.child.inputs import WorkloadError, described_inputs, fed
+from tuner.child.outputs import InvalidOutputError
+from tuner.errors import BadInputError
+from tuner.frameworks.tensorflow.framework import FRAMEWORK
+from tuner.job.feed import fixed_batch_size, possible_sizes
+from tuner.measure.warning import Code, input_warnings
+from tuner.report import evidence
+from tuner.space.setting import Setting
+from tuner.study.record import Trial
+from tuner.trial.outcome import Status
+from tuner.workload import spec as options
+from tuner.workload.feed import facts_of, line, made_otherwise
+from tuner.workload.spec import WorkloadSpec
+from tuner.workload.workload import find
+
+Inputs = list[dict[str, Any]]
+
+
+def model_input(name: str, dtype: str = "float32", shape: list[Any] | None = None) -> dict[str, Any]:
+    return {"name": name, "dtype": dtype, "shape": shape}
+
+
+def described(
+    *model_inputs: dict[str, Any],
+    sizes: tuple[str, ...] = (),
+    ranges: tuple[str, ...] = (),
+    values: tuple[str, ...] = (),
+) -> Inputs:
+    """Return what an export describes of a model with these inputs, as the options ask for."""
+    spec = {"shapes": options.shapes(sizes), "ranges": options.ranges(ranges), "values": options.values(values)}
+    return described_inputs(list(model_inputs), spec, np.dtype)
+
+
+def arrays(found: Inputs, batch_size: int, values: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the arrays of a batch by name."""
+    spec = {"values": options.values(values)}
+    return {each["name"]: fed(spec, each, batch_size, np.dtype) for each in found}
+
+
+@pytest.mark.parametrize(
+    ("model_inputs", "sizes", "expected"),
+    [
+        # A state whose second dimension is the batch, by the name that it shares with another input.
+        (
+            [["batch", "samples"], [2, "batch", 64], []],
+            ("a=512",),
+            [[None, 512], [2, None, 64], []],
+        ),
+        ([["N", 3], ["N"]], (), [[None, 3], [None]]),
+        # Whatever first dimensions are called is the batch, at other places too.
+        ([["s0", 512], [2, "s0", 64]], (), [[None, 512], [2, None, 64]]),
+        # One size fits all dimensions of a name, and sums of names.
+        (
+            [["batch", "seq"], ["batch", "past + seq"], ["batch", 2, "past", 8]],
+            ("a=16", "c=2,0,8"),
+            [[None, 16], [None, 16], [None, 2, 0, 8]],
+        ),
+        # Time comes first: the name of the second dimension shows the batch.
+        ([["time", "batch", 80]], ("a=100,80",), [[100, None, 80]]),
+        # Time comes first, and no name shows anything: the user does.
+        ([[None, None, 80]], ("a=100,batch,80",), [[100, None, 80]]),
+        ([[None, None, 80]], ("a=100,80",), [[None, 100, 80]]),
+        ([["time", 1, 80]], ("a=100,batch,80",), [[100, 1, 80]]),
+        ([["time", 1, 80]], ("a=100,1,80",), [[100, 1, 80]]),
+        # Without names, an open dimension beside an input whose first is open.
+        ([[None, 512], [2, None, 64]], (), [[None, 512], [2, None, 64]]),
+        # As it had to be written when the first dimension was always the batch.
+        ([[None, 512], [2, None, 64]], ("b=1,64",), [[None, 512], [2, 1, 64]]),
+        ([["batch", 512], [2, "batch", 64]], ("b=1,64",), [[None, 512], [2, None, 64]]),
+        ([None], ("a=7",), [[None, 7]]),
+        ([None], ("a=7,batch",), [[7, None]]),
+        # Empty caches.
+        ([[None, 12, None, 64]], ("a=12,0,64",), [[None, 12, 0, 64]]),
+        ([[4, 8]], (), [[4, 8]]),
+    ],
+)
+def test_where_the_batch_is(model_inputs: list[Any], sizes: tuple[str, ...], expected: list[Any]) -> None:
+    named = [model_input(name, shape=shape) for name, shape in zip("abc", model_inputs, strict=False)]
+    found = described(*named, sizes=sizes)
+    assert [each["shape"] for each in found] == expected
+    for batch_size in (1, 4):
+        for each, array in zip(found, arrays(found, batch_size).values(), strict=True):
+            assert list(array.shape) == [batch_size if n is None else n for n in each["shape"]]
+
+
+def test_all_shapes_that_are_missing_are_named_at_once() -> None:
+    model = [model_input("ids", "int64", [None, None]), model_input("mask", "int64", [None, None])]
+    with pytest.raises(WorkloadError) as caught:
+        described(*model)
+    assert str(caught.value) == (
+        "inputs leave dimensions open: 'ids' has the shape (?, ?), 'mask' has the shape (?, ?)"
+    )
+    assert caught.value.advice.endswith("e.g. --input-shape ids=128 --input-shape mask=128")
+    typed = [word for word in caught.value.advice.partition("e.g. ")[2].split() if "=" in word]
+    assert [each["shape"] for each in described(*model, sizes=tuple(typed))] == [[None, 128], [None, 128]]
+
+
+def test_dimensions_of_one_name_need_one_option() -> None:
+    model = [model_input(name, "int64", ["batch", "sequence"]) for name in ("ids", "mask", "types")]
+    with pytest.raises(WorkloadError) as caught:
+        described(*model)
+    assert caught.value.advice == "give their shapes without the batch, e.g. --input-shape ids=128"
+
+
+def test_what_follows_from_other_sizes_is_not_asked_for() -> None:
+    cache = ["batch", 12, "past", 64]
+    model = [
+        model_input("mask", "int64", ["batch", "past + sequence"]),
+        model_input("ids", "int64", ["batch", "sequence"]),
+        model_input("key", shape=cache),
+        model_input("value", shape=cache),
+    ]
+    with pytest.raises(WorkloadError) as caught:
+        described(*model)
+    assert caught.value.advice.endswith("e.g. --input-shape ids=128 --input-shape key=12,128,64")
+    with pytest.raises(WorkloadError) as unnamed:
+        described(model_input("x", shape=[None, None, 80]))
+    assert unnamed.value.advice.endswith("write batch in its place, e.g. 128,batch,80")
+
+
+def test_a_shape_that_does_not_fit_is_refused() -> None:
+    for sizes in ("x=2,3", "x=batch,2,3", "x=5"):
+        with pytest.raises(WorkloadError, match=f"--input-shape {sizes} does not fit: input 'x' has the shape"):
+            described(model_input("x", shape=[None, 4]), sizes=(sizes,))
+    for text in ("x=-1", "x=batch,batch", "x=2,b"):
+        with pytest.raises(BadInputError, match="with batch in its place"):
+            options.shapes([text])
+
+
+FEATURES = model_input("features", shape=[None, 400, 80])
+MADE_UP = [
+    # name, type, shape, what it holds, whether that is doubtful
+    ("x", "float32", [None, 4], "in [0, 1)", False),
+    ("ids", "int32", [None, 4], "0 or 1", False),
+    ("sentences", "string", [None], "= text of 40 words", True),
+    ("attention_mask", "int64", [None, 4], "= 1", False),
+    ("mask", "float32", [None, 4], "= 1", False),
+    ("inputMask:0", "int32", [None, 4], "= 1", False),
+    ("masked_lm_positions", "int32", [None, 4], "0 or 1", False),
+    ("padding_mask", "bool", [None, 4], "= true", False),
+    ("key_padding_mask", "bool", [None, 4], "= false", False),
+    ("valid", "bool", [None, 4], "= true", False),
+    ("training", "bool", [], "= false", True),
+    ("bert/is_training", "bool", [], "= false", True),
+    ("use_cache_branch", "bool", [1], "= false", True),
+    ("flag", "bool", [], "= false", True),
+    ("keras_learning_phase", "int32", [], "= 0", True),
+    ("keep_prob", "float32", [], "= 1", True),
+    ("dropout_rate", "float32", [], "= 0", True),
+    ("lengths", "int64", [None], "= 400", True),
+    ("length", "int64", [None, 1], "= 400", True),
+    ("feature_lens", "int32", [None], "= 400", True),
+    ("n_frames", "int32", [], "= 400", True),
+    ("num_frames", "int32", [None], "= 400", True),
+    ("seq_len", "int8", [None], "= 127", True),
+    ("num_beams", "int32", [], "= 1", True),
+    ("wav_lens", "float32", [None], "= 1", True),
+    ("petal_length", "float32", [None, 1], "in [0, 1)", False),
+    ("num_rooms", "float32", [None], "in [0, 1)", False),
+    ("sr", "int64", [], "= 16000", False),
+    ("steps", "int32", [], "= 1", True),
+    ("threshold", "float32", [], "= 0.5", True),
+    ("label", "int64", [None], "0 or 1", False),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "shape", "values", "doubtful"), MADE_UP, ids=[each[0] for each in MADE_UP])
+def test_what_is_made_up(name: str, dtype: str, shape: list[int | None], values: str, doubtful: bool) -> None:
+    found = described(model_input(name, dtype, shape), FEATURES)
+    assert (found[0]["values"], found[0]["doubtful"]) == (values, doubtful)
+    array = arrays(found, 3)[name]
+    assert list(array.shape) == [3 if n is None else n for n in shape]
+    if values.startswith("= ") and dtype != "string":
+        value = {"= true": 1.0, "= false": 0.0}.get(values)
+        assert set(array.ravel().tolist()) == {float(values[2:]) if value is None else value}
+    if dtype == "string":
+        assert len(array[0].split()) == 40
+
+
+def test_a_length_that_measures_nothing_is_one() -> None:
+    assert described(model_input("lengths", "int64", [None]))[0]["values"] == "= 1"
+    # Of several inputs, that whose name has most in common; where time comes first, its size is the first.
+    audio, text = model_input("audio", shape=[None, 900]), model_input("text", "int32", [None, 30])
+    for name, length in (("audio_len", 900), ("text_len", 30)):
+        assert described(model_input(name, "int32", [None]), text, audio)[0]["values"] == f"= {length}"
+    frames = model_input("x", shape=["time", "batch", 80])
+    assert described(model_input("x_len", "int32", ["batch"]), frames, sizes=("x=50,80",))[0]["values"] == "= 50"
+
+
+def test_a_range_is_taken_as_it_is_given() -> None:
+    found = described(model_input("lengths", "int64", [None]), FEATURES, ranges=("lengths=300:301",))
+    assert (found[0]["values"], found[0]["doubtful"]) == ("from 300 to 300", False)
+    assert arrays(found, 2)["lengths"].tolist() == [300, 300]
+
+
+def test_constants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = [
+        model_input("training", "bool", []),
+        model_input("lengths", "int32", [None]),
+        model_input("size", "int32", [None, 2]),
+        model_input("x", "float32", [None, 3]),
+        model_input("text", "string", [None, 1]),
+    ]
+    values = ("training=True", "lengths=400", "size=224,300", "x=-1.5", "text=hello a=b world")
+    found = described(*model, values=values)
+    fed_arrays = arrays(found, 2, values)
+    assert {name: array.tolist() for name, array in fed_arrays.items()} == {
+        "training": True,
+        "lengths": [400, 400],
+        "size": [[224, 300]] * 2,
+        "x": [[-1.5] * 3] * 2,
+        "text": [[b"hello a=b world"]] * 2,
+    }
+    assert [array.dtype for array in fed_arrays.values()] == ["bool", "int32", "int32", "float32", "object"]
+    assert [each["values"] for each in found[:2]] == ["= True", "= 400"]
+    assert not any(each["doubtful"] for each in found)
+
+
+def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("item.npy", np.arange(3, dtype="int64"))
+    np.save("batch.npy", np.arange(6, dtype="float64").reshape(2, 3))
+    Path("photo.jpg").write_bytes(b"\xff\xd8\x00")
+    Path("lines.jsonl").write_text('"one"\n"two"\n')
+    Path("list.json").write_text("[[1, 2, 3], [4, 5, 6]]")
+    Path("scalar.json").write_text("7")
+    model = [
+        model_input("a", "int32", [None, 3]),
+        model_input("b", "float32", [None, 3]),
+        model_input("image_bytes", "string", [None]),
+        model_input("text", "string", [None]),
+        model_input("d", "int32", [3, None]),
+        model_input("n", "int64", []),
+    ]
+    values = ("a=item.npy", "b=batch.npy", "image_bytes=photo.jpg", "text=lines.jsonl", "d=list.json", "n=scalar.json")
+    found = described(*model, values=values)
+    fed_arrays = {name: array.tolist() for name, array in arrays(found, 3, values).items()}
+    assert fed_arrays == {
+        "a": [[0, 1, 2]] * 3,
+        "b": [[0, 1, 2], [3, 4, 5], [0, 1, 2]],  # repeated
+        "image_bytes": [b"\xff\xd8\x00"] * 3,
+        "text": [b"one", b"two", b"one"],
+        "d": [[1, 4, 1], [2, 5, 2], [3, 6, 3]],
+        "n": 7,
+    }
+    assert arrays(found, 1, values)["b"].tolist() == [[0, 1, 2]]  # cut
+    assert found[2]["values"] == "from photo.jpg"
+
+
+def test_a_file_says_the_shape_that_the_model_leaves_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("item.npy", np.ones((400, 80), "float32"))
+    np.save("batch.npy", np.ones((2, 50, 80), "float32"))
+    features = model_input("features", shape=[None, None, 80])
+    lengths = model_input("lengths", "int64", [None])
+    for file, n in (("item", 400), ("batch", 50)):
+        found = described(features, lengths, values=(f"features={file}.npy",))
+        assert (found[0]["shape"], found[1]["values"]) == ([None, n, 80], f"= {n}")
+
+
+def test_a_file_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("item.npy", np.ones((400, 81), "float32"))
+    with pytest.raises(WorkloadError, match="--input x: an item of 400,81 does not fit: input 'x' has the shape"):
+        described(model_input("x", shape=[None, None, 80]), values=("x=item.npy",))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "shape", "message"),
+    [
+        ("y=1", "int32", [None], "--input y: the model has no such input"),
+        ("x=maybe", "bool", [], "--input x is 'maybe'"),
+        ("x=1.5", "int32", [None], "no file and not a whole number"),
+        ("x=fast", "float32", [None], "no file and not a number"),
+        ("x=1,2,3", "float32", [None, 2], "has 3 numbers, and an item has the shape (2)"),
+        ("x=999", "int8", [None], "it does not fit int8"),
+        ("x=missing.npy", "float32", [None, 2], "no file and not a number"),
+        ("x=photo.jpg", "string", [None], "there is no such file"),
+        ("x=my photo.jpg", "string", [None], "there is no such file"),
+        ("x=images/photo", "string", [None], "there is no such file"),
+        ("x=floats.npy", "int32", [None, 3], "it holds float64, and the model takes int32"),
+        ("x=floats.npy", "float32", [None, 4], "its items have the shape (3), and the model takes (4)"),
+        ("x=floats.npy", "float32", [None, 2, 2, 2], "it has the shape (2, 3)"),
+        ("x=floats.npy", "string", [None], "it holds other things than text"),
+        ("x=note.txt", "float32", [None], "it is not a file of numbers"),
+        ("x=bad.npy", "float32", [None], "it cannot be read"),
+        ("x=bad.json", "float32", [None], "it cannot be read"),
+        ("x=uneven.json", "float32", [None, 2], "its items have different shapes"),
+        ("x=empty.json", "float32", [None], "it has no items"),
+    ],
+)
+def test_values_that_cannot_be_fed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, dtype: str, shape: list[int | None], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("floats.npy", np.ones((2, 3)))
+    for name, text in (("note.txt", "hello"), ("bad.npy", "x"), ("bad.json", "{"), ("uneven.json", "[[1], [2, 3]]")):
+        Path(name).write_text(text)
+    Path("empty.json").write_text("")
+    with pytest.raises(WorkloadError) as caught:
+        described(model_input("x", dtype, shape), values=(value,))
+    assert message in str(caught.value)
+    assert caught.value.advice
+
+
+def test_another_file_is_another_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.keras").write_bytes(b"1")
+
+    def fingerprint(*values: str) -> str:
+        return find(WorkloadSpec(words=("mine.keras",), inputs=values), FRAMEWORK.suffixes).fingerprint
+
+    Path("photo.jpg").write_bytes(b"1")
+    first = fingerprint("x=photo.jpg")
+    Path("photo.jpg").write_bytes(b"2")
+    assert len({first, fingerprint("x=photo.jpg"), fingerprint("x=1"), fingerprint("x=2"), fingerprint()}) == 5
+    child = find(WorkloadSpec(words=("mine.keras",), inputs=("x=photo.jpg", "y=1")), FRAMEWORK.suffixes).child_spec()
+    assert child["values"] == {"x": {"file": str(tmp_path / "photo.jpg")}, "y": {"text": "1"}}
+    with pytest.raises(BadInputError, match="input 'x' has both --input and --input-range"):
+        find(WorkloadSpec(words=("mine.keras",), inputs=("x=1",), input_ranges=("x=0:2",)), FRAMEWORK.suffixes)
+
+
+def test_inputs_are_listed_in_a_line_and_doubtful_ones_warned_of() -> None:
+    lengths, text = model_input("lengths", "int64", [None]), model_input("text", "string", [None])
+    facts = facts_of(described(FEATURES, lengths, text))
+    assert line(facts) == (
+        "features float32 (batch, 400, 80) in [0, 1), lengths int64 (batch) = 400, "
+        "text string (batch) = text of 40 words"
+    )
+    [warning] = input_warnings(facts, {"1": {"y": [1, 3]}})
+    assert (warning.code, warning.observation) == (
+        Code.MADE_UP,
+        "what these inputs hold can change the work: lengths = 400, text = text of 40 words",
+    )
+    assert facts_of([{"name": "input_0", "dtype": "float32", "shape": [None, 3]}]) == []  # a Python file's own
+    # Studies of what earlier versions made up otherwise are not continued.
+    assert len(made_otherwise(facts)) == 2
+    many = facts_of(described(*(model_input(f"x{n}", shape=[None, 1]) for n in range(20)), text))
+    assert line(many).startswith("text string")
+    assert line(many).endswith("and 13 more (--json lists all)")
+
+
+def test_outputs_that_show_missing_work() -> None:
+    facts = facts_of(described(model_input("x", shape=[None, 4])))
+    [empty] = input_warnings(facts, {"1": {"y": [1, 0], "z": [1, 4]}})
+    assert (empty.code, empty.observation) == (Code.EMPTY_OUTPUTS, "output y has the size (1, 0)")
+    [axis] = input_warnings(facts, {"4": {"y": [1, 3], "loss": []}})
+    assert (axis.code, axis.observation) == (
+        Code.BATCH_AXIS,
+        "no output has the batch size 4 in its first dimension: y (1, 3)",
+    )
+    assert not input_warnings(facts, {"4": {"y": [4, 3], "boxes": [100, 4]}})
+    assert not input_warnings((), {"4": {"y": [1, 3]}})  # a Python file knows its batch
+    # Who says where the batch is knows it too.
+    time_first = facts_of(described(model_input("x", shape=[None, None, 80]), sizes=("x=100,batch,80",)))
+    assert not input_warnings(time_first, {"4": {"y": [20, 4, 64]}})
+
+
+def test_only_possible_batch_sizes_are_kept() -> None:
+    open_batch = described(model_input("x", shape=[None, 4]))
+    of_four, scalar = described(model_input("x", shape=[4, 8])), described(model_input("x", shape=[]))
+    assert [fixed_batch_size(each) for each in (open_batch, of_four, scalar)] == [None, 4, 1]
+    assert possible_sizes([1, 2, 4], [open_batch]) == [1, 2, 4]
+    assert possible_sizes([1, 2, 4], [open_batch, of_four]) == [4]
+    assert possible_sizes([1, 2], [of_four]) == []
+
+
+def test_batch_sizes_that_never_run_are_named_once() -> None:
+    def trial(number: int, batch_size: int, status: Status) -> Trial:
+        setting = Setting.of({"batch_size": batch_size, "intra_op": number})
+        return Trial(number=number, setting=setting, status=status, message="" if status is Status.OK else "reshape")
+
+    failed = [trial(1, 2, Status.FAILED), trial(2, 2, Status.FAILED), trial(3, 4, Status.FAILED)]
+    trials = [trial(0, 1, Status.OK), *failed]
+    [warning] = evidence.batch_warnings(trials)
+    assert warning.observation == "only batch size 1 of those that were tried ran: at 2, 4, reshape"
+    assert not evidence.batch_warnings([*trials[:1], trial(1, 2, Status.OOM)])
+    assert not evidence.batch_warnings([*trials[:1], trial(1, 1, Status.FAILED)])
+
+
+RESHAPE = "Input to reshape is a tensor with 3072 values, but the requested shape has 12288"
+
+
+@pytest.mark.parametrize(
+    ("text", "batch_size", "expected"),
+    [
+        (RESHAPE, 1, 4),
+        ("Input to reshape is a tensor with 6144 values, but the requested shape has 3072", 2, 1),
+        ("Input to reshape is a tensor with 10 values, but the requested shape requires a multiple of 3", 1, None),
+        ("cannot be reshaped to the requested shape. Input shape:{1,16}, requested shape:{4,16}", 1, 4),
+        ("Requested output shape [4,16] is incompatible with input shape [1,16]", 1, 4),
+        ("cannot be reshaped to the requested shape. Input shape:{0,16}, requested shape:{4,16}", 1, None),
+        ("no such thing", 1, None),
+    ],
+)
+def test_a_reshape_tells_the_batch_size(text: str, batch_size: int, expected: int | None) -> None:
+    assert blame.written_batch(text, batch_size) == expected
+
+
+def test_failures_name_the_inputs_that_were_made_up() -> None:
+    text, ids = model_input("image_bytes", "string", [None]), model_input("ids", "int64", [None, 4])
+    found = described(FEATURES, ids, text)
+    reason, advice = blame.explained(ValueError("Unknown image file format"), found, 1)
+    assert reason == (
+        "tftune made up what its inputs hold: image_bytes string = text of 40 words (--input image_bytes=photo.jpg), "
+        "ids int64 0 or 1 (--input-range ids=0:1000)"
+    )
+    assert "--input NAME=FILE" in advice
+    assert blame.explained(ValueError(RESHAPE), found, 1)[1] == "use --batch-size 4"
+    # Numbers in [0, 1) are blamed for a result that is no number alone.
+    numbers = described(FEATURES)
+    assert blame.explained(ValueError("no"), numbers, 1) == ("", "")
+    assert "features float32 in [0, 1)" in blame.explained(InvalidOutputError("y is NaN"), numbers, 1)[0]
+    assert blame.explained(ValueError("no"), [{"name": "input_0", "dtype": "int64", "shape": [None]}], 1) == ("", "")
+
+
+def test_names_of_dimensions_are_read_from_an_onnx_file(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, kinds = onnx.helper, onnx.TensorProto
+    tensors = [
+        helper.make_tensor_value_info("x", kinds.FLOAT, ["batch", 3, None]),
+        helper.make_tensor_value_info("scalar", kinds.INT64, []),
+        helper.make_tensor_value_info("anything", kinds.FLOAT, None),
+    ]
+    large = onnx.numpy_helper.from_array(np.zeros((300, 300), "float32"), "w")
+    graph = helper.make_graph([], "g", tensors, [], [large])
+    onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
+    assert onnxfile.input_shapes(str(tmp_path / "m.onnx")) == {
+        "x": ["batch", 3, None],
+        "scalar": [],
+        "anything": None,
+    }
+    (tmp_path / "bad.onnx").write_bytes(b"\xff\xff")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    assert onnxfile.input_shapes(str(tmp_path / "bad.onnx")) == {}
+    assert onnxfile.input_shapes(str(tmp_path / "empty.onnx")) == {}
+
+
+def test_names_that_are_no_batch() -> None:
+    assert shapes.is_time("sequence_length")
+    assert not shapes.is_time("unk__10")
+    assert not shapes.is_time(None)
+    assert shapes.batch_names([model_input("x", shape=["batch_size", "seq"])], {}) == {"batch_size"}
+    assert shapes.batch_names([model_input("x", shape=["a * batch", 3])], {}) == {"a * batch"}

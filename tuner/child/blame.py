@@ -1,0 +1,73 @@
+"""What a failed step may be due to: a batch size that is written into the graph, or an input that was made up."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .shapes import EXAMPLE
+
+_MOST = 4  # inputs that are named
+# What TensorFlow, ONNX Runtime and OpenVINO report of a reshape: the shape or size that is there, and what it is to be.
+_RESHAPES = (
+    r"Input to reshape is a tensor with (\d+) values, but the requested shape (?:has|requires a multiple of) (\d+)",
+    r"cannot be reshaped to the requested shape\. Input shape: ?\{([\d,\s]+)\}, requested shape: ?\{([\d,\s]+)\}",
+    r"[Rr]equested output shape \[([\d,\s]+)\] is incompatible with input shape \[([\d,\s]+)\]",
+)
+Report = Dict[str, Any]
+
+
+def explained(error: BaseException, described: Sequence[Report], batch_size: int) -> Tuple[str, str]:
+    """Return what to add to the message of a step that failed, and what to do; both are empty where neither is known.
+
+    `described` are the inputs of the model; those that a Python file makes are never made up.
+    """
+    size = written_batch(str(error), batch_size)
+    if size is not None and size != batch_size:
+        return "the batch size %d is written into the graph" % size, "use --batch-size %d" % size
+    suspects = suspected(described, is_invalid=type(error).__name__ == "InvalidOutputError")
+    if not suspects:
+        return "", ""
+    named = [
+        "%s %s %s (%s)" % (each["known_as"], each["dtype"], each["values"], option(each)) for each in suspects[:_MOST]
+    ]
+    more = " and %d more" % (len(suspects) - _MOST) if len(suspects) > _MOST else ""
+    return (
+        "tftune made up what its inputs hold: %s%s" % (", ".join(named), more),
+        "give what the model expects: --input NAME=VALUE, --input NAME=FILE or --input-range NAME=LOW:HIGH",
+    )
+
+
+def suspected(described: Sequence[Report], *, is_invalid: bool) -> List[Report]:
+    """Return the inputs whose made-up values a model may refuse: numbers in [0, 1) only where the result is invalid."""
+    own = [each for each in described if each.get("made_up") is not None]
+    likely = [each for each in own if each["made_up"].get("range") != [0, 1]]
+    doubtful = [each for each in likely if each["doubtful"]]
+    others = [each for each in likely if not each["doubtful"]]
+    return [*doubtful, *others] or (own if is_invalid else [])
+
+
+def option(described: Report) -> str:
+    """Return the option that gives an input other values, with an example."""
+    name, dtype = described["known_as"], described["dtype"]
+    if dtype == "string":
+        return "--input %s=%s" % (name, "photo.jpg" if re.search("image|jpe?g|png|bytes", name.lower()) else "FILE")
+    if dtype == "bool":
+        return "--input %s=%s" % (name, "false" if described["made_up"]["constant"] else "true")
+    if "range" in described["made_up"]:
+        return "--input-range %s=%s" % (name, "0:1000" if "int" in dtype else "LOW:HIGH")
+    return "--input %s=%s" % (name, EXAMPLE if described["doubtful"] and "int" in dtype else "VALUE")
+
+
+def written_batch(text: str, batch_size: int) -> Optional[int]:
+    """Return the batch size that a failed reshape wants; None where the message is not of one, or no size fits."""
+    for number, pattern in enumerate(_RESHAPES):
+        match = re.search(pattern, text)
+        if match:
+            there, wanted = (prod(int(n) for n in part.split(",") if n.strip()) for part in match.groups())
+            if number == 2:
+                there, wanted = wanted, there
+            size, rest = divmod(batch_size * wanted, there) if there else (0, 1)
+            return size if size and not rest else None
+    return None

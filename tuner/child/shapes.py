@@ -1,0 +1,176 @@
+"""Which dimension of an input is the batch, and how large the others are.
+
+A dimension is a number, a name, or None where it is open and has none. Names come from ONNX files alone, and they are
+trusted first: a name such as `batch` shows where the batch is, and one size fits all dimensions of a name. Of inputs
+without names the first dimension is the batch, as TensorFlow's models have it. A user who writes `batch` among the
+sizes of `--input-shape` decides.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Optional, Sequence, Set, Union
+
+Dimension = Union[int, str, None]
+Shape = List[Dimension]
+Report = Dict[str, Any]
+
+BATCH = "batch"  # what stands in `--input-shape` for it
+EXAMPLE = 128  # a size that a dimension could be given
+_BATCH_NAME = re.compile(r"(?:n|b|bs|bsz|(?:.*[_.-])?batch(?:[_.-]?(?:size|dim|axis|n))?)", re.IGNORECASE)
+_TIME_WORDS = {"time", "timesteps", "seq", "sequence", "seqlen", "frames", "steps", "length", "len", "tokens", "t", "l"}
+
+
+def shape_text(shape: Sequence[Dimension]) -> str:
+    """Return a shape as people write it, with ? for what is not known."""
+    return "(%s)" % ", ".join("?" if n is None else str(n) for n in shape)
+
+
+def is_time(name: Dimension) -> bool:
+    """Return whether a dimension is named as one of time is."""
+    return isinstance(name, str) and bool(_TIME_WORDS.intersection(re.split(r"[^a-z]+", name.lower())))
+
+
+def batch_names(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> Set[str]:
+    """Return what the batch is called: as its name or the user says, else whatever first dimensions are called."""
+    shapes = {each["name"]: each["shape"] for each in model_inputs if each["shape"]}
+    named = {n for shape in shapes.values() for n in shape if isinstance(n, str) and _BATCH_NAME.fullmatch(n)}
+    for name, sizes in user_shapes.items():
+        shape = shapes.get(name, [])
+        if BATCH in sizes and len(sizes) == len(shape):
+            named |= {n for n, size in zip(shape, sizes) if size == BATCH and isinstance(n, str)}
+    if named:
+        return named
+    inner = {n for shape in shapes.values() if not isinstance(shape[0], int) for n in shape[1:]}
+    return {n for shape in shapes.values() for n in shape[:1] if isinstance(n, str) and not is_time(n)} - inner
+
+
+def batch_axis(shape: Shape, names: Set[str], *, has_names: bool, others: Sequence[Shape]) -> Optional[int]:
+    """Return which dimension of an input is the batch; None where none is.
+
+    `names` is what the batch is called, and `others` are the shapes of the other inputs.
+    """
+    if not shape:
+        return None
+    named = [place for place, n in enumerate(shape) if n in names and isinstance(n, str)]
+    if named:
+        return named[0]
+    first = shape[0]
+    if isinstance(first, str) and (is_time(first) or any(first in each[1:] for each in others)):
+        return None
+    open_places = [place for place, n in enumerate(shape) if n is None]
+    if isinstance(first, int) and len(open_places) == 1 and (has_names or any(each[:1] == [None] for each in others)):
+        return open_places[0]  # such as a state of (layers, batch, units) beside an input of (batch, …)
+    return 0
+
+
+def placed(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> List[Report]:
+    """Return each input with its `shape`, null for the batch, and with `batch_axis`, the place of that.
+
+    What is not known of a shape stays open: `missing` finds it. Raises ValueError with the name of an input for sizes
+    that do not fit it.
+    """
+    names = batch_names(model_inputs, user_shapes)
+    resolved = []
+    for each in model_inputs:
+        others = [other["shape"] for other in model_inputs if other is not each and other["shape"]]
+        axis = None
+        if each["shape"] is not None:
+            axis = batch_axis(each["shape"], names, has_names=bool(names), others=others)
+        shape, axis = _sized(each, axis, user_shapes.get(each["name"]))
+        resolved.append(dict(each, shape=shape, batch_axis=axis))
+    sizes: Dict[str, int] = {}
+    for each, before in zip(resolved, model_inputs):
+        for name, size in zip(before["shape"] or (), each["shape"] or ()):
+            if isinstance(name, str) and isinstance(size, int):
+                sizes.setdefault(name, size)
+    for each, before in zip(resolved, model_inputs):
+        if each["shape"] is not None:
+            each["shape"] = [
+                None
+                if place == each["batch_axis"] or (n in names and isinstance(n, str))
+                else OPEN
+                if n is None
+                else _evaluated(n, sizes)
+                for place, n in enumerate(each["shape"])
+            ]
+            axis = each["batch_axis"]
+            # A size that is written into the model stays.
+            if axis is not None and before["shape"] is not None and isinstance(before["shape"][axis], int):
+                each["shape"][axis] = before["shape"][axis]
+    return resolved
+
+
+OPEN = "?"  # a dimension that has to be given
+
+
+def _evaluated(n: Dimension, sizes: Dict[str, int]) -> Dimension:
+    """Return the size of a named dimension, of a sum of named ones too; OPEN where it is not known."""
+    if not isinstance(n, str):
+        return n
+    if n in sizes:
+        return sizes[n]
+    terms = [sizes.get(term, int(term) if term.isdigit() else None) for term in re.split(r"\s*\+\s*", n)]
+    return sum(term for term in terms if term is not None) if None not in terms and len(terms) > 1 else OPEN
+
+
+def _sized(model_input: Report, axis: Optional[int], sizes: Optional[Shape]) -> "tuple[Optional[Shape], Optional[int]]":
+    """Return the shape of an input with what the user says of it, and the place of the batch; raises ValueError."""
+    shape = model_input["shape"]
+    if sizes is None:
+        return shape, axis
+    if BATCH in sizes:
+        if shape is not None and not _fits(shape, sizes):
+            raise ValueError(model_input["name"])
+        return [None if n == BATCH else n for n in sizes], sizes.index(BATCH)
+    if shape is None:
+        return [None, *sizes], 0
+    if axis is None:
+        if not _fits(shape, sizes):
+            raise ValueError(model_input["name"])
+        return list(sizes), None
+    whole = [*sizes[:axis], BATCH, *sizes[axis:]]
+    if _fits(shape, whole):
+        return [shape[place] if n == BATCH else n for place, n in enumerate(whole)], axis
+    # As it is written where the first dimension is the batch.
+    from_second = [BATCH, *sizes]
+    if axis == 0 or not _fits(shape, from_second):
+        raise ValueError(model_input["name"])
+    if isinstance(shape[axis], str):
+        return [shape[place] if place in (0, axis) else n for place, n in enumerate(from_second)], axis
+    return [shape[0], *sizes], 0
+
+
+def _fits(shape: Sequence[Dimension], sizes: Sequence[Dimension]) -> bool:
+    """Return whether sizes are possible for a shape."""
+    if len(shape) != len(sizes):
+        return False
+    return all(n == BATCH or not isinstance(m, int) or m == n for m, n in zip(shape, sizes))
+
+
+def is_missing(shape: Optional[Shape]) -> bool:
+    """Return whether a shape has to be given."""
+    return shape is None or OPEN in shape
+
+
+def example(placed_input: Report) -> str:
+    """Return what an input of `placed` could be given as `--input-shape`."""
+    shape = [None, OPEN] if placed_input["shape"] is None else placed_input["shape"]
+    axis = 0 if placed_input["shape"] is None else placed_input["batch_axis"]
+    return ",".join(str(EXAMPLE if n in (OPEN, None) else n) for place, n in enumerate(shape) if place != axis)
+
+
+def options(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> List[str]:
+    """Return the options that would complete all shapes that are missing: a dimension that is named needs one."""
+    given = dict(user_shapes)
+    typed: List[str] = []
+    # What is a sum of others follows from these.
+    sums = [each["name"] for each in model_inputs if any("+" in str(n) for n in each["shape"] or ())]
+    while True:
+        missing = [each for each in placed(model_inputs, given) if is_missing(each["shape"])]
+        if not missing:
+            return typed
+        lacking = min(missing, key=lambda each: each["name"] in sums)
+        text = example(lacking)
+        given[lacking["name"]] = [int(n) for n in text.split(",")]
+        typed.append("--input-shape %s=%s" % (lacking["name"], text))
