@@ -25,7 +25,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.job import check
 from tuner.machine.host import Machine
 from tuner.measure.warning import Code, MeasurementWarning
-from tuner.report import card, chart, studycard, studypage, suite
+from tuner.report import card, chart, deciding, studycard, studypage, suite
 from tuner.report.document import describe_study
 from tuner.report.emit import Format
 from tuner.report.result.comparison import NothingToCheck
@@ -180,12 +180,12 @@ def test_the_time_that_would_decide_follows_the_interval(better: StudyResult) ->
 
     def budget_s(low: float, high: float) -> float | None:
         wide = structs.replace(against, speedup=(low * high) ** 0.5, low=low, high=high)
-        return studycard.deciding_budget_s(study, held, wide)
+        return deciding.deciding_budget_s(study, held, wide)
 
     # Six rounds of 20 s found 1.03 with a half-width of 6 %: (0.06 / 0.03)² × 6 rounds, in half of the budget.
     assert budget_s(1.03 / 1.0618, 1.03 * 1.0618) == 1200.0
     assert budget_s(1.03 / 1.1275, 1.03 * 1.1275) == 4200.0
-    assert studycard.deciding_budget_s(study, structs.replace(held, rounds=1), against) is None
+    assert deciding.deciding_budget_s(study, structs.replace(held, rounds=1), against) is None
 
 
 def test_without_finals_the_next_step_is_told(better: StudyResult) -> None:
