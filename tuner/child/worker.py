@@ -40,6 +40,12 @@ from .outputs import (
     sample,
 )
 
+# What TensorFlow puts around the reason of an operator that failed.
+BOILERPLATE = re.compile(
+    r"Graph execution error:\s+(?:Detected at node .{1,200}? defined at \(most recent call last\):\s+"
+    r"<stack traces unavailable>\s+)?|\s*\[\[\{\{node [^}]*\}\}\]\]|\s*\[Op:[^\]]*\]",
+    re.DOTALL,
+)
 MAX_MESSAGE = 600  # characters of an error's own text
 MAX_FRAMES = 3  # of the user's own, that are told of an error
 # The warm-up: the first step, which traces and compiles, then windows of at least so long until two in a row differ
@@ -209,6 +215,7 @@ def failure(error: BaseException, workload: str, out_of_memory: Iterable[str] = 
     name = type(error).__name__
     # TensorFlow's autograph puts a traceback of its own before the message, and Keras sets parts of it in bold.
     error_text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).rpartition("%s: " % name)[2]
+    error_text = BOILERPLATE.sub(" ", error_text)
     if any(code in error_text for code in OUT_OF_MEMORY_CODES):
         kinds[name] = "oom"
     message = inputs.shortened(error_text, MAX_MESSAGE)

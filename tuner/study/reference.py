@@ -56,7 +56,7 @@ def reference_from(start: StartResult, number: int) -> Reference:
             or way_out(
                 start.failure.status, start.failure.message, otherwise="run the workload without tftune to see why"
             ),
-            log=start.failure.log,
+            log="" if start.failure.hint else start.failure.log,  # the reason is known
         ) from start.failure
     return Reference(
         process=start.process,
