@@ -36,7 +36,8 @@ _REASONS = re.compile(
     r"OMP: Error|Check failed|terminate called|what\(\):|Fatal Python error|Assertion .*failed|was compiled to use"
     r"|(?:free|malloc|realloc|munmap_chunk)\(\): |double free|corrupted|stack smashing|Cannot allocate memory"
     r"|std::bad_alloc|symbol lookup error|error while loading shared libraries|cannot open shared object|GLIBCXX?_"
-    r"|No space left on device|[Ii]llegal instruction|CUDA error|^F\d{4} |: F .*\] "
+    r"|No space left on device|[Ii]llegal instruction|CUDA error|^F\d{4} |: F .*\] ",
+    re.MULTILINE,
 )
 
 
@@ -74,12 +75,16 @@ def signal_name(number: int) -> str:
 
 def reason_in(log: str) -> str:
     """Return the front of what a library printed before it ended the process, "" where nothing looks like that."""
-    lines = [line.strip() for line in log.splitlines()]
-    found = next((number for number, line in enumerate(lines) if _REASONS.search(line)), None)
-    if found is None:
-        return ""
-    with_next = lines[found].startswith(("terminate called", "OMP: Error")) and found + 1 < len(lines)
-    return " ".join(lines[found : found + 2] if with_next else [lines[found]])[:_LONGEST]
+    begin = reason_at(log)
+    lines = [] if begin is None else [line.strip() for line in log[begin:].splitlines()]
+    is_two = bool(lines) and lines[0].startswith(("terminate called", "OMP: Error"))
+    return " ".join(lines[: 2 if is_two else 1])[:_LONGEST]
+
+
+def reason_at(log: str) -> int | None:
+    """Return where the first line begins that looks like the reason of a library, None if none does."""
+    reason = _REASONS.search(log)
+    return None if reason is None else log.rfind("\n", 0, reason.start()) + 1
 
 
 def last_words(log: str) -> str:

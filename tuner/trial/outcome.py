@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-_REASON = re.compile(
-    r"^.*(?:Check failed|terminate called|Fatal Python error|OMP: Error|Assertion .*failed).*$|^F\d{4} .*$",
-    re.MULTILINE,
-)
+from tuner.machine.exits import reason_at
+
 _LATE = 1.5  # times the window of a slice: whoever answers longer than that falls behind
 _OVERLAPPING = 1.001  # times the duration of a slice: steps of several callers take longer in sum
 
@@ -345,16 +342,10 @@ class TrialFailure(Exception):  # noqa: N818  # a failure of the trial, not an e
         self.frames = frames
         self.hint = hint
 
-    @property
-    def reason_line(self) -> str:
-        """Return the line of what the process printed that tells why it failed: of an abort, or else the last one."""
-        reason = _REASON.search(self.log)
-        return reason[0].strip() if reason is not None else (self.log.strip().splitlines() or [""])[-1]
-
     def evidence(self, most: int) -> str:
         """Return what the process printed of its failure, at most so many characters: from the reason on, or the end.
 
         An abort prints its reason first, and then a stack that may be longer than all that is shown.
         """
-        reason = _REASON.search(self.log)
-        return self.log[-most:] if reason is None else self.log[reason.start() :][:most]
+        begin = reason_at(self.log)
+        return self.log[-most:] if begin is None else self.log[begin:][:most]

@@ -14,6 +14,7 @@ from pathlib import Path
 from tuner.child.inputs import shortened
 from tuner.child.worker import OUT_OF_MEMORY_CODES
 from tuner.errors import BadInputError, TunerError
+from tuner.machine.exits import last_words
 from tuner.space.deployment import Deployment
 from tuner.space.setting import Setting
 from tuner.trial.meter import EnergyMeter, metered, no_meter
@@ -143,8 +144,8 @@ class CommandProcess:
             log = process.log_tail()[-_KEPT_LOG:]
             raise TrialFailure(Status.FAILED, str(error), log, hint=error.hint) from error
         except TrialFailure as failure:
-            reason = shortened(failure.reason_line, _KEPT_LINE)
-            message = ": ".join(filter(None, [failure.message, reason]))
+            reason = shortened(last_words(failure.log), _KEPT_LINE)
+            message = failure.message if reason in failure.message else f"{failure.message}: {reason}"
             is_full = any(code in failure.log[-_KEPT_LOG:] for code in _OUT_OF_MEMORY)
             status = Status.OOM if is_full else failure.status
             raise TrialFailure(status, message, failure.log[-_KEPT_LOG:]) from failure
