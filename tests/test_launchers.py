@@ -260,7 +260,7 @@ def test_cpus_that_the_workload_changes_are_not_those_of_the_setting(launcher: L
         launcher.launch(pinned_setting, deployed(pinned_setting) | Deployment(env={"TFTUNE_TEST_BODY": body}))
     )
     assert caught.status is Status.UNAPPLIED
-    assert f"may use CPUs {other}" in caught.message
+    assert f"lets the process use CPU {other}, and it was given CPU {FIRST_CPU}" in caught.message
 
 
 def test_processes_that_the_workload_starts_by_multiprocessing(launcher: Launcher, tmp_path: Path) -> None:
