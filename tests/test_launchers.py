@@ -324,7 +324,8 @@ def test_a_server_that_dies_is_started_again_once_and_its_trials_live_on(target:
         second = launch(launcher)
         second.ready()
         assert first.slice(0.05).n_steps > 0
-        assert lines == ["the fork server crashed (SIGKILL); starting it again"]
+        killed = "the fork server was killed by SIGKILL: the machine or the container may be out of memory"
+        assert lines == [f"{killed}; starting it again"]
         psutil.Process(launcher.servers()[0].pid).kill()
         with pytest.raises(TunerError, match="the fork server crashed twice"):
             launch(launcher)

@@ -23,7 +23,7 @@ RATE = r"rate: ([0-9.]+)"
         (r"rate: ([0-9.]+).*", "rate: 1,830.4, loss 0.3", 1830.4, 0.1),
         (RATE, "rate: 1,234,830", 1234830.0, 1.0),
         (RATE, "rate: 1.830.400", 1830400.0, 1.0),
-        (RATE, "rate: 1.830,4", 1830.4, 0.1),
+        (r"rate: ([0-9.,]+)", "rate: 1.830,4", 1830.4, 0.1),
         (RATE, "rate: 1'830.4", 1830.4, 0.1),
         (RATE, "rate: 1’830.4", 1830.4, 0.1),
         (RATE, "rate: 1_830", 1830.0, 1.0),
@@ -49,6 +49,22 @@ RATE = r"rate: ([0-9.]+)"
         (r",([0-9.]+)$", "8,1520.4", 1520.4, 0.1),
         (r"^([0-9]+),", "1520,12", 1520.0, 1.0),
         (r"^(\d+) \d+", "12 345", 12.0, 1.0),
+        (r",([0-9.]+)$", "8,152", 152.0, 1.0),
+        (r"^([0-9]+),", "8,152", 8.0, 1.0),
+        (r"^resnet,(\d+)", "resnet,1830,32", 1830.0, 1.0),
+        (r"^resnet,([\d.]+),", "resnet,950.125,32", 950.125, 0.001),
+        (r"^32 (\d+)", "32 183 100", 183.0, 1.0),
+        (r"step (?:\d+).*?([\d.]+) ex", "step 100 183.5 ex/s", 183.5, 0.1),
+        # So does a list.
+        (r"^resnet,([\d.]+)", "resnet,950,100", 950.0, 1.0),
+        (r"^\d+,(\d+)", "32,183,100", 183.0, 1.0),
+        (r"^(?:[^,]*,){2}([\d.]+)", "a,32,950,320", 950.0, 1.0),
+        (r"([^,]+)$", "a,32,950.125", 950.125, 0.001),
+        (r'"rates": \[([\d.]+)', '"rates": [183,190]', 183.0, 1.0),
+        # The pattern may be of what is removed.
+        (r"rate: (\d+)\r", "rate: 12\r\n", 12.0, 1.0),
+        # UTF-16 without its mark.
+        (RATE, "\0".join("rate: 12.5"), 12.5, 0.1),
     ],
 )
 def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolution: float) -> None:
@@ -67,8 +83,14 @@ def test_a_number_is_read_whole(pattern: str, output: str, value: float, resolut
         (RATE, "rate: 1 830.4", "1 830.4"),
         (r"([0-9.]+) images/s", "1 830.4 images/s", "1 830.4"),
         (r"([0-9.]+)$", "8,1520", "8,1520"),
-        (r",([0-9.]+)$", "8,152", "8,152"),
-        (r"^([0-9]+),", "8,152", "8,152"),
+        (r"([\d.]+)$", "32,183.4", "32,183.4"),
+        (RATE, "rate: 1.830,4", "1.830,4"),
+        (r"^([\d.]+)", "9.912,32", "9.912,32"),
+        (r"(\d+)", "120,130,140", "120,130,140"),
+        (r"p50 (\d+)", "p50 12 130 140", "12 130 140"),
+        (r"e: ([\d.]+)", "e: 1 min 2 s", "1"),
+        (r"e: ([\d.]+)", "e: 1 hour, 2 minutes", "1"),
+        (r"e: ([\d.]+)", "e: 5d 3h", "5"),
         (r"rate: ([0-9.]+),", "rate: 1,830.4, loss 0.3", "1,830.4"),
         (RATE, "rate: 1.2.3", "1.2.3"),
         (r"real\s+(\d+)", "real 1:23", "1:23"),
@@ -114,6 +136,36 @@ def test_numbers_of_a_run_are_in_one_unit(output: str, values: tuple[float, ...]
     reading = read(r"(?<![\w./])[0-9.]+", output)
     assert reading.values == pytest.approx(values)
     assert reading.unit == unit
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "values"),
+    [
+        (r"lat: ([\d.]+)", "lat: 1.2 [ms]\nlat: 917 [us]", (1.2, 0.917)),
+        (r"avg=\s*([\d.]+)", "lat (msec): min=1, avg= 1.2\nlat (usec): min=900, avg=917", (1.2, 0.917)),
+        (r"lat_..= ([\d.]+)", "lat_ms= 1.2\nlat_us= 917", (1.2, 0.917)),
+        (r'"lat_..": ([\d.]+)', '"lat_ms": 1.2, "lat_us": 917', (1.2, 0.917)),
+        (r"^([\d.]+)", "1.2 M\n917 K", (1.2, 0.917)),
+        (r"^([\d.]+)", "1.2 million rows\n917 thousand rows", (1.2, 0.917)),
+        (r"^([\d.]+)", "1.2 Gbps\n917 Mbps", (1.2, 0.917)),
+        (r"^([\d.]+)", "1 Gbit/s\n900 Mbits/s", (1.0, 0.9)),
+        (r"^([\d.]+)", "5 image/s\n6 images/s", (5.0, 6.0)),
+    ],
+)
+def test_units_stand_in_many_places(pattern: str, output: str, values: tuple[float, ...]) -> None:
+    assert read(pattern, output).values == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output"),
+    [
+        (r"min/avg/max: [\d.]+/([\d.]+)/", "img/s min/avg/max: 1200.1/1500.2/1600.2"),
+        (r"overhead : ([\d.]+)", "QPS w/o loadgen overhead : 123.45"),
+        (r"rate: ([\d.]+)", "[10:11:12,345] rate: 1830.4"),
+    ],
+)
+def test_what_is_no_unit_of_a_time_is_not_taken_for_one(pattern: str, output: str) -> None:
+    assert is_time(read(pattern, output).unit) is not True
 
 
 @pytest.mark.parametrize(

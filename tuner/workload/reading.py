@@ -31,16 +31,18 @@ _NEGATIVE = re.compile(r"(?:^|[\s=:(\[,])[-−]$")
 _NOTHING_YET = frozenset(
     ["", "?", "-", "--", "n/a", "na", "nan", "-nan", "inf", "+inf", "-inf", "infinity", "none", "null"]
 )
+_TWO_MARKS = re.compile(r"[0-9]{1,3}\.[0-9]{3},[0-9]+")
+_PARTS = re.compile(r"[, :]")
 _MAX_NUMBERS = 400  # of one output; of more every k-th is read
 _WINDOW = 200  # characters: no number is longer
-_DURATION = re.compile(r"(?:d|h|m|min|s)[0-9]")  # 1m12.3s
 _POWER_OF_TEN = re.compile(r"\s?[x×*·]\s?10(?![0-9])")
 
 _PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
+_PREFIXES |= {"thousand": 1e3, "million": 1e6, "billion": 1e9}
 _SECONDS = {
-    1e-9: ("ns", "nsec", "nanosecond", "nanoseconds"),
-    1e-6: ("us", "µs", "μs", "usec", "microsecond", "microseconds"),
-    1e-3: ("ms", "msec", "msecs", "millisecond", "milliseconds"),
+    1e-9: ("ns", "nsec", "nsecs", "nanos", "nanosecond", "nanoseconds"),
+    1e-6: ("us", "µs", "μs", "usec", "usecs", "micros", "microsecond", "microseconds"),
+    1e-3: ("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"),
     1.0: ("s", "sec", "secs", "second", "seconds"),
     60.0: ("min", "mins", "minute", "minutes"),
     3600.0: ("h", "hr", "hour", "hours"),
@@ -52,12 +54,21 @@ _STEPS = frozenset(f"{word}{ending}" for word in ("it", "iter", "iteration", "st
 }
 _LETTERS = r"[A-Za-zµμ]"
 _RATIO = rf"{_LETTERS}*\s?(?:/|\bper\b)\s?{_LETTERS}+"
-_ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+(?: {_RATIO})?")
-_APART = re.compile(
-    rf" (?P<unit>(?:[kKMGT]i? )?{_RATIO}|[kKMGT]?i?B\b|[kKMGT]?(?:Hz|FPS|fps|FLOPS|flops|FLOP)\b"
-    rf"|(?:{'|'.join(sorted(_TIMES, key=len, reverse=True))})\b)"
+_TIME = "|".join(sorted(_TIMES, key=len, reverse=True))
+_MULTIPLE = r"[kKMGT]i?|thousand|million|billion"
+_KNOWN = (
+    rf"(?:{_MULTIPLE})?(?:B|bps|Hz|FPS|fps|FLOPS|flops|FLOP)|{_TIME}|(?:{_MULTIPLE})(?: {_RATIO})?"
+    rf"|(?:{_MULTIPLE})? ?{_RATIO}"
 )
-_NAMED = re.compile(rf"{_LETTERS}+/{_LETTERS}+|\((?P<unit>{_LETTERS}+)\)|\b(?:ns|us|µs|μs|ms)\b")
+_ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+(?: {_RATIO})?")
+_APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?![\w/])")
+# What a label says: (ms), [us], lat_ms, images/sec; not min/avg.
+_LABEL = re.compile(
+    rf"[\[(](?P<enclosed>{_TIME})[\])]|_(?P<ending>ns|us|ms|s)\b"
+    rf"|(?<![\w/])(?P<ratio>{_LETTERS}+/(?:s|sec|second)|(?:ns|us|µs|ms|s|sec)/{_LETTERS}+)(?![\w/])|\b(?P<word>ns|us|µs|ms)\b"
+)
+_PART = r"(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?)"
+_DURATION = re.compile(rf"\s?{_PART},?\s?[0-9]+(?:\.[0-9]+)?\s?{_PART}(?![A-Za-z])")  # 1m12.3s, 1 min 2 s
 
 
 class NoNumberError(Exception):
@@ -103,16 +114,18 @@ class _Number:
 
 def plain(output: str) -> str:
     """Return the lines of an output as a terminal shows them: no escape codes, each state of a progress bar a line."""
-    return _REDRAWN.sub("\n", _ESCAPES.sub("", output))
+    return _REDRAWN.sub("\n", _ESCAPES.sub("", output.replace("\0", "")))
 
 
 def read(pattern: str, output: str) -> Reading:
     """Return the numbers that a pattern with at most one group finds in an output; raises NoNumberError."""
     lines = plain(output)
     matches = list(re.finditer(pattern, lines, re.MULTILINE))
+    if not matches:  # it may be of what was removed
+        matches, lines = list(re.finditer(pattern, output, re.MULTILINE)), output
     numbers = list(_numbers(matches[:: max(1, -(-len(matches) // _MAX_NUMBERS))], lines))
     if not numbers:
-        last = next((line.strip() for line in reversed(lines.splitlines()) if line.strip()), "")
+        last = next((line.strip() for line in reversed(plain(output).splitlines()) if line.strip()), "")
         shown = last if len(last) <= 100 else f"…{last[-99:]}"
         printed = f"; the last line is '{shown}'" if last else "; it printed nothing"
         raise NoNumberError(f"no line of its output matches '{pattern}'{printed}")
@@ -164,6 +177,8 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
         first += lines[first] in "-−"
         begin, end = _extent(match, first, lines)
         if begin < last_end:  # another part of a number that was read
+            if _PARTS.search(lines[begin:end]):
+                raise _ambiguous(match, lines[begin:end])
             continue
         last_end = end
         number = _number(lines, begin, end, match)
@@ -182,36 +197,65 @@ def _extent(match: re.Match[str], first: int, lines: str) -> tuple[int, int]:
     runs = [each.span() for form in (_SPACED, _RUN) for each in form.finditer(window)]
     run_begin, run_end = next(span for span in runs if span[0] <= first - window_begin < span[1])
     begin, end = run_begin + window_begin, run_end + window_begin
-    last = max(at + 1 for at in range(first, min(end, group_end)) if lines[at] in "0123456789")
-    whole = lines[begin:end]
-    if _value(whole) is None and "." in whole.rpartition(",")[0]:  # 12.5,13.2 is no number in any country
+    if _value(lines[begin:end]) is None and "." in lines[begin:end].rpartition(",")[0]:
+        # 12.5,13.2 is no number in any country.
         begin = max(begin, lines.rfind(",", begin, first) + 1)
         end = min(end, lines.find(",", first) % (len(lines) + 1))
-        last, whole = min(last, end), lines[begin:end]
-    edges = [first - 1] if begin < first else []
-    edges += [last] if group_end < end else []
-    for edge in edges:
-        is_left = edge < first
-        if lines[edge] not in _PARTING:
-            continue
-        is_named = _is_named(match, lines, edge)
-        is_column = is_named and (match.start() < edge if is_left else match.end() > edge + 1)
-        if is_column or (is_named and _value(whole) is None):
-            begin, end = (first, end) if is_left else (begin, last)
-        elif is_named or lines[edge] == " ":
-            raise NoNumberError(
-                f"'{match.re.pattern}' matched '{_short(match[0])}' of '{whole}', which is one number or two",
-                "print plain numbers such as 1830.4; of two columns let the pattern match both",
-            )
+    last = max(at + 1 for at in range(first, min(end, group_end)) if lines[at] in "0123456789")
+    is_bare = not re.search(r"[^0-9.,\s]", window)
+    is_column = False
+    if begin < first and lines[first - 1] in _PARTING:
+        is_column = _is_column(match, lines, (begin, end), first - 1, is_bare=is_bare)
+        begin = first if is_column else begin
+    if group_end < end and lines[last] in _PARTING:
+        is_next = is_column and lines[last] == lines[first - 1]
+        if is_next or _is_column(match, lines, (begin, end), last, is_bare=is_bare):
+            end = last
     if re.search(r"[0-9]", lines[end:group_end]):
         raise NoNumberError(f"'{match.re.pattern}' matched '{_short(match[match.re.groups])}', which is not one number")
+    goes_on = begin < match.start(match.re.groups) or group_end < end
+    if goes_on and _TWO_MARKS.fullmatch(lines[begin:end]):
+        raise _ambiguous(match, lines[begin:end])
     return begin, end
 
 
-def _is_named(match: re.Match[str], lines: str, at: int) -> bool:
-    """Return whether the pattern matches here only because of the character at a place."""
+def _is_column(match: re.Match[str], lines: str, run: tuple[int, int], edge: int, *, is_bare: bool) -> bool:
+    """Return whether the separator at `edge` of a run parts columns, and not a number; raises NoNumberError.
+
+    It does where the pattern names it, or the digits on its other side, and where the same separator comes before or
+    after the run, as in a list. A line of nothing else than numbers (`is_bare`) can be read in both ways.
+    """
+    begin, end = run
+    first, mark = match.start(match.re.groups), lines[edge]
+    is_left = edge < first
+    other = (begin, edge) if is_left else (edge + 1, end)
+    before, after = lines[begin - 1 : begin], lines[end : end + 2]
+    is_list = before == mark or (after[:1] == mark and not after[1:].isspace() and len(after) == 2)
+    is_list = is_list or (before == "[" and after[:1] in ("]", ","))
+    if _is_named(match, lines, other) or (is_list and mark != " "):
+        return True
+    is_readable = _value(lines[begin:end]) is not None
+    if _is_named(match, lines, (edge, edge + 1)):
+        if is_left or is_bare or not is_readable:
+            return True
+        raise _ambiguous(match, lines[begin:end])
+    if mark == " " or (mark == "," and is_bare):
+        raise _ambiguous(match, lines[begin:end])
+    return False
+
+
+def _ambiguous(match: re.Match[str], text: str) -> NoNumberError:
+    return NoNumberError(
+        f"'{match.re.pattern}' matched '{_short(match[0])}' of '{_short(text)}', which is one number or two",
+        "print plain numbers such as 1830.4; of two columns let the pattern match both",
+    )
+
+
+def _is_named(match: re.Match[str], lines: str, span: tuple[int, int]) -> bool:
+    """Return whether the pattern matches here only because of the characters of a span."""
     begin = lines.rfind("\n", 0, match.start()) + 1
-    other_lines = f"{lines[begin:at]}\0{lines[at + 1 : match.end() + _WINDOW]}"
+    blank = "\0" * (span[1] - span[0])
+    other_lines = f"{lines[begin : span[0]]}{blank}{lines[span[1] : match.end() + _WINDOW]}"
     other = match.re.search(other_lines, match.start() - begin)
     return other is None or other.start(match.re.groups) != match.start(match.re.groups) - begin
 
@@ -230,9 +274,10 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
             "print plain numbers such as 1830.4; of two columns let the pattern match both",
         )
     value, resolution = parsed
-    named = [each["unit"] or each[0] for each in _NAMED.finditer(lines[match.start() : begin])]
+    line_begin = max(lines.rfind("\n", 0, begin) + 1, begin - _WINDOW)
+    labels = [each[each.lastgroup or 0] for each in _LABEL.finditer(lines, line_begin, begin)]
     attached, apart = _ATTACHED.match(after), _APART.match(after)
-    unit = attached[0] if attached else apart["unit"] if apart else named[-1] if named else ""
+    unit = attached[0] if attached else apart[apart.lastgroup or 0] if apart else labels[-1] if labels else ""
     return _Number(
         value=value, resolution=resolution, unit=" ".join(unit.split()), text=text + (attached or apart or [""])[0]
     )
@@ -271,6 +316,7 @@ def _parts(unit: str) -> tuple[str, str, str]:
 def _scales(unit: str) -> dict[str, float]:
     """Return how a unit can be understood: its root, and how many of the root it is."""
     over, bar, under = _parts(unit)
+    over = over[:-1] if len(over) > 3 and over.endswith("s") and over not in _TIMES else over
     numerators = {over: 1.0}
     if over in _TIMES:
         numerators = {"s": _TIMES[over]}
