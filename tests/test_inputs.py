@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tuner.child import blame, onnxfile, shapes
-from tuner.child.inputs import WorkloadError, described_inputs, fed
+from tuner.child.inputs import WorkloadError, described_inputs, fed, plain_strings
 from tuner.child.outputs import InvalidOutputError
 from tuner.errors import BadInputError
 from tuner.frameworks.tensorflow.framework import FRAMEWORK
@@ -148,7 +148,7 @@ MADE_UP = [
     ("mask", "float32", [None, 4], "= 1", False),
     ("inputMask:0", "int32", [None, 4], "= 1", False),
     ("masked_lm_positions", "int32", [None, 4], "0 or 1", False),
-    ("padding_mask", "bool", [None, 4], "= true", False),
+    ("padding_mask", "bool", [None, 4], "= true", True),
     ("key_padding_mask", "bool", [None, 4], "= false", False),
     ("valid", "bool", [None, 4], "= true", False),
     ("training", "bool", [], "= false", True),
@@ -172,6 +172,19 @@ MADE_UP = [
     ("steps", "int32", [], "= 1", True),
     ("threshold", "float32", [], "= 0.5", True),
     ("label", "int64", [None], "0 or 1", False),
+    ("attention_mask_in", "int64", [None, 4], "= 1", False),
+    ("mask_token_ids", "int64", [None, 4], "0 or 1", False),
+    ("is_padding", "bool", [None, 4], "= false", True),
+    ("paddings", "float32", [None, 4], "= 0", True),
+    ("finished", "bool", [None, 4], "= false", True),
+    ("is_training", "int32", [None], "= 0", True),
+    ("training", "float32", [None, 1], "= 0", True),
+    ("max_new_tokens", "int32", [None], "0 or 1", True),
+    ("durations", "int32", [None, 50], "0 or 1", True),
+    ("frame_count", "int32", [None], "0 or 1", True),
+    ("top_k", "int32", [None], "0 or 1", True),
+    ("token_lengths", "int32", [None, 3], "= 400", True),
+    ("user_id", "int64", [None, 1], "0 or 1", False),
 ]
 
 
@@ -186,6 +199,51 @@ def test_what_is_made_up(name: str, dtype: str, shape: list[int | None], values:
         assert set(array.ravel().tolist()) == {float(values[2:]) if value is None else value}
     if dtype == "string":
         assert len(array[0].split()) == 40
+
+
+@pytest.mark.parametrize(
+    ("model_inputs", "expected"),
+    [
+        ([["B", "N", 3]], [[None, "?", 3]]),  # points, of which there are many in an item
+        ([["batch", "n", 64]], [[None, "?", 64]]),
+        ([["N", "B", 64]], [["?", None, 64]]),
+        ([["batch", 3, 64, 64], ["num_rois", 5]], [[None, 3, 64, 64], ["?", 5]]),
+        ([["height", "width", 3]], [["?", "?", 3]]),
+        ([["samples"]], [["?"]]),
+    ],
+)
+def test_an_item_has_dimensions_of_its_own(model_inputs: list[Any], expected: list[Any]) -> None:
+    named = [model_input("abc"[i], shape=shape) for i, shape in enumerate(model_inputs)]
+    assert [each["shape"] for each in shapes.placed(named, {})] == expected
+
+
+def test_sound_of_one_dimension_is_as_long_as_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sound = model_input("waveform", shape=[None])
+    [made] = described(sound)
+    assert (made["shape"], made["doubtful"]) == ([None], True)
+    [given] = described(sound, sizes=("waveform=16000",))
+    assert (given["shape"], given["batch_axis"]) == ([16000], None)
+    for name, clip in (("one", np.ones(48, np.float32)), ("batch", np.ones((1, 48), np.float32))):
+        np.save(f"{name}.npy", clip)
+        found = described(sound, values=(f"waveform={name}.npy",))
+        assert arrays(found, 1, (f"waveform={name}.npy",))["waveform"].shape == (48,)
+
+
+def test_what_a_type_cannot_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("large.npy", np.full((1, 4), 1e6))
+    with pytest.raises(WorkloadError, match="too large for float16"):
+        described(model_input("x", "float16", [None, 4]), values=("x=large.npy",))
+    np.savez("many.npz", a=np.ones(4))
+    with pytest.raises(WorkloadError, match="an archive of arrays"):
+        described(model_input("x", "string", [None]), values=("x=many.npz",))
+    with pytest.raises(WorkloadError, match="input 'x' has the type qint8"):
+        described(model_input("x", "qint8", [None, 4]))
+
+
+def test_strings_keep_the_zeros_at_their_end() -> None:
+    assert plain_strings(np.array([b"ab\0\0"], object)).tolist() == ["ab\0\0"]
 
 
 def test_a_length_that_measures_nothing_is_one() -> None:
@@ -256,7 +314,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "n": 7,
     }
     assert arrays(found, 1, values)["b"].tolist() == [[0, 1, 2]]  # cut
-    assert found[2]["values"] == "from photo.jpg"
+    assert found[2]["values"] == "from photo.jpg, 3 bytes as one item"
 
 
 def test_a_file_says_the_shape_that_the_model_leaves_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,8 +507,8 @@ def test_names_of_dimensions_are_read_from_an_onnx_file(tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_batch() -> None:
-    assert shapes.is_time("sequence_length")
-    assert not shapes.is_time("unk__10")
-    assert not shapes.is_time(None)
+    assert shapes.is_part("sequence_length")
+    assert not shapes.is_part("unk__10")
+    assert not shapes.is_part(None)
     assert shapes.batch_names([model_input("x", shape=["batch_size", "seq"])], {}) == {"batch_size"}
     assert shapes.batch_names([model_input("x", shape=["a * batch", 3])], {}) == {"a * batch"}

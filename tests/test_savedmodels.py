@@ -56,7 +56,7 @@ SETS = {
     "hub": [["train"], []], "one": [["eval"]], "pair": [["train"], ["serve", "tpu"]], "open": [["train"], ["eval"]],
 }
 SPEC = {"kind": "savedmodel", "mode": "inference", "execution": "graph", "params": {}, "signature": None, "tags": None,
-        "shapes": {}, "ranges": {}, "op_libraries": []}
+        "shapes": {}, "ranges": {}, "values": {}, "op_libraries": []}
 def export(name, path, **changes):
     """Export a workload; return its folder and spec."""
     folder = os.path.abspath("export-" + name)

@@ -160,6 +160,12 @@ def described_inputs(model_inputs: list[Report], spec: Report, dtype_of: Callabl
                 raise WorkloadError(
                     "%s %s: the model has no such input" % (option, name), "known: %s" % ", ".join(names)
                 )
+    for each in model_inputs:
+        if each["dtype"].startswith(("q", "resource", "variant")):
+            raise WorkloadError(
+                "input '%s' has the type %s" % (each["name"], each["dtype"]),
+                "write a Python file whose build() returns a function of numbers",
+            )
     described = [
         dict(
             each,
@@ -199,7 +205,10 @@ def input_shapes(
         each["item_rank"] = rank
         file = (each["given"] or {}).get("file", "")
         holds_items = each["dtype"] != "string" or file.endswith(values.ITEM_FILES)
-        if file and holds_items and shapes.is_missing(placed["shape"]):
+        if file and holds_items and placed["shape"] == [None] and "float" in each["dtype"] and len(described) == 1:
+            items = values.given_items(dict(placed, item_rank=1), dtype_of)  # such as sound
+            each["item_rank"], sizes[each["name"]] = 1, list(items.shape[1:])
+        elif file and holds_items and shapes.is_missing(placed["shape"]):
             items = values.given_items(dict(placed, item_rank=rank), dtype_of)
             sizes[each["name"]] = list(items.shape[1:])
     placed_at = placed_inputs(described, sizes)
@@ -269,7 +278,10 @@ def plain_strings(array: Any) -> Any:
         return array
     encoded = [each if isinstance(each, bytes) else str(each).encode() for each in array.ravel().tolist()]
     try:
-        return np.array([each.decode() for each in encoded]).reshape(array.shape)
+        decoded = [each.decode() for each in encoded]
+        # NumPy's own strings lose zeros at their end.
+        kind = object if any(each.endswith("\0") for each in decoded) else None
+        return np.array(decoded, dtype=kind).reshape(array.shape)
     except UnicodeDecodeError:
         return np.array(encoded).reshape(array.shape)
 

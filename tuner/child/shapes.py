@@ -17,8 +17,16 @@ Report = Dict[str, Any]
 
 BATCH = "batch"  # what stands in `--input-shape` for it
 EXAMPLE = 128  # a size that a dimension could be given
-_BATCH_NAME = re.compile(r"(?:n|b|bs|bsz|(?:.*[_.-])?batch(?:[_.-]?(?:size|dim|axis|n))?)", re.IGNORECASE)
-_TIME_WORDS = {"time", "timesteps", "seq", "sequence", "seqlen", "frames", "steps", "length", "len", "tokens", "t", "l"}
+# What the batch is called, the clearest names first: a model with a `batch` may have an `n` of points.
+_BATCH_NAMES = [
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (r"(?:.*[_.-])?batch(?:[_.-]?(?:size|dim|axis|n))?|bs|bsz", r"b", r"n")
+]
+_PARTS = {
+    "time", "timesteps", "seq", "sequence", "seqlen", "frames", "steps", "length", "len", "tokens", "t", "l",
+    "samples", "audio", "wav", "waveform", "signal", "height", "width", "h", "w", "rows", "cols", "columns",
+}  # fmt: skip
+"""Words of names for parts of an item, such as its times or its lines."""
 
 
 def shape_text(shape: Sequence[Dimension]) -> str:
@@ -26,15 +34,18 @@ def shape_text(shape: Sequence[Dimension]) -> str:
     return "(%s)" % ", ".join("?" if n is None else str(n) for n in shape)
 
 
-def is_time(name: Dimension) -> bool:
-    """Return whether a dimension is named as one of time is."""
-    return isinstance(name, str) and bool(_TIME_WORDS.intersection(re.split(r"[^a-z]+", name.lower())))
+def is_part(name: Dimension) -> bool:
+    """Return whether a dimension is named as one of the parts of an item is, and not as a batch."""
+    return isinstance(name, str) and bool(_PARTS.intersection(re.split(r"[^a-z]+", name.lower())))
 
 
 def batch_names(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -> Set[str]:
     """Return what the batch is called: as its name or the user says, else whatever first dimensions are called."""
     shapes = {each["name"]: each["shape"] for each in model_inputs if each["shape"]}
-    named = {n for shape in shapes.values() for n in shape if isinstance(n, str) and _BATCH_NAME.fullmatch(n)}
+    all_names = {n for shape in shapes.values() for n in shape if isinstance(n, str)}
+    named: Set[str] = set()
+    for pattern in _BATCH_NAMES:
+        named = named or {n for n in all_names if pattern.fullmatch(n)}
     for name, sizes in user_shapes.items():
         shape = shapes.get(name, [])
         if BATCH in sizes and len(sizes) == len(shape):
@@ -42,7 +53,7 @@ def batch_names(model_inputs: Sequence[Report], user_shapes: Dict[str, Shape]) -
     if named:
         return named
     inner = {n for shape in shapes.values() if not isinstance(shape[0], int) for n in shape[1:]}
-    return {n for shape in shapes.values() for n in shape[:1] if isinstance(n, str) and not is_time(n)} - inner
+    return {n for shape in shapes.values() for n in shape[:1] if isinstance(n, str) and not is_part(n)} - inner
 
 
 def batch_axis(shape: Shape, names: Set[str], *, has_names: bool, others: Sequence[Shape]) -> Optional[int]:
@@ -56,7 +67,7 @@ def batch_axis(shape: Shape, names: Set[str], *, has_names: bool, others: Sequen
     if named:
         return named[0]
     first = shape[0]
-    if isinstance(first, str) and (is_time(first) or any(first in each[1:] for each in others)):
+    if isinstance(first, str) and (has_names or is_part(first) or any(first in each[1:] for each in others)):
         return None
     open_places = [place for place, n in enumerate(shape) if n is None]
     if isinstance(first, int) and len(open_places) == 1 and (has_names or any(each[:1] == [None] for each in others)):
@@ -125,7 +136,8 @@ def _sized(model_input: Report, axis: Optional[int], sizes: Optional[Shape]) -> 
         return [None if n == BATCH else n for n in sizes], sizes.index(BATCH)
     if shape is None:
         return [None, *sizes], 0
-    if axis is None:
+    # The only dimension of an input is its batch, unless the user says how long it is: sound has no batch then.
+    if axis is None or (len(shape) == len(sizes) == 1 and not isinstance(shape[0], int)):
         if not _fits(shape, sizes):
             raise ValueError(model_input["name"])
         return list(sizes), None

@@ -9,15 +9,18 @@ warning too.
 | with `--input` | what was given | |
 | with `--input-range` | random numbers of that range | |
 | text | a text of 40 words | yes |
-| a mask: the last word of its name ends in `mask` | ones, true; zeros where it is a `key_padding_mask` | |
-| a truth value, one alone or named as a training switch | false | yes |
+| a mask: a word of its name is `mask` | ones, true; zeros where it is a `key_padding_mask` | of padding |
+| what is padded, finished, done or skipped | zeros, false | yes |
+| a training switch, or one truth value alone | false | yes |
 | other truth values | true | |
 | one number named `keep_prob` or as a dropout rate | 1, or 0 | yes |
 | a sampling rate: `sr`, `sample_rate`, `sampling_rate` | 16000 | |
-| a length: one number, named `…len`, `…lengths`, `n_…` or `num_…` | size of what it measures, or 1 | yes |
+| a length: named `…len`, `…lengths`, `n_…` or `num_…` | size of what it measures, or 1 | yes |
 | one integer for all items | 1 | yes |
 | one floating-point number for all items | 0.5 | yes |
+| integers that may count: by name, or one per item beside larger inputs | 0 and 1 at random | yes |
 | other integers | 0 and 1 at random | |
+| sound of one dimension, which may be the batch or the samples | random in [0, 1) | yes |
 | other numbers | random in [0, 1) | |
 """
 
@@ -40,6 +43,19 @@ TEXT = (
 SAMPLING_RATE = 16000
 ITEM_FILES = (".npy", ".json", ".jsonl")  # files that hold items; of all others the bytes are one
 _SWITCHES = {"training", "train", "is_training", "is_train", "learning_phase", "keras_learning_phase", "train_mode"}
+_NOT_OF_MASKS = {"token", "tokens", "id", "ids", "position", "positions", "label", "labels"}
+_PADDING = {"pad", "padding", "paddings", "padded"}
+_ENDED = {"finished", "done", "skip", "skipped"}
+# Of integers: what counts work, and what names one of many.
+_AMOUNTS = {
+    "duration", "durations", "count", "counts", "repeat", "repeats", "size", "sizes", "frames", "nframes",
+    "steps", "limit", "beams", "tokens", "k",
+}  # fmt: skip
+_NAMES = {
+    "id", "ids", "label", "labels", "class", "classes", "category", "type", "index", "idx", "user", "item",
+    "token", "word", "genre", "code",
+}  # fmt: skip
+_SOUND = {"audio", "wav", "waveform", "signal", "samples", "pcm", "speech", "sound"}
 _RATES = {"sr", "sample_rate", "sampling_rate", "samplerate"}
 # Numbers of something else than the parts of another input.
 _COUNTS = {"beams", "beam", "classes", "heads", "layers", "return", "groups", "iterations", "iters", "inference"}
@@ -99,22 +115,44 @@ def made_up(described: Report, others: Sequence[Report]) -> Report:
     words, n_values = words_of(name), prod(item_shape(described))
     is_single = None not in described["shape"] and prod(described["shape"]) == 1
     is_switch = "_".join(words) in _SWITCHES or "_".join(words[-2:]) in _SWITCHES or words[-1:] == ["training"]
-    if words and words[-1].endswith(("mask", "masks")):
-        return {"constant": 0 if words[-3:-1] == ["key", "padding"] else 1}
-    if dtype == "bool":
-        return {"constant": 0, "doubtful": True} if is_single or is_switch else {"constant": 1}
-    if is_single and is_switch:
+    if is_mask(words):
+        if words[-3:-1] == ["key", "padding"]:
+            return {"constant": 0}
+        return dict({"constant": 1}, **({"doubtful": True} if _PADDING.intersection(words) else {}))
+    if _PADDING.intersection(words) or (dtype == "bool" and _ENDED.intersection(words)):
         return {"constant": 0, "doubtful": True}
+    if n_values == 1 and is_switch:
+        return {"constant": 0, "doubtful": True}
+    if dtype == "bool":
+        return {"constant": 0, "doubtful": True} if is_single else {"constant": 1}
     if is_single and ({"keep", "prob"} <= set(words) or "dropout" in words):
         return {"constant": 1 if "keep" in words else 0, "doubtful": True}
     if n_values == 1 and "_".join(words) in _RATES:
         return {"constant": SAMPLING_RATE}
-    if n_values == 1 and is_length(name, dtype):
+    if is_length(name, dtype):
         size = measured(described, others) if "int" in dtype else None
         return {"constant": fitting(1 if size is None else size, dtype), "doubtful": True}
     if is_single:
         return {"constant": 1 if "int" in dtype else 0.5, "doubtful": True}
-    return {"range": [0, 2] if "int" in dtype else [0, 1]}
+    if "int" in dtype:
+        return dict({"range": [0, 2]}, **({"doubtful": True} if may_count(words, n_values, others) else {}))
+    is_sound = described["shape"] == [None] and (bool(_SOUND.intersection(words)) or not others)
+    return dict({"range": [0, 1]}, **({"doubtful": True} if is_sound else {}))
+
+
+def is_mask(words: Sequence[str]) -> bool:
+    """Return whether the words of a name are those of a mask, and not of what is masked."""
+    if not words or _NOT_OF_MASKS.intersection(words):
+        return False
+    return words[-1].endswith(("mask", "masks")) or not {"mask", "masks"}.isdisjoint(words)
+
+
+def may_count(words: Sequence[str], n_values: int, others: Sequence[Report]) -> bool:
+    """Return whether integers of an item may be how much there is to do: by their name, or one beside larger inputs."""
+    if _AMOUNTS.intersection(words[-1:]):
+        return True
+    is_one = n_values == 1 and any(each["dtype"] == "string" or prod(item_shape(each)) > 1 for each in others)
+    return is_one and not _NAMES.intersection(words)
 
 
 def measured(described: Report, others: Sequence[Report]) -> Optional[int]:
@@ -141,7 +179,11 @@ def values_text(described: Report) -> str:
     """Return what an input is fed with in words, as they stand after its name, type and shape."""
     given, filled = described["given"], described["made_up"]
     if given is not None:
-        return "from %s" % os.path.basename(given["file"]) if "file" in given else "= %s" % shortened(given["text"])
+        if "file" not in given:
+            return "= %s" % shortened(given["text"])
+        name = os.path.basename(given["file"])
+        is_whole = described["dtype"] == "string" and not name.lower().endswith(ITEM_FILES)
+        return "from %s%s" % (name, ", %d bytes as one item" % os.path.getsize(given["file"]) if is_whole else "")
     if described["dtype"] == "string":
         return "= text of %d words" % len(TEXT.split())
     if "constant" in filled:
@@ -224,6 +266,8 @@ def given_items(described: Report, dtype_of: DtypeOf) -> Any:
         elif suffix == ".npy":
             # The memory is shared with other processes; a pickle in it may run code.
             items = stacked(described, np.load(path, mmap_mode="r", allow_pickle=False))
+        elif suffix == ".npz":
+            raise refused(described, "it is an archive of arrays", "save the one array as .npy")
         elif kind == "string":
             with open(path, "rb") as file:
                 items = filled_with(described, file.read())
@@ -247,7 +291,7 @@ def constant(described: Report, text: str, dtype_of: DtypeOf) -> Any:
             )
         return filled_with(described, text.encode())
     if kind == "bool":
-        words = {"true": True, "1": True, "false": False, "0": False}
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if text.lower() not in words:
             raise ValueRefusedError("--input %s is '%s'" % (name, text), "expected true or false, or a file")
         return np.array([words[text.lower()]])
@@ -341,7 +385,13 @@ def typed(described: Report, array: Any, dtype_of: DtypeOf) -> Any:
             expected = "expected numbers from %d to %d" % (limits.min, limits.max)
             raise refused(described, "it does not fit %s" % kind, expected)
     wanted = dtype_of(kind)
-    return array if array.dtype == wanted else array.astype(wanted)
+    if array.dtype == wanted:
+        return array
+    with np.errstate(over="ignore"):
+        converted = array.astype(wanted)
+    if "float" in kind and np.isfinite(array).all() and not np.isfinite(converted.astype("float64")).all():
+        raise refused(described, "it holds numbers that are too large for %s" % kind, "scale them")
+    return converted
 
 
 def refused(described: Report, what: str, advice: str) -> ValueRefusedError:
