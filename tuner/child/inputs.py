@@ -18,7 +18,7 @@ import shutil
 import sys
 from typing import Any, Callable
 
-from . import shapes, values
+from . import given, shapes, values
 from .shapes import shape_text
 
 TRAINING = "training"
@@ -134,9 +134,9 @@ def arrays_of(returned: Any, name: str, batch_size: int) -> tuple[Any, ...]:
 def fed(spec: Report, described: Report, batch_size: int, dtype_of: Callable[[str], Any]) -> Any:
     """Return the array of a described input; what the user gives of it is where the spec says."""
     try:
-        given = spec["values"].get(described["known_as"])
-        return values.array_of(dict(described, given=given), batch_size, dtype_of)
-    except values.ValueRefusedError as error:
+        value = spec["values"].get(described["known_as"])
+        return values.array_of(dict(described, given=value), batch_size, dtype_of)
+    except given.ValueRefusedError as error:
         raise WorkloadError(str(error), error.advice) from error
 
 
@@ -183,8 +183,8 @@ def described_inputs(model_inputs: list[Report], spec: Report, dtype_of: Callabl
             each["values"] = values.values_text(each)
             each["doubtful"] = bool((each["made_up"] or {}).get("doubtful"))
             if each["given"] is not None:
-                values.items_of(each, dtype_of)  # refuses what cannot be fed, before anything is measured
-    except values.ValueRefusedError as error:
+                given.items_of(each, dtype_of)  # refuses what cannot be fed, before anything is measured
+    except given.ValueRefusedError as error:
         raise WorkloadError(str(error), error.advice) from error
     return described
 
@@ -204,12 +204,12 @@ def input_shapes(
             rank = len(user_shapes[each["name"]])
         each["item_rank"] = rank
         file = (each["given"] or {}).get("file", "")
-        holds_items = each["dtype"] != "string" or file.endswith(values.ITEM_FILES)
+        holds_items = each["dtype"] != "string" or file.endswith(given.ITEM_FILES)
         if file and holds_items and placed["shape"] == [None] and "float" in each["dtype"] and len(described) == 1:
-            items = values.given_items(dict(placed, item_rank=1), dtype_of)  # such as sound
+            items = given.given_items(dict(placed, item_rank=1), dtype_of)  # such as sound
             each["item_rank"], sizes[each["name"]] = 1, list(items.shape[1:])
         elif file and holds_items and shapes.is_missing(placed["shape"]):
-            items = values.given_items(dict(placed, item_rank=rank), dtype_of)
+            items = given.given_items(dict(placed, item_rank=rank), dtype_of)
             sizes[each["name"]] = list(items.shape[1:])
     placed_at = placed_inputs(described, sizes)
     missing = [each for each in placed_at if shapes.is_missing(each["shape"])]

@@ -160,6 +160,11 @@ def _fits(shape: Sequence[Dimension], sizes: Sequence[Dimension]) -> bool:
     return all(n == BATCH or not isinstance(m, int) or m == n for m, n in zip(shape, sizes))
 
 
+def item_shape(described: Report) -> List[int]:
+    """Return the shape of an item: without the batch."""
+    return [n for place, n in enumerate(described["shape"]) if place != described["batch_axis"] and n is not None]
+
+
 def is_missing(shape: Optional[Shape]) -> bool:
     """Return whether a shape has to be given."""
     return shape is None or OPEN in shape
