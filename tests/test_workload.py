@@ -257,6 +257,8 @@ def test_tags_and_libraries_are_part_of_what_a_model_is(tmp_path: Path, monkeypa
         ("class Config:\n    batch = 3\nBATCH_SIZE = Config.batch", 3),
         ("SIZES = [1, 2]\nSIZES.append(7)\nBATCH_SIZE = max(*SIZES, 3)", 7),
         ("BATCH_SIZE = (n := 5) + n", 10),
+        ("D = {'b': 8}\nfor key in D:\n    print(D[key])\nprint(D)\nBATCH_SIZE = D['b']", 8),
+        ("D = {'b': 8}\ndef look(): return D['b']\nBATCH_SIZE = D['b']", 8),
         ("if __name__ == '__main__':\n    BATCH_SIZE = 99\nelse:\n    BATCH_SIZE = 6", 6),
     ],
 )
@@ -288,6 +290,12 @@ def test_parameters_modes_and_words_are_worked_out_too(tmp_path: Path) -> None:
         ("BATCH_SIZE = 10 ** 10 ** 10", 1),
         ("BATCH_SIZE = len('x' * 10 ** 9)", 1),
         ("for BATCH_SIZE in (1, 2):\n    pass", 1),
+        ("D = {'b': 8}\nD['b'] *= 2\nBATCH_SIZE = D['b']", 3),
+        ("D = {'b': 8}\nfor key in D:\n    D[key] = 16\nBATCH_SIZE = D['b']", 4),
+        ("D = {'b': 8}\ndef double(d): d['b'] = 16\ndouble(D)\nBATCH_SIZE = D['b']", 4),
+        ("BATCH_SIZE = 8\ndef configure(n):\n    global BATCH_SIZE\n    BATCH_SIZE = n\nconfigure(32)", 5),
+        ("globals()['BATCH_SIZE'] = 8", 1),
+        ("exec('BATCH_SIZE = 8')", 1),
         ("try:\n    BATCH_SIZE = 2\nexcept ImportError:\n    BATCH_SIZE = 4", 1),
     ],
 )

@@ -32,8 +32,7 @@ class Model(Protocol):
     def floats(self, outputs: Any) -> Dict[str, Any]:
         """Return the outputs of a step that are floating-point or complex, by name, as NumPy arrays."""
 
-    def output_shapes(self, outputs: Any) -> Dict[str, List[int]]:
-        """Return the shape of each output of a step that is a dense array, by name."""
+    # It may have `output_shapes(outputs) -> Dict[str, List[int]]`: the shape of each output that is a dense array.
 
     def state(self, log: str) -> Dict[str, Any]:
         """Return what has taken effect of what only the framework knows of; `log` is what the process printed."""

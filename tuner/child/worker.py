@@ -148,7 +148,7 @@ class LoadedWorkload:
             "shared_bytes": self.device.shared_memory(),
             "sample": output_sample,
             "not_finite": counted(outputs, found),
-            "outputs": self.model.output_shapes(all_outputs),
+            "outputs": self.output_shapes(all_outputs),
         }
         self.trained = self.learns
         return together, facts, check
@@ -158,6 +158,11 @@ class LoadedWorkload:
         told = self.device.peak_memory()
         ask = getattr(self.model, "device_memory", None)
         return ask() if told is None and ask is not None else told
+
+    def output_shapes(self, outputs: Any) -> Optional[Report]:
+        """Return the shapes of the outputs by name; None where the framework's part does not tell."""
+        ask = getattr(self.model, "output_shapes", None)
+        return None if ask is None else ask(outputs)
 
     def check_concurrent(self, together: Callers, alone: Arrays) -> None:
         """Raise InvalidOutputError where calls at the same time compute something else than calls one by one.

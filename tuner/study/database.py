@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import alembic.script
 import optuna
 import sqlalchemy
 
@@ -80,6 +79,8 @@ def tell_of_lock(file: Path, *, writes: bool) -> None:
 
 def check_schema(url: str, revision: str) -> None:
     """Raise BadInputError where a database's schema, of that revision, is not this Optuna's: it would refuse it."""
+    import alembic.script  # which logs what it sets up, to whoever listens by then
+
     folder = Path(optuna.storages.__file__).parent / "_rdb" / "alembic"
     script = alembic.script.ScriptDirectory(str(folder))
     if revision == script.get_current_head():

@@ -7,9 +7,10 @@ come from modules of the same folder. What else a name may be bound to is `Compu
 from __future__ import annotations
 
 import ast
+import builtins
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -60,6 +61,13 @@ class Namespace(dict[str, Any]):
     """The names of a module or a class, with their values."""
 
 
+_MUTATORS = {
+    "update", "append", "extend", "insert", "pop", "popitem", "clear", "setdefault", "remove", "sort", "reverse",
+}  # fmt: skip
+_SCOPES = {"globals", "vars", "locals"}
+_WANTED = ("BATCH_SIZE",)  # what has to be right even if a file binds it in ways of its own
+
+
 class _Unknown(Exception):  # noqa: N818  # a value, not an error
     """An expression whose value is not known."""
 
@@ -84,6 +92,41 @@ def bound_names(statements: list[ast.stmt]) -> Iterator[str]:
                 yield each.name
 
 
+def changed_names(node: ast.stmt, writers: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield the names whose values a statement changes in place, or may change by calls of functions.
+
+    `writers` are the names that functions of the module declare as global.
+    """
+    for each in _own_nodes(node):
+        match each:
+            case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
+                yield from (inner.id for inner in ast.walk(each) if isinstance(inner, ast.Name))
+                yield from _keys_of_globals(each)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in _MUTATORS:
+                yield name
+            case ast.Call(func=ast.Name(id="exec")) | ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id=_)))):
+                yield from _WANTED if _writes_globals(each) else ()
+            case ast.Call(func=ast.Name(id=name), args=arguments) if not hasattr(builtins, name):
+                yield from (argument.id for argument in arguments if isinstance(argument, ast.Name))
+                yield from writers.get(name, ())
+
+
+def _keys_of_globals(target: ast.Subscript | ast.Attribute) -> Iterator[str]:
+    """Yield the name that is set by globals()["NAME"]."""
+    match target:
+        case ast.Subscript(value=ast.Call(func=ast.Name(id=function)), slice=ast.Constant(value=str(name))):
+            if function in _SCOPES:
+                yield name
+
+
+def _writes_globals(call: ast.Call) -> bool:
+    """Return whether a call may bind any name of the module: exec(...), or globals().update(...)."""
+    match call.func:
+        case ast.Attribute(value=ast.Call(func=ast.Name(id=function)), attr=method):
+            return function in _SCOPES and method in _MUTATORS
+    return True
+
+
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a statement and what it holds, without the inside of functions, classes and lambdas."""
     yield node
@@ -98,9 +141,14 @@ class _Reader:
 
     folder: Path
     being_read: frozenset[Path]
+    writers: dict[str, set[str]] = field(default_factory=dict)
+    """The names that functions of the module declare as global, by function."""
 
     def module(self, tree: ast.Module, path: Path) -> Namespace:
         names = Namespace(__name__=path.stem, __file__=str(path))
+        for function in (each for each in tree.body if isinstance(each, ast.FunctionDef)):
+            declared = {name for each in ast.walk(function) if isinstance(each, ast.Global) for name in each.names}
+            self.writers[function.name] = declared
         self.run(tree.body, names)
         return names
 
@@ -133,12 +181,14 @@ class _Reader:
                     names[node.name] = inside
                 case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name))) as call) if name in names:
                     self.mutate(name, call, node, names)
-                case ast.AnnAssign() | ast.Expr() | ast.Pass():
+                case ast.AnnAssign() | ast.Expr(value=ast.Constant()) | ast.Pass():
                     pass
                 case _:
                     raise _Unknown
         except _Unknown:
             for name in bound_names([node]):
+                names[name] = _computed(node)
+            for name in changed_names(node, self.writers):
                 names[name] = _computed(node)
 
     def assign(self, node: ast.stmt, targets: list[ast.expr], value: ast.expr, names: Namespace) -> None:
@@ -178,8 +228,7 @@ class _Reader:
             case ast.Tuple() | ast.List():
                 raise _Unknown
             case ast.Subscript() | ast.Attribute():
-                changed = {each.id for each in ast.walk(target) if isinstance(each, ast.Name)} & names.keys()
-                names.update(dict.fromkeys(changed, _computed(node)))
+                raise _Unknown
 
     def mutate(self, name: str, call: ast.Call, node: ast.stmt, names: Namespace) -> None:
         """Call a method of what a name is bound to, such as PARAMS.update(...)."""
