@@ -106,6 +106,12 @@ def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, show
     assert shown in str(caught.value)
 
 
+def test_a_pattern_without_a_group_is_told_of_it() -> None:
+    with pytest.raises(NoNumberError, match="not a number") as caught:
+        read(r"rate=[0-9.]+", "rate=12.3")
+    assert "put parentheses" in caught.value.hint
+
+
 def test_without_a_match_the_last_line_is_shown() -> None:
     with pytest.raises(NoNumberError, match=r"the last line is '100%\| 20/20 \[1\.18s/it\]'"):
         read("([0-9.]+)it/s", "\r  0%| 0/20\r100%| 20/20 [1.18s/it]\n\n")

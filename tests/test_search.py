@@ -579,6 +579,8 @@ def test_storages_that_cannot_be(tmp_path: Path) -> None:
     for url in (
         "results.db",
         "sqlite:///",
+        f"sqlite:{tmp_path}/one-slash.db",
+        f"sqlite:///sqlite:{tmp_path}/one-slash.db",
         f"sqlite:///{tmp_path}",
         f"sqlite:///{tmp_path}/text.db",
         f"sqlite:///{tmp_path}/text.db/below.db",

@@ -50,6 +50,8 @@ class StudyCheck:
     comparison: Comparison | None
     better: str | None = None
     """What was proven of several processes instead, in words, where one process is recommended the default."""
+    is_undecided: bool = False
+    """Whether the default is recommended only because nothing was decided."""
     pooled: PooledVerdict | None = None
     limit_statuses: dict[str, LimitStatus] = field(default_factory=dict)
     """Whether the default (a) and the recommendation (b) keep to the study's limits; empty where it has none."""
@@ -115,7 +117,10 @@ def check_study(
     advice = held.advice  # of the finals: what sessions together did not bear out may come to
     if advice.source == described.default:
         better = None if groups else pointer(described, "check", record.name, storage_url)
-        return StudyCheck(study=record.name, comparison=None, better=better)
+        verdicts = (described.groups.verdicts if described.groups else {}) if groups else described.verdicts or {}
+        against = verdicts.get(described.default)
+        is_undecided = against is not None and against.code is VerdictCode.UNDECIDED
+        return StudyCheck(study=record.name, comparison=None, better=better, is_undecided=is_undecided)
     default = Setting.of(described.baselines[described.default].setting)
     recommended = Setting.of(advice.setting)
     checked = _parsed_request(
@@ -171,6 +176,8 @@ def describe(result: StudyCheck) -> CheckResult | NothingToCheck:
     """Return what is published of a check."""
     if result.comparison is None or result.pooled is None:
         reason = f"study {result.study} recommends the default: there is nothing to check"
+        if result.is_undecided:
+            reason = f"study {result.study} is undecided and keeps the default: its search again decides more"
         if result.better is not None:
             reason = f"study {result.study} recommends the default for a single process, but {result.better}"
         return NothingToCheck(study=result.study, reason=reason)

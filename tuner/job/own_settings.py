@@ -13,6 +13,8 @@ from tuner.space.knob import Knob
 from tuner.space.space import Space
 from tuner.workload.workload import Workload
 
+_DEFAULT = "setdefault("  # which yields to what tftune sets
+
 
 def check_own_settings(
     folder: Path, workload: Workload, framework: Framework, space: Space, notify: Callable[[str], None]
@@ -26,6 +28,11 @@ def check_own_settings(
     knobs = [knob for knob in framework.knobs.values() if knob.variable is not None]
     by_call = [k for k in knobs if k.name in threads and not _is_fixed(space, k, str(threads[k.name]))]
     by_name = [k for k in knobs if k.variable in variables and not _is_fixed(space, k, variables[str(k.variable)])]
+    yielding = [k for k in by_name if _DEFAULT in _line(workload.path, str(k.variable))]
+    by_name = [k for k in by_name if k not in yielding]
+    for knob in yielding:
+        place = _place(workload.path, str(knob.variable))
+        notify(f"{place}: the workload sets {knob.variable} if nothing else does, so that is what the default measures")
     too_late = [k for k in knobs if k.variable in variables and k.read_at_start and k.name not in space.domains]
     if by_call:
         calls = [framework.calls.get(str(knob.variable), str(knob.variable)).partition("(")[0] for knob in by_call]
@@ -64,6 +71,12 @@ def _variables(knobs: Sequence[Knob]) -> str:
 def _is_fixed(space: Space, knob: Knob, value: str) -> bool:
     """Return whether a knob has no other value in a space than this one, or none at all."""
     return {str(each) for each in space.domains.get(knob.name, ())} <= {value}
+
+
+def _line(path: Path, text: str) -> str:
+    """Return the first line of a file that holds a text, "" where none does."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line for line in lines if text in line), "")
 
 
 def _place(path: Path, text: str) -> str:

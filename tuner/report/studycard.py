@@ -200,6 +200,10 @@ def _facts(study: StudyResult, advice: RecommendedResult) -> list[str]:
         sessions = plural(advice.gain.sessions, "session")
         quantity = card.wording(study.objective).quantity
         gained = f"{card.speed_up(advice.gain)} the {quantity} of the defaults ({study.workload.name}, {sessions})"
+    against = (study.verdicts or {}).get(study.default)
+    is_open = against is not None and against.code is VerdictCode.UNDECIDED
+    if advice is study.recommended and advice.gain is None and is_open:
+        gained += "; undecided, so that another setting may be better"
     limits = [] if advice.limits is None else [f"limits {advice.limits}"]
     when = [] if study.created is None else [study.created[:10]]
     batch_size = study.baselines[study.default].setting.get(_BATCH_SIZE)

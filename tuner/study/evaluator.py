@@ -27,7 +27,7 @@ from tuner.study.surrogate import posterior_means
 from tuner.trial.launcher import Launcher
 from tuner.trial.outcome import ReadyReport, Status, TrialFailure, way_out
 
-_FREE_MEMORY = "the machine may be out of memory"
+_RUN_AGAIN = "run the same command again: what is measured is kept"
 _USUAL_BLOCKS = 2  # of a trial, for what it is expected to cost
 
 
@@ -194,7 +194,7 @@ class Evaluator:
                 if attempt == 2:
                     raise TunerError(
                         f"the reference process failed beside {trial.setting}: {lost}",
-                        f"{way_out(lost.failure.status, str(lost), otherwise=_FREE_MEMORY)}; end of its log:\n"
+                        f"{way_out(lost.failure.status, str(lost), otherwise=_RUN_AGAIN)}; end of its log:\n"
                         + lost.failure.evidence(2000),
                     ) from lost
                 continue

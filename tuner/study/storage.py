@@ -30,6 +30,9 @@ def check_storage(url: str, *, create: bool = True) -> str:
     """
     if not url.isprintable():
         raise BadInputError(f"storage {url!r} holds a character that cannot be shown", "give --storage another name")
+    scheme, _, place = url.removeprefix(FILE_URL).partition(":")
+    if scheme == "sqlite" and place.startswith("/") and not place.startswith("//"):
+        raise BadInputError(f"storage '{scheme}:{place}' is neither a path nor a URL", f"write {FILE_URL}{place}")
     if "://" not in url:
         raise BadInputError(f"storage '{url}' is not a URL", f"write {FILE_URL}{url} for a file, or a database's URL")
     file = sqlite_file(url)

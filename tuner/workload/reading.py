@@ -173,7 +173,8 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
         before = _BEFORE.match(text)
         first = begin + (0 if before is None else before.end())
         if not re.match(r"[-−]?\.?[0-9]", lines[first:end]):
-            raise NoNumberError(f"'{match.re.pattern}' matched '{_short(text)}', which is not a number")
+            hint = "" if match.re.groups else "put parentheses around the part of the pattern that is the number"
+            raise NoNumberError(f"'{match.re.pattern}' matched '{_short(text)}', which is not a number", hint)
         first += lines[first] in "-−"
         begin, end = _extent(match, first, lines)
         if begin < last_end:  # another part of a number that was read
