@@ -794,3 +794,15 @@ def test_a_command_whose_number_no_setting_changes_may_not_take_variables(
     assert [text in each.observation for each in warnings if text] == [True] * bool(text)
     assert bool(warnings) is bool(text)
     assert not evidence.unseen_warnings(others, 4, Objective.THROUGHPUT)  # of which the threads are seen
+
+
+def test_numbers_that_are_far_apart_may_have_different_units() -> None:
+    def slices(value: float) -> list[Slice]:
+        return [Slice(start_s=0.0, elapsed_s=1.0, n_steps=1, step_s=(1.0,), metrics=(value,), resolution=0.001)]
+
+    def codes(a: float, b: float) -> set[Code]:
+        rounds = [Round(slices={"a": slices(a), "b": slices(b)})]
+        return {each.code for each in evidence.number_warnings(rounds, Objective.MAXIMIZE, {1})}
+
+    assert codes(1.1, 917.0) == {Code.FAR_APART}
+    assert codes(1.1, 2.0) == set()

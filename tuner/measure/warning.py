@@ -48,6 +48,7 @@ class Code(StrEnum):
     LEFT_OUT = "left out"
     WRONG_WAY = "wrong way"
     PER_STEP = "per step"
+    FAR_APART = "far apart"
     UNSEEN = "unseen"
     FLAT_OUTPUTS = "flat outputs"
     NOT_FINITE = "not finite"
@@ -87,6 +88,7 @@ ADVICE = {
     Code.LEFT_OUT: "let the pattern match the lines of the measurement alone",
     Code.WRONG_WAY: "see that --minimize is given for a time, and not for a rate",
     Code.PER_STEP: "larger batches look slower than they are: let the command print items per second",
+    Code.FAR_APART: "see whether the command prints another unit under some settings, and let it print one",
     Code.UNSEEN: "containers, sudo, ssh and launch scripts drop variables or set their own: let the program print "
     "them, or put {intra_op} among the words of the command",
     Code.FLAT_OUTPUTS: "that the frameworks agree says little: compare them with trained weights",

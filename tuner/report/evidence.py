@@ -39,6 +39,7 @@ from tuner.workload.reading import is_per_step, is_time
 
 _GIB = 1024**3
 _ALPHA = 0.05
+_FAR = 100  # times: threads make no such difference
 _OTHER, _SAME = 2, 0.05  # so many times the threads change the speed of most programs by more than this
 
 
@@ -164,12 +165,14 @@ def number_warnings(
     rounds: Sequence[Round], objective: Objective, batch_sizes: Collection[int]
 ) -> list[MeasurementWarning]:
     """Return what the numbers of a command cannot show, of settings of these batch sizes."""
-    texts = {}
+    texts: dict[Code, str] = {}
+    medians: list[float] = []
     for name in {name for round_ in rounds for name in round_.slices}:
         slices = _slices_of(rounds, name)
         metrics = [value for each in slices for value in each.metrics]
         if not metrics:
             continue
+        medians.append(statistics.median(metrics))
         if rounding(slices) >= math.log1p(MARGIN) / 2:
             resolution = min(each.resolution for each in slices)
             digits = "whole numbers" if resolution == 1 else f"numbers in steps of {resolution:g}"
@@ -186,6 +189,8 @@ def number_warnings(
         if len(batch_sizes) > 1 and is_per_step(slices[0].unit):
             sizes = ", ".join(map(str, sorted(batch_sizes)))
             texts[Code.PER_STEP] = f"the numbers are in {slices[0].unit}, and a step has {sizes} items"
+    if medians and max(medians) > _FAR * min(medians):
+        texts[Code.FAR_APART] = f"settings have numbers of {min(medians):g} and of {max(medians):g}"
     return [MeasurementWarning(code=code, observation=text) for code, text in texts.items()]
 
 
