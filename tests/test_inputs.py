@@ -512,3 +512,16 @@ def test_names_that_are_no_batch() -> None:
     assert not shapes.is_part(None)
     assert shapes.batch_names([model_input("x", shape=["batch_size", "seq"])], {}) == {"batch_size"}
     assert shapes.batch_names([model_input("x", shape=["a * batch", 3])], {}) == {"a * batch"}
+
+
+def test_ranges_of_floating_point_numbers_need_not_be_whole() -> None:
+    [found] = described(model_input("x", "float32", [None, 4]), ranges=("x=-0.5:1.5",))
+    assert found["values"] == "in [-0.5, 1.5)"
+    for name, dtype, text, message in (
+        ("ids", "int32", "ids=0.5:2", "expected whole numbers|does not fit int32"),
+        ("x", "float16", "x=0:100000", "does not fit float16"),
+    ):
+        with pytest.raises(WorkloadError, match=message):
+            described(model_input(name, dtype, [None, 4]), ranges=(text,))
+    with pytest.raises(BadInputError, match="--input-range x is 'a:b'"):
+        options.ranges(("x=a:b",))

@@ -35,7 +35,7 @@ class WorkloadOptions(TypedDict, total=False):
     tags: str | Sequence[str]
     op_libraries: Sequence[str | Path]
     input_shapes: Mapping[str, Sequence[int | str]]
-    input_ranges: Mapping[str, tuple[int, int]]
+    input_ranges: Mapping[str, tuple[float, float]]
     inputs: Mapping[str, int | float | bool | str | Path]
     name: str
     feed: str

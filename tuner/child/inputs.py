@@ -299,15 +299,24 @@ def copy_described(spec: Report) -> None:
         shutil.copy(os.path.join(spec["from"], name), spec["folder"])
 
 
-def input_range(model_input: Report, user_range: list[int] | None) -> list[int] | None:
+def input_range(model_input: Report, user_range: list[float] | None) -> list[float] | None:
     """Return the range of an input's values, None for the usual one; raises WorkloadError for what it cannot hold."""
     name, dtype = model_input["name"], model_input["dtype"]
-    if user_range is None or "float" in dtype:
+    if user_range is None:
+        return None
+    import numpy as np
+
+    text = "--input-range %s=%g:%g" % (name, user_range[0], user_range[1])
+    if "float" in dtype:
+        # NumPy has no bfloat16, which reaches as far as float32.
+        most = float(np.finfo(dtype).max) if dtype in ("float16", "float32", "float64") else np.inf
+        if max(map(abs, user_range)) > most:
+            raise WorkloadError("%s does not fit %s" % (text, dtype), "expected numbers up to %g" % most)
         return user_range
     if "int" not in dtype:
         raise WorkloadError("--input-range does not apply to input '%s' of type %s" % (name, dtype), "remove it")
-    import numpy as np
-
+    if not all(isinstance(bound, int) for bound in user_range):
+        raise WorkloadError("%s does not fit %s" % (text, dtype), "expected whole numbers")
     limits = np.iinfo(dtype)
     if not limits.min <= user_range[0] < user_range[1] <= limits.max + 1:
         raise WorkloadError(

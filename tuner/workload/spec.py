@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -141,7 +142,7 @@ def shapes(texts: Sequence[str]) -> dict[str, list[int | str]]:
     return {name: _shape(name, text) for name, text in _pairs(texts, "--input-shape", "image=224,224,3").items()}
 
 
-def ranges(texts: Sequence[str]) -> dict[str, list[int]]:
+def ranges(texts: Sequence[str]) -> dict[str, list[float]]:
     """Return the bounds of `--input-range NAME=LOW:HIGH`, the upper one left out."""
     return {name: _range(name, text) for name, text in _pairs(texts, "--input-range", "words=0:30522").items()}
 
@@ -179,12 +180,22 @@ def _shape(name: str, text: str) -> list[int | str]:
     return [part if part == BATCH else int(part) for part in parts]
 
 
-def _range(name: str, text: str) -> list[int]:
+def _range(name: str, text: str) -> list[float]:
+    """Return the bounds, whole numbers as such; those of floating-point numbers need not be whole."""
     low, separator, high = text.partition(":")
     try:
-        bounds = [int(low), int(high)] if separator else [0, int(low)]
+        bounds = [_bound(low), _bound(high)] if separator else [0, _bound(low)]
     except ValueError:
         bounds = [0, 0]
-    if bounds[0] >= bounds[1]:
-        raise BadInputError(f"--input-range {name} is '{text}'", "expected LOW:HIGH with HIGH excluded, e.g. 0:30522")
+    if not bounds[0] < bounds[1] < math.inf or bounds[0] == -math.inf:
+        raise BadInputError(
+            f"--input-range {name} is '{text}'", "expected LOW:HIGH with HIGH excluded, e.g. 0:30522 or 0.5:1.5"
+        )
     return bounds
+
+
+def _bound(text: str) -> float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

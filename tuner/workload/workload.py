@@ -76,7 +76,7 @@ class Workload:
     """What is loaded before the model: paths of libraries of operators and of Python files, and names of modules."""
     shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     """Of inputs whose shape the model leaves open, without the batch, or with the word `batch` in its place."""
-    ranges: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    ranges: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Of inputs: the least value, and what all values are below."""
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Of inputs: the path of a `file`, or the `text` of a constant."""
