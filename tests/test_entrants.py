@@ -805,7 +805,7 @@ def test_a_small_model_computes_the_same_in_all_frameworks(tmp_path: Path) -> No
         storage=f"sqlite:///{tmp_path}/t.db",
         numerics=MAY_CHANGE,
     )
-    events = SimpleNamespace(began=lambda *_: None, ended=lambda *_: None)
+    events = SimpleNamespace(began=lambda *_: None, ended=lambda *_: None, notice=lambda _: None)
     contest = prepare_contest(request, events)  # type: ignore[arg-type]
     make_ready(contest)
     check(contest)
