@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from tuner.frameworks.tensorflow.build import TensorFlowBuild as Build
 from tuner.frameworks.tensorflow.framework import TensorFlow
 from tuner.job import nested, suite
 from tuner.job.suite import SuiteRequest
+from tuner.machine import confine
 from tuner.machine.cgroup import cpu_groups, read_limits
 from tuner.machine.confine import CpuShape, choose_cpus, confined
 from tuner.machine.host import detect
@@ -134,6 +136,46 @@ def test_without_the_right_a_quota_is_refused_in_one_line(tmp_path: Path) -> Non
     ):
         pass
     assert "--cpus" in caught.value.hint
+
+
+@needs_groups
+def test_a_group_that_takes_no_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(confine, "_try", refuse)
+    with (
+        pytest.raises(BadInputError, match="Operation not supported"),
+        confined(CpuShape(cpus=frozenset({0, 1}), quota=0.5)),
+    ):
+        pass
+    assert not [path for parent in cpu_groups() for path in parent.glob(f"tftune-{os.getpid()}")]
+
+
+def test_a_group_that_takes_no_process_gives_way_to_one_next_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 2: below a group with processes of its own a new group has a quota, and is "domain invalid"."""
+    own = tmp_path / "sys/fs/cgroup/box/own"
+    own.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/box/own\n")
+    (tmp_path / "proc/self/mountinfo").write_text("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    (own / "cgroup.subtree_control").write_text("")
+    (own.parent / "cgroup.subtree_control").write_text("cpu memory\n")
+
+    def refuse(group: Path) -> None:
+        if group.parent == own:
+            (group / "cpu.max").unlink()  # the kernel's files do not keep a group from being removed
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(confine, "_try", refuse)
+    with confined(CpuShape(cpus=frozenset({0, 1}), quota=0.5), tmp_path):
+        (group,) = tmp_path.rglob("tftune-*")
+        assert group.parent == own.parent
+        assert (group / "cpu.max").read_text() == "50000 100000"
+        (group / "cpu.max").unlink()
+    assert (own / "cgroup.subtree_control").read_text() == "-cpu"  # it was "+cpu" in between
 
 
 @pytest.mark.parametrize("quota", [0.0, -1.0, float("nan"), 0.01, 2.0, float("inf")])

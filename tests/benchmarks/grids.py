@@ -191,8 +191,7 @@ def _tell(line: str) -> None:
 def contenders_of(job: Job, of: Sequence[Setting]) -> list[Contender]:
     """Return settings as contenders, named by their numbers."""
     return [
-        Contender(names=(str(i),), setting=each, deployment=job.space.deployment(each))
-        for i, each in enumerate(of)
+        Contender(names=(str(i),), setting=each, deployment=job.space.deployment(each)) for i, each in enumerate(of)
     ]
 
 

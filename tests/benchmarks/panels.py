@@ -1,6 +1,7 @@
 """Panels: what many settings of threads, processes and batch size do on the cores of a machine, as open surfaces.
 
     python -m tests.benchmarks.panels FOLDER SECONDS [PANEL ...]        nothing else may run
+    python -m tests.benchmarks.panels table FOLDER                      what processes gain, as a table
 
 for example `panels /tmp/panels 590 resnet50 bert-base-training wide-deep@8 resnet50~4 profile:ncf`: `@8` takes eight
 CPUs by the mask, `~4` lays a quota of four CPUs on all of them, and `profile:` profiles the workload at its own batch
@@ -31,6 +32,8 @@ from typing import Any, Self
 
 import msgspec
 import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
 
 from tests.benchmarks import grids
 from tuner.api.progress import ProfileShown, stderr_console
@@ -134,8 +137,10 @@ def serve(name: str, folder: Path) -> Iterator[str]:
         file.write_bytes(lzma.compress(msgspec.json.encode(told)))
         yield f"{file.stat().st_size} bytes"
         return
-    (folder / "machine.json").write_text(json.dumps(described(job), indent=1) + "\n")
-    contenders = grids.contenders_of(job, settings(job, all_sizes=panel.cpus is None and panel.quota is None))
+    is_whole = panel.cpus is None and panel.quota is None
+    if is_whole:
+        (folder / "machine.json").write_text(json.dumps(described(job), indent=1) + "\n")
+    contenders = grids.contenders_of(job, settings(job, all_sizes=is_whole))
     tell = functools.partial(print, file=sys.stderr, flush=True)
     with closing(ForkLauncher(job.target(), notify=tell)) as launcher:
         launcher.start_server()
@@ -212,6 +217,32 @@ def best_of(rows: Sequence[dict[str, Any]]) -> tuple[str, float]:
     return words, math.exp(level[best] - level[tuple(default[key] for key in keys)])
 
 
+def table(folder: Path) -> Iterator[str]:
+    """Yield the lines of a table: what processes gain over the default at each batch size, with 95 % intervals.
+
+    The slices of a panel's settings scatter alike, by s (log scale); the ratio of two means of two slices each is
+    known to t s, with as many degrees of freedom as the panel has settings.
+    """
+    rows = pd.read_csv(folder / "surfaces.csv")
+    yield "| panel | batch size | default: items/s, step (ms) | processes: gain over the default [95 %], step (ms) |"
+    yield "| --- | ---: | ---: | --- |"
+    for name, panel in rows.groupby("panel", sort=False):
+        panel = panel.assign(y=np.log(panel.items_per_s))
+        own = panel.groupby([INSTANCES, "inter_op", "intra_op", "batch_size"])
+        known = own.agg(y=("y", "mean"), sd=("y", "std"), p50_ms=("step_p50_ms", "median")).reset_index()
+        spread = math.exp(-float(stdtrit(len(known), 0.025)) * math.sqrt(float((known.sd**2).mean())))
+        for size, at_size in known.groupby("batch_size"):
+            one = at_size[at_size[INSTANCES] == 1]
+            default = one[(one.inter_op == panel.cpus.iloc[0]) & (one.intra_op == panel.cpus.iloc[0])].iloc[0]
+            gains = [
+                f"{row.instances:.0f}: {gain:.2f} [{gain / spread:.2f}, {gain * spread:.2f}], {row.p50_ms:.3g}"
+                for row in at_size[at_size[INSTANCES] > 1].itertuples()
+                for gain in [math.exp(row.y - default.y)]
+            ]
+            of_default = f"{math.exp(default.y):.4g}, {default.p50_ms:.3g}"
+            yield f"| {name} | {size} | {of_default} | {' · '.join(gains)} |"
+
+
 def measure(folder: Path, limit_s: float, names: Sequence[str]) -> None:
     """Measure panels one after another, while there is time; each is a process that is made ready before the first."""
     began_s = time.monotonic()
@@ -258,5 +289,7 @@ if __name__ == "__main__":
             print(line, flush=True)
             if line == "ready":
                 sys.stdin.readline()
+    elif sys.argv[1] == "table":
+        print(*table(Path(sys.argv[2])), sep="\n")
     else:
         measure(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:] or PANELS)

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -115,7 +116,9 @@ def _make(quota: float, root: Path) -> Path:
         group = parent / f"{_NAME}{os.getpid()}"
         try:
             group.mkdir(exist_ok=True)
-            _limit(group, quota)
+            with _controlled(group):
+                _limit(group, quota)
+                _try(group)
         except OSError as error:
             refused.append(f"{group.parent}: {error.strerror}")
             with contextlib.suppress(OSError):
@@ -138,6 +141,35 @@ def _sweep(parent: Path) -> None:
                 group.rmdir()
 
 
+@contextmanager
+def _controlled(group: Path) -> Iterator[None]:
+    """Let a new group of version 2 have a quota; if that is no use, its parent is as it was."""
+    control = group.parent / "cgroup.subtree_control"
+    is_new = control.exists() and "cpu" not in control.read_text().split()
+    if is_new:
+        control.write_text("+cpu")
+    try:
+        yield
+    except OSError:
+        if is_new:
+            with contextlib.suppress(OSError):
+                control.write_text("-cpu")
+        raise
+
+
+def _try(group: Path) -> None:
+    """Move a process into a group; raises OSError if none may run there.
+
+    A group below one with processes of its own may have a quota in version 2, and yet take no process: the kernel calls
+    it "domain invalid". Other groups are closed to processes of a namespace.
+    """
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            (group / "cgroup.procs").write_text(str(process.pid))
+        finally:
+            process.kill()
+
+
 def _limit(group: Path, quota: float) -> None:
     """Write the quota of a group, version 1 or 2; raises OSError where it has none."""
     limit_us = round(quota * PERIOD_US)
@@ -145,6 +177,4 @@ def _limit(group: Path, quota: float) -> None:
         (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
         (group / "cpu.cfs_quota_us").write_text(str(limit_us))
         return
-    if not (group / "cpu.max").exists():
-        (group.parent / "cgroup.subtree_control").write_text("+cpu")
     (group / "cpu.max").write_text(f"{limit_us} {PERIOD_US}")
