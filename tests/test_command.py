@@ -298,3 +298,17 @@ def test_few_digits_decide_nothing(tmp_path: Path) -> None:
     )
     codes = {each["code"] for each in document["warnings"]}
     assert {"few digits", "unseen", "wrong way"} <= codes
+
+
+@pytest.mark.tensorflow
+def test_a_recommendation_for_a_command_without_a_batch_size_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "bench.sh").write_text(
+        'case "$TF_NUM_INTEROP_THREADS" in 1) r=2000;; *) r=1000;; esac; echo "rate: $r.$(($(date +%N | sed "s/^0*//") % 9))"\n'
+    )
+    search = ("search", "--metric-regex", r"rate: (\S+)", "--name", "timed", "--no-instances", "--time-budget", "25s")
+    ended = tftune(*search, "--json", "--", "sh", "bench.sh", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    study = json.loads(ended.stdout)["study"]
+    checked = tftune("check", study, "--time-budget", "8s", "--json", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    assert json.loads(checked.stdout)["helps"] is True

@@ -31,7 +31,7 @@ def workload(tmp_path: Path) -> Workload:
 
 
 def check(folder: Path, workload: Workload, space: Space, **own: dict[str, object]) -> list[str]:
-    (folder / OWN_SETTINGS).write_text(json.dumps({"variables": {}, "threads": {}} | own))
+    (folder / OWN_SETTINGS).write_text(json.dumps({"variables": {}, "threads": {}, "constants": {}} | own))
     notes: list[str] = []
     check_own_settings(folder, workload, FRAMEWORK, space, notes.append)
     return notes
@@ -73,3 +73,27 @@ def test_a_default_of_the_file_yields_to_what_is_set(tmp_path: Path, workload: W
     workload.path.write_text("import os\nos.environ.setdefault('TF_NUM_INTRAOP_THREADS', '1')\n")
     [note] = check(tmp_path, workload, space, variables={"TF_NUM_INTRAOP_THREADS": "1"})
     assert note.startswith("mine.py, line 2: the workload sets TF_NUM_INTRAOP_THREADS if nothing else does")
+
+
+@pytest.mark.parametrize(
+    ("constants", "message", "hint"),
+    [
+        ({"BATCH_SIZE": 64}, "line 7: BATCH_SIZE is 64 when the file has run, and tftune read 8", "--batch-size 64"),
+        ({"PARAMS": {"width": 64}}, "line 8: the parameter width is 64 when the file has run", "--param width=64"),
+        ({"PARAMS": {}}, "the parameter width is None", "write its value"),
+    ],
+)  # fmt: skip
+def test_constants_are_those_of_the_file_that_has_run(
+    tmp_path: Path, workload: Workload, space: Space, constants: dict[str, object], message: str, hint: str
+) -> None:
+    path = workload.path
+    path.write_text(
+        path.read_text().replace("build()", "build(width)") + 'BATCH_SIZE = 8\nPARAMS = {"width": 16}\n_configure()\n'
+    )
+    workload = load(str(path))
+    usual = {"BATCH_SIZE": 8, "PARAMS": {"width": 16}}
+    with pytest.raises(BadInputError) as caught:
+        check(tmp_path, workload, space, constants=usual | constants)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    check(tmp_path, workload, space, constants=usual)

@@ -106,6 +106,52 @@ def test_what_can_be_read_in_two_ways_is_refused(pattern: str, output: str, show
     assert shown in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "output", "unit"),
+    [
+        # The unit of another figure is none of this one's, and neither is a label that has had its number.
+        (r"throughput: ([\d.]+)", "latency: 950 us, throughput: 1052", ""),
+        (r"throughput: ([\d.]+)", "latency (ms): 1.2, throughput: 833", ""),
+        (r'images_per_sec": ([\d.]+)', '{"step_ms": 1.2, "images_per_sec": 833}', ""),
+        (r'step_ms": ([\d.]+)', '{"step_ms": 1.2, "images_per_sec": 833}', "ms"),
+        (r"p99[ =]([\d.]+)", "Latency (ms): p50 1.2, p99 3.4", "ms"),
+        (r"p99=([\d.]+)", "Latency (us): p50=1.2 p99=3.4", "us"),
+        (r"\(ms\): [\d.]+ [\d.]+ ([\d.]+)", "t(ms): 1.2 3.4 5.6", "ms"),
+        (r"images/sec: ([\d.]+)", "1\timages/sec: 33.1 +/- 0.0 (jitter = 0.0)\t7.765", "images/sec"),
+        # What it scatters by stands between a number and its unit.
+        (r"time: ([\d.]+)", "time: 1.2 ± 0.04 ms", "ms"),
+        (r"time: ([\d.]+)", "time: 950 +/- 12.1 µs", "µs"),
+        (r"time: ([\d.]+)", "time: 950 (± 12) us", "us"),
+        (RATE, "rate: 833 QPS", "QPS"),
+        (RATE, "rate: 1.052 KQPS", "KQPS"),
+        (RATE, "rate: 12 MS", "MS"),
+    ],
+)  # fmt: skip
+def test_a_unit_belongs_to_its_number(pattern: str, output: str, unit: str) -> None:
+    assert read(pattern, output).unit == unit
+
+
+def test_units_are_the_same_in_capitals() -> None:
+    assert read(RATE, "rate: 1.052 KQPS").in_unit("QPS").values == pytest.approx((1052.0,))
+    assert read(RATE, "rate: 1.052 kqps").in_unit("QPS").values == pytest.approx((1052.0,))
+    assert read(RATE, "rate: 1200 US").in_unit("ms").values == pytest.approx((1.2,))
+    assert read(RATE, "rate: 1.5 GFLOPs").in_unit("MFLOPS").values == pytest.approx((1500.0,))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "word"),
+    [
+        (r"throughput\D+([\d.]+)", "throughput (bs128): 833", "bs128"),
+        (r"latency\D+([\d.]+)", "latency p99: 12.5", "p99"),
+        (r"rate.*?(\d+)", "rate of fp16: 833", "fp16"),
+    ],
+)
+def test_a_number_in_a_name_is_refused(pattern: str, output: str, word: str) -> None:
+    with pytest.raises(NoNumberError, match=f"of '{word}', which is part of a name"):
+        read(pattern, output)
+    assert read(r"p(\d+)", "p99: 12.5").values == (99.0,)  # the pattern names what stands before it
+
+
 def test_a_pattern_without_a_group_is_told_of_it() -> None:
     with pytest.raises(NoNumberError, match="not a number") as caught:
         read(r"rate=[0-9.]+", "rate=12.3")

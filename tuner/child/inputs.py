@@ -24,6 +24,8 @@ from .shapes import shape_text
 TRAINING = "training"
 INPUTS, GRAPH = "inputs.json", "graph.json"  # beside an exported model: what it takes, and the graph of one item's call
 Report = dict[str, Any]
+CONSTANTS: dict[str, Report] = {}
+"""What the workload files that were loaded had as BATCH_SIZE and PARAMS then, by the path of each."""
 
 
 class WorkloadError(Exception):
@@ -85,7 +87,14 @@ def load_module(path: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
+    constants = {each: getattr(module, each) for each in ("BATCH_SIZE", "PARAMS") if hasattr(module, each)}
+    CONSTANTS[path] = json.loads(json.dumps(constants, default=_plain, skipkeys=True))
     return module
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of NumPy's as Python has it, and anything else as text."""
+    return value.item() if hasattr(value, "item") else repr(value)
 
 
 def arguments_of(

@@ -1,4 +1,4 @@
-"""What a workload's own code sets beside tftune while its model is exported: variables, and a framework's threads."""
+"""What a workload's own code sets while its model is exported: its constants, variables, and a framework's threads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 from typing import Any, Dict
 
+from . import inputs
 from .adapter import Adapter
 
 OWN_SETTINGS = "own_settings.json"  # beside an exported model
@@ -28,4 +29,5 @@ def export(spec: Report, framework: Adapter) -> None:
     variables = {name: value for name, value in os.environ.items() if has_code and before.get(name) != value}
     threads: Dict[str, int] = getattr(framework, "own_threads", dict)() if has_code else {}
     with open(os.path.join(spec["folder"], OWN_SETTINGS), "w", encoding="utf-8") as file:
-        json.dump({"variables": variables, "threads": threads}, file)
+        constants = inputs.CONSTANTS.get(spec["workload"], {})
+        json.dump({"variables": variables, "threads": threads, "constants": constants}, file)

@@ -200,7 +200,7 @@ def _parsed_request(
     framework, space = subject.framework, subject.space
     try:
         with contextlib.chdir(stored.folder):
-            return understand(
+            checked = understand(
                 SearchRequest(
                     workload=replace(stored.spec, framework=framework.name),
                     space=space if space in spacefile.names(framework.spaces) else None,
@@ -213,6 +213,9 @@ def _parsed_request(
                 ),
                 stores=False,
             )
+            command = checked.workload.command
+            is_untold = command is not None and "batch_size" not in command.placeholders
+            return replace(checked, batch_sizes=None) if is_untold else checked
     except (BadInputError, OSError) as error:
         reason = error.message if isinstance(error, BadInputError) else str(error)
         raise BadInputError(

@@ -1,16 +1,18 @@
-"""Settings that a workload's own file makes: where tftune makes them too, one of both has no effect."""
+"""What running a workload's file showed: settings that tftune makes too, and constants that its text does not show."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tuner.child.own_settings import OWN_SETTINGS
 from tuner.errors import BadInputError
 from tuner.frameworks.framework import Framework
 from tuner.space.knob import Knob
 from tuner.space.space import Space
+from tuner.workload import pyfile
 from tuner.workload.workload import Workload
 
 _DEFAULT = "setdefault("  # which yields to what tftune sets
@@ -21,10 +23,12 @@ def check_own_settings(
 ) -> None:
     """Raise BadInputError where the file of an exported workload sets what a setting of the space does.
 
-    `notify` is called with a line for each other variable that may change timings.
+    Or where its constants are others than those that were read from its text, and that the workload has. `notify` is
+    called with a line for each other variable that may change timings.
     """
     own = json.loads((folder / OWN_SETTINGS).read_text(encoding="utf-8"))
     variables, threads = own["variables"], own["threads"]
+    _check_constants(workload, space, own["constants"])
     knobs = [knob for knob in framework.knobs.values() if knob.variable is not None]
     by_call = [k for k in knobs if k.name in threads and not _is_fixed(space, k, str(threads[k.name]))]
     by_name = [k for k in knobs if k.variable in variables and not _is_fixed(space, k, variables[str(k.variable)])]
@@ -62,6 +66,26 @@ def check_own_settings(
         if name.startswith(framework.timing_prefixes):
             place = _place(workload.path, name)
             notify(f"{place}: the workload itself sets {name}; if a trial reads it before, set it in the shell")
+
+
+def _check_constants(workload: Workload, space: Space, constants: Mapping[str, Any]) -> None:
+    """Raise BadInputError for a batch size or a parameter that the file changes in a way that its text hides."""
+    file = pyfile.read(workload.path)
+    batch_size, params = constants.get("BATCH_SIZE", 1), constants.get("PARAMS", {})
+    if batch_size != file.batch_size == space.reference.batch_size:
+        raise BadInputError(
+            f"{_place(workload.path, 'BATCH_SIZE')}: BATCH_SIZE is {batch_size} when the file has run, and tftune read "
+            f"{file.batch_size} from its text",
+            f"assign it once, BATCH_SIZE = {batch_size}, or give --batch-size {batch_size}",
+        )
+    for name in sorted(params.keys() | file.params.keys()):
+        value, read = params.get(name), file.params.get(name)
+        if value != read and workload.params.get(name) == read:
+            raise BadInputError(
+                f"{_place(workload.path, 'PARAMS')}: the parameter {name} is {value!r} when the file has run, and "
+                f"tftune read {read!r} from its text",
+                f"write its value into PARAMS = {{…}}, or give --param {name}={value}",
+            )
 
 
 def _variables(knobs: Sequence[Knob]) -> str:

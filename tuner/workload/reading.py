@@ -56,10 +56,8 @@ _LETTERS = r"[A-Za-zµμ]"
 _RATIO = rf"{_LETTERS}*\s?(?:/|\bper\b)\s?{_LETTERS}+"
 _TIME = "|".join(sorted(_TIMES, key=len, reverse=True))
 _MULTIPLE = r"[kKMGT]i?|thousand|million|billion"
-_KNOWN = (
-    rf"(?:{_MULTIPLE})?(?:B|bps|Hz|FPS|fps|FLOPS|flops|FLOP)|{_TIME}|(?:{_MULTIPLE})(?: {_RATIO})?"
-    rf"|(?:{_MULTIPLE})? ?{_RATIO}"
-)
+_RATES = r"b|bps|hz|[fiotqr]ps|ops|flops?|(?:samples?|images?|items?|tokens?|quer(?:y|ies)|requests?|examples?)"
+_KNOWN = rf"(?:{_MULTIPLE})? ?{_RATIO}|(?:{_MULTIPLE})?(?i:{_RATES})|(?i:{_TIME})|(?:{_MULTIPLE})(?: {_RATIO}| (?i:{_RATES}))?"
 _ATTACHED = re.compile(rf"{_RATIO}|%|{_LETTERS}+(?: {_RATIO})?")
 _APART = re.compile(rf" ?[\[(](?P<enclosed>{_KNOWN})[\])]| (?P<unit>{_KNOWN})(?![\w/])")
 # What a label says: (ms), [us], lat_ms, images/sec; not min/avg.
@@ -67,6 +65,24 @@ _LABEL = re.compile(
     rf"[\[(](?P<enclosed>{_TIME})[\])]|_(?P<ending>ns|us|ms|s)\b"
     rf"|(?<![\w/])(?P<ratio>{_LETTERS}+/(?:s|sec|second)|(?:ns|us|µs|ms|s|sec)/{_LETTERS}+)(?![\w/])|\b(?P<word>ns|us|µs|ms)\b"
 )
+_UNIT_OF_ANOTHER = re.compile(r"[0-9] ?[\[(]?$")
+_STATISTICS = {
+    "p",
+    "avg",
+    "average",
+    "mean",
+    "min",
+    "minimum",
+    "max",
+    "maximum",
+    "median",
+    "std",
+    "stdev",
+    "percentile",
+}
+_STATISTICS |= {"st", "nd", "rd", "th", "latency", "lat", "time"}
+"""Words that lie between a label and its figures: Latency (ms): p50 1.2, p99 3.4."""
+_SPREAD = re.compile(r" ?\(?(?:±|\+/?-) ?[0-9.,]+(?:[eE][+-]?[0-9]+)?\)?")
 _PART = r"(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?)"
 _DURATION = re.compile(rf"\s?{_PART},?\s?[0-9]+(?:\.[0-9]+)?\s?{_PART}(?![A-Za-z])")  # 1m12.3s, 1 min 2 s
 
@@ -181,6 +197,13 @@ def _numbers(matches: Iterable[re.Match[str]], lines: str) -> Iterator[_Number |
             if _PARTS.search(lines[begin:end]):
                 raise _ambiguous(match, lines[begin:end])
             continue
+        if re.search(r"[^\W\d]$", lines[:begin][-1:]) and not _is_named(match, lines, (begin - 1, begin)):
+            word = re.search(r"\w*$", lines[max(0, begin - _WINDOW) : begin])
+            raise NoNumberError(
+                f"'{match.re.pattern}' matched '{lines[begin:end]}' of '{word[0] if word else ''}{lines[begin:end]}', "
+                "which is part of a name",
+                "let the pattern name what stands right before the number, e.g. ': ([0-9.]+)'",
+            )
         last_end = end
         number = _number(lines, begin, end, match)
         sign = "-" if _NEGATIVE.search(lines[max(0, begin - 2) : begin]) else ""
@@ -276,12 +299,28 @@ def _number(lines: str, begin: int, end: int, match: re.Match[str]) -> _Number:
         )
     value, resolution = parsed
     line_begin = max(lines.rfind("\n", 0, begin) + 1, begin - _WINDOW)
-    labels = [each[each.lastgroup or 0] for each in _LABEL.finditer(lines, line_begin, begin)]
     attached, apart = _ATTACHED.match(after), _APART.match(after)
-    unit = attached[0] if attached else apart[apart.lastgroup or 0] if apart else labels[-1] if labels else ""
+    if not attached and not apart and (spread := _SPREAD.match(after)):
+        attached, apart = _ATTACHED.match(after, spread.end()), _APART.match(after, spread.end())
+    unit = attached[0] if attached else apart[apart.lastgroup or 0] if apart else _labelled(lines[line_begin:begin])
     return _Number(
         value=value, resolution=resolution, unit=" ".join(unit.split()), text=text + (attached or apart or [""])[0]
     )
+
+
+def _labelled(before: str) -> str:
+    """Return the unit that the text before a number gives it by a label, "" where there is none.
+
+    The unit of another number is none, and neither is a label that has had its number, unless both figures are
+    statistics of one thing.
+    """
+    for label in reversed(list(_LABEL.finditer(before))):
+        gap = before[label.end() :]
+        if _UNIT_OF_ANOTHER.search(before[: label.start()]) and not re.match(r" ?[:=]", gap):
+            continue
+        if not re.search(r"[0-9]", gap) or _STATISTICS.issuperset(re.findall(r"[a-z]+", gap.lower())):
+            return str(label[label.lastgroup or 0])
+    return ""
 
 
 def _value(text: str) -> tuple[float, float] | None:
@@ -317,6 +356,8 @@ def _parts(unit: str) -> tuple[str, str, str]:
 def _scales(unit: str) -> dict[str, float]:
     """Return how a unit can be understood: its root, and how many of the root it is."""
     over, bar, under = _parts(unit)
+    over = over.lower() if len(over) > 1 and over.lower() in _TIMES else over
+    under = under.lower() if len(under) > 1 and under.lower() in _TIMES else under
     over = over[:-1] if len(over) > 3 and over.endswith("s") and over not in _TIMES else over
     numerators = {over: 1.0}
     if over in _TIMES:
@@ -324,6 +365,7 @@ def _scales(unit: str) -> dict[str, float]:
     for prefix, scale in _PREFIXES.items():
         if over.startswith(prefix) and over not in _TIMES:
             numerators.setdefault(over.removeprefix(prefix).strip(), scale)
+    numerators = {root.lower() if root != "B" else root: scale for root, scale in numerators.items()}
     per, share = ("s", _TIMES[under]) if under in _TIMES else (under, 1.0)
     return {f"{root}{bar}{per}": scale / share for root, scale in numerators.items()}
 
